@@ -141,12 +141,12 @@ impl<'c> Change<'c> {
     }
 
     fn write_unit(&mut self, kind: BlockKind, codec: Codec, raw: &[u8]) -> Result<UnitRef> {
-        let level = self.core.options.level(codec);
         let mut addrs = Vec::with_capacity(1);
         let mut rest = raw;
         loop {
             let (chunk, after) = rest.split_at(rest.len().min(BLOCK_RAW_BYTES));
-            let addr = self.writer.append(kind, self.table.id.0, codec, level, chunk)?;
+            let usual_level = None;
+            let addr = self.writer.append(kind, self.table.id.0, codec, usual_level, chunk)?;
             self.pending.push(addr);
             addrs.push(addr);
             rest = after;

@@ -11,10 +11,6 @@ pub struct BetreeOptions {
     pub collection_compressor: Codec,
     /// Compressor of other tables that name none.
     pub index_compressor: Codec,
-    /// Level of zlib, 0 to 9; its usual one when `None`.
-    pub zlib_level: Option<i32>,
-    /// Level of zstd, 1 to 22; its usual one when `None`.
-    pub zstd_level: Option<i32>,
     /// Bytes of a leaf before compression, at most (but for one long row).
     pub node_bytes: u32,
     /// Bytes of a basement, the part of a leaf that is read by itself, before compression.
@@ -36,20 +32,6 @@ impl BetreeOptions {
     pub const CACHE_BYTES_MIN: u64 = 1 << 20;
     /// Fewest and most children of an inner node.
     pub const FANOUT: std::ops::RangeInclusive<u32> = 4..=64;
-
-    /// The default cache for a machine with so much memory: half of what exceeds 1 GiB, at least 256 MiB.
-    pub fn default_cache_bytes(memory_bytes: u64) -> u64 {
-        (memory_bytes / 2).saturating_sub(512 << 20).max(256 << 20)
-    }
-
-    /// The level for a codec.
-    pub(crate) fn level(&self, codec: Codec) -> Option<i32> {
-        match codec {
-            Codec::Zlib => self.zlib_level,
-            Codec::Zstd => self.zstd_level,
-            Codec::None | Codec::Snappy | Codec::Lz4 => None,
-        }
-    }
 
     /// Memory for messages that are in memory only.
     pub(crate) fn messages_bytes(&self) -> u64 {
@@ -75,8 +57,6 @@ impl Default for BetreeOptions {
             cache_bytes: 256 << 20,
             collection_compressor: Codec::Zstd,
             index_compressor: Codec::Zstd,
-            zlib_level: None,
-            zstd_level: None,
             node_bytes: 1 << 20,
             basement_bytes: 32 << 10,
             buffer_bytes: 2 << 20,

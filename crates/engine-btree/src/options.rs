@@ -55,11 +55,6 @@ impl BtreeOptions {
     /// Smallest cache.
     pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 
-    /// The default cache for a machine with so much memory: half of what exceeds 1 GiB, at least 256 MiB.
-    pub fn default_cache_bytes(memory_bytes: u64) -> u64 {
-        (memory_bytes / 2).saturating_sub(512 << 20).max(256 << 20)
-    }
-
     /// The level for a codec.
     pub(crate) fn level(&self, codec: Codec) -> Option<i32> {
         match codec {

@@ -2,7 +2,7 @@
 
 use engine::{Engine, Result};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
-use engine_tests::{Fixture, RealSite, Site, run_all};
+use engine_tests::{Fixture, Opened, RealSite, Site, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -26,18 +26,6 @@ fn open_ephemeral(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
     )?))
 }
 
-struct Kept;
-
-impl Fixture for Kept {
-    fn site(&self) -> Box<dyn Site> {
-        Box::new(RealSite::new(open_kept))
-    }
-
-    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
-        Some(open_kept(env, directory))
-    }
-}
-
 struct Ephemeral;
 
 impl Fixture for Ephemeral {
@@ -52,7 +40,7 @@ impl Fixture for Ephemeral {
 
 #[test]
 fn with_checkpoints() {
-    run_all(&Kept);
+    run_all(&Opened(open_kept));
 }
 
 #[test]

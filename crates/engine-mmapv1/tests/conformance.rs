@@ -3,7 +3,7 @@
 
 use engine::{Engine, Result};
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
-use engine_tests::{Fixture, RealSite, Site, run_all};
+use engine_tests::{Opened, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -34,36 +34,12 @@ fn open_otherwise(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(Mmapv1Engine::open(env, directory, options)?))
 }
 
-struct Small;
-
-impl Fixture for Small {
-    fn site(&self) -> Box<dyn Site> {
-        Box::new(RealSite::new(open))
-    }
-
-    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
-        Some(open(env, directory))
-    }
-}
-
-struct Otherwise;
-
-impl Fixture for Otherwise {
-    fn site(&self) -> Box<dyn Site> {
-        Box::new(RealSite::new(open_otherwise))
-    }
-
-    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
-        Some(open_otherwise(env, directory))
-    }
-}
-
 #[test]
 fn with_small_files() {
-    run_all(&Small);
+    run_all(&Opened(open));
 }
 
 #[test]
 fn with_every_option_turned() {
-    run_all(&Otherwise);
+    run_all(&Opened(open_otherwise));
 }

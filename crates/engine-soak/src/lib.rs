@@ -11,20 +11,24 @@
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
 pub mod check;
+mod crash;
 mod dice;
 mod hold;
 mod kill;
 mod model;
 mod place;
 mod plan;
+mod repeat;
 mod run;
 mod subject;
 
+pub use crash::crash_everywhere;
 pub use dice::Dice;
 pub use hold::{Held, Hold};
 pub use kill::{KillLoop, child};
 pub use model::Model;
 pub use place::{Place, copy_file};
 pub use plan::{Event, Plan, event_at};
+pub use repeat::{seeds, steps};
 pub use run::{Run, Weights};
 pub use subject::Subject;

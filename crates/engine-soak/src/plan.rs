@@ -108,7 +108,6 @@ impl Plan {
                 threads: options.threads,
                 segment_bytes: options.segment_bytes,
                 memtable_bytes: dice.one_of(&[None, Some(2 << 10), Some(20 << 10)]),
-                ..BetreeOptions::default()
             }),
             ..self
         }

@@ -1,5 +1,6 @@
 //! What the kit needs from an engine, and what a test of it is.
 
+use crate::RealSite;
 use engine::{Engine, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +21,19 @@ pub trait Fixture {
     fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
         let _ = (env, directory);
         None
+    }
+}
+
+/// An engine that is opened by a function, on whatever file system.
+pub struct Opened(pub fn(&Env, &Path) -> Result<Arc<dyn Engine>>);
+
+impl Fixture for Opened {
+    fn site(&self) -> Box<dyn Site> {
+        Box::new(RealSite::new(self.0))
+    }
+
+    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
+        Some((self.0)(env, directory))
     }
 }
 

@@ -30,7 +30,7 @@ mod space;
 mod suite;
 mod write_ahead;
 
-pub use fixture::{Fixture, Site};
+pub use fixture::{Fixture, Opened, Site};
 pub use measure::measure;
 pub use real_site::RealSite;
 pub use suite::run_all;

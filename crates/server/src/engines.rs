@@ -7,8 +7,8 @@ mod mmapv1;
 mod rocks;
 
 use crate::config::{Config, StorageConfig, suggestion};
+use crate::memory;
 use engine::{Engine, EngineError};
-use engine_btree::BtreeOptions;
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::LogOptions;
 use std::path::Path;
@@ -125,7 +125,7 @@ impl Registry {
                 env,
                 directory,
                 InMemoryOptions {
-                    memory_bytes: BtreeOptions::default_cache_bytes(crate::memory::bytes(&*env.fs)),
+                    memory_bytes: memory::default_cache_bytes(memory::bytes(&*env.fs)),
                     ..InMemoryOptions::default()
                 },
             )?)),

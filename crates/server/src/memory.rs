@@ -14,6 +14,12 @@ pub fn bytes(fs: &dyn FileSystem) -> u64 {
     group_limit(&text).map_or(machine, |limit| limit.min(machine))
 }
 
+/// An engine's cache where nobody says how large it is to be, on a machine with so much memory: half of what exceeds
+/// 1 GiB, as MongoDB's engines take it, and at least 256 MiB.
+pub fn default_cache_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / 2).saturating_sub(512 << 20).max(256 << 20)
+}
+
 /// The least limit of the process's control group and of those above it, version 2 or 1.
 fn group_limit(text: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let groups = text("/proc/self/cgroup")?;

@@ -6,13 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use engine_soak::{Dice, Place, Plan, Run, Weights};
+use engine_soak::{Dice, Place, Plan, Run, Weights, seeds, steps};
 use proptest::prelude::*;
-use vfs::{Random, SystemRandom};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
 
 fn run(plan: Plan, steps: usize) {
     let seed = plan.seed;
@@ -24,17 +19,6 @@ fn run(plan: Plan, steps: usize) {
     );
     run.steps(steps).unwrap();
     run.finish().unwrap();
-}
-
-fn seeds(count: usize) -> Vec<u64> {
-    match number("TENON_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..count).map(|_| SystemRandom::new().next_u64()).collect(),
-    }
-}
-
-fn steps(usual: usize) -> usize {
-    number("TENON_STEPS").map_or(usual, |steps| steps as usize)
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use engine::{Engine, Result};
 use engine_btree::{BtreeEngine, BtreeOptions};
-use engine_tests::{Fixture, RealSite, Site, run_all};
+use engine_tests::{Opened, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -30,24 +30,12 @@ fn open_tiny(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
     Ok(Arc::new(BtreeEngine::open(env, directory, options)?))
 }
 
-struct Btree(fn(&Env, &Path) -> Result<Arc<dyn Engine>>);
-
-impl Fixture for Btree {
-    fn site(&self) -> Box<dyn Site> {
-        Box::new(RealSite::new(self.0))
-    }
-
-    fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
-        Some((self.0)(env, directory))
-    }
-}
-
 #[test]
 fn with_the_usual_sizes() {
-    run_all(&Btree(open_usual));
+    run_all(&Opened(open_usual));
 }
 
 #[test]
 fn with_tiny_pages_and_no_threads() {
-    run_all(&Btree(open_tiny));
+    run_all(&Opened(open_tiny));
 }

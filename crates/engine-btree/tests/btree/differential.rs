@@ -5,29 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use engine_soak::{Dice, Place, Plan, Run, Weights};
+use engine_soak::{Dice, Place, Plan, Run, Weights, seeds, steps};
 use proptest::prelude::*;
-use vfs::{Random, SystemRandom};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
 
 fn run(plan: Plan, place: Place, dice: Dice, steps: usize) {
     let mut run = Run::new(plan, Weights::default(), place, dice);
     run.steps(steps).unwrap();
     run.finish().unwrap();
-}
-
-fn seeds(count: usize) -> Vec<u64> {
-    match number("TENON_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..count).map(|_| SystemRandom::new().next_u64()).collect(),
-    }
-}
-
-fn steps(usual: usize) -> usize {
-    number("TENON_STEPS").map_or(usual, |steps| steps as usize)
 }
 
 #[test]

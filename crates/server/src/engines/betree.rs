@@ -21,7 +21,7 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
 /// The cache's size; 0 stands for the default.
 pub fn cache_bytes(storage: &StorageConfig, memory_bytes: u64) -> u64 {
     let given = storage.betree.cache_bytes.filter(|bytes| *bytes > 0);
-    given.unwrap_or_else(|| BetreeOptions::default_cache_bytes(memory_bytes))
+    given.unwrap_or_else(|| memory::default_cache_bytes(memory_bytes))
 }
 
 fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BetreeOptions, EngineError> {

@@ -34,7 +34,7 @@ pub fn cache_bytes(storage: &StorageConfig, memory_bytes: u64) -> u64 {
     match (storage.cache_bytes.filter(|bytes| *bytes > 0), share) {
         (Some(bytes), _) => bytes,
         (None, Some(percent)) => (memory_bytes as f64 * percent / 100.0) as u64,
-        (None, None) => BtreeOptions::default_cache_bytes(memory_bytes),
+        (None, None) => memory::default_cache_bytes(memory_bytes),
     }
 }
 

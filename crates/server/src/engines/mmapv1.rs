@@ -3,7 +3,6 @@
 use crate::config::StorageConfig;
 use crate::memory;
 use engine::{Engine, EngineError};
-use engine_btree::BtreeOptions;
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ fn options(storage: &StorageConfig, memory_bytes: u64) -> Mmapv1Options {
     let cache_bytes = given
         .cache_bytes
         .filter(|bytes| *bytes > 0)
-        .unwrap_or_else(|| BtreeOptions::default_cache_bytes(memory_bytes));
+        .unwrap_or_else(|| memory::default_cache_bytes(memory_bytes));
     let mut options = Mmapv1Options::with_cache(cache_bytes);
     if given.small_files == Some(true) {
         options = options.with_small_files();

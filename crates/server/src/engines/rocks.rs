@@ -19,7 +19,7 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
         cache_size_bytes: storage
             .rocksdb_cache_bytes
             .filter(|bytes| *bytes > 0)
-            .unwrap_or_else(|| default_cache_bytes(memory::bytes(&*env.fs))),
+            .unwrap_or_else(|| memory::default_cache_bytes(memory::bytes(&*env.fs))),
         open_files_max: Some(Descriptors::raise().table_files_max()),
         ..RocksOptions::default()
     };
@@ -30,9 +30,4 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
         options.config_string.clone_from(config);
     }
     Ok(Arc::new(RocksEngine::open(env, directory, options)?))
-}
-
-/// Half of the memory less a gigabyte, as MongoDB's engines take it.
-fn default_cache_bytes(memory_bytes: u64) -> u64 {
-    (memory_bytes.saturating_sub(GIB) / 2).max(CACHE_BYTES_MIN)
 }
