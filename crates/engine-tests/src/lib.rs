@@ -17,6 +17,7 @@ mod driver;
 mod durability;
 mod faults;
 mod fixture;
+mod gated_fs;
 mod lifecycle;
 mod maintenance;
 mod measure;

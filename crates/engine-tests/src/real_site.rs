@@ -1,8 +1,8 @@
 //! A site in a temporary directory of the machine's file system.
 //!
-//! A crash is emulated: the directory is copied as it stands while the engine still runs, and the copy is what is
-//! opened next. So whatever the engine holds in its own memory is lost; what it handed to the operating system is kept,
-//! synced or not. (Losing unsynced bytes as well takes the simulated file system, see `faults`.)
+//! A crash is emulated: the directory is copied as it stands at one moment while the engine still runs, and the copy is
+//! what is opened next. So whatever the engine holds in its own memory is lost; what it handed to the operating system
+//! is kept, synced or not. (Losing unsynced bytes as well takes the simulated file system, see `faults`.)
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,18 +10,20 @@
 )]
 
 use crate::fixture::Site;
+use crate::gated_fs::GatedFs;
 use engine::{Backup, CloseMode, Engine, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use vfs::{Env, RealFs, SystemClock, SystemRandom};
+use vfs::{Env, SystemClock, SystemRandom};
 
 /// A temporary directory and how to open an engine in it.
 pub struct RealSite {
     root: TempDir,
     /// Rises with each crash; names the directory in use.
     generation: u64,
+    fs: Arc<GatedFs>,
     open: fn(&Env, &Path) -> Result<Arc<dyn Engine>>,
 }
 
@@ -31,6 +33,7 @@ impl RealSite {
         let site = Self {
             root: TempDir::new().unwrap(),
             generation: 0,
+            fs: Arc::default(),
             open,
         };
         fs::create_dir(site.directory()).unwrap();
@@ -41,9 +44,9 @@ impl RealSite {
         self.root.path().join(self.generation.to_string())
     }
 
-    fn env() -> Env {
+    fn env(&self) -> Env {
         Env {
-            fs: Arc::new(RealFs),
+            fs: self.fs.clone(),
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom::new()),
         }
@@ -59,13 +62,16 @@ impl RealSite {
 
 impl Site for RealSite {
     fn open(&self) -> Result<Arc<dyn Engine>> {
-        (self.open)(&Self::env(), &self.directory())
+        (self.open)(&self.env(), &self.directory())
     }
 
     fn crash(&mut self, engine: Arc<dyn Engine>) {
         let before = self.directory();
         self.generation += 1;
-        copy_live_directory(&before, &self.directory());
+        {
+            let _shut = self.fs.gate.shut();
+            copy_live_directory(&before, &self.directory());
+        }
         let _ = engine.close(CloseMode::Abandon);
         drop(engine);
         fs::remove_dir_all(before).unwrap();
@@ -129,8 +135,8 @@ fn collect_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Hard-links nothing and follows nothing: a plain copy, again from the start when a file vanishes in between, since a
-/// crash shows one moment and not two.
+/// Hard-links nothing and follows nothing: a plain copy. Again from the start when a file of an engine that opens them
+/// by itself comes or goes in between, since a crash shows one moment and not two.
 fn copy_live_directory(from: &Path, to: &Path) {
     while !try_copy(from, to) {
         fs::remove_dir_all(to).unwrap();
