@@ -249,16 +249,24 @@ impl Core {
             Child::Memory(node) => return Ok(node.clone()),
             Child::Disk(unit) => unit,
         };
-        if let Some(Unit::Node(node)) = self.cache.get(&unit.first) {
-            return Ok(node);
-        }
-        let raw = self.read_unit(table, unit, KIND_NODE)?;
-        let node = Arc::new(Node::decode(&raw).map_err(|damage| self.damage(unit, damage))?);
-        // A circle of nodes would be walked for ever.
+        let cached = match self.cache.get(&unit.first) {
+            Some(Unit::Node(node)) => Some(node),
+            _ => None,
+        };
+        let node = match &cached {
+            Some(node) => node.clone(),
+            None => {
+                let raw = self.read_unit(table, unit, KIND_NODE)?;
+                Arc::new(Node::decode(&raw).map_err(|damage| self.damage(unit, damage))?)
+            }
+        };
+        // A circle of nodes would be walked for ever; the root, whose height nobody knows before, may be in it.
         if height.is_some_and(|height| node.height() != height) {
             return Err(self.damage(unit, "the height of a node"));
         }
-        self.cache.insert(&unit.first, Unit::Node(node.clone()));
+        if cached.is_none() {
+            self.cache.insert(&unit.first, Unit::Node(node.clone()));
+        }
         Ok(node)
     }
 
