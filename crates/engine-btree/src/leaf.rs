@@ -7,7 +7,8 @@
 //! Invariants:
 //! - the state of the leaf's key range at any readable `Seq` is base and delta together, by the rules of `version`;
 //! - `disk_image`, if there is one, is the range's exact state at every `Seq` in `[valid_from, valid_to)`; the leaf is
-//!   *clean* when `valid_to` is the end of time;
+//!   *clean* when `valid_to` is the end of time. It may be the state nowhere: a large value that moves is written again
+//!   at the published position, at which the image may begin;
 //! - a base that is only on disk (`Base::OnDisk`) is that image.
 
 use crate::budget::good_size;
@@ -172,8 +173,12 @@ impl LeafState {
     /// The invariants between the fields, in debug builds. Under the leaf's lock.
     pub(crate) fn check_invariants(&self, view: &LeafView) {
         debug_assert!(
-            self.valid_from < self.valid_to || self.disk_image.is_none(),
-            "an image is the state somewhere"
+            self.valid_from <= self.valid_to || self.disk_image.is_none(),
+            "an image does not end before it begins, as from {:?} to {:?} (base {:?}, newest {:?})",
+            self.valid_from,
+            self.valid_to,
+            self.base_newest,
+            self.newest
         );
         debug_assert!(
             self.undo_bytes == 0 || self.in_history,

@@ -113,17 +113,16 @@ fn the_mark_stays_behind_the_log_beside_a_writer(fixture: &dyn Fixture) {
     let mut site = fixture.site();
     let mut driver = Driver::with_tables(&*site);
     let log = TestLog::of(&driver.engine);
-    let done = AtomicBool::new(false);
     let engine = Arc::clone(&driver.engine);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             for number in 0..3000 {
                 driver.put(TABLE, &key(number % 500), &[number as u8; 4000]);
             }
-            done.store(true, Ordering::SeqCst);
         });
         let mut rounds = 0;
-        while rounds < 3 || !done.load(Ordering::SeqCst) {
+        // A writer that panics has finished, too.
+        while rounds < 3 || !writer.is_finished() {
             rounds += 1;
             engine.checkpoint().unwrap();
             log.expect_ahead_of(&*engine);
