@@ -109,7 +109,7 @@ fn write_on(root: &Path, seed: u64, is_betree: bool) -> Result<()> {
             }
         });
         // Whatever becomes of the writer, the other thread stops: a panic must end the process.
-        let _stop = Stop(&stop);
+        let _stop = scopeguard::guard(&stop, |stop| stop.store(true, Ordering::Release));
         (|| -> Result<()> {
             while model.newest().0 < POSITIONS_MAX {
                 let seq = model.newest().next();
@@ -131,14 +131,6 @@ fn write_on(root: &Path, seed: u64, is_betree: bool) -> Result<()> {
             Ok(())
         })()
     })
-}
-
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// See the module.

@@ -80,8 +80,9 @@ fn readers_see_whole_batches_while_a_writer_runs(fixture: &dyn Fixture) {
                 }
             });
         }
+        // Whatever becomes of this thread, the others stop.
+        let _stop = scopeguard::guard(&done, |done| done.store(true, Ordering::Relaxed));
         driver.last = run_writer(&*driver.engine, driver.last, 3000);
-        done.store(true, Ordering::Relaxed);
     });
     assert_eq!(expect_sum(&*driver.engine), driver.last);
 }
@@ -104,6 +105,8 @@ fn a_snapshot_tells_its_seq_while_a_writer_runs(fixture: &dyn Fixture) {
                 }
             });
         }
+        // Whatever becomes of this thread, the others stop.
+        let _stop = scopeguard::guard(&done, |done| done.store(true, Ordering::Relaxed));
         for _ in 0..20_000 {
             let seq = driver.last.next();
             let mut batch = Batch::new();
@@ -112,7 +115,6 @@ fn a_snapshot_tells_its_seq_while_a_writer_runs(fixture: &dyn Fixture) {
             driver.engine.publish(seq);
             driver.last = seq;
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 
@@ -158,8 +160,9 @@ fn checkpoints_and_compaction_run_beside_everything(fixture: &dyn Fixture) {
                 driver.engine.stats(&mut |_, _| {});
             }
         });
+        // Whatever becomes of this thread, the others stop.
+        let _stop = scopeguard::guard(&done, |done| done.store(true, Ordering::Relaxed));
         let last = run_writer(&*driver.engine, driver.last, 2000);
-        done.store(true, Ordering::Relaxed);
         assert_eq!(driver.engine.snapshot().unwrap().seq(), last);
     });
     driver.engine.checkpoint().unwrap();

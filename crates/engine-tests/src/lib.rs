@@ -17,7 +17,7 @@ mod driver;
 mod durability;
 mod faults;
 mod fixture;
-mod gated_fs;
+mod gate;
 mod lifecycle;
 mod maintenance;
 mod measure;

@@ -10,20 +10,20 @@
 )]
 
 use crate::fixture::Site;
-use crate::gated_fs::GatedFs;
+use crate::gate::Gate;
 use engine::{Backup, CloseMode, Engine, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use vfs::{Env, SystemClock, SystemRandom};
+use vfs::{Env, RealFs, SystemClock, SystemRandom, WatchedFs};
 
 /// A temporary directory and how to open an engine in it.
 pub struct RealSite {
     root: TempDir,
     /// Rises with each crash; names the directory in use.
     generation: u64,
-    fs: Arc<GatedFs>,
+    fs: Arc<WatchedFs<Gate>>,
     open: fn(&Env, &Path) -> Result<Arc<dyn Engine>>,
 }
 
@@ -33,7 +33,7 @@ impl RealSite {
         let site = Self {
             root: TempDir::new().unwrap(),
             generation: 0,
-            fs: Arc::default(),
+            fs: Arc::new(WatchedFs::new(Arc::new(RealFs::new()), Gate::default())),
             open,
         };
         fs::create_dir(site.directory()).unwrap();
@@ -69,7 +69,7 @@ impl Site for RealSite {
         let before = self.directory();
         self.generation += 1;
         {
-            let _shut = self.fs.gate.shut();
+            let _shut = self.fs.watch().shut();
             copy_live_directory(&before, &self.directory());
         }
         let _ = engine.close(CloseMode::Abandon);

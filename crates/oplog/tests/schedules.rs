@@ -11,11 +11,9 @@ use oplog::{Log, LogError, LogOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use std::hash::BuildHasher;
-use std::io::Result;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vfs::{Access, DirectoryLock, Env, File, FileSystem, SeededRandom, SimulatedClock, SimulatedFs, Space};
+use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs, Watch, WatchedFs};
 
 /// Runs `test` in many schedules, random ones and such with few switches (PCT; Burckhardt and others, ASPLOS 2010).
 fn check(name: &str, schedules: usize, test: fn()) {
@@ -31,75 +29,36 @@ fn check(name: &str, schedules: usize, test: fn()) {
     }
 }
 
-/// A disk during whose syncs other threads may run.
-struct Disk(SimulatedFs);
-struct DiskFile(Arc<dyn File>);
+/// Lets other threads run before and after each sync.
+struct PauseAtSyncs;
 
-impl File for DiskFile {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
-        self.0.read_at(bytes, offset)
-    }
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.0.write_all_at(bytes, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
+/// On its way out other threads may run.
+struct Pause;
+
+impl Drop for Pause {
+    fn drop(&mut self) {
         rcu::schedule_point();
-        let synced = self.0.sync_data();
-        rcu::schedule_point();
-        synced
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, bytes: u64) -> Result<()> {
-        self.0.set_len(bytes)
-    }
-    fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
-        self.0.allocate(offset, bytes)
     }
 }
 
-impl FileSystem for Disk {
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(DiskFile(self.0.open(path, access)?)))
+impl Watch for PauseAtSyncs {
+    type Held<'w> = Option<Pause>;
+
+    fn change(&self) -> Option<Pause> {
+        None
     }
-    fn remove_file(&self, path: &Path) -> Result<()> {
-        self.0.remove_file(path)
-    }
-    fn remove_directory_all(&self, path: &Path) -> Result<()> {
-        self.0.remove_directory_all(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn create_directory_all(&self, path: &Path) -> Result<()> {
-        self.0.create_directory_all(path)
-    }
-    fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
-        self.0.list(directory)
-    }
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.0.exists(path)
-    }
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.0.sync_directory(path)
-    }
-    fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>> {
-        self.0.lock(path)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.0.space(path)
-    }
-    fn check_descriptors(&self) -> Result<()> {
-        self.0.check_descriptors()
+
+    fn sync(&self) -> Option<Pause> {
+        rcu::schedule_point();
+        Some(Pause)
     }
 }
 
-/// A log on that disk, and the disk, for faults.
+/// A log on a disk during whose syncs other threads may run, and the disk, for faults.
 fn open(change: impl FnOnce(&mut LogOptions)) -> (Arc<Log>, SimulatedFs) {
     let fs = SimulatedFs::new(1);
     let env = Env {
-        fs: Arc::new(Disk(fs.clone())),
+        fs: Arc::new(WatchedFs::new(Arc::new(fs.clone()), PauseAtSyncs)),
         clock: Arc::new(SimulatedClock::new(0)),
         random: Arc::new(SeededRandom::new(1)),
     };

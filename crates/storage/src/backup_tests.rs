@@ -132,6 +132,8 @@ fn backups_beside_a_writer_end_with_a_whole_entry() {
                 acknowledged.store(id + 1, Ordering::SeqCst);
             }
         });
+        // Whatever becomes of this thread, the writer stops.
+        let _stop = scopeguard::guard(&stop, |stop| stop.store(true, Ordering::SeqCst));
         let (mut round, mut with_log) = (0, 0);
         while round < 5 || with_log == 0 {
             let before = acknowledged.load(Ordering::SeqCst);
@@ -155,7 +157,6 @@ fn backups_beside_a_writer_end_with_a_whole_entry() {
             copied.close(true).unwrap();
             round += 1;
         }
-        stop.store(true, Ordering::SeqCst);
     });
     storage.close(true).unwrap();
 }

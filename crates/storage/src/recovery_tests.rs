@@ -754,9 +754,8 @@ fn counts_are_exact_wherever_writes_and_checkpoints_meet() {
     names.iter().for_each(|name| storage.make(&op, name, rawdoc! {}));
     let mut id = 0;
     for _ in 0..8 {
-        let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let writer = scope.spawn(|| {
                 let op = machine.operation();
                 for _ in 0..150 {
                     id += 1;
@@ -770,9 +769,8 @@ fn counts_are_exact_wherever_writes_and_checkpoints_meet() {
                         _ => {}
                     }
                 }
-                done.store(true, Ordering::SeqCst);
             });
-            while !done.load(Ordering::SeqCst) {
+            while !writer.is_finished() {
                 storage.checkpoint().unwrap();
             }
         });

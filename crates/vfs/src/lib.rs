@@ -10,6 +10,7 @@ mod overlay;
 mod random;
 mod real;
 mod simulated;
+mod watched;
 
 pub use clock::{Clock, SimulatedClock, SystemClock};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
@@ -17,6 +18,7 @@ pub use overlay::OverlayFs;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
 pub use simulated::{Fault, FaultKind, SimulatedFs};
+pub use watched::{Watch, WatchedFs};
 
 /// What the rest of Tenon gets from the machine it runs on, handed from the top down.
 #[derive(Clone)]

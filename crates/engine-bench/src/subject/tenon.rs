@@ -4,7 +4,7 @@
 //! Document locks live above the engines and are not part of this. Index entries are not logged, as in the storage layer:
 //! recovery makes them from the record's id.
 
-use super::counting::CountingFs;
+use super::counting::{CountingFs, counting_fs};
 use super::entry::{EntryOp, EntryWriter, read_entry};
 use super::kind::{EngineKind, Layout};
 use super::subject::{
@@ -50,7 +50,7 @@ pub(super) struct TenonSubject {
 
 impl TenonSubject {
     pub fn open(kind: EngineKind, layout: &Layout, spec: &RunSpec) -> Result<Self> {
-        let files = Arc::new(CountingFs::new());
+        let files = Arc::new(counting_fs());
         let env = Env {
             fs: files.clone(),
             clock: Arc::new(vfs::SystemClock::new()),
@@ -197,7 +197,7 @@ impl Subject for TenonSubject {
     fn counters(&self) -> Result<Counters> {
         Ok(Counters {
             log_bytes: self.log.stats().written_bytes,
-            syncs: self.files.syncs(),
+            syncs: self.files.watch().syncs(),
         })
     }
 

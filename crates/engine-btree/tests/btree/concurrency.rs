@@ -160,7 +160,7 @@ fn everything_at_once(threads: usize) {
         }));
         let writer = scope.spawn(|| {
             // Whatever becomes of the writer, the others stop.
-            let _stop = Stop(&done);
+            let _stop = scopeguard::guard(&done, |done| done.store(true, Ordering::Release));
             write(&engine, &Dice::new(seed));
         });
         writer.join().unwrap();
@@ -169,14 +169,6 @@ fn everything_at_once(threads: usize) {
     look(&engine, &Dice::new(seed));
     engine.checkpoint().unwrap();
     check::engine_is_sound(&engine, "after everything").unwrap();
-}
-
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 #[test]
