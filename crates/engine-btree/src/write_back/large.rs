@@ -118,6 +118,8 @@ impl PageWriter<'_> {
         }
         // No checkpoint's position lies at or after the published one before this lock is free again: every later one
         // finds the copy.
+        // An image that begins at the published position, written or being written, ends where it begins: no checkpoint
+        // refers to it, and the leaf is written again.
         let published = shared.readers.published();
         let change = Change::Put(Value::Large(copy, Some(owner.clone())));
         let pushed = leaf.push(&mut state, key, change, published, &Horizon::default(), &guard);
@@ -131,5 +133,56 @@ impl PageWriter<'_> {
         shared.counters.relocated.add(1);
         shared.cache.add_to_clock(tree, leaf);
         Ok(Move::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{ROWS, Store};
+    use crate::leaf::Found;
+    use crate::options::BtreeOptions;
+    use crate::version::NEWEST;
+    use crate::write_back::{Need, Written};
+    use engine::{Engine, Maintenance};
+
+    /// The copy is published where the new image of its leaf begins: that is the state nowhere, and the next checkpoint
+    /// writes another.
+    #[test]
+    fn a_value_moves_while_its_leaf_is_written() {
+        let value = vec![7; 50_000];
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), value.clone()));
+        let tree = store.tree(ROWS);
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        let new_writer = || store.parts().mover.writer();
+        let (mut writer, mut mover) = (new_writer(), new_writer());
+        assert_eq!(writer.write(&tree, &leaf, Need::Dirty).expect("room"), Written::Done);
+        let found = leaf.view.load(&rcu::pin()).get(b"key", NEWEST, &rcu::pin());
+        let Found::Large(cell) = found else {
+            panic!("the value has blocks");
+        };
+        let moved = mover.move_large(&tree, &leaf, b"key", &cell);
+        assert_eq!(moved.expect("it can be read"), Move::Done);
+        writer.flush().expect("room");
+        drop((writer, mover));
+        let published = store.base().readers.published();
+        {
+            let state = leaf.state.lock();
+            assert!(state.disk_image.is_some() && !state.is_clean() && !state.has_state_at(published));
+            assert_eq!(state.valid_from, published);
+        }
+        store.checkpoint();
+        assert!(leaf.state.lock().has_state_at(published));
+        let snapshot = store.engine.snapshot().expect("a view");
+        assert_eq!(snapshot.get(ROWS, b"key").expect("a read").as_deref(), Some(&value[..]));
+        let report = store
+            .engine
+            .maintain(&Maintenance::Verify(None))
+            .expect("a verification");
+        assert_eq!(report.problems, Vec::<String>::new());
     }
 }

@@ -175,7 +175,7 @@ impl PageWriter<'_> {
             Some(seq) if state.base_newest > seq => {
                 Ok(shared.prepare_older(tree, leaf, &mut state, wanted, seq, &guard))
             }
-            _ => Ok(shared.prepare_newest(tree, leaf, state, wanted, &guard)),
+            _ => Ok(shared.prepare_newest(tree, leaf, state, wanted, seen_at, &guard)),
         }
     }
 }
@@ -210,18 +210,20 @@ impl WriteBack {
         wanted.prepared(tree, leaf, base, Vec::new())
     }
 
-    /// The leaf as it is, or as the running checkpoint wants it where its base has not got beyond that.
+    /// The leaf as it is at `seen_at`, where its base has not got beyond that: the running checkpoint's position if
+    /// that lacks an image, otherwise the published one of a moment ago. What was published since may be large and
+    /// have no blocks, so that no image can hold it.
     fn prepare_newest<'l>(
         &self,
         tree: &Arc<Tree>,
         leaf: &'l Arc<Leaf>,
         mut state: MutexGuard<'l, LeafState>,
         wanted: Wanted,
+        seen_at: Seq,
         guard: &Guard,
     ) -> PrepareStep {
-        let through = wanted.missing_at.map(|position| position.seq);
         let consolidator = self.structure.consolidator();
-        let Ok(base) = consolidator.consolidate_leaf(tree, leaf, &mut state, through, guard) else {
+        let Ok(base) = consolidator.consolidate_leaf(tree, leaf, &mut state, Some(seen_at), guard) else {
             return PrepareStep::Again;
         };
         let dropped = std::mem::take(&mut state.dropped_large);
@@ -244,7 +246,9 @@ impl WriteBack {
             return PrepareStep::Over(Written::Done);
         }
         // Changes that came since the merge lie above the published position it went through.
-        state.writing = Some(base.valid_to.min(oldest_above(leaf, base.newest, guard)));
+        let valid_to = base.valid_to.min(oldest_above(leaf, base.newest, guard));
+        debug_assert!(base.newest < valid_to, "an image is made as the state somewhere");
+        state.writing = Some(valid_to);
         wanted.prepared(tree, leaf, base, dropped)
     }
 
