@@ -13,7 +13,7 @@ FEATURES := --features rocksdb
 else ifeq ($(ENGINES),default)
 FEATURES :=
 else
-$(error ENGINES is "$(ENGINES)": it takes "default" (btree, inMemory, mmapv1) and "all" (rocksdb too))
+$(error ENGINES is "$(ENGINES)": it takes "default" (btree, betree, inMemory, mmapv1) and "all" (rocksdb too))
 endif
 
 DATA ?= ./data

@@ -249,22 +249,19 @@ impl Core {
             Child::Memory(node) => return Ok(node.clone()),
             Child::Disk(unit) => unit,
         };
-        let cached = match self.cache.get(&unit.first) {
-            Some(Unit::Node(node)) => Some(node),
-            _ => None,
-        };
-        let node = match &cached {
-            Some(node) => node.clone(),
-            None => {
+        let (node, is_cached) = match self.cache.get(&unit.first) {
+            Some(Unit::Node(node)) => (node, true),
+            _ => {
                 let raw = self.read_unit(table, unit, KIND_NODE)?;
-                Arc::new(Node::decode(&raw).map_err(|damage| self.damage(unit, damage))?)
+                let node = Node::decode(&raw).map_err(|damage| self.damage(unit, damage))?;
+                (Arc::new(node), false)
             }
         };
         // A circle of nodes would be walked for ever; the root, whose height nobody knows before, may be in it.
         if height.is_some_and(|height| node.height() != height) {
             return Err(self.damage(unit, "the height of a node"));
         }
-        if cached.is_none() {
+        if !is_cached {
             self.cache.insert(&unit.first, Unit::Node(node.clone()));
         }
         Ok(node)
