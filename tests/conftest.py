@@ -1,3 +1,4 @@
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,10 +9,26 @@ sys.path.insert(0, str(Path(__file__).parent))
 from server import ENGINES, Server  # noqa: E402
 
 
+@pytest.fixture(scope="module")
+def new_folder(request, tmp_path_factory):
+    """Makes folders for what the tests of a module share. They go with it, unless one of them failed: those of a whole
+    run take many gigabytes."""
+    made, failed = [], request.session.testsfailed
+
+    def make(name):
+        made.append(tmp_path_factory.mktemp(name))
+        return made[-1]
+
+    yield make
+    if request.session.testsfailed == failed:
+        for folder in made:
+            shutil.rmtree(folder)
+
+
 @pytest.fixture(scope="module", params=ENGINES)
-def server(request, tmp_path_factory):
+def server(request, new_folder):
     """One server per test module and engine; it must end cleanly."""
-    made = Server(tmp_path_factory.mktemp("tenond"), request.param, options=["--setParameter", "ttlMonitorSleepSecs=1"])
+    made = Server(new_folder("tenond"), request.param, options=["--setParameter", "ttlMonitorSleepSecs=1"])
     made.start()
     yield made
     assert made.process.poll() is None, f"the server died:\n{made.tail()}"

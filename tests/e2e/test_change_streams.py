@@ -19,8 +19,8 @@ MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def member(request, tmp_path_factory):
-    made = Server(tmp_path_factory.mktemp("streams"), request.param, options=MEMBER)
+def member(request, new_folder):
+    made = Server(new_folder("streams"), request.param, options=MEMBER)
     made.start()
     yield made
     assert made.process.poll() is None, made.tail()

@@ -158,8 +158,8 @@ def printed_name(pem):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    ca = Authority(tmp_path_factory.mktemp("certificates"))
+def files(new_folder):
+    ca = Authority(new_folder("certificates"))
     return {
         "ca": str(ca.certificate),
         "server": ca.make("server", "/DC=org/DC=shop/O=Shop/OU=db/CN=one"),

@@ -50,9 +50,9 @@ def fill(server):
 
 
 @pytest.fixture(scope="module", params=[engine for engine in ENGINES if is_built_in(engine)])
-def directories(request, tmp_path_factory):
+def directories(request, new_folder):
     """The data of a server that was killed, and of one that ended in order."""
-    folder = tmp_path_factory.mktemp("inspect")
+    folder = new_folder("inspect")
     found = {}
     for name in ["killed", "ended"]:
         server = Server(folder / name, request.param)
@@ -138,7 +138,8 @@ def test_damage_of_the_engine_is_told_with_its_file(directories, tmp_path):
     bytes_there = bytearray(file.read_bytes())
     # What is reserved and was never written means nothing.
     used = len(bytes_there.rstrip(b"\0"))
-    for offset in range(used // 4, used // 2):
+    # All but the beginning: how much of the rest is in use depends on how many checkpoints there were.
+    for offset in range(used // 4, used):
         bytes_there[offset] ^= 0x55
     file.write_bytes(bytes_there)
     before = fingerprint(data)

@@ -20,9 +20,9 @@ TAGS = {"m0": {"tags": {"dc": "east", "rack": "a"}}, "m1": {"tags": {"dc": "west
 
 
 @pytest.fixture(scope="module")
-def rs(tmp_path_factory):
+def rs(new_folder):
     """One set for the tests that leave it healthy."""
-    with ReplicaSet(tmp_path_factory.mktemp("set"), settings={"getLastErrorModes": {"everywhere": {"rack": 3}, "both": {"dc": 2}}}) as made:
+    with ReplicaSet(new_folder("set"), settings={"getLastErrorModes": {"everywhere": {"rack": 3}, "both": {"dc": 2}}}) as made:
         yield made.initiate(made.config(**TAGS))
 
 

@@ -70,9 +70,9 @@ def everything(client):
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def source(request, tmp_path_factory):
+def source(request, new_folder):
     """A directory of a server that was killed, and what it held."""
-    server = Server(tmp_path_factory.mktemp("source"), request.param)
+    server = Server(new_folder("source"), request.param)
     with server:
         client = server.client()
         fill(client)

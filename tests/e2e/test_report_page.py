@@ -18,9 +18,9 @@ SCREENS = {
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def pages(new_folder):
     """A directory with pages of made-up results."""
-    directory = tmp_path_factory.mktemp("report")
+    directory = new_folder("report")
     cache = os.environ.get("TENON_CACHE", os.path.expanduser("~/.cache/tenon"))
     environment = {"CARGO_TARGET_DIR": f"{cache}/target", **os.environ}
     command = ["cargo", "run", "--quiet", "-p", "report", "--example", "fixture", "--", str(directory)]

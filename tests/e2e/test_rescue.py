@@ -29,13 +29,13 @@ def unpack(name, folder):
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    return unpack("many", tmp_path_factory.mktemp("mmapv1"))
+def many(new_folder):
+    return unpack("many", new_folder("mmapv1"))
 
 
 @pytest.fixture(scope="module")
-def powerloss(tmp_path_factory):
-    return unpack("powerloss", tmp_path_factory.mktemp("mmapv1"))
+def powerloss(new_folder):
+    return unpack("powerloss", new_folder("mmapv1"))
 
 
 def state(directory):

@@ -45,8 +45,8 @@ def authority(directory, name):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("certificates")
+def files(new_folder):
+    directory = new_folder("certificates")
     ca, other = authority(directory, "ca"), authority(directory, "other")
     return {
         "ca": f"{ca}.crt",

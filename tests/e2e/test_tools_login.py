@@ -17,8 +17,8 @@ def tenon(*arguments, **options):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("guarded"), options=["--auth"])
+def guarded(new_folder):
+    server = Server(new_folder("guarded"), options=["--auth"])
     server.start()
     client = server.client()
     client.admin.command("createUser", "root", pwd="r", roles=["root"])

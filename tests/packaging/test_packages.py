@@ -161,9 +161,9 @@ def test_tarball(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def wheel(new_folder):
     """A folder with the wheel's module, installed by pip without an index."""
-    folder = tmp_path_factory.mktemp("wheel")
+    folder = new_folder("wheel")
     made = run(sys.executable, ROOT / "packages/python/build.py", PROGRAMS / "tenond", folder / "build").strip()
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check"]
     run(*pip, "--target", folder / "site", made)
