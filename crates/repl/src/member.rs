@@ -25,7 +25,7 @@ pub struct Config {
     pub voters: Vec<u64>,
     /// Those that are sent the log and do not vote.
     pub learners: Vec<u64>,
-    /// A follower that hears nothing for this many ticks, or up to twice as many, stands for election.
+    /// A follower that hears nothing for this many ticks, or up to half as many again, stands for election.
     pub election_ticks: usize,
     /// A leader says that it is alive every so many ticks.
     pub heartbeat_ticks: usize,
@@ -92,6 +92,9 @@ pub struct Member<L: LogView> {
     /// Role and term when the time-out was drawn.
     drawn_for: (StateRole, u64),
     timeout_ticks: usize,
+    /// Ticks after which it stands anew where its election has no outcome, of which so many have passed.
+    retry_ticks: usize,
+    waited_ticks: usize,
     may_stand: bool,
 }
 
@@ -178,6 +181,8 @@ impl<L: LogView> Member<L> {
             state,
             drawn_for: (StateRole::Follower, 0),
             timeout_ticks: config.election_ticks,
+            retry_ticks: config.election_ticks,
+            waited_ticks: 0,
             may_stand: true,
         };
         member.draw_timeout(true);
@@ -198,6 +203,12 @@ impl<L: LogView> Member<L> {
         }
         let stood = self.node.tick() && self.role() != Role::Leader;
         self.draw_timeout(stood);
+        if !stood && self.role() == Role::Candidate && self.may_stand {
+            self.waited_ticks += 1;
+            if self.waited_ticks >= self.retry_ticks {
+                return self.campaign();
+            }
+        }
         Ok(())
     }
 
@@ -485,18 +496,24 @@ impl<L: LogView> Member<L> {
         debug_assert!(self.in_hand.is_none(), "outputs are carried out before anything else");
     }
 
-    /// The time-out from here on: drawn anew with each role and term, and after each that has passed. The state
+    /// The time-outs from here on: drawn anew with each role and term, and after each that has passed. The state
     /// machine's own draws, which no seed reaches, never last.
+    ///
+    /// Where votes were split nobody has to find out once more that there is no leader: the next election begins after a
+    /// fraction of the time that a leader may be silent.
     fn draw_timeout(&mut self, anew: bool) {
         let raft = &mut self.node.raft;
         let now = (raft.state, raft.term);
         if anew || now != self.drawn_for {
             self.drawn_for = now;
             let shortest = raft.election_timeout();
+            let mut up_to = |ticks: usize| (self.random.next_u64() % ticks.max(1) as u64) as usize;
             self.timeout_ticks = match self.may_stand {
-                true => shortest + (self.random.next_u64() % shortest as u64) as usize,
+                true => shortest + up_to(shortest / 2),
                 false => NEVER,
             };
+            self.retry_ticks = (shortest / 4).max(1) + up_to(shortest / 2);
+            self.waited_ticks = 0;
         }
         raft.set_randomized_election_timeout(self.timeout_ticks);
     }

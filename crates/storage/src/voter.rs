@@ -15,8 +15,8 @@ use std::time::Duration;
 use vfs::Random;
 
 /// Ticks that make an election's shortest time-out, and those between two signs of life of a leader.
-const ELECTION_TICKS: usize = 20;
-const HEARTBEAT_TICKS: usize = 4;
+const ELECTION_TICKS: usize = 40;
+const HEARTBEAT_TICKS: usize = 8;
 
 /// See the module.
 #[derive(Default)]
