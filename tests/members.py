@@ -83,6 +83,10 @@ class Member(Server):
             return {94: "STARTUP", 93: "REMOVED"}.get(getattr(error, "code", None), "DOWN")
         return next(each["stateStr"] for each in status["members"] if each.get("self"))
 
+    def wait_log(self, what, patience=PATIENCE):
+        """Until its log has a text, since its last start."""
+        wait(lambda: what in self.log.read_text()[self.log_from :], f"{what} in the log of member {self.number}", patience)
+
     def applied(self):
         return self.direct.admin.command("replSetGetStatus")["optimes"]["appliedOpTime"]["ts"]
 

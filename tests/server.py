@@ -87,6 +87,7 @@ class Server:
 
     def start(self, timeout=300):
         before = self.log.stat().st_size if self.log.exists() else 0
+        self.log_from = before
         if self.open_files:
             self.prefix = ["prlimit", f"--nofile={self.open_files}"]
         self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

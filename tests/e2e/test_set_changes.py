@@ -1,8 +1,11 @@
 """How replica sets begin, grow and shrink, and how members get their data: with sets of their own."""
 
+import json
 import os
+import signal
 import threading
 
+import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
@@ -118,13 +121,13 @@ def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
         instance = rs.consensus()[behind.number]["instance"]
         behind.kill()
         client.shop.c.update_one({"_id": "known"}, {"$set": {"n": 1}})
-        log_begins = primary.direct.local["oplog.rs"].find_one()["ts"]
+        lacking = next(primary.direct.local["oplog.rs"].find(sort=[("$natural", -1)], limit=1))["ts"]
 
         def is_purged():
             for number in range(4):
                 client.shop.big.insert_one({"pad": os.urandom(8_000_000)})
             primary.direct.admin.command("fsync")
-            return primary.direct.local["oplog.rs"].find_one()["ts"] > log_begins
+            return primary.direct.local["oplog.rs"].find_one()["ts"] > lacking
 
         wait(is_purged, "the log to forget its beginning", 120)
         seen, ended = [], threading.Event()
@@ -154,8 +157,11 @@ def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
         rs.check_equal(validate=False)
 
 
-def test_an_initial_sync_that_is_cut_begins_anew(tmp_path):
-    with ReplicaSet(tmp_path, 3) as rs:
+@pytest.mark.parametrize("method", ["logical", "fileCopyBased"])
+def test_an_initial_sync_that_is_cut(tmp_path, method):
+    """By ends of the copying server, and of the source."""
+    engines = 3 if method == "logical" else ["btree"] * 3
+    with ReplicaSet(tmp_path, engines, options=["--setParameter", f"initialSyncMethod={method}"]) as rs:
         first, second, third = rs.members
         third.stop()
         first.direct.admin.command("replSetInitiate", rs.config([first, second]))
@@ -166,17 +172,59 @@ def test_an_initial_sync_that_is_cut_begins_anew(tmp_path):
         client.shop.big.create_index("n")
         third.start()
         rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
-        rs.wait_state(third, "STARTUP2", "SECONDARY")
-        third.kill()
-        third.start()
-        rs.wait_state(third, "STARTUP2", "SECONDARY")
+        # Until it was cut in the middle, however fast the machine is.
+        for _ in range(20):
+            third.wait_log("Initial sync begins")
+            source = rs.primary
+            source.process.send_signal(signal.SIGSTOP)
+            third.kill()
+            was_cut = (third.data / "initial-sync" / "begun.bson").exists()
+            third.start()
+            source.process.send_signal(signal.SIGCONT)
+            if was_cut:
+                break
+            rs.wait_healthy()
+            third.stop()
+            third.wipe()
+            third.start()
+        third.wait_log("Initial sync goes on where it was")
         source = rs.primary
         source.kill()
         source.start()
         rs.wait_healthy()
         assert third.direct.shop.big.count_documents({}) == 120
+        assert method in third.log.read_text()
         rs.check_equal()
+        assert not (third.data / "initial-sync").exists()
         client.close()
+
+
+def test_data_are_copied_of_whom_is_asked_for(tmp_path):
+    """By a parameter; what replSetSyncFrom refuses."""
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, second, third = rs.members
+        fourth = rs.add_server(options=["--setParameter", "initialSyncSourceReadPreference=secondary"])
+        fourth.start()
+        rs.initiate(rs.config([first, second, third]))
+        rs.client().shop.c.insert_many([{"_id": n, "pad": "x" * 1000} for n in range(3000)])
+        rs.wait_applied()
+        rs.reconfig(lambda config: config["members"].append({"_id": 3, "host": fourth.host}))
+        rs.wait_healthy()
+        logged = [line for line in fourth.log.read_text().splitlines() if "Initial sync begins" in line]
+        source = json.loads(logged[-1])["attr"]["source"]
+        assert source in [each.host for each in (first, second, third) if each is not rs.primary]
+        rs.check_equal()
+
+        def sync_from(member, host):
+            return refused_code(member.direct.admin.command, "replSetSyncFrom", host)[0]
+
+        assert sync_from(rs.primary, fourth.host) == 95
+        assert sync_from(fourth, fourth.host) == 72
+        assert sync_from(fourth, "localhost:1") == 74
+        assert sync_from(fourth, next(each.host for each in rs.secondaries if each is not fourth)) == 20, "the log is the primary's"
+        said = fourth.direct.admin.command("replSetSyncFrom", rs.primary.host)
+        assert said["syncFromRequested"] == rs.primary.host
+        assert refused_code(fourth.direct.admin.command, "setParameter", 1, initialSyncMethod="magic")[0] == 2
 
 
 def test_members_prove_themselves(tmp_path):

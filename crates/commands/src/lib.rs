@@ -10,6 +10,7 @@ mod authorization;
 mod client;
 mod command;
 mod concerns;
+mod copies;
 mod cursors;
 mod definition;
 mod dispatch;
@@ -48,10 +49,12 @@ mod validation;
 pub use client::{Client, Peer};
 pub use command::parameters::check_parameters;
 pub use command::{Upkeep, new_instance};
+pub use copies::{
+    CopiedFile, CopyBegin, CopyContent, CopyRows, FileLayout, ask, read_copy_begin, read_copy_piece, read_copy_rows,
+};
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
-pub use member_streams::{ask, read_copy_header, read_copy_rows};
-pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role};
+pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role, WantedCopy};
 pub use request::{Request, Traffic};
 pub use server::Server;
 pub use settings::{MemberStream, Settings, TransportSecurity};

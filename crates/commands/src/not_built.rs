@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 79] = [
+pub const NAMES: [&str; 78] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -66,7 +66,6 @@ pub const NAMES: [&str; 79] = [
     "removeShardFromZone",
     "replSetAbortPrimaryCatchUp",
     "replSetGetRBID",
-    "replSetSyncFrom",
     "reshardCollection",
     "setAllowMigrations",
     "setAuditConfig",

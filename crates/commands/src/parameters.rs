@@ -5,7 +5,7 @@
 
 use crate::error::{CommandError, Result};
 use bson::Bson;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use wire::ErrorCode;
 
 /// The parameters that can be changed while the server runs.
@@ -32,10 +32,24 @@ pub struct Parameters {
     pub transaction_lifetime_s: AtomicI64,
     /// `maxTransactionLockRequestTimeoutMillis`: how long a transaction waits for a collection.
     pub transaction_lock_timeout_ms: AtomicI64,
+    /// `initialSyncMethod`, by its place in [`SYNC_METHODS`].
+    pub sync_method: AtomicUsize,
+    /// `initialSyncSourceReadPreference`, by its place in [`SYNC_SOURCES`].
+    pub sync_source: AtomicUsize,
     /// `quiet`: the begin and the end of connections are not logged.
     pub quiet: AtomicBool,
 }
 
+/// How a member that has no data comes to them.
+const SYNC_METHODS: [&str; 2] = ["fileCopyBased", "logical"];
+/// Of whom it copies them.
+const SYNC_SOURCES: [&str; 5] = [
+    "primary",
+    "primaryPreferred",
+    "secondary",
+    "secondaryPreferred",
+    "nearest",
+];
 /// What one operation may gather in memory when nothing is set.
 const OPERATION_MEMORY_BYTES_MAX: i64 = 1 << 30;
 /// A limit of memory below what a single step of an account takes would refuse everything.
@@ -44,6 +58,7 @@ const MEMORY_BYTES_RANGE: std::ops::RangeInclusive<i64> = 1 << 20..=i64::MAX;
 enum Slot<'p> {
     Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
     Boolean(&'p AtomicBool),
+    Word(&'p AtomicUsize, &'static [&'static str]),
 }
 
 impl Parameters {
@@ -61,13 +76,17 @@ impl Parameters {
             total_operation_memory_bytes_max: AtomicI64::new(2 * OPERATION_MEMORY_BYTES_MAX),
             transaction_lifetime_s: AtomicI64::new(60),
             transaction_lock_timeout_ms: AtomicI64::new(5),
+            sync_method: AtomicUsize::new(0),
+            sync_source: AtomicUsize::new(0),
             quiet: AtomicBool::new(quiet),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 13] = [
         "cursorTimeoutMillis",
+        "initialSyncMethod",
+        "initialSyncSourceReadPreference",
         "journalCommitInterval",
         "maxTransactionLockRequestTimeoutMillis",
         "operationMemoryBytesMax",
@@ -79,6 +98,16 @@ impl Parameters {
         "ttlMonitorEnabled",
         "ttlMonitorSleepSecs",
     ];
+
+    /// Whether a member without data copies files where it can.
+    pub fn copies_files(&self) -> bool {
+        SYNC_METHODS[self.sync_method.load(Ordering::Relaxed)] == "fileCopyBased"
+    }
+
+    /// See [`SYNC_SOURCES`].
+    pub fn sync_source(&self) -> &'static str {
+        SYNC_SOURCES[self.sync_source.load(Ordering::Relaxed)]
+    }
 
     fn slot(&self, name: &str) -> Option<Slot<'_>> {
         Some(match name {
@@ -95,6 +124,8 @@ impl Parameters {
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),
+            "initialSyncMethod" => Slot::Word(&self.sync_method, &SYNC_METHODS),
+            "initialSyncSourceReadPreference" => Slot::Word(&self.sync_source, &SYNC_SOURCES),
             _ => return None,
         })
     }
@@ -107,6 +138,7 @@ impl Parameters {
                 Err(_) => Bson::Int64(slot.load(Ordering::Relaxed)),
             },
             Slot::Boolean(slot) => Bson::Boolean(slot.load(Ordering::Relaxed)),
+            Slot::Word(slot, words) => Bson::String(words[slot.load(Ordering::Relaxed)].to_owned()),
         })
     }
 
@@ -134,6 +166,14 @@ impl Parameters {
             Slot::Boolean(slot) => {
                 let on = as_boolean(value).ok_or_else(|| mistyped(name, value))?;
                 slot.store(on, Ordering::Relaxed);
+            }
+            Slot::Word(slot, words) => {
+                let word = value.as_str().ok_or_else(|| mistyped(name, value))?;
+                let place = words.iter().position(|known| *known == word).ok_or_else(|| {
+                    let all = words.join(", ");
+                    CommandError::bad_value(format!("Invalid value for parameter {name}: {word} is none of {all}"))
+                })?;
+                slot.store(place, Ordering::Relaxed);
             }
         }
         Ok(was)

@@ -60,9 +60,8 @@ pub trait MemberThreads: Send + Sync {
     /// Those of [`storage::Storage::take_part`].
     fn take_part(&self, members: &Membership, election_timeout: Duration) -> std::result::Result<(), StorageError>;
 
-    /// Begins to copy all data of a member, to become the given instance; of an arbiter the configuration only. Nothing
-    /// is done when that goes on already.
-    fn copy_from(&self, host: &str, instance: [u8; 16], is_arbiter: bool);
+    /// Begins to copy all data of another member. Nothing is done when that goes on already.
+    fn copy(&self, wanted: WantedCopy);
 
     /// Keeps a configuration, and this server's number in it, that is to be forced, and has the server start anew.
     ///
@@ -161,6 +160,21 @@ impl Member {
     }
 }
 
+/// A copy of all data that this server is to make.
+#[derive(Clone, Debug)]
+pub struct WantedCopy {
+    /// To become this instance.
+    pub instance: [u8; 16],
+    /// Of the configuration only.
+    pub is_arbiter: bool,
+    /// Where the primary is.
+    pub primary: String,
+    /// Where secondaries are that show what is new.
+    pub secondaries: Vec<String>,
+    /// The one that it is to be made of, if somebody said so.
+    pub source: Option<String>,
+}
+
 /// How far a copy of all data has come.
 #[derive(Clone, Debug, Default)]
 pub struct CopyProgress {
@@ -168,12 +182,18 @@ pub struct CopyProgress {
     pub source: String,
     /// Wall time of its begin.
     pub started_ms: i64,
-    /// Tables copied, and all of them.
+    /// Another source was chosen since it began.
+    pub is_outdated: bool,
+    /// The files are copied, not the rows.
+    pub by_files: bool,
+    /// Tables copied, and all of them; files, where those are copied.
     pub tables: (u64, u64),
     /// Rows and bytes copied.
     pub rows: u64,
     /// See `rows`.
     pub bytes: u64,
+    /// Bytes of all files; 0 where rows are copied, whose sum nobody knows.
+    pub bytes_total: u64,
     /// Copies that failed.
     pub failed: u32,
     /// Why the last one did.
@@ -204,6 +224,10 @@ pub struct ReplicaSet {
     threads: OnceLock<Weak<dyn MemberThreads>>,
     /// Of the copy that this member makes, or made.
     pub copy: Mutex<CopyProgress>,
+    /// Of whom it is to be made (`replSetSyncFrom`); as `initialSyncSourceReadPreference` says when nobody is.
+    pub copy_source: Mutex<Option<String>>,
+    /// The instance as which a copy was begun before this start.
+    pub begun_as: Mutex<Option<[u8; 16]>>,
     /// The latest cluster time that a member waits for.
     pub wanted: AtomicU64,
 }
@@ -254,6 +278,8 @@ impl ReplicaSet {
             peers: Mutex::default(),
             threads: OnceLock::new(),
             copy: Mutex::default(),
+            copy_source: Mutex::default(),
+            begun_as: Mutex::default(),
             wanted: AtomicU64::new(0),
         }
     }
@@ -338,12 +364,10 @@ impl ReplicaSet {
         }
     }
 
-    /// Takes up what consensus says of this member. Answers whether it began or ceased to lead.
-    pub fn take_standing(&self, standing: &Standing, now_ms: i64) -> bool {
-        let mut differs = false;
+    /// Takes up what consensus says of this member.
+    pub fn take_standing(&self, standing: &Standing, now_ms: i64) {
         self.change(|member| {
             let leads = standing.is_writable;
-            differs = leads != member.leads;
             member.term = member.term.max(standing.term);
             member.leader = standing.leader;
             member.find_primary();
@@ -354,7 +378,6 @@ impl ReplicaSet {
             }
             member.leads = leads;
         });
-        differs
     }
 
     /// Waits until the state is another one than a driver knows, at most for `patience`.
@@ -472,7 +495,8 @@ mod tests {
             consensus.take_in(1, [1; 16]);
             member.consensus = Some(consensus);
         });
-        assert!(set.take_standing(&standing, 7) && !set.take_standing(&standing, 8));
+        set.take_standing(&standing, 7);
+        set.take_standing(&standing, 8);
         let member = set.member();
         assert_eq!(
             (member.role, member.term, member.primary, member.elected_ms),
@@ -494,7 +518,7 @@ mod tests {
             is_writable: false,
             ..standing
         };
-        assert!(set.take_standing(&unknown, 9));
+        set.take_standing(&unknown, 9);
         assert_eq!(set.member().primary, None);
         set.change(|member| {
             member.consensus = Some(later);

@@ -1,12 +1,12 @@
 //! The state all commands share.
 
 use crate::concerns::{DefaultConcerns, Deployment};
+use crate::copies::Copies;
 use crate::cursors::{Cursors, SessionId};
 use crate::definition::CommandTable;
 use crate::fail_points::FailPoints;
 use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
-use crate::member_streams::Copies;
 use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
 use crate::pinned::PinnedStates;

@@ -61,6 +61,8 @@ pub struct Settings {
     pub db_path: String,
     /// The directory of the engine's files, absolute.
     pub engine_path: PathBuf,
+    /// `storage.directoryPerDB`.
+    pub directory_per_db: bool,
     /// The file that tells which engine the data directory belongs to, absolute.
     pub metadata_path: PathBuf,
     /// `storage.journal.enabled`.

@@ -507,7 +507,7 @@ impl<L: LogView> Member<L> {
         if anew || now != self.drawn_for {
             self.drawn_for = now;
             let shortest = raft.election_timeout();
-            let mut up_to = |ticks: usize| (self.random.next_u64() % ticks.max(1) as u64) as usize;
+            let up_to = |ticks: usize| (self.random.next_u64() % ticks.max(1) as u64) as usize;
             self.timeout_ticks = match self.may_stand {
                 true => shortest + up_to(shortest / 2),
                 false => NEVER,

@@ -9,7 +9,7 @@
 
 mod copy_place;
 
-pub use copy_place::CopyPlace;
+pub use copy_place::{BegunCopy, CopyPlace};
 
 use bson::{Document, doc};
 use std::io::{Error, ErrorKind};

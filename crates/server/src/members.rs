@@ -7,6 +7,8 @@
 //! rings.
 
 mod copy;
+mod copy_files;
+mod copy_rows;
 mod fetch;
 mod heartbeats;
 mod link;
@@ -18,7 +20,7 @@ use crate::data_directory;
 use crate::events::Event;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
-use commands::{MemberThreads, ReplicaSet, Server, Upkeep};
+use commands::{MemberThreads, ReplicaSet, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
 use parking_lot::{Condvar, Mutex};
@@ -60,6 +62,8 @@ pub struct Members {
     /// The leader's number in consensus, 0: none is known.
     leader: AtomicU64,
     is_copying: AtomicBool,
+    /// When the log was told last how far a copy is.
+    told: Mutex<Duration>,
     /// Who looks after the set.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -93,8 +97,11 @@ impl Members {
             applied: Arc::new(AtomicU64::new(server.storage.last_seq().0)),
             leader: AtomicU64::new(0),
             is_copying: AtomicBool::new(false),
+            told: Mutex::default(),
             thread: Mutex::default(),
         });
+        let begun = members.copying.place.begun(&*server.env.fs).ok().flatten();
+        *set.begun_as.lock() = begun.map(|begun| begun.instance).filter(|begun| *begun != set.instance);
         let threads: Arc<dyn MemberThreads> = members.clone();
         set.set_threads(Arc::downgrade(&threads));
         let of_thread = members.clone();
@@ -219,15 +226,14 @@ impl MemberThreads for Members {
         self.server.storage.take_part(members, election_timeout, me)
     }
 
-    fn copy_from(&self, host: &str, instance: [u8; 16], is_arbiter: bool) {
+    fn copy(&self, wanted: WantedCopy) {
         let Some(me) = self.me.upgrade() else { return };
         if self.is_stopped() || self.is_copying.swap(true, Ordering::AcqRel) {
             return;
         }
-        let host = host.to_owned();
         let spawned = std::thread::Builder::new()
             .name("initial-sync".to_owned())
-            .spawn(move || me.copy(&host, instance, is_arbiter));
+            .spawn(move || me.make_copy(&wanted));
         if spawned.is_err() {
             self.is_copying.store(false, Ordering::Release);
         }

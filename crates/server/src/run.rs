@@ -740,6 +740,7 @@ fn settings(
         port,
         db_path: db_path.display().to_string(),
         engine_path: data_directory::engine_path(db_path, engine),
+        directory_per_db: config.storage.directory_per_db,
         metadata_path: db_path.join(data_directory::METADATA_FILE),
         journal: config.storage.journal,
         emulated_version: config.emulated_version,

@@ -15,7 +15,10 @@ use oplog::PinnedLog;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Why a table is left when another one failed.
+const OVER: &str = "another table could not be copied";
 
 /// What a copy begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +104,7 @@ impl CloneSource {
     }
 }
 
-/// Where the rows of a copy come from.
+/// Where the rows of a copy come from: one after another, over a connection of its own.
 pub trait CloneRows {
     /// Puts the next rows of a table, behind `after`, into `rows`; none at its end.
     ///
@@ -110,13 +113,43 @@ pub trait CloneRows {
     fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String>;
 }
 
+/// Opens as many of those as are used at a time.
+pub trait CloneRowsSource: Sync {
+    /// For one thread.
+    ///
+    /// # Errors
+    /// A sentence: the source is gone.
+    fn open(&self) -> Result<Box<dyn CloneRows + '_>, String>;
+}
+
+/// How a copy is made.
+#[derive(Clone, Copy, Debug)]
+pub struct FillOptions {
+    /// The configuration alone is copied.
+    pub is_arbiter: bool,
+    /// Tables that are loaded at a time.
+    pub threads: usize,
+    /// Data after which what is there is made durable: a copy that is cut short goes on behind it.
+    pub group_bytes: u64,
+}
+
 /// Hands out a table's rows one by one.
 struct OneByOne<'r> {
     rows: &'r mut dyn CloneRows,
     table: TableId,
     batch: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
     last: Option<Vec<u8>>,
+    /// Another thread's table failed.
+    is_over: &'r AtomicBool,
     failed: Option<String>,
+}
+
+impl OneByOne<'_> {
+    /// A key that does not rise has the engine refuse the load, so that no table is there in part.
+    fn fail(&mut self, reason: String) -> Option<(Vec<u8>, Vec<u8>)> {
+        self.failed = Some(reason);
+        self.last.take().map(|key| (key, Vec::new()))
+    }
 }
 
 impl Iterator for OneByOne<'_> {
@@ -126,10 +159,15 @@ impl Iterator for OneByOne<'_> {
         if let Some(row) = self.batch.next() {
             return Some(row);
         }
+        if self.failed.is_some() {
+            return None;
+        }
+        if self.is_over.load(Ordering::Acquire) {
+            return self.fail(OVER.to_owned());
+        }
         let mut batch = Vec::new();
         if let Err(reason) = self.rows.next(self.table, self.last.as_deref(), &mut batch) {
-            self.failed = Some(reason);
-            return None;
+            return self.fail(reason);
         }
         self.last = Some(batch.last()?.0.clone());
         self.batch = batch.into_iter();
@@ -139,9 +177,9 @@ impl Iterator for OneByOne<'_> {
 
 /// What an arbiter takes of a copy: the configuration of the replica set, and what the catalog says of that.
 struct ConfigurationOnly<'r> {
-    rows: &'r mut dyn CloneRows,
+    rows: Box<dyn CloneRows + 'r>,
     /// The tables of the configuration.
-    tables: Vec<TableId>,
+    tables: &'r [TableId],
 }
 
 impl ConfigurationOnly<'_> {
@@ -180,19 +218,31 @@ impl CloneRows for ConfigurationOnly<'_> {
     }
 }
 
-/// Fills a new engine with a copy, durably; an arbiter's with the configuration alone. Of a copy that failed everything
-/// is to be thrown away.
+struct SourceOfConfiguration<'s> {
+    source: &'s dyn CloneRowsSource,
+    tables: Vec<TableId>,
+}
+
+impl CloneRowsSource for SourceOfConfiguration<'_> {
+    fn open(&self) -> Result<Box<dyn CloneRows + '_>, String> {
+        let (rows, tables) = (self.source.open()?, &*self.tables);
+        Ok(Box::new(ConfigurationOnly { rows, tables }))
+    }
+}
+
+/// Fills an engine with a copy, durably. The engine is new, or has been filled in part by a call with the same header
+/// and options that was cut short: then it goes on behind what that made durable.
 ///
 /// # Errors
 /// The source failed ([`StorageError::CloneFailed`]), or the engine did.
 pub fn fill_from_clone(
     engine: &dyn Engine,
     header: &CloneHeader,
-    rows: &mut dyn CloneRows,
-    is_arbiter: bool,
+    source: &dyn CloneRowsSource,
+    options: FillOptions,
 ) -> Result<(), StorageError> {
-    if !is_arbiter {
-        return fill(engine, header, rows);
+    if !options.is_arbiter {
+        return fill(engine, header, source, options);
     }
     let of_configuration = |spec: &TableSpec| spec.name == CONFIGURATION;
     let mut header = header.clone();
@@ -201,12 +251,79 @@ pub fn fill_from_clone(
         .retain(|(table, spec)| [CATALOG, STATISTICS].contains(table) || of_configuration(spec));
     let tables: Vec<TableId> = header.tables.iter().map(|(table, _)| *table).collect();
     header.counts.retain(|(table, ..)| tables.contains(table));
-    fill(engine, &header, &mut ConfigurationOnly { rows, tables })
+    fill(engine, &header, &SourceOfConfiguration { source, tables }, options)
 }
 
-fn fill(engine: &dyn Engine, header: &CloneHeader, rows: &mut dyn CloneRows) -> Result<(), StorageError> {
-    let compressors = engine.info().capabilities.compressors;
+/// The tables of a copy by what is made durable at a time, with the position of each group: rising from that of the
+/// tables' creation, the last one the copy's own.
+fn groups(header: &CloneHeader, created: u64, group_bytes: u64) -> Vec<(Seq, Vec<TableId>)> {
+    let bytes_of = |table: TableId| {
+        header
+            .counts
+            .iter()
+            .find(|(of, ..)| *of == table)
+            .map_or(0, |count| count.2)
+    };
+    let mut groups = vec![Vec::new()];
+    let mut bytes = 0;
+    for (table, _) in &header.tables {
+        if bytes >= group_bytes {
+            groups.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += u64::try_from(bytes_of(*table)).unwrap_or(0);
+        groups.last_mut().expect("there is one").push(*table);
+    }
+    let count = groups.len() as u64;
+    if created + count > header.seq.0 {
+        return vec![(header.seq, groups.concat())];
+    }
+    let numbered = groups.into_iter().zip(created + 1..);
+    numbered
+        .map(|(tables, seq)| match seq == created + count {
+            true => (header.seq, tables),
+            false => (Seq(seq), tables),
+        })
+        .collect()
+}
+
+fn fill(
+    engine: &dyn Engine,
+    header: &CloneHeader,
+    source: &dyn CloneRowsSource,
+    options: FillOptions,
+) -> Result<(), StorageError> {
     // A batch for each database, which an engine may keep in files of its own. Each was made by an entry at least.
+    let databases = creation(engine, header);
+    let created = databases.len() as u64;
+    if engine.durable_seq() == Seq::ZERO {
+        for (batch, seq) in databases.iter().zip(1..) {
+            if let Some(Op::CreateTable(_, spec)) = batch.ops().first() {
+                engine.prepare_table(spec)?;
+            }
+            engine.apply(batch, Seq(seq))?;
+            engine.publish(Seq(seq));
+        }
+    }
+    for (seq, tables) in groups(header, created, options.group_bytes) {
+        if engine.durable_seq() >= seq {
+            continue;
+        }
+        load(engine, header, source, &tables, seq, options.threads)?;
+        engine.publish(seq);
+        let durable = engine.checkpoint()?;
+        if durable != seq {
+            return Err(StorageError::CloneFailed(format!(
+                "the engine keeps the state at {durable:?}, not at {seq:?}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What makes the tables, database by database.
+fn creation(engine: &dyn Engine, header: &CloneHeader) -> Vec<Batch> {
+    let compressors = engine.info().capabilities.compressors;
     let mut databases = BTreeMap::<&str, Batch>::new();
     for (table, spec) in &header.tables {
         let database = spec.name.split_once('.').map_or("", |(database, _)| database);
@@ -220,40 +337,67 @@ fn fill(engine: &dyn Engine, header: &CloneHeader, rows: &mut dyn CloneRows) -> 
         };
         databases.entry(database).or_default().create_table(*table, spec);
     }
-    for (place, batch) in databases.values().enumerate() {
-        if let Some(Op::CreateTable(_, spec)) = batch.ops().first() {
-            engine.prepare_table(spec)?;
+    databases.into_values().collect()
+}
+
+/// Loads tables at one position, some at a time.
+fn load(
+    engine: &dyn Engine,
+    header: &CloneHeader,
+    source: &dyn CloneRowsSource,
+    tables: &[TableId],
+    seq: Seq,
+    threads: usize,
+) -> Result<(), StorageError> {
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || -> Result<(), StorageError> {
+        let mut rows = source.open().map_err(StorageError::CloneFailed)?;
+        while let Some(&table) = tables.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if table == STATISTICS {
+                engine.bulk_load(STATISTICS, &mut statistics(header).into_iter(), seq)?;
+                continue;
+            }
+            let mut iterator = OneByOne {
+                rows: &mut *rows,
+                table,
+                batch: Vec::new().into_iter(),
+                last: None,
+                is_over: &is_over,
+                failed: None,
+            };
+            let loaded = engine.bulk_load(table, &mut iterator, seq);
+            if let Some(reason) = iterator.failed {
+                return Err(StorageError::CloneFailed(reason));
+            }
+            loaded?;
         }
-        let seq = Seq(place as u64 + 1);
-        engine.apply(batch, seq)?;
-        engine.publish(seq);
-    }
-    for (table, _) in &header.tables {
-        if *table == STATISTICS {
-            engine.bulk_load(STATISTICS, &mut statistics(header).into_iter(), header.seq)?;
-            continue;
+        Ok(())
+    };
+    let work = || {
+        let done = work();
+        is_over.fetch_or(done.is_err(), Ordering::AcqRel);
+        done
+    };
+    let threads = threads.clamp(1, tables.len().max(1));
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mine = work();
+        let others = others.into_iter().map(|thread| {
+            let panicked = || StorageError::CloneFailed("a thread that loads tables panicked".to_owned());
+            thread.join().unwrap_or_else(|_| Err(panicked()))
+        });
+        // The first failure is the cause; the others are its consequences.
+        let mut all: Vec<_> = others.collect();
+        all.insert(0, mine);
+        let is_consequence =
+            |error: &StorageError| matches!(error, StorageError::CloneFailed(reason) if reason == OVER);
+        let failures: Vec<_> = all.into_iter().filter_map(Result::err).collect();
+        let (consequences, causes): (Vec<_>, Vec<_>) = failures.into_iter().partition(is_consequence);
+        match causes.into_iter().chain(consequences).next() {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
-        let mut iterator = OneByOne {
-            rows,
-            table: *table,
-            batch: Vec::new().into_iter(),
-            last: None,
-            failed: None,
-        };
-        engine.bulk_load(*table, &mut iterator, header.seq)?;
-        if let Some(reason) = iterator.failed {
-            return Err(StorageError::CloneFailed(reason));
-        }
-    }
-    engine.publish(header.seq);
-    let durable = engine.checkpoint()?;
-    match durable == header.seq {
-        true => Ok(()),
-        false => Err(StorageError::CloneFailed(format!(
-            "the engine keeps the state at {durable:?}, not at {:?}",
-            header.seq
-        ))),
-    }
+    })
 }
 
 /// The counts at the position of the copy, in the order of keys.
@@ -267,3 +411,7 @@ fn statistics(header: &CloneHeader) -> Vec<(Vec<u8>, Vec<u8>)> {
     all.sort();
     all
 }
+
+#[cfg(test)]
+#[path = "clone_tests.rs"]
+mod tests;

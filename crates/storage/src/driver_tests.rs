@@ -6,8 +6,8 @@
 
 use crate::testing::{Calls, EqualCompiler, ns};
 use crate::{
-    CloneRows, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet, Role, Standing, Storage,
-    StorageError, StorageOptions, fill_from_clone,
+    CloneRows, CloneRowsSource, FillOptions, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet,
+    Role, Standing, Storage, StorageError, StorageOptions, fill_from_clone,
 };
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use engine::{CloseMode, Engine, Seq, TableId};
@@ -126,6 +126,12 @@ fn write_configuration(storage: &Storage, document: &RawDocumentBuf) -> Result<(
 
 struct Copy<'s>(&'s crate::CloneSource);
 
+impl CloneRowsSource for Copy<'_> {
+    fn open(&self) -> Result<Box<dyn CloneRows + '_>, String> {
+        Ok(Box::new(Copy(self.0)))
+    }
+}
+
 impl CloneRows for Copy<'_> {
     fn next(&mut self, table: TableId, after: Option<&[u8]>, rows: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
         let found = self.0.rows(table, after, 1000).map_err(|error| error.to_string())?;
@@ -179,7 +185,12 @@ impl Machine {
         let clone = source.begin_clone().expect("begun");
         let header = clone.header().clone();
         let engine = self.engine();
-        fill_from_clone(&*engine, &header, &mut Copy(&clone), false).expect("copied");
+        let options = FillOptions {
+            is_arbiter: false,
+            threads: 2,
+            group_bytes: 1,
+        };
+        fill_from_clone(&*engine, &header, &Copy(&clone), options).expect("copied");
         engine.close(CloseMode::Checkpoint).expect("closed");
         let log = self.log(header.term, header.seq);
         let state = HardState {

@@ -86,7 +86,7 @@ pub use catalog::Catalog;
 pub use catalog::collection::{Collection, View};
 pub use catalog::index::{Index, IndexSpec, Predicate};
 pub use catalog::validation::{Validation, ValidationAction, ValidationLevel};
-pub use clone::{CloneHeader, CloneRows, CloneSource, fill_from_clone};
+pub use clone::{CloneHeader, CloneRows, CloneRowsSource, CloneSource, FillOptions, fill_from_clone};
 pub use cluster_time::ClusterTime;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
 pub use diff::{Target, Targets};

@@ -11,7 +11,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::replica_set::{ConsensusMembers, Member, PeerState, ReplicaSet, Role, SetConfig};
+use crate::replica_set::{ConsensusMembers, Member, PeerState, ReplicaSet, Role, SetConfig, WantedCopy};
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
@@ -231,8 +231,7 @@ impl Server {
                 if let Some(threads) = set.threads()
                     && !member.copies
                 {
-                    let is_arbiter = config.member(given.member).is_some_and(|me| me.arbiter_only);
-                    threads.copy_from(asker.host, instance, is_arbiter);
+                    threads.copy(self.wanted_copy(set, &config, asker, given.member, instance));
                 }
             }
             // Not taken in yet.
@@ -241,9 +240,34 @@ impl Server {
         Ok(())
     }
 
+    fn wanted_copy(
+        &self,
+        set: &ReplicaSet,
+        config: &SetConfig,
+        asker: &Asker<'_>,
+        own: i32,
+        instance: [u8; 16],
+    ) -> WantedCopy {
+        let source = set.copy_source.lock().clone();
+        let knows = |host: &String| config.members.iter().any(|of| of.host == *host && of.id != own);
+        let secondaries = config.members.iter().filter(|of| {
+            let is_primary = asker.id == Some(of.id);
+            of.id != own && !is_primary && !of.arbiter_only && of.secondary_delay_s == 0
+        });
+        WantedCopy {
+            instance,
+            is_arbiter: config.member(own).is_some_and(|me| me.arbiter_only),
+            primary: asker.host.to_owned(),
+            secondaries: secondaries.map(|of| of.host.clone()).collect(),
+            source: source.filter(knows),
+        }
+    }
+
     /// Its log can no longer be the set's: it waits to be taken in as another instance, and copies all data.
     fn become_another(&self, set: &ReplicaSet, reason: &str) {
-        let instance = new_instance(&*self.env.random);
+        // The one as which it had begun to copy, if it was cut short in that.
+        let begun = set.begun_as.lock().take();
+        let instance = begun.unwrap_or_else(|| new_instance(&*self.env.random));
         let message = "This member has to copy all data anew";
         self.logger.warning(
             Component::Replication,

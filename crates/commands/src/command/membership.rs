@@ -284,12 +284,10 @@ impl Server {
     /// Consensus says something else of this member than before. Called on its thread: nothing here may wait.
     pub fn standing_changed(&self, standing: &Standing) {
         let Some(set) = self.replica_set() else { return };
-        let (before, term_before) = set.with_member(|member| (member.role, member.term));
-        if set.take_standing(standing, self.env.clock.now_ms()) || term_before != standing.term {
-            let member = set.member();
-            if member.role != before {
-                self.log_role(&member);
-            }
+        let before = set.with_member(|member| member.role);
+        set.take_standing(standing, self.env.clock.now_ms());
+        if set.with_member(|member| member.role != before) {
+            self.log_role(&set.member());
         }
         set.wake();
     }

@@ -34,6 +34,7 @@ mod insert;
 mod listing;
 mod log_operation;
 mod maintenance;
+mod member_copies;
 mod member_streams;
 mod membership;
 pub(crate) mod parameters;
@@ -48,6 +49,7 @@ mod server_status;
 mod sessions;
 mod shutdown;
 mod step_down;
+mod sync_from;
 mod top;
 mod transactions;
 mod update;
@@ -68,9 +70,10 @@ pub(crate) use update::UPDATE;
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
     &member_streams::CONSENSUS,
-    &member_streams::COPY_BEGIN,
-    &member_streams::COPY_END,
-    &member_streams::COPY_ROWS,
+    &member_copies::COPY_BEGIN,
+    &member_copies::COPY_END,
+    &member_copies::COPY_FILE,
+    &member_copies::COPY_ROWS,
     &transactions::ABORT_TRANSACTION,
     &aggregate::AGGREGATE,
     &replication::APPEND_OPLOG_NOTE,
@@ -145,6 +148,7 @@ pub const ALL: &[&Command] = &[
     &replication::REPL_SET_RESIZE_OPLOG,
     &step_down::REPL_SET_STEP_DOWN,
     &step_down::REPL_SET_STEP_UP,
+    &sync_from::REPL_SET_SYNC_FROM,
     &roles::REVOKE_PRIVILEGES_FROM_ROLE,
     &roles::REVOKE_ROLES_FROM_ROLE,
     &users::REVOKE_ROLES_FROM_USER,

@@ -90,7 +90,7 @@ fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         };
         reply.value("electionCandidateMetrics", &metrics.into());
     }
-    write_copy(reply, set, member.role);
+    write_copy(reply, set, member.role, server.env.clock.now_ms());
     let peers = set.peers();
     let members = config.members.iter().map(|of| {
         let document = match of.id == me.id {
@@ -113,7 +113,7 @@ fn write_newcomer(call: &Invocation<'_>, reply: &mut Reply<'_>, set: &ReplicaSet
     reply.int64("term", member.term as i64);
     reply.string("syncSourceHost", &set.copy.lock().source);
     reply.int32("syncSourceId", -1);
-    write_copy(reply, set, member.role);
+    write_copy(reply, set, member.role, server.env.clock.now_ms());
     let own = doc! {
         // Not known yet.
         "_id": -1, "name": set.own_host(), "health": 1.0, "state": member.role as i32, "stateStr": member.role.name(),
@@ -238,13 +238,13 @@ fn other(peer: &PeerState, of: &MemberConfig, call: &Invocation<'_>, config: &Se
 }
 
 /// `initialSyncStatus`, while all data is copied, or when a copy failed.
-fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role) {
+fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role, now_ms: i64) {
     let copy = set.copy.lock().clone();
     if role != Role::Startup2 && copy.failed == 0 {
         return;
     }
     let status = doc! {
-        "method": "logical",
+        "method": if copy.by_files { "fileCopyBased" } else { "logical" },
         "syncSourceHost": copy.source,
         "initialSyncStart": DateTime::from_millis(copy.started_ms),
         "failedInitialSyncAttempts": i64::from(copy.failed),
@@ -254,5 +254,17 @@ fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role) {
         "rowsCopied": copy.rows as i64,
         "approxTotalBytesCopied": copy.bytes as i64,
     };
+    let mut status = status;
+    let took_ms = (now_ms - copy.started_ms).max(0);
+    status.insert("totalInitialSyncElapsedMillis", took_ms);
+    if copy.bytes_total > 0 {
+        // At the rate so far.
+        let left = copy.bytes_total.saturating_sub(copy.bytes) as f64;
+        let left_ms = (copy.bytes > 0).then(|| (left * took_ms as f64 / copy.bytes as f64) as i64);
+        status.insert("approxTotalDataSize", copy.bytes_total as i64);
+        if let Some(left_ms) = left_ms {
+            status.insert("remainingInitialSyncEstimatedMillis", left_ms);
+        }
+    }
     reply.value("initialSyncStatus", &status.into());
 }

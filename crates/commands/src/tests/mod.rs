@@ -134,6 +134,7 @@ impl Bench {
             port: 27017,
             db_path: "/db".into(),
             engine_path: PathBuf::from("/db/inMemory"),
+            directory_per_db: false,
             metadata_path: PathBuf::from("/db/storage.bson"),
             journal,
             emulated_version: [8, 0, 4],

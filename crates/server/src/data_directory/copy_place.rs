@@ -1,6 +1,7 @@
 //! Where a member copies all data of another one to: `initial-sync/`, which takes the data's place at the next start.
 //!
-//! 1. The copy is made in `initial-sync/`: engine, log and instance.
+//! 1. The copy is made in `initial-sync/`: engine, log and instance. `begun.bson` says of whom it is made: with it the
+//!    copy outlasts the end of the server, which goes on with it.
 //! 2. Its marker is written and synced: from here on it counts.
 //! 3. The next start removes the former data, part by part, and puts the copy's in its place. A part that is no longer
 //!    in `initial-sync/` has been moved, so a start that was cut short goes on where it was.
@@ -13,10 +14,26 @@ use vfs::{Access, FileSystem};
 
 const DIRECTORY: &str = "initial-sync";
 const MARKER: &str = "complete";
+const BEGUN: &str = "begun.bson";
 const JOURNAL: &str = "journal";
 const JOURNAL_POSITION: &str = "journal.position";
 /// Which instance the directory is.
 pub(super) const MEMBER_FILE: &str = "member.bson";
+
+/// A copy that is not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunCopy {
+    /// Where its source is.
+    pub source: String,
+    /// The number that the source gave it.
+    pub copy: i64,
+    /// The instance that it is to be.
+    pub instance: [u8; 16],
+    /// The file that is being copied, by its place in the source's list, where files are.
+    pub file: usize,
+    /// So much of that is on disk; all of those before are.
+    pub offset: u64,
+}
 
 /// The parts of a copy.
 #[derive(Clone, Debug)]
@@ -54,6 +71,52 @@ impl CopyPlace {
         fs.sync_directory(&self.root).map_err(io("sync", &self.root))
     }
 
+    /// Notes how a copy goes on that is cut short.
+    ///
+    /// # Errors
+    /// Those of files.
+    pub fn note_begun(&self, fs: &dyn FileSystem, begun: &BegunCopy) -> Result<()> {
+        let document = doc! {
+            "tenon": "initial sync",
+            "formatVersion": 1,
+            "source": &begun.source,
+            "copy": begun.copy,
+            "instance": binary(&begun.instance),
+            "file": begun.file as i64,
+            "offset": begun.offset as i64,
+        };
+        super::write_document(fs, &self.root, BEGUN, document)
+    }
+
+    /// The copy that was begun and not completed.
+    ///
+    /// # Errors
+    /// Those of files; what is noted is damaged.
+    pub fn begun(&self, fs: &dyn FileSystem) -> Result<Option<BegunCopy>> {
+        let path = self.root.join(BEGUN);
+        let Some(bytes) = super::read(fs, &path)? else {
+            return Ok(None);
+        };
+        let document = super::checked_document(&bytes, &path)?;
+        let read = || {
+            let number = |field: &str| document.get_i64(field).ok()?.try_into().ok();
+            Some(BegunCopy {
+                source: document.get_str("source").ok()?.to_owned(),
+                copy: document.get_i64("copy").ok()?,
+                instance: document
+                    .get_binary_generic("instance")
+                    .ok()?
+                    .as_slice()
+                    .try_into()
+                    .ok()?,
+                file: number("file")? as usize,
+                offset: number("offset")?,
+            })
+        };
+        let is_known = document.get_i32("formatVersion").is_ok_and(|version| version == 1);
+        Ok(Some(()).filter(|()| is_known).and_then(|()| read()))
+    }
+
     /// The copy is whole and on disk: it is to be the data of the instance.
     ///
     /// # Errors
@@ -73,7 +136,11 @@ impl CopyPlace {
         Ok(())
     }
 
-    fn throw_away(&self, fs: &dyn FileSystem) -> Result<()> {
+    /// Removes what there is of a copy.
+    ///
+    /// # Errors
+    /// Those of files.
+    pub fn throw_away(&self, fs: &dyn FileSystem) -> Result<()> {
         // The marker first: what is half removed must not count.
         remove_file(fs, &self.root.join(MARKER))?;
         if fs.exists(&self.root).map_err(io("look at", &self.root))? {
@@ -83,10 +150,13 @@ impl CopyPlace {
         Ok(())
     }
 
-    /// Has a copy that is whole take the data's place, and removes one that is not. Answers whether there was one.
+    /// Has a copy that is whole take the data's place, and removes one that nobody could go on with. Answers whether there was one.
     pub(super) fn take_over(&self, fs: &dyn FileSystem, data: &Path) -> Result<bool> {
         if !fs.exists(&self.root.join(MARKER)).map_err(io("look at", &self.root))? {
-            self.throw_away(fs)?;
+            // What cannot be read is of no use.
+            if !matches!(self.begun(fs), Ok(Some(_))) {
+                self.throw_away(fs)?;
+            }
             return Ok(false);
         }
         for part in [&self.engine, &self.journal] {
@@ -137,13 +207,16 @@ fn remove_file(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-/// Writes down which instance a directory is.
-pub(super) fn write_instance(fs: &dyn FileSystem, directory: &Path, instance: &[u8; 16]) -> Result<()> {
-    let binary = bson::Binary {
+fn binary(instance: &[u8; 16]) -> bson::Binary {
+    bson::Binary {
         subtype: bson::spec::BinarySubtype::Generic,
         bytes: instance.to_vec(),
-    };
-    let document = doc! { "tenon": "member of a replica set", "formatVersion": 1, "instance": binary };
+    }
+}
+
+/// Writes down which instance a directory is.
+pub(super) fn write_instance(fs: &dyn FileSystem, directory: &Path, instance: &[u8; 16]) -> Result<()> {
+    let document = doc! { "tenon": "member of a replica set", "formatVersion": 1, "instance": binary(instance) };
     super::write_document(fs, directory, MEMBER_FILE, document)
 }
 
