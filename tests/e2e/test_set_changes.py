@@ -224,7 +224,40 @@ def test_data_are_copied_of_whom_is_asked_for(tmp_path):
         assert sync_from(fourth, next(each.host for each in rs.secondaries if each is not fourth)) == 20, "the log is the primary's"
         said = fourth.direct.admin.command("replSetSyncFrom", rs.primary.host)
         assert said["syncFromRequested"] == rs.primary.host
-        assert refused_code(fourth.direct.admin.command, "setParameter", 1, initialSyncMethod="magic")[0] == 2
+        assert refused_code(fourth.direct.admin.command, {"setParameter": 1, "initialSyncMethod": "magic"})[0] == 2
+
+
+def test_writers_wait_for_a_majority_that_lags(tmp_path):
+    """Secondaries whose files are being copied take the log and show nothing of it: the primary lets fewer writes begin."""
+    options = ["--setParameter", "flowControlTargetLagSeconds=1"]
+    with ReplicaSet(tmp_path, 3, options=options) as rs:
+        rs.initiate()
+        primary = rs.primary
+        collection = rs.client().shop.get_collection("c", write_concern=WriteConcern(w=1))
+        collection.insert_one({})
+        rs.wait_applied()
+
+        def status():
+            return primary.direct.admin.command("serverStatus")["flowControl"]
+
+        assert status()["enabled"] and not status()["isLagged"]
+        locked = [each for each in rs.secondaries]
+        for each in locked:
+            each.direct.admin.command("fsync", lock=True)
+
+        def lags():
+            collection.insert_many([{} for _ in range(20)])
+            return status()["isLagged"] and status()["timeAcquiringMicros"] > 0 and status()
+
+        lagged = wait(lags, status)
+        assert lagged["targetRateLimit"] < 1_000_000 and lagged["isLaggedCount"] >= 1
+        for each in locked:
+            each.direct.admin.command("fsyncUnlock")
+        wait(lambda: not collection.insert_one({}).acknowledged or not status()["isLagged"], status)
+        # Without it nobody waits.
+        primary.direct.admin.command("setParameter", 1, enableFlowControl=False)
+        wait(lambda: status()["targetRateLimit"] == 1_000_000_000, status)
+        rs.check_equal()
 
 
 def test_members_prove_themselves(tmp_path):

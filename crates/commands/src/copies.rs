@@ -316,8 +316,8 @@ fn read_header(reply: &Document) -> std::result::Result<CloneHeader, String> {
     }
     let time = reply.get_timestamp("time").map_err(|_| malformed("time"))?;
     let header = CloneHeader {
-        seq: Seq(number(&reply, "seq")?),
-        term: number(&reply, "term")?,
+        seq: Seq(number(reply, "seq")?),
+        term: number(reply, "term")?,
         time: ClusterTime::from(time),
         tables,
         counts,

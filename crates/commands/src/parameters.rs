@@ -32,6 +32,10 @@ pub struct Parameters {
     pub transaction_lifetime_s: AtomicI64,
     /// `maxTransactionLockRequestTimeoutMillis`: how long a transaction waits for a collection.
     pub transaction_lock_timeout_ms: AtomicI64,
+    /// `enableFlowControl`: a primary lets fewer writes begin while a majority shows them late.
+    pub flow_control: AtomicBool,
+    /// `flowControlTargetLagSeconds`: how late that may be.
+    pub flow_control_lag_s: AtomicI64,
     /// `initialSyncMethod`, by its place in [`SYNC_METHODS`].
     pub sync_method: AtomicUsize,
     /// `initialSyncSourceReadPreference`, by its place in [`SYNC_SOURCES`].
@@ -76,6 +80,8 @@ impl Parameters {
             total_operation_memory_bytes_max: AtomicI64::new(2 * OPERATION_MEMORY_BYTES_MAX),
             transaction_lifetime_s: AtomicI64::new(60),
             transaction_lock_timeout_ms: AtomicI64::new(5),
+            flow_control: AtomicBool::new(true),
+            flow_control_lag_s: AtomicI64::new(10),
             sync_method: AtomicUsize::new(0),
             sync_source: AtomicUsize::new(0),
             quiet: AtomicBool::new(quiet),
@@ -83,8 +89,10 @@ impl Parameters {
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 15] = [
         "cursorTimeoutMillis",
+        "enableFlowControl",
+        "flowControlTargetLagSeconds",
         "initialSyncMethod",
         "initialSyncSourceReadPreference",
         "journalCommitInterval",
@@ -124,6 +132,8 @@ impl Parameters {
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),
+            "enableFlowControl" => Slot::Boolean(&self.flow_control),
+            "flowControlTargetLagSeconds" => Slot::Integer(&self.flow_control_lag_s, 1..=i64::from(i32::MAX)),
             "initialSyncMethod" => Slot::Word(&self.sync_method, &SYNC_METHODS),
             "initialSyncSourceReadPreference" => Slot::Word(&self.sync_source, &SYNC_SOURCES),
             _ => return None,

@@ -286,6 +286,7 @@ impl Server {
         self.end_unused_sessions();
         if let Some(set) = self.replica_set() {
             self.look_after_set(set);
+            self.control_flow(set);
         }
     }
 }

@@ -39,6 +39,7 @@ mod entry;
 mod entry_reader;
 mod entry_text;
 mod error;
+mod flow_control;
 mod fold;
 mod follow;
 mod history;
@@ -94,6 +95,7 @@ pub use driver::Outlet;
 pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
 pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
+pub use flow_control::{FlowControl, FlowControlFigures};
 pub use history::{
     DOCUMENT_OPERATION_BYTES_MAX, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistorySession,
     HistoryUnit, LogPoint, OPLOG, document_key, log_points,

@@ -6,6 +6,7 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
+use crate::flow_control::FlowControl;
 use crate::history::Recent;
 use crate::mutations::mutated;
 use crate::pending::Pending;
@@ -160,6 +161,7 @@ pub struct Storage {
     pub(crate) sessions: Sessions,
     pub(crate) recent: Recent,
     pub(crate) consensus: Consensus,
+    pub(crate) flow_control: FlowControl,
     pub(crate) durable_points: DurablePoints,
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
@@ -217,6 +219,7 @@ impl Storage {
             sessions: Sessions::default(),
             recent: Recent::default(),
             consensus: Consensus::default(),
+            flow_control: FlowControl::default(),
             durable_points: DurablePoints::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
@@ -265,6 +268,11 @@ impl Storage {
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
+    }
+
+    /// What holds writers back while others show late what is written.
+    pub fn flow_control(&self) -> &FlowControl {
+        &self.flow_control
     }
 
     /// The log.

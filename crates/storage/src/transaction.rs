@@ -219,6 +219,7 @@ impl Transaction {
         while !storage.engine.throttle() {
             op.check_now()?;
         }
+        storage.flow_control.wait(op)?;
         WriteUnit::of_parts(&storage, op, std::mem::take(&mut self.parts)).commit()
     }
 }

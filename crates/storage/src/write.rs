@@ -456,6 +456,7 @@ impl<'a> WriteUnit<'a> {
             while !storage.engine.throttle() {
                 op.check_now()?;
             }
+            storage.flow_control.wait(op)?;
         }
         if self.home.is_some() && c.is_capped().is_some() {
             return Err(StorageError::NotInTransaction(format!(

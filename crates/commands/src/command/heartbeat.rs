@@ -325,7 +325,7 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use crate::member_streams::instance_binary;
+    use crate::copies::instance_binary;
     use crate::replica_set::instance_in;
     use bson::rawdoc;
 

@@ -23,6 +23,7 @@ mod feature_version;
 mod filter;
 mod find;
 mod find_and_modify;
+mod flow;
 mod fsync;
 pub(crate) mod grants;
 mod heartbeat;

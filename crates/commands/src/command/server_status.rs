@@ -12,6 +12,7 @@ use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, DateTime, Document, doc};
 use engine::StatValue;
+use std::sync::atomic::Ordering;
 use storage::{LevelStats, LockMode};
 
 /// `serverStatus`.
@@ -59,6 +60,7 @@ const SECTIONS: &[Section] = &[
         }
         .into())
     }),
+    ("flowControl", flow_control),
     ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
     ("storageEngine", storage_engine),
     ("tenon", tenon),
@@ -92,6 +94,21 @@ pub fn status(call: &Invocation<'_>) -> Result<Document> {
         document.insert("repl", repl(server, set)?);
     }
     Ok(document)
+}
+
+/// What writers are held back by while a majority shows late what is written.
+fn flow_control(call: &Invocation<'_>) -> Result<Bson> {
+    let figures = call.server.storage.flow_control().figures();
+    Ok(doc! {
+        "enabled": call.server.parameters.flow_control.load(Ordering::Relaxed),
+        "targetRateLimit": figures.limit.map_or(1_000_000_000, |limit| limit as i32),
+        "timeAcquiringMicros": figures.waited.as_micros() as i64,
+        "sustainerRate": figures.sustained as i32,
+        "isLagged": figures.is_lagged,
+        "isLaggedCount": figures.lagged_count as i32,
+        "isLaggedTimeMicros": figures.lagged.as_micros() as i64,
+    }
+    .into())
 }
 
 /// What `hello` tells of the set.
