@@ -20,7 +20,7 @@ use crate::data_directory;
 use crate::events::Event;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
-use commands::{MemberThreads, ReplicaSet, Server, Upkeep, WantedCopy};
+use commands::{MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
 use parking_lot::{Condvar, Mutex};
@@ -62,6 +62,8 @@ pub struct Members {
     /// The leader's number in consensus, 0: none is known.
     leader: AtomicU64,
     is_copying: AtomicBool,
+    /// A copy was begun before this start.
+    has_old_copy: AtomicBool,
     /// When the log was told last how far a copy is.
     told: Mutex<Duration>,
     /// Who looks after the set.
@@ -97,10 +99,12 @@ impl Members {
             applied: Arc::new(AtomicU64::new(server.storage.last_seq().0)),
             leader: AtomicU64::new(0),
             is_copying: AtomicBool::new(false),
+            has_old_copy: AtomicBool::new(false),
             told: Mutex::default(),
             thread: Mutex::default(),
         });
         let begun = members.copying.place.begun(&*server.env.fs).ok().flatten();
+        members.has_old_copy.store(begun.is_some(), Ordering::Release);
         *set.begun_as.lock() = begun.map(|begun| begun.instance).filter(|begun| *begun != set.instance);
         let threads: Arc<dyn MemberThreads> = members.clone();
         set.set_threads(Arc::downgrade(&threads));
@@ -155,6 +159,17 @@ impl Members {
             }
             self.connect_all();
             self.server.look_after_members(&mut upkeep);
+            self.forget_old_copy();
+        }
+    }
+
+    /// A copy that was begun before this start and is not needed any more: the log was enough.
+    fn forget_old_copy(&self) {
+        let follows = self
+            .set
+            .with_member(|member| matches!(member.role, Role::Primary | Role::Secondary));
+        if follows && !self.is_copying.load(Ordering::Acquire) && self.has_old_copy.swap(false, Ordering::AcqRel) {
+            let _ = self.copying.place.throw_away(&*self.server.env.fs);
         }
     }
 

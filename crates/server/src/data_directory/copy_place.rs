@@ -141,8 +141,9 @@ impl CopyPlace {
     /// # Errors
     /// Those of files.
     pub fn throw_away(&self, fs: &dyn FileSystem) -> Result<()> {
-        // The marker first: what is half removed must not count.
+        // What is half removed must not count, and must not be gone on with.
         remove_file(fs, &self.root.join(MARKER))?;
+        remove_file(fs, &self.root.join(BEGUN))?;
         if fs.exists(&self.root).map_err(io("look at", &self.root))? {
             fs.sync_directory(&self.root).map_err(io("sync", &self.root))?;
             fs.remove_directory_all(&self.root).map_err(io("remove", &self.root))?;

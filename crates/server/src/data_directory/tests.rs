@@ -185,3 +185,35 @@ fn a_copy_that_is_complete_takes_the_place_of_the_data() {
         opened.close().unwrap();
     }
 }
+
+/// A copy that somebody can go on with outlasts a start; one of which nobody knows how does not.
+#[test]
+fn a_copy_that_was_begun_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, fs) = (directory.path(), RealFs::new());
+    let opened = open(path, "inMemory").unwrap();
+    let place = opened.copy_place("inMemory");
+    assert_eq!(place.begun(&fs).unwrap(), None);
+    place.begin(&fs).unwrap();
+    let begun = BegunCopy {
+        source: "localhost:27017".to_owned(),
+        copy: 1 << 60,
+        instance: [9; 16],
+        file: 3,
+        offset: 1 << 40,
+    };
+    place.note_begun(&fs, &begun).unwrap();
+    std::fs::write(place.engine.join("data"), "copy").unwrap();
+    opened.close().unwrap();
+    let opened = open(path, "inMemory").unwrap();
+    assert!(!opened.was_replaced && place.engine.join("data").exists());
+    assert_eq!(place.begun(&fs).unwrap(), Some(begun));
+    opened.close().unwrap();
+    let noted = path.join("initial-sync/begun.bson");
+    let mut bytes = std::fs::read(&noted).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&noted, bytes).unwrap();
+    assert!(place.begun(&fs).is_err());
+    open(path, "inMemory").unwrap().close().unwrap();
+    assert!(!path.join("initial-sync").exists());
+}
