@@ -110,10 +110,15 @@ impl Members {
                 server
                     .logger
                     .warning(Component::InitialSync, 8410033, "initial-sync", message, attributes);
-                {
+                let is_outdated = {
                     let mut copy = self.set.copy.lock();
                     copy.failed += 1;
                     copy.failure = reason;
+                    copy.is_outdated
+                };
+                // Who was chosen has had his turn.
+                if !is_outdated {
+                    *self.set.copy_source.lock() = None;
                 }
                 self.set.change(|member| member.copies = false);
                 self.is_copying.store(false, Ordering::Release);
@@ -167,9 +172,11 @@ impl Members {
         let fs = &*self.server.env.fs;
         let begun = place.begun(fs).map_err(local("the copy's place"))?;
         let begun = begun.filter(|begun| begun.instance == wanted.instance);
-        if let Some(begun) = begun
-            && wanted.source.as_ref().is_none_or(|source| *source == begun.source)
-        {
+        if let Some(begun) = begun {
+            if wanted.source.as_ref().is_some_and(|source| *source != begun.source) {
+                self.end_copy(&begun);
+                return self.copy_anew(wanted);
+            }
             let mut link = self.dialer.open(&begun.source, PATIENCE).map_err(Failure::Source)?;
             let question = ask::begin_again(&self.set.name, wanted.instance, begun.copy);
             match link.call(&question) {
@@ -179,6 +186,12 @@ impl Members {
                 Err(CallError::Refused(_)) => {}
             }
         }
+        self.copy_anew(wanted)
+    }
+
+    fn copy_anew(self: &Arc<Self>, wanted: &WantedCopy) -> Result<(), Failure> {
+        let place = &self.copying.place;
+        let fs = &*self.server.env.fs;
         place.begin(fs).map_err(local("the copy's place"))?;
         let (source, reply) = self.find_source(wanted).map_err(Failure::Source)?;
         let CopyBegin { copy, .. } = read_copy_begin(&reply).map_err(Failure::Source)?;
@@ -285,9 +298,14 @@ impl Members {
             }
         };
         // Until here the source keeps the log behind the copy.
+        self.end_copy(&begun);
+        kept
+    }
+
+    /// The source need not keep its state. It forgets it by itself when it does not hear of that.
+    fn end_copy(&self, begun: &BegunCopy) {
         let end = |mut link: Link| link.call(&ask::end(begun.copy)).map_err(CallError::into_sentence);
         let _ = self.dialer.open(&begun.source, PATIENCE).and_then(end);
-        kept
     }
 
     /// Has all rows in an engine, durably.
