@@ -51,6 +51,7 @@ pub use command::{Upkeep, new_instance};
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
 pub use member_streams::{ask, read_copy_header, read_copy_rows};
+pub use profiler::ProfilingLevel;
 pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role};
 pub use request::{Request, Traffic};
 pub use server::Server;

@@ -45,6 +45,7 @@ mod history;
 mod index_keys;
 mod index_rows;
 pub mod limits;
+mod local_capped;
 mod membership;
 mod memory;
 mod mutations;
@@ -99,6 +100,7 @@ pub use history::{
     HistoryUnit, LogPoint, OPLOG, document_key, log_points,
 };
 pub use keys::MultikeyPaths;
+pub use local_capped::{LocalCapped, LocalNext};
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};

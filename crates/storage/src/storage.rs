@@ -7,6 +7,7 @@ use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::history::Recent;
+use crate::local_capped::LocalCollections;
 use crate::mutations::mutated;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
@@ -159,6 +160,7 @@ pub struct Storage {
     pub(crate) pending: Pending,
     pub(crate) sessions: Sessions,
     pub(crate) recent: Recent,
+    pub(crate) locals: LocalCollections,
     pub(crate) consensus: Consensus,
     pub(crate) durable_points: DurablePoints,
     pub(crate) keeps_history: AtomicBool,
@@ -216,6 +218,7 @@ impl Storage {
             pending: Pending::new(!options.decides_alone),
             sessions: Sessions::default(),
             recent: Recent::default(),
+            locals: LocalCollections::default(),
             consensus: Consensus::default(),
             durable_points: DurablePoints::default(),
             keeps_history: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
 use crate::QueryError;
-use crate::history::is_oplog;
+use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
 use crate::plan::convert::{Converter, has_position};
@@ -38,7 +38,7 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)
     {
-        Ok(None) if is_oplog(context.storage, &request.ns) => return super::view::distinct(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::distinct(context, request),
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::distinct(context, request),
         Err(error) => return Err(error.into()),

@@ -9,7 +9,7 @@ use super::id_lookup::{IdLookup, plain_id};
 use super::trial::race;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
-use crate::history::is_oplog;
+use crate::history::is_virtual;
 use crate::plan::cache::{Remembered, plan_cache};
 use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::{Query, Wish, collation_of, parse_sort, resolve_hint};
@@ -43,7 +43,7 @@ pub(crate) fn find_with(
     memory: Memory,
 ) -> Result<PlanExecutor, QueryError> {
     let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
-        Ok(None) if is_oplog(context.storage, &request.ns) => return super::aggregate::find_in_log(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => return super::aggregate::find_in_virtual(context, request),
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),
