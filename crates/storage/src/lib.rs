@@ -61,6 +61,7 @@ mod points;
 mod read;
 mod record;
 mod recovery;
+mod remake;
 mod reserved;
 mod sessions;
 mod standing;

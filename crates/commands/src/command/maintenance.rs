@@ -1,4 +1,4 @@
-//! `validate`, `compact`, `collStats`, `dataSize`.
+//! `validate`, `compact`, `reIndex`, `collStats`, `dataSize`.
 
 use super::server_status::insert_detail;
 use super::views;
@@ -33,6 +33,14 @@ pub const COMPACT: Command = Command::new(
     compact,
 )
 .secondary_ok();
+/// `reIndex`.
+pub const RE_INDEX: Command = Command::new(
+    "reIndex",
+    "Makes the indexes of a collection anew, but for _id_.",
+    OperationKind::Command,
+    Access::collection(&[Action::ReIndex]),
+    re_index,
+);
 /// `collStats`.
 pub const COLL_STATS: Command = Command::new(
     "collStats",
@@ -169,6 +177,44 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             other => other.into(),
         })?;
     reply.count("bytesFreed", report.bytes_freed as i64);
+    Ok(())
+}
+
+fn re_index(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    call.for_each_field(|_, _| Ok(false))?;
+    if call.server.replica_set().is_some() {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!(
+                "reIndex is only allowed on a standalone mongod instance. Cannot reIndex '{namespace}' while replication is active"
+            ),
+        ));
+    }
+    let storage = &call.server.storage;
+    let indexes = match storage.rebuild_indexes(&call.operation, &namespace) {
+        Err(StorageError::NamespaceNotFound(_)) => {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                format!("collection does not exist: {namespace}"),
+            ));
+        }
+        Err(StorageError::IsView(_)) => {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotSupportedOnView,
+                "can't re-index a view",
+            ));
+        }
+        indexes => indexes?,
+    };
+    call.wrote(storage.last_seq());
+    let collection = storage.catalog().collection(&namespace);
+    let specs = collection.iter().flat_map(|collection| collection.indexes());
+    let specs = specs.map(|index| Ok(Bson::Document(Document::try_from(index.spec())?)));
+    let specs = specs.collect::<Result<Vec<_>>>()?;
+    reply.int32("nIndexesWas", indexes as i32);
+    reply.int32("nIndexes", specs.len() as i32);
+    reply.value("indexes", &Bson::Array(specs));
     Ok(())
 }
 

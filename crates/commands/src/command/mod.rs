@@ -8,6 +8,7 @@ mod authenticate_x509;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
+mod capped;
 mod certificates;
 mod collections;
 mod collections_access;
@@ -20,6 +21,7 @@ mod delete;
 mod explain;
 mod fail_point;
 mod feature_version;
+mod file_md5;
 mod filter;
 mod find;
 mod find_and_modify;
@@ -78,12 +80,14 @@ pub const ALL: &[&Command] = &[
     &authenticate::AUTHENTICATE,
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,
+    &capped::CLONE_COLLECTION_AS_CAPPED,
     &indexes::COLL_MOD,
     &maintenance::COLL_STATS,
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
     &fail_point::CONFIGURE_FAIL_POINT,
     &build_info::CONNECTION_STATUS,
+    &capped::CONVERT_TO_CAPPED,
     &find::COUNT,
     &collections::CREATE,
     &indexes::CREATE_INDEXES,
@@ -104,6 +108,7 @@ pub const ALL: &[&Command] = &[
     &users::DROP_USER,
     &sessions::END_SESSIONS,
     &explain::EXPLAIN,
+    &file_md5::FILE_MD5,
     &find::FIND,
     &find_and_modify::FIND_AND_MODIFY,
     &fsync::FSYNC,
@@ -133,10 +138,13 @@ pub const ALL: &[&Command] = &[
     &authenticate::LOGOUT,
     &build_info::PING,
     &profile::PROFILE,
+    &maintenance::RE_INDEX,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
+    &replication::REPL_SET_ABORT_PRIMARY_CATCH_UP,
     &replication::REPL_SET_FREEZE,
     &replication::REPL_SET_GET_CONFIG,
+    &replication::REPL_SET_GET_RBID,
     &replica_status::REPL_SET_GET_STATUS,
     &heartbeat::REPL_SET_HEARTBEAT,
     &replication::REPL_SET_INITIATE,
@@ -154,6 +162,7 @@ pub const ALL: &[&Command] = &[
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
     &default_concerns::SET_DEFAULT_RW_CONCERN,
+    &feature_version::SET_FEATURE_COMPATIBILITY_VERSION,
     &parameters::SET_PARAMETER,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,

@@ -3,6 +3,7 @@
 mod access;
 mod administration;
 mod apply_ops;
+mod capped;
 mod members;
 mod reads;
 mod replica_set;
