@@ -317,3 +317,24 @@ def test_reindex_makes_indexes_anew(db):
     assert db.c.count_documents({"a": 3}, hint="a_1") == 143
     with pytest.raises(DuplicateKeyError):
         db.c.insert_one({"b": "5"})
+
+
+def test_index_filters(db):
+    db.c.insert_many([{"a": n % 10, "b": n % 100} for n in range(1000)])
+    db.c.create_index("a")
+    db.c.create_index("b")
+
+    def used():
+        section = db.c.find({"a": 1, "b": 1}).explain()["queryPlanner"]
+        return section["indexFilterSet"], section["winningPlan"]["inputStage"]["indexName"]
+
+    assert used() == (False, "b_1")
+    db.command("planCacheSetFilter", "c", query={"a": 0, "b": 0}, indexes=["a_1"])
+    assert used() == (True, "a_1")
+    assert [entry["indexes"] for entry in db.command("planCacheListFilters", "c")["filters"]] == [["a_1"]]
+    db.command("planCacheClearFilters", "c")
+    assert used() == (False, "b_1")
+    list(db.c.find({"a": 1, "b": 1}))
+    assert len(list(db.c.aggregate([{"$planCacheStats": {}}]))) == 1
+    db.command("planCacheClear", "c")
+    assert list(db.c.aggregate([{"$planCacheStats": {}}])) == []

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 72] = [
+pub const NAMES: [&str; 68] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -51,10 +51,6 @@ pub const NAMES: [&str; 72] = [
     "moveCollection",
     "movePrimary",
     "moveRange",
-    "planCacheClear",
-    "planCacheClearFilters",
-    "planCacheListFilters",
-    "planCacheSetFilter",
     "prepareTransaction",
     "refineCollectionShardKey",
     "removeQuerySettings",

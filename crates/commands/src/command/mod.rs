@@ -39,6 +39,7 @@ mod maintenance;
 mod member_streams;
 mod membership;
 pub(crate) mod parameters;
+mod plan_cache;
 mod pretence;
 pub(crate) mod profile;
 mod replica_status;
@@ -137,6 +138,10 @@ pub const ALL: &[&Command] = &[
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,
+    &plan_cache::PLAN_CACHE_CLEAR,
+    &plan_cache::PLAN_CACHE_CLEAR_FILTERS,
+    &plan_cache::PLAN_CACHE_LIST_FILTERS,
+    &plan_cache::PLAN_CACHE_SET_FILTER,
     &profile::PROFILE,
     &maintenance::RE_INDEX,
     &sessions::REFRESH_SESSIONS,

@@ -104,7 +104,7 @@ fn roles_allow_what_they_are_for() {
         "aggregate collStats count dataSize dbHash dbStats distinct explain filemd5 find listCollections listIndexes";
     let write = "applyOps bulkWrite cloneCollectionAsCapped convertToCapped create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
     let administer = "collMod collStats compact convertToCapped create createIndexes dbHash dbStats drop dropDatabase dropIndexes \
-                      listCollections listIndexes reIndex profile renameCollection validate";
+                      listCollections listIndexes planCacheClear planCacheClearFilters planCacheListFilters planCacheSetFilter reIndex profile renameCollection validate";
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
                  revokeRolesFromUser rolesInfo updateRole usersInfo";

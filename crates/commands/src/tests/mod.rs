@@ -5,6 +5,7 @@ mod administration;
 mod apply_ops;
 mod capped;
 mod members;
+mod plan_cache;
 mod reads;
 mod replica_set;
 mod roles;

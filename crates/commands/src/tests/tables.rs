@@ -48,6 +48,7 @@ pub fn plain(name: &str) -> Document {
         "update" => doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] },
         "cloneCollectionAsCapped" => doc! { name: "c", "toCollection": "d", "size": 1024 },
         "convertToCapped" => doc! { name: "c", "size": 1024 },
+        "planCacheSetFilter" => doc! { name: "c", "query": {}, "indexes": ["_id_"] },
         "setFeatureCompatibilityVersion" => doc! { name: "8.0", "confirm": true },
         "collMod"
         | "collStats"
@@ -58,6 +59,9 @@ pub fn plain(name: &str) -> Document {
         | "find"
         | "listIndexes"
         | "validate"
+        | "planCacheClear"
+        | "planCacheClearFilters"
+        | "planCacheListFilters"
         | "reIndex" => {
             doc! { name: "c" }
         }
