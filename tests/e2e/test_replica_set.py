@@ -432,7 +432,8 @@ def test_a_member_profiles_for_itself(db):
     assert [entry["op"] for entry in profile.find({"ns": f"{db.name}.c"}).sort("$natural", -1).limit(2)] == ["query", "query"]
     assert profile.count_documents({}) == len(list(profile.find())) == profile.estimated_document_count()
     assert profile.options()["capped"]
-    tail = profile.find(cursor_type=pymongo.CursorType.TAILABLE_AWAIT, max_await_time_ms=10_000)
+    assert db.command("validate", "system.profile")["nrecords"] == profile.count_documents({})
+    tail = profile.find(cursor_type=pymongo.CursorType.TAILABLE_AWAIT).max_await_time_ms(10_000)
     seen = [tail.next() for _ in range(profile.count_documents({}))]
     writer = threading.Thread(target=lambda: (db.command("profile", 2), db.c.find_one({"_id": 3}, comment="late"), db.command("profile", 0)))
     writer.start()
@@ -457,4 +458,4 @@ def test_a_capped_collection_is_made_of_another(db):
             events.append(stream.next())
         assert events[-1]["to"] == {"db": db.name, "coll": "c"}
     db.command("cloneCollectionAsCapped", "c", toCollection="d", size=5000)
-    assert [document["_id"] for document in db.d.find()] == [97, 98, 99, 100]
+    assert [document["_id"] for document in db.d.find()] == [96, 97, 98, 99, 100]

@@ -1,4 +1,5 @@
-//! Capped collections in memory that are one member's alone: they are in no log and no catalog, and end with the process.
+//! Capped collections in memory that are one member's alone: they are in no log and no catalog, and end with the
+//! process.
 //!
 //! A member of a replica set keeps here what is about itself, not about the set's data. Documents are numbered from 1
 //! on in the order they came; the oldest go when the newest does not fit.
@@ -151,7 +152,8 @@ pub(crate) struct LocalCollections {
 }
 
 impl Storage {
-    /// Makes a capped collection in memory, of this server alone. [`StorageError::NamespaceExists`] when the name is taken.
+    /// Makes a capped collection in memory, of this server alone. [`StorageError::NamespaceExists`] when the name is
+    /// taken.
     pub fn create_local_capped(&self, ns: &Namespace, limits: CappedLimits) -> Result<(), StorageError> {
         let mut by_name = self.locals.by_name.write();
         if by_name.contains_key(ns) || self.catalog.entry(ns).is_some() {

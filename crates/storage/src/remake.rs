@@ -51,8 +51,8 @@ impl Storage {
         copied.or_else(|error| self.give_up(op, to, error))
     }
 
-    /// Makes a collection a capped one of `size_bytes`, of its newest documents that fit, with the `_id_` index alone. It
-    /// has another uuid then. Nobody reads or writes it meanwhile.
+    /// Makes a collection a capped one of `size_bytes`, of its newest documents that fit, with the `_id_` index alone.
+    /// It has another uuid then. Nobody reads or writes it meanwhile.
     ///
     /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IsView`]. When it fails it is as it was.
     pub fn convert_to_capped(&self, op: &Operation, ns: &Namespace, size_bytes: u64) -> Result<(), StorageError> {
@@ -85,8 +85,8 @@ impl Storage {
     }
 
     /// Makes all indexes but `_id_` anew, in new tables, and answers how many indexes there are. Until it returns the
-    /// collection is read without them; unique ones refuse duplicates all the time. A crash lets them be made at the next
-    /// start.
+    /// collection is read without them; unique ones refuse duplicates all the time. A crash lets them be made at the
+    /// next start.
     ///
     /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IsView`].
     pub fn rebuild_indexes(&self, op: &Operation, ns: &Namespace) -> Result<usize, StorageError> {

@@ -55,8 +55,8 @@ impl Server {
     }
 }
 
-/// What tools run at the end of an upgrade: the document says what is announced afterwards, whatever it said before. There
-/// are no other versions to change to while the server runs.
+/// What tools run at the end of an upgrade: the document says what is announced afterwards, whatever it said before.
+/// There are no other versions to change to while the server runs.
 fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let asked = arguments.string(call.command.name, call.target()?)?;

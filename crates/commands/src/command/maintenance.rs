@@ -9,10 +9,10 @@ use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::validation;
 use auth::{Action, Target};
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
-use storage::{CollectionStats, Namespace, StorageError};
+use storage::{CollectionStats, LocalCapped, Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `validate`.
@@ -97,6 +97,9 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "Cannot validate a view",
         ));
     }
+    if let Some(local) = storage.local_capped(&namespace) {
+        return validate_local(&local, reply);
+    }
     let Some(collection) = storage.catalog().collection(&namespace) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
@@ -140,6 +143,33 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "numExtraIndexEntries": narrowed(report.extra_entries as i64),
         "numMissingIndexEntries": narrowed(report.missing_entries as i64),
         "corruptRecords": corrupt,
+    });
+    Ok(())
+}
+
+/// A collection in memory of this member has documents and no indexes.
+fn validate_local(local: &LocalCapped, reply: &mut Reply<'_>) -> Result<()> {
+    let documents = local.documents();
+    let is_valid = |bytes: &[u8]| RawDocument::from_bytes(bytes).is_ok_and(|raw| Document::try_from(raw).is_ok());
+    let invalid = documents.iter().filter(|bytes| !is_valid(bytes)).count();
+    let errors = (invalid > 0).then(|| Bson::from("there are documents that are no valid BSON"));
+    reply.append_all(&doc! {
+        "ns": local.namespace().as_str(),
+        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: local.uuid().to_vec() },
+        "nInvalidDocuments": narrowed(invalid as i64),
+        "nNonCompliantDocuments": 0,
+        "nrecords": narrowed(documents.len() as i64),
+        "nIndexes": 0,
+        "keysPerIndex": {},
+        "indexDetails": {},
+        "valid": invalid == 0,
+        "repaired": false,
+        "repairMode": "None",
+        "warnings": [],
+        "errors": errors.into_iter().collect::<Vec<_>>(),
+        "numExtraIndexEntries": 0,
+        "numMissingIndexEntries": 0,
+        "corruptRecords": [],
     });
     Ok(())
 }

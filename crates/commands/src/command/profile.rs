@@ -1,7 +1,7 @@
 //! `profile`, and the documents of `system.profile`.
 //!
-//! On a server that is no member of a replica set it is a capped collection like others. On a member it is one in memory,
-//! of this member alone: the log is all members', and each of them has operations of its own, secondaries, too.
+//! On a server that is no member of a replica set it is a capped collection like others. On a member it is one in
+//! memory, of this member alone: the log is all members', and each of them has operations of its own, secondaries, too.
 
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};

@@ -1,4 +1,5 @@
-//! Collections made over: `convertToCapped`, `cloneCollectionAsCapped`, `reIndex`; and what is told of files and versions.
+//! Collections made over: `convertToCapped`, `cloneCollectionAsCapped`, `reIndex`; and what is told of files and
+//! versions.
 
 use super::*;
 use bson::Binary;

@@ -69,8 +69,8 @@ pub fn clear_plans(
     Ok(())
 }
 
-/// The plans that are remembered for a collection as it is defined now, as `$planCacheStats` shows them. `host` is left to
-/// the caller.
+/// The plans that are remembered for a collection as it is defined now, as `$planCacheStats` shows them. `host` is left
+/// to the caller.
 pub fn cached_plans(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Document> {
     let Some(collection) = context.definition(ns) else {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! What is read but is no collection: the log, as `local.oplog.rs` and as change streams, and capped collections in memory.
+//! What is read but is no collection: the log, as `local.oplog.rs` and as change streams, and capped collections in
+//! memory.
 //!
-//! All are sources of pipelines, those of the log over a [`storage::HistoryReader`]. At its end such a source gives nothing *for
-//! now*: the pipeline rests, its cursor stays open, and whoever fetches from it waits for more ([`Tail`]).
+//! All are sources of pipelines, those of the log over a [`storage::HistoryReader`]. At its end such a source gives
+//! nothing *for now*: the pipeline rests, its cursor stays open, and whoever fetches from it waits for more ([`Tail`]).
 
 mod event;
 mod local;

@@ -1,7 +1,7 @@
 //! Index filters: which indexes the planner may consider for a shape of query.
 //!
-//! In memory, shared by the process as the plan cache is, and forgotten when it ends. A collection is known by its uuid,
-//! a shape by the text that its hash is made of.
+//! In memory, shared by the process as the plan cache is, and forgotten when it ends. A collection is known by its
+//! uuid, a shape by the text that its hash is made of.
 
 use super::hashes::shape_text;
 use super::query::{Query, same_key};
