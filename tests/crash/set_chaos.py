@@ -48,7 +48,7 @@ EPOCH_SECONDS = 20
 REGISTERS = 4
 COUNTERS = 6
 # Of a member's disk, when it can be made.
-DISK_MB = 1000
+DISK_MB = 3000
 
 
 class CutSet(ReplicaSet):

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 from bson import Int64
-from pymongo.errors import OperationFailure
+from pymongo.errors import DuplicateKeyError, OperationFailure
 from server import ENGINES, Server
 
 
@@ -305,3 +305,36 @@ def test_profiler(client, db):
     finally:
         client.admin.command("fsyncUnlock")
     db.command("profile", 0)
+
+
+def test_reindex_makes_indexes_anew(db):
+    db.c.insert_many([{"_id": n, "a": n % 7, "b": str(n)} for n in range(1000)])
+    db.c.create_index("a")
+    db.c.create_index("b", unique=True)
+    done = db.command("reIndex", "c")
+    assert (done["nIndexesWas"], done["nIndexes"]) == (3, 3)
+    assert [index["name"] for index in done["indexes"]] == ["_id_", "a_1", "b_1"]
+    assert db.c.count_documents({"a": 3}, hint="a_1") == 143
+    with pytest.raises(DuplicateKeyError):
+        db.c.insert_one({"b": "5"})
+
+
+def test_index_filters(db):
+    db.c.insert_many([{"a": n % 10, "b": n % 100} for n in range(1000)])
+    db.c.create_index("a")
+    db.c.create_index("b")
+
+    def used():
+        section = db.c.find({"a": 1, "b": 1}).explain()["queryPlanner"]
+        return section["indexFilterSet"], section["winningPlan"]["inputStage"]["indexName"]
+
+    assert used() == (False, "b_1")
+    db.command("planCacheSetFilter", "c", query={"a": 0, "b": 0}, indexes=["a_1"])
+    assert used() == (True, "a_1")
+    assert [entry["indexes"] for entry in db.command("planCacheListFilters", "c")["filters"]] == [["a_1"]]
+    db.command("planCacheClearFilters", "c")
+    assert used() == (False, "b_1")
+    list(db.c.find({"a": 1, "b": 1}))
+    assert len(list(db.c.aggregate([{"$planCacheStats": {}}]))) == 1
+    db.command("planCacheClear", "c")
+    assert list(db.c.aggregate([{"$planCacheStats": {}}])) == []

@@ -659,3 +659,21 @@ def test_nothing_acknowledged_is_lost_when_all_are_killed(rs, db):
     rs.wait_healthy()
     found = {each["_id"] for each in rs.primary.direct[db.name].c.find()}
     assert set(acknowledged) <= found and len(found) <= len(acknowledged) + 1
+
+
+def test_each_member_profiles_for_itself(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1})
+    one, other = rs.secondaries
+    secondary = one.direct.get_database(db.name, read_preference=ReadPreference.SECONDARY_PREFERRED)
+    assert secondary.command("profile", 2)["was"] == 0
+    try:
+        assert secondary.c.find_one() == {"_id": 1}
+    finally:
+        assert secondary.command("profile", 0)["was"] == 2
+    assert [entry["op"] for entry in secondary["system.profile"].find({"ns": f"{db.name}.c"})] == ["query"]
+    for each in (rs.primary, other):
+        others = each.direct.get_database(db.name, read_preference=ReadPreference.SECONDARY_PREFERRED)
+        assert others.command("profile", -1)["was"] == 0 and others["system.profile"].count_documents({}) == 0
+    # It goes with its database.
+    db.client.drop_database(db.name)
+    wait(lambda: db.name not in one.direct.list_database_names(), "the database is gone on the secondary")

@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 
 import bson
+import pymongo
 import pytest
 from bson import Binary, Int64, Timestamp
 from pymongo import ReadPreference, WriteConcern
@@ -409,3 +410,52 @@ def test_streamed_hellos_tell_each_state_once(tmp_path):
             assert not told[0]["isWritablePrimary"]
             # Each state is told when it comes, and then once each time that nothing has happened for so long.
             assert len(told) <= len(set(states)) + elapsed_ms // patience_ms, states
+
+
+def test_a_member_profiles_for_itself(db):
+    db.c.insert_many([{"_id": n} for n in range(5)])
+    log = db.client.local["oplog.rs"]
+    assert db.command("profile", 2)["was"] == 0
+    try:
+        before = log.count_documents({})
+        assert db.c.count_documents({"_id": {"$gt": 2}}) == 2
+        assert db.c.find_one({"_id": 1}, comment="seen") == {"_id": 1}
+        assert log.count_documents({}) == before
+        with pytest.raises(OperationFailure) as refused:
+            db["system.profile"].drop()
+        assert refused.value.code == 20
+    finally:
+        assert db.command("profile", 0)["was"] == 2
+    profile = db["system.profile"]
+    found = profile.find_one({"op": "query", "command.comment": "seen"})
+    assert found["ns"] == f"{db.name}.c" and found["nreturned"] == 1
+    assert [entry["op"] for entry in profile.find({"ns": f"{db.name}.c"}).sort("$natural", -1).limit(2)] == ["query", "query"]
+    assert profile.count_documents({}) == len(list(profile.find())) == profile.estimated_document_count()
+    assert profile.options()["capped"]
+    assert db.command("validate", "system.profile")["nrecords"] == profile.count_documents({})
+    tail = profile.find(cursor_type=pymongo.CursorType.TAILABLE_AWAIT).max_await_time_ms(10_000)
+    seen = [tail.next() for _ in range(profile.count_documents({}))]
+    writer = threading.Thread(target=lambda: (db.command("profile", 2), db.c.find_one({"_id": 3}, comment="late"), db.command("profile", 0)))
+    writer.start()
+    while seen[-1].get("command", {}).get("comment") != "late":
+        seen.append(tail.next())
+    writer.join()
+    tail.close()
+    profile.drop()
+    assert "system.profile" not in db.list_collection_names()
+
+
+def test_a_capped_collection_is_made_of_another(db):
+    with db.client.watch(full_document="default") as stream:
+        db.c.insert_many([{"_id": n, "x": "x" * 1000} for n in range(100)])
+        db.c.create_index("x")
+        assert db.command("convertToCapped", "c", size=20_000)["ok"] == 1
+        db.c.insert_one({"_id": 100, "x": "x" * 1000})
+        assert [document["_id"] for document in db.c.find()] == list(range(82, 101))
+        assert db.c.options()["capped"] and list(db.c.index_information()) == ["_id_"]
+        events = [stream.next() for _ in range(100)]
+        while events[-1]["operationType"] != "rename":
+            events.append(stream.next())
+        assert events[-1]["to"] == {"db": db.name, "coll": "c"}
+    db.command("cloneCollectionAsCapped", "c", toCollection="d", size=5000)
+    assert [document["_id"] for document in db.d.find()] == [96, 97, 98, 99, 100]

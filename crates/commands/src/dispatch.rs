@@ -16,7 +16,7 @@ use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
 use crate::not_built;
-use crate::profiler;
+use crate::profiler::{self, ProfilingLevel};
 use crate::replica_set::Role;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -456,9 +456,9 @@ impl Call<'_> {
         let is_logged = profile::is_found(invocation, &setting, is_slow, &entry);
         let is_profiled = match setting.level {
             _ if is_own => false,
-            profiler::Level::Off => false,
-            profiler::Level::Slow => is_logged,
-            profiler::Level::All => true,
+            ProfilingLevel::Off => false,
+            ProfilingLevel::Slow => is_logged,
+            ProfilingLevel::All => true,
         };
         if is_logged || server.logger.enabled(Component::Command, 1) {
             self.log_slow(attributes());

@@ -54,6 +54,7 @@ pub use copies::{
 };
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
+pub use profiler::ProfilingLevel;
 pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role, WantedCopy};
 pub use request::{Request, Traffic};
 pub use server::Server;

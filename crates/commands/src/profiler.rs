@@ -1,5 +1,5 @@
 //! Which operations are written to `system.profile`, database by database. As in MongoDB this is forgotten when the
-//! server ends.
+//! server ends, but for the level that all databases begin with (`operationProfiling.mode`).
 
 use bson::Document;
 use parking_lot::RwLock;
@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub const COLLECTION: &str = "system.profile";
 /// Its size when nobody has made it: what MongoDB's has.
 pub const BYTES: i64 = 1 << 20;
+/// What it may have on a member of a replica set, where it is in memory.
+pub const LOCAL_BYTES_MAX: u64 = 64 << 20;
 
 /// What is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
+pub enum ProfilingLevel {
     /// Nothing.
     #[default]
     Off,
@@ -25,8 +27,8 @@ pub enum Level {
     All,
 }
 
-impl Level {
-    /// As commands have it.
+impl ProfilingLevel {
+    /// As `profile` has it.
     pub fn of_number(number: i64) -> Option<Self> {
         [Self::Off, Self::Slow, Self::All]
             .into_iter()
@@ -46,47 +48,63 @@ pub struct ProfileFilter {
 #[derive(Clone, Default)]
 pub struct Setting {
     /// How many are written.
-    pub level: Level,
+    pub level: ProfilingLevel,
     /// Instead of their time.
     pub filter: Option<Arc<ProfileFilter>>,
 }
 
 /// See the module.
 pub struct Profiler {
+    /// Of databases that have not been asked anything.
+    default: ProfilingLevel,
     databases: RwLock<HashMap<String, Setting>>,
-    /// There is one: the lock is for servers that are asked for something.
+    /// Something is asked somewhere: the lock is for servers where it is so.
     is_used: AtomicBool,
     /// The part of the slow operations that is written, as bits of a number from 0 to 1.
     sample_rate: AtomicU64,
 }
 
-impl Default for Profiler {
-    fn default() -> Self {
+impl Profiler {
+    /// With the level that all databases begin with.
+    pub fn new(default: ProfilingLevel) -> Self {
         Self {
+            default,
             databases: RwLock::default(),
-            is_used: AtomicBool::new(false),
+            is_used: AtomicBool::new(default != ProfilingLevel::Off),
             sample_rate: AtomicU64::new(1.0_f64.to_bits()),
         }
     }
-}
 
-impl Profiler {
     /// Of a database.
     pub fn get(&self, database: &str) -> Setting {
         if !self.is_used.load(Ordering::Relaxed) {
             return Setting::default();
         }
-        self.databases.read().get(database).cloned().unwrap_or_default()
+        let asked = self.databases.read().get(database).cloned();
+        asked.unwrap_or_else(|| self.at_start(database))
+    }
+
+    /// Of a database that has not been asked anything.
+    fn at_start(&self, database: &str) -> Setting {
+        Setting {
+            level: if database == "local" {
+                ProfilingLevel::Off
+            } else {
+                self.default
+            },
+            filter: None,
+        }
     }
 
     /// Changes what is asked.
     pub fn set(&self, database: &str, setting: Setting) {
         let mut databases = self.databases.write();
-        match (setting.level, &setting.filter) {
-            (Level::Off, None) => drop(databases.remove(database)),
-            _ => drop(databases.insert(database.to_owned(), setting)),
+        match setting.filter.is_none() && setting.level == self.at_start(database).level {
+            true => drop(databases.remove(database)),
+            false => drop(databases.insert(database.to_owned(), setting)),
         }
-        self.is_used.store(!databases.is_empty(), Ordering::Relaxed);
+        let is_used = self.default != ProfilingLevel::Off || !databases.is_empty();
+        self.is_used.store(is_used, Ordering::Relaxed);
     }
 
     /// `sampleRate`.

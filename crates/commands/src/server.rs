@@ -98,7 +98,7 @@ impl Server {
             cursors: Cursors::new(env.clone()),
             default_concerns: RwLock::default(),
             pinned: PinnedStates::default(),
-            profiler: Profiler::default(),
+            profiler: Profiler::new(settings.profiling),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
             session_cache: SessionCache::default(),

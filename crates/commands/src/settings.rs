@@ -1,6 +1,7 @@
 //! What the process was started with, as commands need it.
 
 use crate::ReplicaSet;
+use crate::profiler::ProfilingLevel;
 use auth::{ClusterAuth, SubjectName};
 use bson::Document;
 use std::io::{Read, Write};
@@ -77,6 +78,8 @@ pub struct Settings {
     pub parameters: Vec<(String, String)>,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// `operationProfiling.mode`: what of all databases is written to `system.profile`.
+    pub profiling: ProfilingLevel,
     /// `security.authorization`: clients may do what their user may.
     pub access_control: bool,
     /// How members of a cluster prove themselves to each other (`security.keyFile`, `security.clusterAuthMode`).

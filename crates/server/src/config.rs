@@ -12,6 +12,7 @@ mod values;
 use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
+use commands::ProfilingLevel;
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
 use options::{Kind, OPTIONS, Spec};
 use std::fmt::Write;
@@ -71,6 +72,8 @@ pub struct Config {
     pub net: NetConfig,
     /// Data.
     pub storage: StorageConfig,
+    /// `operationProfiling.mode`.
+    pub profiling: ProfilingLevel,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
     /// The replica set to be a member of.
@@ -266,6 +269,11 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         net,
         storage: storage(values, current_directory),
         replica_set: replica_set(values)?,
+        profiling: match values.text("operationProfiling.mode") {
+            Some("slowOp" | "1") => ProfilingLevel::Slow,
+            Some("all" | "2") => ProfilingLevel::All,
+            _ => ProfilingLevel::Off,
+        },
         slow_ms: values.integer("operationProfiling.slowOpThresholdMs").unwrap_or(100),
         parameters: parameters(values),
         emulated_version,

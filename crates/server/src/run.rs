@@ -749,6 +749,7 @@ fn settings(
         parameters,
         replica_set: None,
         slow_ms: config.slow_ms,
+        profiling: config.profiling,
         access_control: config.access_control,
         cluster_auth: None,
         quiet: config.quiet,

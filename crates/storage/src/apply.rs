@@ -159,6 +159,13 @@ impl Storage {
             Definition::DropCollection(collection) => {
                 self.catalog.put_former_name(collection.table, seq, name(&collection));
                 self.catalog.remove_collection(&collection);
+                let db = collection.namespace.db();
+                // What a member has of its own in a database ends with that; the primary is told to drop it.
+                if !self.leads() && !self.catalog.database_exists(db) {
+                    for local in self.local_capped_of(db) {
+                        self.drop_local_capped(local.namespace());
+                    }
+                }
             }
             Definition::PutView(view) => self.catalog.put_view(view),
             Definition::DropView(namespace) => self.catalog.remove_view(&namespace),

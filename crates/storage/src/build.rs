@@ -44,9 +44,9 @@ pub struct CreateIndexesReport {
 }
 
 /// A build in progress: the collection and the tables of the indexes.
-struct Build {
-    uuid: [u8; 16],
-    tables: Vec<TableId>,
+pub(crate) struct Build {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) tables: Vec<TableId>,
 }
 
 /// What [`Storage::start_build`] leaves to be done.
@@ -166,7 +166,7 @@ impl Storage {
     }
 
     /// Steps 2 and 3.
-    fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+    pub(crate) fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
         self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
         let walked = self.walk(op, build);
         let result = match walked {

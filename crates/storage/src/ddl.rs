@@ -157,7 +157,7 @@ impl Storage {
     }
 
     /// As [`Storage::lock_for_definition`], for one collection that has to exist.
-    fn lock_existing(
+    pub(crate) fn lock_existing(
         &self,
         op: &Operation,
         ns: &Namespace,
@@ -235,11 +235,7 @@ impl Storage {
         options: &RawDocument,
         next_table: u32,
     ) -> Result<CollectionRow, StorageError> {
-        let mut uuid = [0; 16];
-        self.env.random.fill(&mut uuid);
-        // Version 4, variant 1 (RFC 9562).
-        uuid[6] = uuid[6] & 0x0F | 0x40;
-        uuid[8] = uuid[8] & 0x3F | 0x80;
+        let uuid = self.new_uuid();
         let id_index = IndexRow {
             table: TableId(next_table + 1),
             ready: true,
@@ -254,12 +250,27 @@ impl Storage {
         })
     }
 
+    /// A random number: version 4, variant 1 (RFC 9562).
+    pub(crate) fn new_uuid(&self) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        self.env.random.fill(&mut uuid);
+        uuid[6] = uuid[6] & 0x0F | 0x40;
+        uuid[8] = uuid[8] & 0x3F | 0x80;
+        uuid
+    }
+
     /// Whether something of the name can be made: [`StorageError::WriteConflict`] while a transaction is about to.
     pub(crate) fn check_new_name(&self, ns: &Namespace) -> Result<(), StorageError> {
         if ns.as_str() == OPLOG && self.keeps_history() {
             return Err(StorageError::InvalidNamespace {
                 name: ns.as_str().to_owned(),
                 reason: "cannot write to the log of a replica set's member".to_owned(),
+            });
+        }
+        if self.local_capped(ns).is_some() {
+            return Err(StorageError::InvalidNamespace {
+                name: ns.as_str().to_owned(),
+                reason: "it is a collection of this member alone".to_owned(),
             });
         }
         if self.catalog.entry(ns).is_some() {

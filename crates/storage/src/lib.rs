@@ -46,6 +46,7 @@ mod history;
 mod index_keys;
 mod index_rows;
 pub mod limits;
+mod local_capped;
 mod membership;
 mod memory;
 mod mutations;
@@ -61,6 +62,7 @@ mod points;
 mod read;
 mod record;
 mod recovery;
+mod remake;
 mod reserved;
 mod sessions;
 mod standing;
@@ -101,6 +103,7 @@ pub use history::{
     HistoryUnit, LogPoint, OPLOG, document_key, log_points,
 };
 pub use keys::MultikeyPaths;
+pub use local_capped::{LocalCapped, LocalNext};
 pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};

@@ -8,6 +8,7 @@ use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::flow_control::FlowControl;
 use crate::history::Recent;
+use crate::local_capped::LocalCollections;
 use crate::mutations::mutated;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
@@ -160,6 +161,7 @@ pub struct Storage {
     pub(crate) pending: Pending,
     pub(crate) sessions: Sessions,
     pub(crate) recent: Recent,
+    pub(crate) locals: LocalCollections,
     pub(crate) consensus: Consensus,
     pub(crate) flow_control: FlowControl,
     pub(crate) durable_points: DurablePoints,
@@ -218,6 +220,7 @@ impl Storage {
             pending: Pending::new(!options.decides_alone),
             sessions: Sessions::default(),
             recent: Recent::default(),
+            locals: LocalCollections::default(),
             consensus: Consensus::default(),
             flow_control: FlowControl::default(),
             durable_points: DurablePoints::default(),

@@ -201,6 +201,9 @@ impl Storage {
         if ns.as_str() == OPLOG && self.keeps_history() {
             return Ok(self.history_stats());
         }
+        if let Some(stats) = self.local_stats(ns) {
+            return Ok(stats);
+        }
         let collection = self
             .catalog
             .collection(ns)

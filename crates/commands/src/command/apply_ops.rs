@@ -244,7 +244,7 @@ fn of_uuid(call: &Invocation<'_>, uuid: &Uuid) -> Result<Namespace> {
 
 fn writable(call: &Invocation<'_>, target: &Target) -> Result<Namespace> {
     let namespace = resolved(call, target)?;
-    collections::refuse_system(&namespace)?;
+    collections::refuse_system(call.server, &namespace)?;
     refuse_view(call, &namespace)?;
     Ok(namespace)
 }

@@ -3,12 +3,14 @@
 use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
+use super::profile;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
+use crate::server::Server;
 use crate::validation;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -59,7 +61,7 @@ pub const LIST_COLLECTIONS: Command = Command::new(
 .api_version_1();
 
 /// Largest `size` of a capped collection, one pebibyte as MongoDB has it.
-const CAPPED_BYTES_MAX: i64 = 1 << 50;
+pub const CAPPED_BYTES_MAX: i64 = 1 << 50;
 /// `max` of a capped collection must be below this.
 const CAPPED_DOCUMENTS_MAX: i64 = 1 << 31;
 
@@ -258,7 +260,11 @@ fn create(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 /// `create` of a collection that had this uuid elsewhere.
 pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()> {
     let namespace = call.namespace()?;
-    refuse_system(&namespace)?;
+    if profile::is_members_own(call.server, &namespace) {
+        let definition = parse_definition(call, &namespace)?;
+        return profile::create_local(call.server, &namespace, &definition.options);
+    }
+    refuse_system(call.server, &namespace)?;
     let definition = parse_definition(call, &namespace)?;
     let storage = call.server.storage.clone();
     let options = RawDocumentBuf::try_from(&definition.options)?;
@@ -330,7 +336,13 @@ fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
 }
 
 /// Names that clients may not create.
-pub fn refuse_system(namespace: &Namespace) -> Result<()> {
+pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
+    if profile::is_members_own(server, namespace) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot write to '{namespace}'"),
+        ));
+    }
     let name = namespace.collection();
     let allowed = matches!(
         name,
@@ -357,8 +369,14 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
             format!("can't drop system collection {namespace}"),
         ));
     }
+    profile::check_dropped(call.server, &namespace)?;
     call.changes(&namespace);
     let storage = &call.server.storage;
+    if storage.drop_local_capped(&namespace) {
+        reply.int32("nIndexesWas", 0);
+        reply.string("ns", namespace.as_str());
+        return Ok(());
+    }
     if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
         if !report.was_view {
             reply.int32("nIndexesWas", report.n_indexes_was as i32);
@@ -393,7 +411,7 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             "Can't rename a collection to itself",
         ));
     }
-    refuse_system(&to)?;
+    refuse_system(call.server, &to)?;
     call.changes(&from);
     call.changes(&to);
     let storage = &call.server.storage;
@@ -418,6 +436,28 @@ fn oplog_of(call: &Invocation<'_>) -> Option<Document> {
             "type": "collection",
             "options": { "capped": true, "size": bytes, "autoIndexId": false },
             "info": { "readOnly": true },
+        }
+    })
+}
+
+/// What is this member's alone is listed, too.
+fn locals_of(call: &Invocation<'_>) -> impl Iterator<Item = Document> {
+    let locals = call.server.storage.local_capped_of(call.database);
+    locals.into_iter().map(|local| {
+        let limits = local.limits();
+        let mut options = doc! { "capped": true, "size": narrowed(limits.size_bytes as i64) };
+        if let Some(max) = limits.max_documents {
+            options.insert("max", narrowed(max as i64));
+        }
+        let uuid = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: local.uuid().to_vec(),
+        };
+        doc! {
+            "name": local.namespace().collection(),
+            "type": "collection",
+            "options": options,
+            "info": { "readOnly": false, "uuid": uuid },
         }
     })
 }
@@ -455,9 +495,8 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "idIndex": Document::try_from(collection.id_index().spec())?,
         });
     }
-    if let Some(oplog) = oplog_of(call) {
-        entries.push(oplog);
-    }
+    entries.extend(oplog_of(call));
+    entries.extend(locals_of(call));
     for view in catalog.views(call.database) {
         let mut options = doc! { "viewOn": view.view_on(), "pipeline": bson::Array::try_from(view.pipeline())? };
         options.extend(Document::try_from(view.options())?);

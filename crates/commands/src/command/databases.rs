@@ -105,6 +105,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 /// The databases' names in order. Those of the server itself are always there.
 fn names(storage: &Storage) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = storage.catalog().databases().into_iter().collect();
+    names.extend(storage.local_databases());
     names.extend(["admin", "config", "local"].map(str::to_owned));
     names
 }
@@ -123,7 +124,11 @@ fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             format!("Dropping the '{}' database is prohibited.", call.database),
         ));
     }
-    if call.server.storage.drop_database(&call.operation, call.database)? {
+    let locals = call.server.storage.local_capped_of(call.database);
+    for local in &locals {
+        call.server.storage.drop_local_capped(local.namespace());
+    }
+    if call.server.storage.drop_database(&call.operation, call.database)? || !locals.is_empty() {
         reply.string("dropped", call.database);
         let prefix = format!("{}.", call.database);
         call.server.metrics.top.retain(|name| !name.starts_with(&prefix));
@@ -149,8 +154,11 @@ struct Sizes {
 
 fn sum(storage: &Storage, database: &str) -> Result<Sizes> {
     let mut sizes = Sizes::default();
-    for collection in storage.catalog().collections(database) {
-        let stats: CollectionStats = match storage.collection_stats(collection.namespace()) {
+    let collections = storage.catalog().collections(database);
+    let locals = storage.local_capped_of(database);
+    let namespaces = collections.iter().map(|collection| collection.namespace());
+    for namespace in namespaces.chain(locals.iter().map(|local| local.namespace())) {
+        let stats: CollectionStats = match storage.collection_stats(namespace) {
             Ok(stats) => stats,
             Err(storage::StorageError::NamespaceNotFound(_)) => continue,
             Err(error) => return Err(error.into()),

@@ -142,6 +142,7 @@ fn by_insertion(view: &ReadView, guard: &CollectionGuard, operation: &Operation)
     Ok(hexadecimal(digest))
 }
 
-fn hexadecimal(digest: Md5) -> String {
+/// As text.
+pub fn hexadecimal(digest: Md5) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

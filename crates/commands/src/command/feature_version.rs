@@ -1,12 +1,29 @@
-//! `admin.system.version`: the document by which tools learn which version's features there are.
+//! `admin.system.version`: the document by which tools learn which version's features there are; and
+//! `setFeatureCompatibilityVersion`.
 
 use super::update;
-use crate::error::Result;
+use crate::definition::{Access, Command};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
 use crate::server::Server;
+use auth::Action;
 use bson::doc;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use std::sync::Arc;
 use storage::Namespace;
+use wire::ErrorCode;
+
+/// `setFeatureCompatibilityVersion`.
+pub const SET_FEATURE_COMPATIBILITY_VERSION: Command = Command::new(
+    "setFeatureCompatibilityVersion",
+    "Keeps the version whose features there are: the one that is announced.",
+    OperationKind::Command,
+    Access::cluster(&[Action::SetFeatureCompatibilityVersion]),
+    set,
+)
+.admin_only();
 
 /// The `_id` of the document, and the name of the parameter that tells the same.
 pub(crate) const NAME: &str = "featureCompatibilityVersion";
@@ -36,4 +53,45 @@ impl Server {
         let namespace = Namespace::new("admin", "system.version")?;
         self.own_call(|call| update::run(call, &namespace, &statement, update::Images::None).map(drop))
     }
+}
+
+/// What tools run at the end of an upgrade: the document says what is announced afterwards, whatever it said before.
+/// There are no other versions to change to while the server runs.
+fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let arguments = call.arguments();
+    let asked = arguments.string(call.command.name, call.target()?)?;
+    let mut confirmed = false;
+    call.for_each_field(|name, value| {
+        match name {
+            "confirm" => confirmed = arguments.boolean(name, value)?,
+            "downgradeOnDiskChanges" | "fromConfigServer" | "phase" => {
+                return Err(CommandError::not_implemented(format!(
+                    "setFeatureCompatibilityVersion.{name}"
+                )));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let announced = text(call.server);
+    if asked != announced {
+        return Err(match asked {
+            "7.0" | "8.0" => CommandError::not_implemented(format!(
+                "the features of version {asked} on a server that announces {announced} (--emulate-version)"
+            )),
+            other => CommandError::new(
+                ErrorCode(4_926_900),
+                format!("Invalid feature compatibility version value '{other}'; expected '{announced}'"),
+            ),
+        });
+    }
+    if !confirmed {
+        return Err(CommandError::new(
+            ErrorCode(7_369_100),
+            "Once you have upgraded to a version, you will not be able to downgrade without support assistance. Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV upgrade.",
+        ));
+    }
+    call.server.write_version()?;
+    call.wrote(call.server.storage.last_seq());
+    Ok(())
 }

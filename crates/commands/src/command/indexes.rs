@@ -89,7 +89,7 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    super::collections::refuse_system(&namespace)?;
+    super::collections::refuse_system(call.server, &namespace)?;
     let mut ignore_unknown = false;
     let arguments = call.arguments();
     let mut commit_quorum = None;
@@ -383,8 +383,9 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let indexes = collection.indexes().iter().chain(collection.building_indexes());
             indexes.map(|index| index.spec().to_owned()).collect()
         }
-        // The log of a replica set's member has no index.
+        // The log of a replica set's member has no index, nor has what is the member's alone.
         None if namespace.as_str() == storage::OPLOG && call.server.storage.keeps_history() => Vec::new(),
+        None if call.server.storage.local_capped(&namespace).is_some() => Vec::new(),
         None => {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,

@@ -1,5 +1,5 @@
 //! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`,
-//! `$listSessions`.
+//! `$planCacheStats`, `$listSessions`.
 //!
 //! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the pipeline
 //! works on them as on any others.
@@ -50,6 +50,7 @@ fn documents(
             Arguments::of(stage).each(specification, |_, _| Ok(false))?;
             index_stats(call, collection(subject, stage)?)
         }
+        "$planCacheStats" => plan_cache_stats(call, collection(subject, stage)?, specification),
         "$currentOp" => current_op(call, subject, specification),
         "$listLocalSessions" if subject.0.is_none() => sessions::list(call, stage, specification),
         "$listLocalSessions" => Err(CommandError::new(
@@ -169,6 +170,23 @@ fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Docum
             })
         })
         .collect()
+}
+
+/// The plans that are remembered. There are no routers, so that all are this server's.
+fn plan_cache_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocument) -> Result<Vec<Document>> {
+    let arguments = Arguments::of("$planCacheStats");
+    arguments.each(options, |name, value| match name {
+        "allHosts" if arguments.boolean(name, value)? => Err(CommandError::new(
+            ErrorCode(4_503_200),
+            "$planCacheStats with allHosts: true is only supported in sharded clusters",
+        )),
+        name => Ok(name == "allHosts"),
+    })?;
+    let mut plans = query::exec::cached_plans(&call.context(), namespace);
+    for plan in &mut plans {
+        plan.insert("host", host(call));
+    }
+    Ok(plans)
 }
 
 fn current_op(call: &Invocation<'_>, (ns, db): Subject<'_>, options: &RawDocument) -> Result<Vec<Document>> {

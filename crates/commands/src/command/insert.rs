@@ -154,7 +154,7 @@ pub fn open_or_create(call: &Invocation<'_>, namespace: &Namespace) -> Result<Co
             Err(StorageError::IsView(_)) => return Err(super::views::refused(namespace)),
             Err(other) => return Err(other.into()),
         }
-        super::collections::refuse_system(namespace)?;
+        super::collections::refuse_system(call.server, namespace)?;
         let options = super::find::empty_document();
         let made = match &call.transaction {
             Some(transaction) => transaction

@@ -1,4 +1,4 @@
-//! `validate`, `compact`, `collStats`, `dataSize`.
+//! `validate`, `compact`, `reIndex`, `collStats`, `dataSize`.
 
 use super::server_status::insert_detail;
 use super::views;
@@ -9,10 +9,10 @@ use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::validation;
 use auth::{Action, Target};
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
-use storage::{CollectionStats, Namespace, StorageError};
+use storage::{CollectionStats, LocalCapped, Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `validate`.
@@ -33,6 +33,14 @@ pub const COMPACT: Command = Command::new(
     compact,
 )
 .secondary_ok();
+/// `reIndex`.
+pub const RE_INDEX: Command = Command::new(
+    "reIndex",
+    "Makes the indexes of a collection anew, but for _id_.",
+    OperationKind::Command,
+    Access::collection(&[Action::ReIndex]),
+    re_index,
+);
 /// `collStats`.
 pub const COLL_STATS: Command = Command::new(
     "collStats",
@@ -89,6 +97,9 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "Cannot validate a view",
         ));
     }
+    if let Some(local) = storage.local_capped(&namespace) {
+        return validate_local(&local, reply);
+    }
     let Some(collection) = storage.catalog().collection(&namespace) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
@@ -136,6 +147,33 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A collection in memory of this member has documents and no indexes.
+fn validate_local(local: &LocalCapped, reply: &mut Reply<'_>) -> Result<()> {
+    let documents = local.documents();
+    let is_valid = |bytes: &[u8]| RawDocument::from_bytes(bytes).is_ok_and(|raw| Document::try_from(raw).is_ok());
+    let invalid = documents.iter().filter(|bytes| !is_valid(bytes)).count();
+    let errors = (invalid > 0).then(|| Bson::from("there are documents that are no valid BSON"));
+    reply.append_all(&doc! {
+        "ns": local.namespace().as_str(),
+        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: local.uuid().to_vec() },
+        "nInvalidDocuments": narrowed(invalid as i64),
+        "nNonCompliantDocuments": 0,
+        "nrecords": narrowed(documents.len() as i64),
+        "nIndexes": 0,
+        "keysPerIndex": {},
+        "indexDetails": {},
+        "valid": invalid == 0,
+        "repaired": false,
+        "repairMode": "None",
+        "warnings": [],
+        "errors": errors.into_iter().collect::<Vec<_>>(),
+        "numExtraIndexEntries": 0,
+        "numMissingIndexEntries": 0,
+        "corruptRecords": [],
+    });
+    Ok(())
+}
+
 fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let arguments = call.arguments();
@@ -169,6 +207,44 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             other => other.into(),
         })?;
     reply.count("bytesFreed", report.bytes_freed as i64);
+    Ok(())
+}
+
+fn re_index(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    call.for_each_field(|_, _| Ok(false))?;
+    if call.server.replica_set().is_some() {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!(
+                "reIndex is only allowed on a standalone mongod instance. Cannot reIndex '{namespace}' while replication is active"
+            ),
+        ));
+    }
+    let storage = &call.server.storage;
+    let indexes = match storage.rebuild_indexes(&call.operation, &namespace) {
+        Err(StorageError::NamespaceNotFound(_)) => {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                format!("collection does not exist: {namespace}"),
+            ));
+        }
+        Err(StorageError::IsView(_)) => {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotSupportedOnView,
+                "can't re-index a view",
+            ));
+        }
+        indexes => indexes?,
+    };
+    call.wrote(storage.last_seq());
+    let collection = storage.catalog().collection(&namespace);
+    let specs = collection.iter().flat_map(|collection| collection.indexes());
+    let specs = specs.map(|index| Ok(Bson::Document(Document::try_from(index.spec())?)));
+    let specs = specs.collect::<Result<Vec<_>>>()?;
+    reply.int32("nIndexesWas", indexes as i32);
+    reply.int32("nIndexes", specs.len() as i32);
+    reply.value("indexes", &Bson::Array(specs));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod authenticate_x509;
 mod backup_cursor;
 mod build_info;
 mod bulk_write;
+mod capped;
 mod certificates;
 mod collections;
 mod collections_access;
@@ -20,6 +21,7 @@ mod delete;
 mod explain;
 mod fail_point;
 mod feature_version;
+mod file_md5;
 mod filter;
 mod find;
 mod find_and_modify;
@@ -39,6 +41,7 @@ mod member_copies;
 mod member_streams;
 mod membership;
 pub(crate) mod parameters;
+mod plan_cache;
 mod pretence;
 pub(crate) mod profile;
 mod replica_status;
@@ -82,12 +85,14 @@ pub const ALL: &[&Command] = &[
     &authenticate::AUTHENTICATE,
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,
+    &capped::CLONE_COLLECTION_AS_CAPPED,
     &indexes::COLL_MOD,
     &maintenance::COLL_STATS,
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
     &fail_point::CONFIGURE_FAIL_POINT,
     &build_info::CONNECTION_STATUS,
+    &capped::CONVERT_TO_CAPPED,
     &find::COUNT,
     &collections::CREATE,
     &indexes::CREATE_INDEXES,
@@ -108,6 +113,7 @@ pub const ALL: &[&Command] = &[
     &users::DROP_USER,
     &sessions::END_SESSIONS,
     &explain::EXPLAIN,
+    &file_md5::FILE_MD5,
     &find::FIND,
     &find_and_modify::FIND_AND_MODIFY,
     &fsync::FSYNC,
@@ -136,11 +142,18 @@ pub const ALL: &[&Command] = &[
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,
+    &plan_cache::PLAN_CACHE_CLEAR,
+    &plan_cache::PLAN_CACHE_CLEAR_FILTERS,
+    &plan_cache::PLAN_CACHE_LIST_FILTERS,
+    &plan_cache::PLAN_CACHE_SET_FILTER,
     &profile::PROFILE,
+    &maintenance::RE_INDEX,
     &sessions::REFRESH_SESSIONS,
     &collections::RENAME_COLLECTION,
+    &replication::REPL_SET_ABORT_PRIMARY_CATCH_UP,
     &replication::REPL_SET_FREEZE,
     &replication::REPL_SET_GET_CONFIG,
+    &replication::REPL_SET_GET_RBID,
     &replica_status::REPL_SET_GET_STATUS,
     &heartbeat::REPL_SET_HEARTBEAT,
     &replication::REPL_SET_INITIATE,
@@ -159,6 +172,7 @@ pub const ALL: &[&Command] = &[
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
     &default_concerns::SET_DEFAULT_RW_CONCERN,
+    &feature_version::SET_FEATURE_COMPATIBILITY_VERSION,
     &parameters::SET_PARAMETER,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,

@@ -1,22 +1,26 @@
 //! `profile`, and the documents of `system.profile`.
+//!
+//! On a server that is no member of a replica set it is a capped collection like others. On a member it is one in
+//! memory, of this member alone: the log is all members', and each of them has operations of its own, secondaries, too.
 
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
-use crate::profiler::{BYTES, COLLECTION, Level, ProfileFilter, Setting};
+use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel, Setting};
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{Document, doc, rawdoc};
+use bson::{Bson, Document, doc, rawdoc};
 use query::expression::ExpressionContext;
 use query::matcher::Matcher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use storage::{LockMode, Namespace, StorageError};
+use storage::{CappedLimits, LockMode, Namespace, Operation, StorageError};
+use wire::ErrorCode;
 
 /// `profile`.
 pub const PROFILE: Command = Command::new(
@@ -57,7 +61,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let level = match number {
         -1 => was.level,
-        number => Level::of_number(number).ok_or_else(|| {
+        number => ProfilingLevel::of_number(number).ok_or_else(|| {
             CommandError::bad_value(format!("profiling level must be one of -1, 0, 1 and 2, not {number}"))
         })?,
     };
@@ -69,15 +73,15 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.value("filter", &filter.document.clone().into());
         reply.string("note", "When a filter expression is set, slowms and sampleRate are not used for profiling and slow-query log lines.");
     }
-    if level != Level::Off {
-        // Its operations are one server's; the log is all members'.
-        if call.server.replica_set().is_some() {
-            return Err(CommandError::not_implemented("profiling on a member of a replica set"));
-        }
+    if level != ProfilingLevel::Off {
         if call.database == "local" {
             return Err(CommandError::bad_value("the database local is not profiled"));
         }
-        make(call)?;
+        make(
+            call.server,
+            &call.operation,
+            &Namespace::new(call.database, COLLECTION)?,
+        )?;
     }
     if let Some(slow_ms) = slow_ms {
         parameters.slow_ms.store(slow_ms, Ordering::Relaxed);
@@ -112,16 +116,80 @@ fn rate(value: RawBsonRef<'_>) -> Result<f64> {
 }
 
 /// Makes the collection, if there is none.
-fn make(call: &Invocation<'_>) -> Result<()> {
-    let namespace = Namespace::new(call.database, COLLECTION)?;
+fn make(server: &Server, operation: &Operation, namespace: &Namespace) -> Result<()> {
+    if server.replica_set().is_some() {
+        let limits = CappedLimits {
+            size_bytes: BYTES.unsigned_abs(),
+            max_documents: None,
+        };
+        return make_local(server, namespace, limits);
+    }
     let options = rawdoc! { "capped": true, "size": BYTES };
-    match call
-        .server
-        .storage
-        .create_collection(&call.operation, &namespace, &options)
-    {
+    match server.storage.create_collection(operation, namespace, &options) {
         Ok(()) | Err(StorageError::NamespaceExists(_)) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+fn make_local(server: &Server, namespace: &Namespace, limits: CappedLimits) -> Result<()> {
+    match server.storage.create_local_capped(namespace, limits) {
+        Err(StorageError::NamespaceExists(_)) if server.storage.local_capped(namespace).is_none() => {
+            Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!(
+                    "{namespace} is a collection of the whole replica set: drop it, and each member may have its own"
+                ),
+            ))
+        }
+        Ok(()) | Err(StorageError::NamespaceExists(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a name is that of a member's own collection.
+pub fn is_members_own(server: &Server, namespace: &Namespace) -> bool {
+    namespace.collection() == COLLECTION && server.replica_set().is_some()
+}
+
+/// `create` of a member's own collection, with the options that `create` has read.
+pub fn create_local(server: &Server, namespace: &Namespace, options: &Document) -> Result<()> {
+    let number = |name| {
+        options.get(name).and_then(|value| match value {
+            Bson::Int32(number) => u64::try_from(*number).ok(),
+            Bson::Int64(number) => u64::try_from(*number).ok(),
+            _ => None,
+        })
+    };
+    let limits = CappedLimits {
+        size_bytes: number("size").unwrap_or(0),
+        max_documents: number("max"),
+    };
+    let others = options
+        .keys()
+        .find(|name| !matches!(name.as_str(), "capped" | "size" | "max"));
+    if !options.contains_key("capped") || others.is_some() || limits.size_bytes > LOCAL_BYTES_MAX {
+        return Err(CommandError::bad_value(format!(
+            "on a member of a replica set {namespace} is in memory: it has to be capped, with {LOCAL_BYTES_MAX} bytes at most and no other options"
+        )));
+    }
+    if server.storage.local_capped(namespace).is_some() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("Collection {namespace} already exists."),
+        ));
+    }
+    make_local(server, namespace, limits)
+}
+
+/// Refuses to drop the collection while it is written to.
+pub fn check_dropped(server: &Server, namespace: &Namespace) -> Result<()> {
+    let is_on = server.profiler.get(namespace.db()).level != ProfilingLevel::Off;
+    match namespace.collection() == COLLECTION && is_on {
+        true => Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("turn off profiling before dropping system.profile collection: {namespace}"),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -147,24 +215,50 @@ impl Server {
     pub(crate) fn write_profile(self: &Arc<Self>, database: &str, entry: &Document) {
         let mut document = doc! { "_id": ObjectId::new() };
         document.extend(entry.clone());
-        let written = self.own_call(|call| {
-            call.operation.set_deadline_ms(PATIENCE_MS);
-            let namespace = Namespace::new(database, COLLECTION)?;
-            let storage = &call.server.storage;
-            // Who drops the collection wants no more of it until it is asked for again.
-            let Some(guard) = storage.collection(&call.operation, &namespace, LockMode::IntentExclusive)? else {
-                return Ok(());
-            };
-            let mut unit = storage.begin_write(&call.operation);
-            unit.insert(&guard, &RawDocumentBuf::try_from(&document)?)?;
-            unit.commit()?;
-            Ok(())
-        });
+        let written = RawDocumentBuf::try_from(&document)
+            .map_err(CommandError::from)
+            .and_then(|document| self.put_profile(&Namespace::new(database, COLLECTION)?, document));
         if let Err(error) = written {
             let attributes = doc! { "db": database, "error": &error.message };
             let message = "An operation could not be written to system.profile";
             self.logger
                 .warning(Component::Command, 8_410_015, "profiler", message, attributes);
         }
+    }
+
+    fn put_profile(self: &Arc<Self>, namespace: &Namespace, document: RawDocumentBuf) -> Result<()> {
+        // Reading a database that is not there does not make it.
+        let makes = |server: &Server| server.storage.catalog().database_exists(namespace.db());
+        if self.replica_set().is_some() {
+            let local = self.storage.local_capped(namespace);
+            let local = match local {
+                None if makes(self) => {
+                    make(self, &self.new_operation(), namespace)?;
+                    self.storage.local_capped(namespace)
+                }
+                local => local,
+            };
+            if let Some(local) = local {
+                local.push(document.into_bytes().into());
+            }
+            return Ok(());
+        }
+        self.own_call(|call| {
+            call.operation.set_deadline_ms(PATIENCE_MS);
+            let storage = &call.server.storage;
+            let open = || storage.collection(&call.operation, namespace, LockMode::IntentExclusive);
+            let guard = match open()? {
+                None if makes(call.server) => {
+                    make(call.server, &call.operation, namespace)?;
+                    open()?
+                }
+                guard => guard,
+            };
+            let Some(guard) = guard else { return Ok(()) };
+            let mut unit = storage.begin_write(&call.operation);
+            unit.insert(&guard, &document)?;
+            unit.commit()?;
+            Ok(())
+        })
     }
 }

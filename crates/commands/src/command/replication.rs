@@ -76,6 +76,26 @@ pub const REPL_SET_RESIZE_OPLOG: Command = Command::new(
 )
 .admin_only()
 .secondary_ok();
+/// `replSetGetRBID`.
+pub const REPL_SET_GET_RBID: Command = Command::new(
+    "replSetGetRBID",
+    "How often this member has rolled back, which it never does.",
+    OperationKind::Command,
+    Access::cluster(&[Action::Internal]),
+    rollback_id,
+)
+.admin_only()
+.secondary_ok();
+/// `replSetAbortPrimaryCatchUp`.
+pub const REPL_SET_ABORT_PRIMARY_CATCH_UP: Command = Command::new(
+    "replSetAbortPrimaryCatchUp",
+    "Ends the catching up of a new primary, which members here do before they lead.",
+    OperationKind::Command,
+    Access::cluster(&[Action::ReplSetStateChange]),
+    abort_catch_up,
+)
+.admin_only()
+.secondary_ok();
 /// `appendOplogNote`.
 pub const APPEND_OPLOG_NOTE: Command = Command::new(
     "appendOplogNote",
@@ -402,6 +422,26 @@ fn freeze(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         reply.string("info", "unfreezing");
     }
     Ok(())
+}
+
+/// What is acknowledged is never taken back, so that the number stays what it is at first.
+pub const ROLLBACK_ID: i32 = 1;
+
+fn rollback_id(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    set(call)?;
+    reply.int32("rbid", ROLLBACK_ID);
+    Ok(())
+}
+
+/// A member is elected only with all that is committed: it never catches up as the primary.
+fn abort_catch_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    set(call)?;
+    Err(CommandError::new(
+        ErrorCode::IllegalOperation,
+        "This command can only be run when node is primary in catch-up mode.",
+    ))
 }
 
 fn maintain(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {

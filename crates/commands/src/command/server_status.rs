@@ -64,6 +64,7 @@ const SECTIONS: &[Section] = &[
     ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
     ("storageEngine", storage_engine),
     ("tenon", tenon),
+    ("transactions", transactions),
     ("wiredTiger", super::wired_tiger::section),
 ];
 
@@ -118,8 +119,7 @@ fn repl(server: &Server, set: &ReplicaSet) -> Result<Document> {
     set.write_hello(&mut reply, "isWritablePrimary", &server.storage);
     reply.finish();
     let mut document = Document::try_from(RawDocument::from_bytes(&bytes)?)?;
-    // There is nothing to roll back: the number never changes.
-    document.insert("rbid", 1);
+    document.insert("rbid", super::replication::ROLLBACK_ID);
     Ok(document)
 }
 
@@ -331,6 +331,22 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
             "failures": storage.ttl_failures as i64,
             "passes": storage.ttl_passes as i64,
         },
+    }
+    .into())
+}
+
+fn transactions(call: &Invocation<'_>) -> Result<Bson> {
+    let sessions = &call.server.sessions;
+    let (inactive, active) = sessions.open();
+    let counters = &sessions.counters;
+    Ok(doc! {
+        "retriedStatementsCount": counters.retried.get(),
+        "currentActive": active as i64,
+        "currentInactive": inactive as i64,
+        "currentOpen": (active + inactive) as i64,
+        "totalAborted": counters.aborted.get(),
+        "totalCommitted": counters.committed.get(),
+        "totalStarted": counters.started.get(),
     }
     .into())
 }

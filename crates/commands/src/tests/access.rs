@@ -100,20 +100,21 @@ fn roles_allow_what_they_are_for() {
         names.dedup();
         names
     };
-    let read = "aggregate collStats count dataSize dbHash dbStats distinct explain find listCollections listIndexes";
-    let write =
-        "applyOps bulkWrite create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
-    let administer = "collMod collStats compact create createIndexes dbHash dbStats drop dropDatabase dropIndexes listCollections \
-                      listIndexes profile renameCollection validate";
+    let read =
+        "aggregate collStats count dataSize dbHash dbStats distinct explain filemd5 find listCollections listIndexes";
+    let write = "applyOps bulkWrite cloneCollectionAsCapped convertToCapped create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
+    let administer = "collMod collStats compact convertToCapped create createIndexes dbHash dbStats drop dropDatabase dropIndexes \
+                      listCollections listIndexes planCacheClear planCacheClearFilters planCacheListFilters planCacheSetFilter reIndex profile renameCollection validate";
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
                  revokeRolesFromUser rolesInfo updateRole usersInfo";
     let monitor = "collStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
     let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
-    let back_up = "aggregate appendOplogNote count dataSize distinct explain find getParameter listCollections listIndexes serverStatus";
-    let restore = "bulkWrite collMod create createIndexes drop getParameter insert listCollections updateUser";
-    let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
+    let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes serverStatus";
+    let restore =
+        "bulkWrite collMod convertToCapped create createIndexes drop getParameter insert listCollections updateUser";
+    let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
                   replSetMaintenance replSetReconfig replSetResizeOplog replSetStepDown \
                   replSetStepUp";
     for (name, of, expected) in [
@@ -146,7 +147,11 @@ fn roles_allow_what_they_are_for() {
             .map(|command| command.name)
             .filter(|name| *name != "logout")
             // Between members: nobody but a member may.
-            .filter(|command| name == "__system" || !command.starts_with("_tenon") && *command != "replSetHeartbeat")
+            .filter(|command| {
+                let of_members =
+                    command.starts_with("_tenon") || matches!(*command, "replSetGetRBID" | "replSetHeartbeat");
+                name == "__system" || !of_members
+            })
             .collect();
         assert_eq!(allowed(&[role(name, "admin")]), all, "{name}");
     }

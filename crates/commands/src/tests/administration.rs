@@ -640,6 +640,132 @@ fn operations_are_profiled_as_asked() {
     assert_eq!(bench.code(doc! { "profile": 3 }), 2);
     assert_eq!(bench.code(doc! { "profile": 1, "sampleRate": 1.5 }), 2);
     assert_eq!(bench.code(doc! { "profile": 1, "filter": { "$nonesuch": 1 } }), 2);
+    // Without a database there is nothing to write to; none is made by being read.
+    profile(doc! { "profile": 2 });
+    assert_eq!(bench.code(doc! { "drop": "system.profile" }), 20);
+    bench.ok(doc! { "dropDatabase": 1 });
+    bench.find("c", doc! {});
+    let names = bench.admin(doc! { "listDatabases": 1, "nameOnly": true });
+    assert!(!names.to_string().contains("\"test\""), "{names}");
+}
+
+/// On a member the collection is in memory: in no log, with the size that was asked for, and it can be followed.
+#[test]
+fn a_member_has_a_profile_of_its_own() {
     let set = Bench::member(true);
-    assert_eq!(set.code(doc! { "profile": 1 }), 238);
+    set.insert("c", &[doc! { "_id": 1 }]);
+    set.insert("keep", &[doc! {}]);
+    let entries = |command: Document| first_batch(&set.ok(command));
+    let log = || entries(doc! { "find": "system.profile" }).len();
+    let written = || {
+        let found = set.run_on(
+            "local",
+            doc! { "count": "oplog.rs", "query": { "ns": "test.system.profile" } },
+        );
+        (found.get_i32("n").unwrap(), set.server.storage.last_seq())
+    };
+    assert_eq!(log(), 0);
+    set.ok(doc! { "profile": 2 });
+    let before = written();
+    set.find("c", doc! { "_id": 1 });
+    set.find("c", doc! { "_id": 2 });
+    assert_eq!(written(), (0, before.1));
+    // The two finds, and the command that set the level; reading it is not told of.
+    assert_eq!(log(), 3);
+    // As any collection is read.
+    let found = doc! { "op": "query" };
+    assert_eq!(
+        set.ok(doc! { "count": "system.profile", "query": &found })
+            .get_i32("n")
+            .unwrap(),
+        2
+    );
+    let last = entries(doc! { "find": "system.profile", "filter": &found, "sort": { "$natural": -1 }, "limit": 1 });
+    assert_eq!(
+        last[0].get_document("command").unwrap().get_document("filter").unwrap(),
+        &doc! { "_id": 2 }
+    );
+    let sorted = entries(
+        doc! { "find": "system.profile", "sort": { "nreturned": -1 }, "projection": { "nreturned": 1, "_id": 0 }, "limit": 1 },
+    );
+    assert_eq!(sorted, [doc! { "nreturned": 1_i64 }]);
+    let grouped = set.aggregate(
+        "system.profile",
+        &[
+            doc! { "$match": &found },
+            doc! { "$group": { "_id": "$ns", "n": { "$sum": 1 } } },
+        ],
+    );
+    assert_eq!(grouped, [doc! { "_id": "test.c", "n": 2 }]);
+    let ops = set.ok(doc! { "distinct": "system.profile", "key": "op" });
+    assert_eq!(ops.get_array("values").unwrap().len(), 2);
+    let listed = set.ok(doc! { "listCollections": 1, "filter": { "name": "system.profile" } });
+    assert_eq!(
+        first_batch(&listed)[0].get_document("options").unwrap(),
+        &doc! { "capped": true, "size": 1 << 20 }
+    );
+    let stats = set.ok(doc! { "collStats": "system.profile" });
+    assert_eq!(
+        (stats.get_bool("capped").unwrap(), stats.get_i32("maxSize").unwrap()),
+        (true, 1 << 20)
+    );
+}
+
+/// A tailable cursor is given what comes.
+#[test]
+fn a_members_profile_is_followed() {
+    let set = Bench::member(true);
+    set.insert("c", &[doc! { "_id": 1 }]);
+    set.ok(doc! { "create": "system.profile", "capped": true, "size": 8192, "max": 3 });
+    assert_eq!(
+        set.code(doc! { "create": "system.profile", "capped": true, "size": 4096 }),
+        48
+    );
+    // On an empty collection such a cursor is dead.
+    let follow = |batch: i32| {
+        let reply = set
+            .ok(doc! { "find": "system.profile", "filter": { "op": "query" }, "tailable": true, "batchSize": batch });
+        let cursor = reply.get_document("cursor").unwrap().clone();
+        (cursor.get_i64("id").unwrap(), first_batch(&reply).len())
+    };
+    assert_eq!(follow(10), (0, 0));
+    set.ok(doc! { "profile": 2 });
+    set.find("c", doc! {});
+    let (id, n) = follow(10);
+    assert!(id != 0 && n == 1);
+    let more = |id: i64| set.run(doc! { "getMore": id, "collection": "system.profile" });
+    let given = |reply: &Document| {
+        reply
+            .get_document("cursor")
+            .unwrap()
+            .get_array("nextBatch")
+            .unwrap()
+            .len()
+    };
+    assert_eq!(given(&more(id)), 0);
+    set.find("c", doc! {});
+    assert_eq!(given(&more(id)), 1);
+    // It holds three.
+    for _ in 0..4 {
+        set.find("c", doc! {});
+    }
+    assert_eq!(set.find("system.profile", doc! {}).len(), 3);
+    assert_eq!(code(&more(id)), 136);
+    let (id, _) = follow(10);
+    assert_eq!(set.code(doc! { "drop": "system.profile" }), 20);
+    set.ok(doc! { "profile": 0 });
+    set.ok(doc! { "drop": "system.profile" });
+    assert_eq!(code(&more(id)), 175);
+    assert!(set.find("system.profile", doc! {}).is_empty());
+    assert_eq!(
+        set.code(doc! { "create": "system.profile", "capped": true, "size": 1_i64 << 30 }),
+        2
+    );
+    assert_eq!(set.code(doc! { "create": "system.profile" }), 2);
+    // Its name is nobody's else.
+    assert_eq!(set.code(doc! { "insert": "system.profile", "documents": [{}] }), 73);
+    assert_eq!(
+        code(&set.admin(doc! { "renameCollection": "test.c", "to": "test.system.profile" })),
+        73
+    );
 }

@@ -3,7 +3,9 @@
 mod access;
 mod administration;
 mod apply_ops;
+mod capped;
 mod members;
+mod plan_cache;
 mod reads;
 mod replica_set;
 mod roles;
@@ -145,6 +147,7 @@ impl Bench {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             slow_ms: 100,
+            profiling: crate::ProfilingLevel::Off,
             access_control: access_control || cluster_auth.is_some(),
             cluster_auth,
             quiet: false,

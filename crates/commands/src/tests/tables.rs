@@ -46,7 +46,23 @@ pub fn plain(name: &str) -> Document {
         "setParameter" => doc! { "setParameter": 1, "quiet": true },
         "endSessions" | "killAllSessions" | "killSessions" | "refreshSessions" => doc! { name: [] },
         "update" => doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] },
-        "collMod" | "collStats" | "compact" | "count" | "create" | "drop" | "find" | "listIndexes" | "validate" => {
+        "cloneCollectionAsCapped" => doc! { name: "c", "toCollection": "d", "size": 1024 },
+        "convertToCapped" => doc! { name: "c", "size": 1024 },
+        "planCacheSetFilter" => doc! { name: "c", "query": {}, "indexes": ["_id_"] },
+        "setFeatureCompatibilityVersion" => doc! { name: "8.0", "confirm": true },
+        "collMod"
+        | "collStats"
+        | "compact"
+        | "count"
+        | "create"
+        | "drop"
+        | "find"
+        | "listIndexes"
+        | "validate"
+        | "planCacheClear"
+        | "planCacheClearFilters"
+        | "planCacheListFilters"
+        | "reIndex" => {
             doc! { name: "c" }
         }
         _ => doc! { name: 1 },

@@ -8,7 +8,7 @@ use super::sort_key::sort_document;
 use super::stage::Flow;
 use super::view::collation_of_view;
 use crate::QueryError;
-use crate::history::{self, OplogSource, Tail, is_oplog};
+use crate::history::{self, Tail, is_virtual};
 use crate::plan::query::{Order, Query, collation_of, parse_sort};
 use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
@@ -53,8 +53,8 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             "{aggregate: 1} is not valid for a pipeline whose first stage reads a collection",
         ));
     };
-    if is_oplog(context.storage, &base) {
-        let source = log_source(context, &pipeline)?;
+    if is_virtual(context.storage, &base) {
+        let source = virtual_source(context, &base, &pipeline)?;
         return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
     }
     let body = match open(*context, &base, &mut pipeline, collation, request.hint, Memory::Use)? {
@@ -116,10 +116,12 @@ fn following(top: Box<dyn stages::Stage>, db: Arc<str>, tail: Arc<Tail>) -> Body
     Body::Pipeline(Box::new(PipelineRun { top, db, source, tail }))
 }
 
-/// `find` on the log.
-pub(crate) fn find_in_log(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
-    let tail = request.tailable.then(|| Arc::new(Tail::default()));
-    let source = OplogSource::of_find(context, request, tail.clone())?;
+/// `find` on what is read but is no collection.
+pub(crate) fn find_in_virtual(
+    context: &ExecContext<'_>,
+    request: &FindRequest<'_>,
+) -> Result<PlanExecutor, QueryError> {
+    let (source, tail) = history::source_of_find(context, request)?;
     let natural = request
         .sort
         .is_some_and(|sort| sort.get("$natural").is_ok_and(|order| order.is_some()));
@@ -133,7 +135,7 @@ pub(crate) fn find_in_log(context: &ExecContext<'_>, request: &FindRequest<'_>) 
         &stages,
         &expression_context(context, request.variables, collation_of(request.collation, None)?)?,
     )?;
-    let (top, db) = (pipeline.run(Box::new(source))?, request.ns.db().into());
+    let (top, db) = (pipeline.run(source)?, request.ns.db().into());
     let body = match tail {
         Some(tail) => following(top, db, tail),
         None => over(top, db, Arc::default()),
@@ -141,14 +143,18 @@ pub(crate) fn find_in_log(context: &ExecContext<'_>, request: &FindRequest<'_>) 
     Ok(PlanExecutor::new(request.ns.clone(), body))
 }
 
-/// The log as a pipeline's source, from where the pipeline's first filter lets it begin.
-fn log_source(context: &ExecContext<'_>, pipeline: &Pipeline) -> Result<Box<dyn stages::Stage>, QueryError> {
+/// What is no collection as a pipeline's source, from where the pipeline's first filter lets it begin.
+fn virtual_source(
+    context: &ExecContext<'_>,
+    ns: &Namespace,
+    pipeline: &Pipeline,
+) -> Result<Box<dyn stages::Stage>, QueryError> {
     let all = RawDocumentBuf::new();
     let filter = match pipeline.stages().first() {
         Some(StageSpec::Match { filter, .. }) => filter,
         _ => &all,
     };
-    Ok(Box::new(OplogSource::new(context.storage, filter, false, None)?))
+    history::source_of_pipeline(context, ns, filter)
 }
 
 /// A pipeline that can be run.
@@ -290,8 +296,8 @@ pub(crate) fn open_foreign(
         let source = initial_source(&context, &pipeline, ns.as_ref(), db)?;
         return pipeline.run(source);
     };
-    if is_oplog(context.storage, &base) {
-        let source = log_source(&context, &pipeline)?;
+    if is_virtual(context.storage, &base) {
+        let source = virtual_source(&context, &base, &pipeline)?;
         return pipeline.run(source);
     }
     let collation = request.context.collation.clone();

@@ -6,7 +6,7 @@ use super::find::{Memory, expression_context, plan};
 use super::id_lookup::{IdLookup, plain_id};
 use super::stage::Flow;
 use crate::QueryError;
-use crate::history::is_oplog;
+use crate::history::is_virtual;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, FindRequest};
 use storage::{CollectionGuard, LockMode, StorageError};
@@ -15,7 +15,7 @@ use storage::{CollectionGuard, LockMode, StorageError};
 pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
     let (data, op) = (context.data(), context.op);
     let guard = match data.collection(&request.ns, LockMode::IntentShared) {
-        Ok(None) if is_oplog(context.storage, &request.ns) => return super::view::count(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::count(context, request),
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::count(context, request),
         Err(error) => return Err(error.into()),

@@ -10,12 +10,13 @@ use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
 use crate::QueryError;
-use crate::history::is_oplog;
+use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
 use crate::plan::convert::{Converter, has_position};
 use crate::plan::encode::StringKeys;
 use crate::plan::implication::implies;
+use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest};
 use bson::raw::RawBsonRef;
@@ -38,7 +39,7 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)
     {
-        Ok(None) if is_oplog(context.storage, &request.ns) => return super::view::distinct(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::distinct(context, request),
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::distinct(context, request),
         Err(error) => return Err(error.into()),
@@ -86,13 +87,17 @@ fn distinct_scan(
     query: &Query,
     request: &DistinctRequest<'_>,
 ) -> Result<Option<IndexScan>, QueryError> {
-    let wish = resolve_hint(request.hint, guard)?;
+    let filter = index_filters().find(guard.uuid(), query);
+    let wish = match resolve_hint(request.hint, guard)? {
+        _ if filter.is_some() => Wish::None,
+        wish => wish,
+    };
     if has_position(request.key) {
         return Ok(None);
     }
     let accesses = guard.indexes().iter().enumerate().filter_map(|(position, index)| {
         let wanted = match wish {
-            Wish::None => !index.hidden(),
+            Wish::None => !index.hidden() && filter.as_ref().is_none_or(|filter| filter.allows(index)),
             Wish::Index(hinted) => hinted == position,
             Wish::Natural(_) => false,
         };

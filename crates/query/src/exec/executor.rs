@@ -342,7 +342,7 @@ impl PlanExecutor {
         if let Body::Pipeline(pipeline) = &self.body
             && let Some(tail) = &pipeline.tail
         {
-            return Ok(context.storage.wait_history(context.op, tail.state().seen, timeout)?);
+            return Ok(tail.wait(context, timeout)?);
         }
         let Some(waiter) = self.capped_waiter() else {
             return Ok(true);

@@ -9,6 +9,7 @@ use super::find::{Memory, expression_context, find_with};
 use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
+use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
@@ -271,6 +272,7 @@ fn explain_planned(
     let planner = Planner {
         collection: &collection,
         query: &query,
+        filter: None,
     };
     let mut rejected = Vec::new();
     for candidate in &planned.rejected {
@@ -283,6 +285,11 @@ fn explain_planned(
     let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan), None);
     let hashes = QueryHashes::of(&query, Some(&collection));
     let mut document = planner_section(collection.namespace(), parsed, Some(hashes), winning, rejected);
+    if index_filters().find(collection.uuid(), &query).is_some()
+        && let Ok(section) = document.get_document_mut("queryPlanner")
+    {
+        section.insert("indexFilterSet", true);
+    }
     if verbosity == Verbosity::QueryPlanner {
         return Ok(document);
     }

@@ -4,18 +4,22 @@
 //! the only one, one that finds at most one record, the plan cache's, or the winner of a race.
 
 use super::context::ExecContext;
+use super::describe::{Detail, describe};
 use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
 use super::trial::race;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
-use crate::history::is_oplog;
-use crate::plan::cache::{Remembered, plan_cache};
+use crate::history::is_virtual;
+use crate::plan::cache::{CacheEntry, Remembered, plan_cache};
+use crate::plan::hashes::QueryHashes;
+use crate::plan::index_filters::index_filters;
 use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::{Query, Wish, collation_of, parse_sort, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
-use bson::RawDocument;
+use bson::raw::cstr;
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
 use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, StorageError};
@@ -43,7 +47,9 @@ pub(crate) fn find_with(
     memory: Memory,
 ) -> Result<PlanExecutor, QueryError> {
     let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
-        Ok(None) if is_oplog(context.storage, &request.ns) => return super::aggregate::find_in_log(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => {
+            return super::aggregate::find_in_virtual(context, request);
+        }
         Ok(guard) => guard,
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),
@@ -107,17 +113,23 @@ pub(crate) fn plan(
             guard.namespace()
         )));
     }
+    let filter = index_filters().find(guard.uuid(), &query);
     let wish = resolve_hint(request.hint, guard)?;
     let planner = Planner {
         collection: guard,
         query: &query,
+        filter: filter.as_deref(),
     };
     if request.min.is_some() || request.max.is_some() {
         let candidate = bounded_by_keys(&planner, &wish, request)?;
         return build(&planner, &candidate, guard);
     }
-    let shape = (wish == Wish::None && memory == Memory::Use)
-        .then(|| hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref()));
+    // A filter that the operator has set goes before what the client wants.
+    let wish = filter.as_ref().map_or(wish, |_| Wish::None);
+    let shape = (wish == Wish::None && memory == Memory::Use).then(|| {
+        let shape = hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref());
+        filter.as_ref().map_or(shape, |filter| filter.place(shape))
+    });
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {
@@ -137,18 +149,42 @@ pub(crate) fn plan(
     }
     let outcome = race(context, guard, &planner, &candidates)?;
     let winner = candidates.remove(outcome.winner);
+    let mut planned = build(&planner, &winner, guard)?;
     if let (Some(shape), Some(choice)) = (shape, winner.choice()) {
+        let entry = CacheEntry {
+            collection: guard.uuid(),
+            version: guard.version(),
+            hashes: QueryHashes::of(&query, Some(guard)),
+            pattern: pattern_of(request),
+            plan: describe(&planned.stage, Detail::Plan),
+            is_filtered: filter.is_some(),
+            created_ms: context.storage.env().clock.now_ms(),
+        };
         plan_cache().put(
             shape,
             Remembered {
                 choice,
                 works: outcome.works,
+                entry: Arc::new(entry),
             },
         );
     }
-    let mut planned = build(&planner, &winner, guard)?;
     planned.rejected = candidates;
     Ok(planned)
+}
+
+/// What of a request makes its shape.
+fn pattern_of(request: &FindRequest<'_>) -> RawDocumentBuf {
+    let owned = |document: Option<&RawDocument>| document.map(ToOwned::to_owned).unwrap_or_default();
+    let mut pattern = rawdoc! {
+        "query": request.filter.to_owned(),
+        "sort": owned(request.sort),
+        "projection": owned(request.projection),
+    };
+    if let Some(collation) = request.collation {
+        pattern.append(cstr!("collation"), collation.to_owned());
+    }
+    pattern
 }
 
 fn build(planner: &Planner<'_>, candidate: &Candidate, guard: &CollectionGuard) -> Result<Planned, QueryError> {

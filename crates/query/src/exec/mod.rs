@@ -19,6 +19,7 @@ pub(crate) mod index_scan;
 pub(crate) mod key_document;
 pub(crate) mod merge;
 mod pipeline;
+mod plan_cache;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sort_key;
@@ -38,6 +39,9 @@ pub use distinct::distinct;
 pub use executor::PlanExecutor;
 pub use explain::explain;
 pub use find::find;
+pub use plan_cache::{
+    QueryPattern, cached_plans, clear_index_filters, clear_plans, list_index_filters, set_index_filter,
+};
 pub use view::check_view;
 
 use stage::Stage;

@@ -1,9 +1,11 @@
-//! What is read from the log instead of from collections: `local.oplog.rs`, and change streams.
+//! What is read but is no collection: the log, as `local.oplog.rs` and as change streams, and capped collections in
+//! memory.
 //!
-//! Both are sources of pipelines over a [`storage::HistoryReader`]. At the log's end such a source gives nothing *for
-//! now*: the pipeline rests, its cursor stays open, and whoever fetches from it waits for more ([`Tail`]).
+//! All are sources of pipelines, those of the log over a [`storage::HistoryReader`]. At its end such a source gives
+//! nothing *for now*: the pipeline rests, its cursor stays open, and whoever fetches from it waits for more ([`Tail`]).
 
 mod event;
+mod local;
 mod oplog;
 mod options;
 mod split;
@@ -11,25 +13,82 @@ mod stream;
 mod token;
 mod update_description;
 
-pub(crate) use oplog::{OplogSource, is_oplog};
 pub(crate) use stream::{check_token, open};
 pub use token::ResumeToken;
 
 use crate::QueryError;
+use crate::exec::ExecContext;
+use crate::plan::{FindRequest, Hint};
+use crate::stages::Stage;
+use bson::RawDocument;
+use bson::raw::RawBsonRef;
 use engine::Seq;
+use local::LocalSource;
+use oplog::{OplogSource, is_oplog};
 use parking_lot::Mutex;
-use storage::StorageError;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::{CappedWaiter, Namespace, RecordId, Storage, StorageError};
 use wire::ErrorCode;
 
-/// What a pipeline that follows the log tells of its place, shared with its source.
+/// Whether a namespace is read, but is no collection.
+pub(crate) fn is_virtual(storage: &Storage, ns: &Namespace) -> bool {
+    is_oplog(storage, ns) || storage.local_capped(ns).is_some()
+}
+
+/// A source and, of what is followed, its place.
+type Source = (Box<dyn Stage>, Option<Arc<Tail>>);
+
+/// What `find` and its like read there: all that the filter may let through, in the order that is asked for.
+pub(crate) fn source_of_find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Source, QueryError> {
+    let by_hint = matches!(request.hint, Some(Hint::Key(key)) if is_backward(key));
+    let backward = by_hint || request.sort.is_some_and(is_backward);
+    if let Some(local) = context.storage.local_capped(&request.ns) {
+        let tail = request.tailable.then(|| Arc::new(Tail::of_local(local.waiter())));
+        let source = LocalSource::new(local, backward, tail.clone());
+        return Ok((Box::new(source), tail));
+    }
+    let tail = request.tailable.then(|| Arc::new(Tail::default()));
+    let source = OplogSource::new(context.storage, request.filter, backward, tail.clone())?;
+    Ok((Box::new(source), tail))
+}
+
+/// The same for a pipeline that begins with `filter`.
+pub(crate) fn source_of_pipeline(
+    context: &ExecContext<'_>,
+    ns: &Namespace,
+    filter: &RawDocument,
+) -> Result<Box<dyn Stage>, QueryError> {
+    Ok(match context.storage.local_capped(ns) {
+        Some(local) => Box::new(LocalSource::new(local, false, None)),
+        None => Box::new(OplogSource::new(context.storage, filter, false, None)?),
+    })
+}
+
+fn is_backward(sort: &RawDocument) -> bool {
+    match sort.get("$natural") {
+        Ok(Some(RawBsonRef::Int32(order))) => order < 0,
+        Ok(Some(RawBsonRef::Int64(order))) => order < 0,
+        Ok(Some(RawBsonRef::Double(order))) => order < 0.0,
+        _ => false,
+    }
+}
+
+/// What a pipeline that follows the end of something tells of its place, shared with its source.
 #[derive(Default)]
-pub(crate) struct Tail(Mutex<TailState>);
+pub(crate) struct Tail {
+    state: Mutex<TailState>,
+    /// Of a capped collection in memory: what waits for its documents.
+    local: Option<CappedWaiter>,
+}
 
 /// See [`Tail`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TailState {
-    /// Nothing up to here is left to be read.
+    /// Nothing of the log up to here is left to be read.
     pub(crate) seen: Seq,
+    /// Of a capped collection in memory: the last document that was given.
+    pub(crate) passed: RecordId,
     /// Nothing more will come.
     pub(crate) ended: bool,
     /// Of a change stream: what its source gave last, or where it stands.
@@ -39,12 +98,28 @@ pub(crate) struct TailState {
 }
 
 impl Tail {
+    fn of_local(waiter: CappedWaiter) -> Self {
+        Self {
+            state: Mutex::default(),
+            local: Some(waiter),
+        }
+    }
+
     pub(crate) fn state(&self) -> TailState {
-        *self.0.lock()
+        *self.state.lock()
+    }
+
+    /// Waits until there is something behind the place (true) or `timeout` has passed (false).
+    pub(crate) fn wait(&self, context: &ExecContext<'_>, timeout: Duration) -> Result<bool, StorageError> {
+        let state = self.state();
+        match &self.local {
+            Some(waiter) => Ok(waiter.wait(context.op, state.passed, timeout)?),
+            None => context.storage.wait_history(context.op, state.seen, timeout),
+        }
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut TailState)) {
-        change(&mut self.0.lock());
+        change(&mut self.state.lock());
     }
 
     /// The client has what was given.

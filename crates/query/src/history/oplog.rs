@@ -7,8 +7,6 @@
 use super::Tail;
 use super::event::{key_of, session_document, uuid_value};
 use crate::QueryError;
-use crate::exec::ExecContext;
-use crate::plan::{FindRequest, Hint};
 use crate::stages::{Stage, StageContext};
 use crate::value::SharedDocument;
 use bson::raw::{RawBsonRef, cstr};
@@ -28,7 +26,7 @@ const BACK_ENTRIES: u64 = 4;
 const BACK_ENTRIES_MAX: u64 = 256;
 
 /// Whether a namespace is that of the log.
-pub(crate) fn is_oplog(storage: &Storage, ns: &Namespace) -> bool {
+pub(super) fn is_oplog(storage: &Storage, ns: &Namespace) -> bool {
     ns.as_str() == storage::OPLOG && storage.keeps_history()
 }
 
@@ -91,7 +89,7 @@ impl Bounds {
 }
 
 /// A scan of the log.
-pub(crate) struct OplogSource {
+pub(super) struct OplogSource {
     bounds: Bounds,
     ready: VecDeque<SharedDocument>,
     scan: Scan,
@@ -116,19 +114,8 @@ enum Scan {
 }
 
 impl OplogSource {
-    /// What `find` and its like read: all that the filter may let through, in the order that is asked for.
-    pub(crate) fn of_find(
-        context: &ExecContext<'_>,
-        request: &FindRequest<'_>,
-        tail: Option<Arc<Tail>>,
-    ) -> Result<Self, QueryError> {
-        let by_hint = matches!(request.hint, Some(Hint::Key(key)) if is_backward(key));
-        let by_sort = request.sort.is_some_and(is_backward);
-        Self::new(context.storage, request.filter, by_hint || by_sort, tail)
-    }
-
     /// A scan of what `filter` may let through.
-    pub(crate) fn new(
+    pub(super) fn new(
         storage: &Arc<Storage>,
         filter: &RawDocument,
         is_backward: bool,
@@ -174,15 +161,6 @@ impl OplogSource {
             }
         }
         Ok(())
-    }
-}
-
-fn is_backward(sort: &RawDocument) -> bool {
-    match sort.get("$natural") {
-        Ok(Some(RawBsonRef::Int32(order))) => order < 0,
-        Ok(Some(RawBsonRef::Int64(order))) => order < 0,
-        Ok(Some(RawBsonRef::Double(order))) => order < 0.0,
-        _ => false,
     }
 }
 

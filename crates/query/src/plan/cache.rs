@@ -3,9 +3,12 @@
 //! Bounded, in memory, shared by the process. An entry is a hint that the planner checks; it is dropped when the plan turns
 //! out to work much more than it did in its race.
 
+use super::hashes::QueryHashes;
 use super::planner::Choice;
+use bson::{Document, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Entries of one shard; a full shard is emptied.
 const SHARD_ENTRIES_MAX: usize = 512;
@@ -21,6 +24,22 @@ pub(crate) struct Remembered {
     pub(crate) choice: Choice,
     /// Rows looked at in the race, per result.
     pub(crate) works: u64,
+    pub(crate) entry: Arc<CacheEntry>,
+}
+
+/// What clients are shown of it.
+#[derive(Debug)]
+pub(crate) struct CacheEntry {
+    pub(crate) collection: [u8; 16],
+    /// Of the collection's definition: with another one the plan is not looked for any more.
+    pub(crate) version: u64,
+    pub(crate) hashes: QueryHashes,
+    /// `query`, `sort` and `projection` of the query that raced.
+    pub(crate) pattern: RawDocumentBuf,
+    pub(crate) plan: Document,
+    /// An index filter was in force.
+    pub(crate) is_filtered: bool,
+    pub(crate) created_ms: i64,
 }
 
 /// See the module.
@@ -53,6 +72,31 @@ impl PlanCache {
             shard.clear();
         }
         shard.insert(shape, remembered);
+    }
+
+    /// What is remembered for a collection in this version of its definition, oldest first.
+    pub(crate) fn of(&self, collection: [u8; 16], version: u64) -> Vec<Remembered> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let ours = |one: &&Remembered| one.entry.collection == collection && one.entry.version == version;
+            found.extend(shard.values().filter(ours).cloned());
+        }
+        found.sort_by(|a, b| {
+            let key = |one: &Remembered| (one.entry.created_ms, one.entry.hashes.shape.clone());
+            key(a).cmp(&key(b))
+        });
+        found
+    }
+
+    /// Forgets what is remembered for a collection, or for the shape of that hash there.
+    pub(crate) fn remove(&self, collection: [u8; 16], shape: Option<&str>) {
+        let goes = |entry: &CacheEntry| {
+            entry.collection == collection && shape.is_none_or(|shape| entry.hashes.shape == shape)
+        };
+        for shard in &self.shards {
+            shard.lock().retain(|_, remembered| !goes(&remembered.entry));
+        }
     }
 
     /// A remembered plan has ended: forget it when it worked much more than in its race.

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use storage::{Collection, Namespace};
 
 /// Hashes as hexadecimal digits.
+#[derive(Clone, Debug)]
 pub(crate) struct QueryHashes {
     /// `queryHash` and `planCacheShapeHash`: filter, sort and projection.
     pub(crate) shape: String,
@@ -25,7 +26,7 @@ pub(crate) struct QueryHashes {
 impl QueryHashes {
     /// The hashes of a query on a collection, if there is one.
     pub(crate) fn of(query: &Query, collection: Option<&Collection>) -> Self {
-        let shape = text(query);
+        let shape = shape_text(query);
         let mut key = shape.clone();
         for index in collection.into_iter().flat_map(|collection| collection.indexes()) {
             if !index.hidden() {
@@ -43,7 +44,7 @@ impl QueryHashes {
 /// `queryShapeHash` of a read that is one query.
 pub(crate) fn query_shape(ns: &Namespace, command: &str, query: &Query) -> String {
     let (limit, skip) = (query.limit.is_some(), query.skip > 0);
-    let shape = format!("{command} {} {} {limit} {skip}", ns.as_str(), text(query));
+    let shape = format!("{command} {} {} {limit} {skip}", ns.as_str(), shape_text(query));
     hexadecimal(&shape, 32)
 }
 
@@ -58,7 +59,8 @@ fn hexadecimal(text: &str, bytes: usize) -> String {
     digest.iter().take(bytes).map(|byte| format!("{byte:02X}")).collect()
 }
 
-fn text(query: &Query) -> String {
+/// What the hash of a query's shape is made of.
+pub(super) fn shape_text(query: &Query) -> String {
     let filter = query
         .filter
         .as_ref()

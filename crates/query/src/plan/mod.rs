@@ -10,6 +10,7 @@ pub(crate) mod encode;
 pub(crate) mod hashes;
 pub(crate) mod implication;
 pub(crate) mod index_bounds;
+pub(crate) mod index_filters;
 pub(crate) mod interval;
 pub(crate) mod leaf;
 pub(crate) mod planner;
@@ -18,6 +19,7 @@ pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
 
+pub use index_filters::FilterIndex;
 pub use query::collation_of;
 pub use request::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,

@@ -14,6 +14,7 @@ use super::access::{Access, SortField, Unbounded};
 use super::convert::{Converter, has_position};
 use super::encode::{StringKeys, encode_key_document};
 use super::index_bounds::IndexBounds;
+use super::index_filters::IndexFilter;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use crate::QueryError;
@@ -93,6 +94,8 @@ impl Candidate {
 pub(crate) struct Planner<'p> {
     pub(crate) collection: &'p Collection,
     pub(crate) query: &'p Query,
+    /// The indexes that may be considered, where not all are.
+    pub(crate) filter: Option<&'p IndexFilter>,
 }
 
 impl Planner<'_> {
@@ -120,7 +123,7 @@ impl Planner<'_> {
                 .collection
                 .indexes()
                 .iter()
-                .filter(|index| !index.hidden())
+                .filter(|index| self.considers(index))
                 .collect(),
         };
         let (alike, others): (Vec<_>, Vec<_>) = indexes.iter().partition(|index| self.is_alike(index));
@@ -156,6 +159,10 @@ impl Planner<'_> {
         Ok(candidates)
     }
 
+    fn considers(&self, index: &Index) -> bool {
+        !index.hidden() && self.filter.is_none_or(|filter| filter.allows(index))
+    }
+
     /// The candidate of this name, if there still is one.
     pub(crate) fn candidate(&self, choice: &Choice) -> Result<Option<Candidate>, QueryError> {
         if let Choice::Index(table) | Choice::Split(table) = choice {
@@ -163,7 +170,7 @@ impl Planner<'_> {
                 .collection
                 .indexes()
                 .iter()
-                .find(|index| index.table() == *table && !index.hidden())
+                .find(|index| index.table() == *table && self.considers(index))
             else {
                 return Ok(None);
             };

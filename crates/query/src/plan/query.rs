@@ -245,7 +245,7 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
     Ok(Wish::Index(position))
 }
 
-fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
+pub(super) fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
     let fields = |document: &RawDocument| -> Vec<(String, Option<bool>)> {
         let sign = |value| match value {
             RawBsonRef::Int32(n) => Some(n < 0),

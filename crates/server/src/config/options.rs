@@ -229,9 +229,9 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "operationProfiling.mode",
         "profile",
-        Kind::NotBuilt("the profiler", &["off", "0"]),
+        Kind::OneOf(&["off", "slowOp", "all", "0", "1", "2"]),
         "off",
-        "not built beside off",
+        "operations of all databases that system.profile gets",
     ),
     spec(
         "operationProfiling.slowOpThresholdMs",

@@ -211,11 +211,12 @@ fn what_is_not_built_is_refused_by_name() {
         ("--tlsCertificateKeyFile x.pem", "need to enable TLS"),
         ("--shardsvr", "--shardsvr: sharding is not built yet"),
         ("--configsvr", "--configsvr: sharding is not built yet"),
-        ("--profile 1", "the profiler is not built yet"),
         ("--syslog", "logging to syslog is not built yet"),
     ] {
         assert!(refusal(line).contains(expected), "{line}: {}", refusal(line));
     }
+    assert_eq!(serve("--profile 1").profiling, ProfilingLevel::Slow);
+    assert_eq!(serve("--profile 0").profiling, ProfilingLevel::Off);
     serve("--profile 0 --tlsMode disabled --noauth --noscripting");
     for (text, expected) in [
         (

@@ -325,6 +325,7 @@ impl Case {
         let planner = Planner {
             collection: &collection,
             query: &query,
+            filter: None,
         };
         let forced = planner
             .candidates(&Wish::None)

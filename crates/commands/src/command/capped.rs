@@ -1,0 +1,137 @@
+//! `convertToCapped` and `cloneCollectionAsCapped`.
+
+use super::collections::{CAPPED_BYTES_MAX, refuse_system};
+use super::views;
+use crate::arguments::missing_field;
+use crate::definition::{Access, Command};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use auth::{Action, ActionSet, Target};
+use bson::raw::RawBsonRef;
+use storage::{Namespace, StorageError};
+use wire::ErrorCode;
+
+/// `convertToCapped`.
+pub const CONVERT_TO_CAPPED: Command = Command::new(
+    "convertToCapped",
+    "Makes a collection a capped one, of its newest documents that fit.",
+    OperationKind::Command,
+    Access::collection(&[Action::ConvertToCapped]),
+    convert,
+);
+/// `cloneCollectionAsCapped`.
+pub const CLONE_COLLECTION_AS_CAPPED: Command = Command::new(
+    "cloneCollectionAsCapped",
+    "Makes a capped collection of another's newest documents that fit.",
+    OperationKind::Command,
+    Access::Fields(clone_access),
+    clone,
+);
+
+/// What `cloneCollectionAsCapped` needs: to read the one, and to make the other.
+fn clone_access(call: &Invocation<'_>) -> Result<bool> {
+    let RawBsonRef::String(from) = call.target()? else {
+        return Ok(call.may(Target::Database(call.database), Action::Find));
+    };
+    if !call.may(Target::Collection(call.database, from), Action::Find) {
+        return Ok(false);
+    }
+    let mut is_named = false;
+    let made = ActionSet::of(&[Action::Insert, Action::CreateIndex, Action::ConvertToCapped]);
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::String(to)) if name.as_str() == "toCollection" => {
+                is_named = true;
+                if !call.rights.allow(Target::Collection(call.database, to), made) {
+                    return Ok(false);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(is_named || call.rights.allow(Target::Database(call.database), made))
+}
+
+/// The size as collections have it: a multiple of 256.
+fn size(call: &Invocation<'_>, value: RawBsonRef<'_>) -> Result<u64> {
+    let size = call.arguments().integer("size", value)?;
+    if size <= 0 {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Capped collection size must be greater than zero",
+        ));
+    }
+    if size > CAPPED_BYTES_MAX {
+        return Err(CommandError::bad_value(format!(
+            "BSON field 'size' value must be <= {CAPPED_BYTES_MAX}, actual value '{size}'"
+        )));
+    }
+    Ok(size.unsigned_abs().next_multiple_of(256))
+}
+
+fn explained(error: StorageError) -> CommandError {
+    match error {
+        StorageError::NamespaceNotFound(ns) => CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("source collection {ns} does not exist"),
+        ),
+        StorageError::IsView(ns) => views::refused(&ns),
+        other => other.into(),
+    }
+}
+
+fn convert(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    refuse_special(call, &namespace)?;
+    let mut bytes = None;
+    call.for_each_field(|name, value| {
+        if name == "size" {
+            bytes = Some(size(call, value)?);
+        }
+        Ok(name == "size")
+    })?;
+    let bytes = bytes.ok_or_else(|| missing_field("convertToCapped", "size"))?;
+    let storage = &call.server.storage;
+    storage
+        .convert_to_capped(&call.operation, &namespace, bytes)
+        .map_err(explained)?;
+    call.wrote(storage.last_seq());
+    Ok(())
+}
+
+fn clone(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    let from = call.namespace()?;
+    let arguments = call.arguments();
+    let (mut to, mut bytes) = (None, None);
+    call.for_each_field(|name, value| {
+        match name {
+            "toCollection" => to = Some(Namespace::new(call.database, arguments.string(name, value)?)?),
+            "size" => bytes = Some(size(call, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let to = to.ok_or_else(|| missing_field("cloneCollectionAsCapped", "toCollection"))?;
+    let bytes = bytes.ok_or_else(|| missing_field("cloneCollectionAsCapped", "size"))?;
+    refuse_special(call, &to)?;
+    let storage = &call.server.storage;
+    storage
+        .clone_as_capped(&call.operation, &from, &to, bytes)
+        .map_err(explained)?;
+    call.wrote(storage.last_seq());
+    Ok(())
+}
+
+/// Collections of the server itself have the form that it needs.
+fn refuse_special(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    refuse_system(call.server, namespace)?;
+    match namespace.collection().starts_with("system.") {
+        true => Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("a system collection cannot be made capped: {namespace}"),
+        )),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Index filters: which indexes the planner may consider for a shape of query.
+//!
+//! In memory, shared by the process as the plan cache is, and forgotten when it ends. A collection is known by its
+//! uuid, a shape by the text that its hash is made of.
+
+use super::hashes::shape_text;
+use super::query::{Query, same_key};
+use bson::raw::RawDocumentBuf;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use storage::Index;
+
+/// An index as a filter has it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FilterIndex {
+    /// By name.
+    Name(String),
+    /// By key pattern.
+    Key(RawDocumentBuf),
+}
+
+/// The indexes that queries of one shape may use.
+pub(crate) struct IndexFilter {
+    /// Tells it from former ones of the same shape.
+    number: u64,
+    pub(crate) indexes: Vec<FilterIndex>,
+    /// The shape as the client wrote it: `query`, `sort`, `projection`, `collation`.
+    pub(crate) pattern: RawDocumentBuf,
+}
+
+impl IndexFilter {
+    pub(crate) fn allows(&self, index: &Index) -> bool {
+        self.indexes.iter().any(|allowed| match allowed {
+            FilterIndex::Name(name) => index.name() == name,
+            FilterIndex::Key(key) => same_key(index.key(), key),
+        })
+    }
+
+    /// A shape's place in the plan cache under this filter.
+    pub(crate) fn place(&self, shape: u64) -> u64 {
+        shape ^ self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// By the texts of the shapes.
+type Filters = BTreeMap<String, Arc<IndexFilter>>;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct IndexFilters {
+    by_collection: RwLock<HashMap<[u8; 16], Filters>>,
+    /// There has been one: the lock and the text are for those who may find something.
+    is_used: AtomicBool,
+    next: AtomicU64,
+}
+
+/// All of the process.
+pub(crate) fn index_filters() -> &'static IndexFilters {
+    static FILTERS: std::sync::LazyLock<IndexFilters> = std::sync::LazyLock::new(IndexFilters::default);
+    &FILTERS
+}
+
+impl IndexFilters {
+    /// The filter of a query's shape.
+    pub(crate) fn find(&self, collection: [u8; 16], query: &Query) -> Option<Arc<IndexFilter>> {
+        if !self.is_used.load(Ordering::Acquire) {
+            return None;
+        }
+        let all = self.by_collection.read();
+        all.get(&collection)?.get(&shape_text(query)).cloned()
+    }
+
+    /// All filters of a collection.
+    pub(crate) fn of(&self, collection: [u8; 16]) -> Vec<Arc<IndexFilter>> {
+        let all = self.by_collection.read();
+        all.get(&collection)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .cloned()
+            .collect()
+    }
+
+    /// Sets the filter of a shape in the place of its former one. Those of collections of which `is_there` says no go.
+    pub(crate) fn set(
+        &self,
+        collection: [u8; 16],
+        query: &Query,
+        pattern: RawDocumentBuf,
+        indexes: Vec<FilterIndex>,
+        is_there: impl Fn(&[u8; 16]) -> bool,
+    ) {
+        let filter = IndexFilter {
+            number: self.next.fetch_add(1, Ordering::Relaxed) + 1,
+            indexes,
+            pattern,
+        };
+        let mut all = self.by_collection.write();
+        all.retain(|collection, _| is_there(collection));
+        all.entry(collection)
+            .or_default()
+            .insert(shape_text(query), Arc::new(filter));
+        self.is_used.store(true, Ordering::Release);
+    }
+
+    /// Takes the filter of a shape away, or all of a collection.
+    pub(crate) fn clear(&self, collection: [u8; 16], query: Option<&Query>) {
+        let mut all = self.by_collection.write();
+        match (query, all.get_mut(&collection)) {
+            (Some(query), Some(filters)) => drop(filters.remove(&shape_text(query))),
+            (Some(_), None) => {}
+            (None, _) => drop(all.remove(&collection)),
+        }
+    }
+}
