@@ -3,5 +3,6 @@
 
 mod conformance;
 mod crash;
+mod damage;
 mod differential;
 mod faults;
