@@ -91,8 +91,9 @@ impl Shard {
                 slot.rounds -= 1;
                 self.hand += 1;
             } else {
-                // What takes its place is looked at in the next round.
+                // What takes its place, the newest, is looked at in the next round.
                 self.remove(self.hand);
+                self.hand += 1;
                 evicted += 1;
             }
         }
@@ -195,5 +196,44 @@ impl Cache {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{OpRef, RunBuilder};
+    use engine::Seq;
+
+    const UNIT_BYTES: usize = 10_000;
+    const UNITS: usize = 100;
+
+    fn addr(number: usize) -> BlockAddr {
+        let mut bytes = [0, 0, 0, 0, 0, 0, 1, 0, 7, 7, 7, 7];
+        bytes[..4].copy_from_slice(&(number as u32).to_le_bytes());
+        BlockAddr::decode(&bytes).expect("it has a length")
+    }
+
+    fn rows() -> Unit {
+        let mut builder = RunBuilder::new(Seq(1));
+        builder.push(b"key", Seq(1), OpRef::Put(&[0; UNIT_BYTES]));
+        Unit::Run(Arc::new(builder.finish()))
+    }
+
+    fn full() -> Cache {
+        let cache = Cache::new((UNITS * UNIT_BYTES) as u64);
+        (0..UNITS).for_each(|number| cache.insert(&addr(number), rows()));
+        cache
+    }
+
+    /// The last unit took the place of the one that left, and was the next to leave: what was read first stayed for ever.
+    #[test]
+    fn what_is_not_asked_for_leaves_before_what_came_later() {
+        let cache = full();
+        (UNITS..3 * UNITS).for_each(|number| cache.insert(&addr(number), rows()));
+        let there = |numbers: std::ops::Range<usize>| numbers.filter(|number| cache.has(&addr(*number))).count();
+        assert_eq!(there(0..UNITS), 0, "of the first");
+        assert!(there(2 * UNITS..3 * UNITS) > UNITS * 8 / 10, "of the last");
+        assert!(cache.bytes() <= (UNITS * UNIT_BYTES) as u64);
     }
 }
