@@ -311,7 +311,8 @@ impl RunBuilder {
 
     pub(crate) fn push(&mut self, key: &[u8], seq: Seq, op: OpRef<'_>) {
         debug_assert!(seq <= self.seq_base, "{seq:?} is newer than {:?}", self.seq_base);
-        self.offsets.push(self.raw.len() as u32);
+        let offset = u32::try_from(self.raw.len()).expect("a run is cut long before 4 GiB");
+        self.offsets.push(offset);
         let tag = match op {
             OpRef::Put(_) => TAG_PUT,
             OpRef::Delete => TAG_DELETE,
