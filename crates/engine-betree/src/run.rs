@@ -234,9 +234,21 @@ impl Run {
         })
     }
 
-    /// The first entry whose key is not below `high`; the end where there is no bound.
+    /// As [`Run::lower_bound`], where the whole run is mostly asked for: entries in its middle are not looked at then.
+    pub(crate) fn start_bound(&self, low: &[u8]) -> usize {
+        match self.len() > 0 && self.key(0) < low {
+            true => self.lower_bound(low),
+            false => 0,
+        }
+    }
+
+    /// The first entry whose key is not below `high`; the end where there is no bound, or none that matters.
     pub(crate) fn end_bound(&self, high: Option<&[u8]>) -> usize {
-        high.map_or(self.len(), |high| self.lower_bound(high))
+        let last = self.len().checked_sub(1);
+        match (high, last) {
+            (Some(high), Some(last)) if self.key(last) >= high => self.lower_bound(high),
+            _ => self.len(),
+        }
     }
 
     /// Where in the raw bytes a value of an entry lies.
