@@ -78,7 +78,7 @@ impl<'c> Change<'c> {
 
     /// Bytes of a segment of messages, about.
     pub(crate) fn segment_bytes(&self) -> usize {
-        2 * self.core.options.basement_bytes as usize
+        4 * self.core.options.basement_bytes as usize
     }
 
     /// Whether a basement shall be written anew in any case.
