@@ -236,9 +236,9 @@ impl Run {
 
     /// As [`Run::lower_bound`], where the whole run is mostly asked for: entries in its middle are not looked at then.
     pub(crate) fn start_bound(&self, low: &[u8]) -> usize {
-        match self.len() > 0 && self.key(0) < low {
-            true => self.lower_bound(low),
-            false => 0,
+        match self.offsets.is_empty() || self.key(0) >= low {
+            true => 0,
+            false => self.lower_bound(low),
         }
     }
 
