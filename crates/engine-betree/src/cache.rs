@@ -256,7 +256,8 @@ mod tests {
         cache
     }
 
-    /// The last unit took the place of the one that left, and was the next to leave: what was read first stayed for ever.
+    /// The last unit took the place of the one that left, and was the next to leave: what was read first stayed for
+    /// ever.
     #[test]
     fn what_is_not_asked_for_leaves_before_what_came_later() {
         let cache = full();

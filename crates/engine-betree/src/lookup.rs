@@ -69,8 +69,8 @@ pub(crate) fn get(core: &Core, table: &Table, seq: Seq, key: &[u8]) -> Result<Op
     }
 }
 
-/// Ends a search in a basement. Where rows are not worth their room in the cache, the key is looked up in what the block
-/// decompresses to, and the block is kept as it is.
+/// Ends a search in a basement. Where rows are not worth their room in the cache, the key is looked up in what the
+/// block decompresses to, and the block is kept as it is.
 fn look_in_basement(
     core: &Core,
     table: TableId,

@@ -406,8 +406,8 @@ impl Memtable {
         (builder.finish(), cut)
     }
 
-    /// The messages up to a position from `low` on, in about so many bytes, and where the next piece begins; versions of
-    /// one key, and the parts of ranges over the keys, are in one piece.
+    /// The messages up to a position from `low` on, in about so many bytes, and where the next piece begins; versions
+    /// of one key, and the parts of ranges over the keys, are in one piece.
     pub(crate) fn piece(&self, low: &[u8], upto: Seq, bytes: usize) -> (Run, Option<Key>) {
         let content = self.content.read();
         let mut builder = RunBuilder::new(upto);
@@ -491,8 +491,8 @@ mod tests {
         assert_eq!(memtable.memory_bytes(), before);
     }
 
-    /// The end of a piece lies between two keys, and a range is in every piece that it reaches into: else older messages
-    /// would lie above it.
+    /// The end of a piece lies between two keys, and a range is in every piece that it reaches into: else older
+    /// messages would lie above it.
     #[test]
     fn pieces_have_all_of_their_keys() {
         let memtable = Memtable::default();

@@ -138,8 +138,8 @@ fn read_header(reader: &mut Reader<'_>, bytes: usize) -> Result<(usize, usize, S
     Ok((count, tombstone_count, seq_base))
 }
 
-/// Shows the entries of one key in a basement of which only the bytes are at hand, until `each` answers false. What lies
-/// behind the key is not looked at.
+/// Shows the entries of one key in a basement of which only the bytes are at hand, until `each` answers false. What
+/// lies behind the key is not looked at.
 pub(crate) fn visit_key<'a>(raw: &'a [u8], key: &[u8], mut each: impl FnMut(Entry<'a>) -> bool) -> Result<(), Damage> {
     let mut reader = Reader::new(raw);
     let (count, _, seq_base) = read_header(&mut reader, raw.len())?;

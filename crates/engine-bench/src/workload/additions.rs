@@ -13,8 +13,9 @@ const ROW_BYTES: u64 = 16;
 /// The phase may take so many times the time of others before it is cut.
 const PATIENCE: f64 = 6.0;
 
-/// W22: half as many additions as there are counters, which take four times the cache. An engine that lets additions wait has to
-/// bring most of them to their rows on the way; the checkpoint that counts with them and the scan behind it see to the rest.
+/// W22: half as many additions as there are counters, which take four times the cache. An engine that lets additions
+/// wait has to bring most of them to their rows on the way; the checkpoint that counts with them and the scan behind it
+/// see to the rest.
 pub fn to_cold_counters(bench: &mut Bench) -> Result<()> {
     bench.spec.cache_bytes = bench.spec.small_cache_bytes;
     let rows = 4 * bench.spec.small_cache_bytes / ROW_BYTES;
