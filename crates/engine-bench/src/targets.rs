@@ -140,6 +140,7 @@ pub const TARGETS: &[Target] = &[
     at(W18, "rss_over_cache", Absolute, Some(AtMost(1.15)), AtMost(1.08)),
     at(W19, "recovery_s", WiredTiger, Some(AtMost(1.0)), AtMost(1.0)),
     at(W21, "ops_per_s", WiredTiger, Some(AtLeast(1.0)), AtLeast(1.5)),
+    at(W22, "ops_per_s", WiredTiger, Some(AtLeast(1.0)), AtLeast(2.0)),
 ];
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::push::{Successors, grow};
 use crate::run::{Key, OpRef};
 use crate::table::Table;
 use engine::{EngineError, KEY_BYTES_MAX, Result, Seq, TableId, VALUE_BYTES_MAX};
+use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 
 /// Bytes of rows that are collected before they are written.
@@ -35,10 +36,13 @@ pub(crate) fn load(core: &Core, id: TableId, rows: &mut Rows<'_>, seq: Seq) -> R
             is_installed: false,
         });
     }
-    let result = write(core, &table, rows, seq);
+    let mut shared = None;
+    let result = write(core, &table, rows, seq, &mut shared);
     if result.is_err() {
+        // Before a checkpoint can begin: the blocks are given back, and whoever has one now must not lose it.
         core.loads.lock().retain(|load| load.table != id || load.is_installed);
     }
+    drop(shared);
     result
 }
 
@@ -50,9 +54,14 @@ fn check_empty(table: &Table) -> Result<()> {
     }
 }
 
-fn write(core: &Core, table: &Arc<Table>, rows: &mut Rows<'_>, seq: Seq) -> Result<u64> {
-    // Declared first, so that a failed change gives its blocks back under it.
-    let mut shared = None;
+/// A failed load gives its blocks back with `structure` held, which is left in `shared`.
+fn write<'c>(
+    core: &'c Core,
+    table: &Arc<Table>,
+    rows: &mut Rows<'_>,
+    seq: Seq,
+    shared: &mut Option<RwLockReadGuard<'c, ()>>,
+) -> Result<u64> {
     let mut change = Change::new(core, table);
     let row_seq = if seq <= change.horizon.oldest() { Seq::ZERO } else { seq };
     let mut leaves: Successors = Vec::new();

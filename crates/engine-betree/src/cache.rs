@@ -22,6 +22,10 @@ const SHARDS_MAX: u64 = 16;
 /// Rounds of the hand that something survives without being asked for.
 const ROUNDS_OF_ROWS: u8 = 1;
 const ROUNDS_OF_NODES: u8 = 4;
+/// A compressed block that is asked for so often is worth the room that its rows take.
+const USES_OF_BLOCKS: u8 = 3;
+/// A shard with less than this share of its room free is full.
+const FREE_SHARE: usize = 16;
 
 /// Something that is cached.
 #[derive(Clone)]
@@ -29,6 +33,8 @@ pub(crate) enum Unit {
     Run(Arc<Run>),
     Node(Arc<Node>),
     Filter(Arc<Filter>),
+    /// A block of rows as it is on disk, compressed.
+    Block(Arc<[u8]>),
 }
 
 impl Unit {
@@ -37,12 +43,13 @@ impl Unit {
             Self::Run(run) => run.memory_bytes(),
             Self::Node(node) => node.memory_bytes(),
             Self::Filter(filter) => filter.raw().len() + 64,
+            Self::Block(block) => block.len() + 16,
         }
     }
 
     fn rounds(&self) -> u8 {
         match self {
-            Self::Run(_) => ROUNDS_OF_ROWS,
+            Self::Run(_) | Self::Block(_) => ROUNDS_OF_ROWS,
             Self::Node(_) | Self::Filter(_) => ROUNDS_OF_NODES,
         }
     }
@@ -59,6 +66,8 @@ struct Slot {
     unit: Unit,
     bytes: usize,
     rounds: u8,
+    /// How often it was asked for, up to [`USES_OF_BLOCKS`].
+    uses: u8,
 }
 
 #[derive(Default)]
@@ -91,8 +100,9 @@ impl Shard {
                 slot.rounds -= 1;
                 self.hand += 1;
             } else {
-                // What takes its place is looked at in the next round.
+                // What takes its place, the newest, is looked at in the next round.
                 self.remove(self.hand);
+                self.hand += 1;
                 evicted += 1;
             }
         }
@@ -138,6 +148,7 @@ impl Cache {
             index.map(|index| {
                 let slot = &mut shard.slots[index as usize];
                 slot.rounds = slot.rounds.max(slot.unit.rounds());
+                slot.uses = (slot.uses + 1).min(USES_OF_BLOCKS);
                 slot.unit.clone()
             })
         };
@@ -155,6 +166,17 @@ impl Cache {
         self.shard(place).lock().by_place.contains_key(&place)
     }
 
+    /// Whether the rows of a unit shall be kept decompressed: the cache is not full, or they are asked for again and
+    /// again. A shard that evicts has some room, too: that of the last unit that left.
+    pub(crate) fn takes_rows(&self, addr: &BlockAddr, bytes: usize) -> bool {
+        let place = place(addr);
+        let shard = self.shard(place).lock();
+        let index = shard.by_place.get(&place).copied();
+        let uses = index.map_or(0, |index| shard.slots[index as usize].uses);
+        uses >= USES_OF_BLOCKS || shard.bytes + bytes + self.shard_bytes_max / FREE_SHARE <= self.shard_bytes_max
+    }
+
+    /// Puts something in; rows take the place of their compressed block.
     pub(crate) fn insert(&self, addr: &BlockAddr, unit: Unit) {
         let bytes = unit.bytes() + size_of::<Slot>() + 32;
         // Half a shard at most: one large row must not throw everything out.
@@ -163,8 +185,12 @@ impl Cache {
         }
         let place = place(addr);
         let mut shard = self.shard(place).lock();
-        if shard.by_place.contains_key(&place) {
-            return;
+        if let Some(index) = shard.by_place.get(&place).copied() {
+            let is_rows = matches!(unit, Unit::Run(_));
+            match shard.slots[index as usize].unit {
+                Unit::Block(_) if is_rows => shard.remove(index as usize),
+                _ => return,
+            }
         }
         let evicted = shard.make_room(bytes, self.shard_bytes_max);
         // What is scanned once leaves first.
@@ -175,6 +201,7 @@ impl Cache {
             unit,
             bytes,
             rounds,
+            uses: 0,
         });
         shard.by_place.insert(place, index);
         shard.bytes += bytes;
@@ -195,5 +222,66 @@ impl Cache {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{OpRef, RunBuilder};
+    use engine::Seq;
+
+    const UNIT_BYTES: usize = 10_000;
+    const UNITS: usize = 100;
+
+    fn addr(number: usize) -> BlockAddr {
+        let mut bytes = [0, 0, 0, 0, 0, 0, 1, 0, 7, 7, 7, 7];
+        bytes[..4].copy_from_slice(&(number as u32).to_le_bytes());
+        BlockAddr::decode(&bytes).expect("it has a length")
+    }
+
+    fn rows() -> Unit {
+        let mut builder = RunBuilder::new(Seq(1));
+        builder.push(b"key", Seq(1), OpRef::Put(&[0; UNIT_BYTES]));
+        Unit::Run(Arc::new(builder.finish()))
+    }
+
+    fn block() -> Unit {
+        Unit::Block([0; UNIT_BYTES / 2].into())
+    }
+
+    fn full() -> Cache {
+        let cache = Cache::new((UNITS * UNIT_BYTES) as u64);
+        (0..UNITS).for_each(|number| cache.insert(&addr(number), rows()));
+        cache
+    }
+
+    /// The last unit took the place of the one that left, and was the next to leave: what was read first stayed for
+    /// ever.
+    #[test]
+    fn what_is_not_asked_for_leaves_before_what_came_later() {
+        let cache = full();
+        (UNITS..3 * UNITS).for_each(|number| cache.insert(&addr(number), rows()));
+        let there = |numbers: std::ops::Range<usize>| numbers.filter(|number| cache.has(&addr(*number))).count();
+        assert_eq!(there(0..UNITS), 0, "of the first");
+        assert!(there(2 * UNITS..3 * UNITS) > UNITS * 8 / 10, "of the last");
+        assert!(cache.bytes() <= (UNITS * UNIT_BYTES) as u64);
+    }
+
+    #[test]
+    fn rows_take_the_place_of_a_block_that_is_asked_for_often() {
+        let (cache, wanted) = (full(), addr(1000));
+        assert!(Cache::new(1 << 20).takes_rows(&wanted, UNIT_BYTES), "there is room");
+        cache.insert(&wanted, block());
+        for _ in 0..USES_OF_BLOCKS {
+            assert!(!cache.takes_rows(&wanted, UNIT_BYTES));
+            assert!(matches!(cache.get(&wanted), Some(Unit::Block(_))));
+        }
+        assert!(cache.takes_rows(&wanted, UNIT_BYTES));
+        cache.insert(&wanted, rows());
+        cache.insert(&wanted, block());
+        assert!(matches!(cache.get(&wanted), Some(Unit::Run(_))));
+        cache.forget(&wanted);
+        assert!(cache.get(&wanted).is_none());
     }
 }

@@ -78,7 +78,7 @@ impl<'c> Change<'c> {
 
     /// Bytes of a segment of messages, about.
     pub(crate) fn segment_bytes(&self) -> usize {
-        2 * self.core.options.basement_bytes as usize
+        4 * self.core.options.basement_bytes as usize
     }
 
     /// Whether a basement shall be written anew in any case.
@@ -119,8 +119,8 @@ impl<'c> Change<'c> {
     }
 
     pub(crate) fn load_run(&mut self, unit: &UnitRef) -> Result<Arc<Run>> {
-        // What this change wrote may still be in its writer, and is not to be read then.
-        if !self.pending.is_empty() && !self.core.cache.has(&unit.first) {
+        // What this change wrote may still be in its writer, and the cache may let go of it at any moment.
+        if self.pending.contains(&unit.first) {
             self.flush()?;
         }
         self.core.load_run(self.table.id, unit)

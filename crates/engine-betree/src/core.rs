@@ -10,7 +10,7 @@ use crate::node::{Child, Node, UnitRef};
 use crate::options::BetreeOptions;
 use crate::run::Run;
 use crate::table::{Retired, Table};
-use blocks::{BlockAddr, BlockKind, BlockStore, ReadScratch, Referenced, VolumeId};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, VolumeId};
 use engine::{EngineError, Result, Seq, TableId, WriteAheadRule};
 use parking_lot::{Mutex, RwLock};
 use pins::{Horizon, Pins};
@@ -200,13 +200,58 @@ impl Core {
     }
 
     pub(crate) fn load_run(&self, table: TableId, unit: &UnitRef) -> Result<Arc<Run>> {
-        if let Some(Unit::Run(run)) = self.cache.get(&unit.first) {
-            return Ok(run);
+        match self.cache.get(&unit.first) {
+            Some(Unit::Run(run)) => Ok(run),
+            cached => self.load_run_from(table, unit, cached),
         }
-        let raw = self.read_unit(table, unit, KIND_ROWS)?;
+    }
+
+    /// A unit of rows or messages that is not cached, or in compressed form only.
+    pub(crate) fn load_run_from(&self, table: TableId, unit: &UnitRef, cached: Option<Unit>) -> Result<Arc<Run>> {
+        let raw = match cached {
+            Some(Unit::Block(block)) => self.open_block(table, unit, &block, <[u8]>::to_vec)?,
+            _ => self.read_unit(table, unit, KIND_ROWS)?,
+        };
         let run = Arc::new(Run::decode(raw.into()).map_err(|damage| self.damage(unit, damage))?);
         self.cache.insert(&unit.first, Unit::Run(run.clone()));
         Ok(run)
+    }
+
+    /// Lends what a unit of one block decompresses to; the block stays in the cache, compressed.
+    pub(crate) fn look_in_block(
+        &self,
+        table: TableId,
+        unit: &UnitRef,
+        cached: Option<Unit>,
+        look: impl FnOnce(&[u8]) -> std::result::Result<(), Damage>,
+    ) -> Result<()> {
+        debug_assert!(unit.rest.is_none(), "a unit of one block");
+        let looked = match cached {
+            Some(Unit::Block(block)) => self.open_block(table, unit, &block, look)?,
+            _ => {
+                let (looked, block) = self.with_scratch(|scratch| {
+                    let addr = &unit.first;
+                    let looked = self
+                        .store
+                        .read_with(VOLUME, addr, table.0, KIND_ROWS, Near::Nothing, scratch, look);
+                    looked.map(|looked| (looked, scratch.last_block(addr).map(Arc::from)))
+                })?;
+                if let Some(block) = block {
+                    self.cache.insert(&unit.first, Unit::Block(block));
+                }
+                looked
+            }
+        };
+        looked.map_err(|damage| self.damage(unit, damage))
+    }
+
+    fn open_block<T>(&self, table: TableId, unit: &UnitRef, block: &[u8], take: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let opened = self.with_scratch(|scratch| {
+            let pieces = [block, &[]];
+            self.store
+                .open_with(VOLUME, &unit.first, table.0, KIND_ROWS, pieces, scratch, take)
+        });
+        Ok(opened?)
     }
 
     /// Brings units of one block each in that are not cached, those that lie side by side with one read. What

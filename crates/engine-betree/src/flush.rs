@@ -2,13 +2,18 @@
 
 use crate::change::Change;
 use crate::core::{Core, count};
-use crate::merge::{Messages, merge};
+use crate::merge::merge;
 use crate::push::push_to_root;
-use crate::run::{Run, RunBuilder};
+use crate::run::Key;
 use crate::table::Table;
 use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// A memtable is pushed in pieces of so many times what an inner node holds, and of no more bytes than that: it may be
+/// larger than a run can be, and each piece is in memory twice on its way.
+const PIECE_BUFFERS: usize = 16;
+const PIECE_BYTES_MAX: usize = 256 << 20;
 
 /// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
 /// Whoever calls holds `structure` and the table's `change`.
@@ -17,28 +22,25 @@ pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool
     let Some(memtable) = state.frozen.last() else {
         return Ok(false);
     };
-    let mut builder = RunBuilder::new(upto);
-    let mut tombstones = Vec::new();
-    let rest = memtable.part(
-        upto,
-        |key, seq, op| builder.push(key, seq, op),
-        |tombstone| tombstones.push(tombstone.clone()),
-    );
-    if builder.is_empty() && tombstones.is_empty() && rest.is_some() {
-        return Ok(false);
-    }
-    tombstones
-        .into_iter()
-        .for_each(|tombstone| builder.push_tombstone(tombstone));
+    let rest = memtable.rest(upto);
+    let piece_bytes = (PIECE_BUFFERS * core.options.buffer_bytes as usize).min(PIECE_BYTES_MAX);
     let mut change = Change::new(core, table);
-    let messages = match builder.is_empty() {
-        true => Messages::none(),
-        false => {
-            let run: Arc<Run> = Arc::new(builder.finish());
-            merge(&[run], &change.horizon, change.segment_bytes())
+    let mut root = state.tree.root.clone();
+    let mut low = Key::from(&[][..]);
+    loop {
+        let (run, cut) = memtable.piece(&low, upto, piece_bytes);
+        if run.is_empty() && low.is_empty() && rest.is_some() {
+            return Ok(false);
         }
-    };
-    let root = push_to_root(&mut change, state.tree.root.as_ref(), messages)?;
+        if !run.is_empty() {
+            let messages = merge(&[Arc::new(run)], &change.horizon, change.segment_bytes());
+            root = push_to_root(&mut change, root.as_ref(), messages)?;
+        }
+        match cut {
+            Some(next) => low = next,
+            None => break,
+        }
+    }
     change.install(root, Some((memtable, rest)))?;
     count(&core.counters.flushes, 1);
     Ok(true)

@@ -4,14 +4,15 @@
 //! segments of their own; so a tombstone ends the search where the node below begins, and before that hides
 //! entries that are older than it is.
 
+use crate::cache::Unit;
 use crate::core::{Core, count};
 use crate::filter;
 use crate::fold::{Seeing, Seen};
-use crate::node::{Node, SegmentPlace};
-use crate::run::{OpRef, Run};
+use crate::node::{Basement, Node, SegmentPlace};
+use crate::run::{self, OpRef, Run};
 use crate::table::Table;
 use bytes::Bytes;
-use engine::{Result, Seq};
+use engine::{Result, Seq, TableId};
 use std::sync::Arc;
 
 /// Longer values are handed out in the memory of their unit.
@@ -37,9 +38,7 @@ pub(crate) fn get(core: &Core, table: &Table, seq: Seq, key: &[u8]) -> Result<Op
                 let Some(index) = leaf.find(key) else {
                     return Ok(owned(seeing.end(), None));
                 };
-                let run = core.load_run(table.id, &leaf.basements[index].unit)?;
-                let found = look(&run, key, seq, None, &mut seeing);
-                return Ok(owned(found.unwrap_or_else(|| seeing.end()), Some(&run)));
+                return look_in_basement(core, table.id, &leaf.basements[index], key, seq, seeing);
             }
             Node::Inner(inner) => inner,
         };
@@ -68,6 +67,39 @@ pub(crate) fn get(core: &Core, table: &Table, seq: Seq, key: &[u8]) -> Result<Op
         let below = core.load_node(table.id, &slot.child, Some(inner.height - 1))?;
         node = below;
     }
+}
+
+/// Ends a search in a basement. Where rows are not worth their room in the cache, the key is looked up in what the
+/// block decompresses to, and the block is kept as it is.
+fn look_in_basement(
+    core: &Core,
+    table: TableId,
+    basement: &Basement,
+    key: &[u8],
+    seq: Seq,
+    mut seeing: Seeing,
+) -> Result<Option<Bytes>> {
+    let (unit, bytes) = (&basement.unit, basement.bytes as usize);
+    let run = match core.cache.get(&unit.first) {
+        Some(Unit::Run(run)) => run,
+        cached if unit.rest.is_some() || core.cache.takes_rows(&unit.first, bytes) => {
+            core.load_run_from(table, unit, cached)?
+        }
+        cached => {
+            let mut found = None;
+            core.look_in_block(table, unit, cached, |raw| {
+                run::visit_key(raw, key, |entry| {
+                    if entry.seq <= seq {
+                        found = seeing.take(entry.op).map(|seen| owned(seen, None));
+                    }
+                    found.is_none()
+                })
+            })?;
+            return Ok(found.unwrap_or_else(|| owned(seeing.end(), None)));
+        }
+    };
+    let found = look(&run, key, seq, None, &mut seeing);
+    Ok(owned(found.unwrap_or_else(|| seeing.end()), Some(&run)))
 }
 
 /// Looks at the versions of a key in one run, those that a tombstone hides left out.

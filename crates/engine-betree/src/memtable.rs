@@ -406,36 +406,42 @@ impl Memtable {
         (builder.finish(), cut)
     }
 
-    /// Shows all messages up to a position, in order, then the tombstones; answers the rest as a memtable, if
-    /// there is one.
-    pub(crate) fn part(
-        &self,
-        upto: Seq,
-        mut each: impl FnMut(&[u8], Seq, OpRef<'_>),
-        mut ranges: impl FnMut(&Tombstone),
-    ) -> Option<Memtable> {
+    /// The messages up to a position from `low` on, in about so many bytes, and where the next piece begins; versions
+    /// of one key, and the parts of ranges over the keys, are in one piece.
+    pub(crate) fn piece(&self, low: &[u8], upto: Seq, bytes: usize) -> (Run, Option<Key>) {
+        let content = self.content.read();
+        let mut builder = RunBuilder::new(upto);
+        let mut cut: Option<Key> = None;
+        for slot in content.from(low, Seq(u64::MAX)).filter(|slot| slot.seq <= upto) {
+            if !builder.is_empty() && builder.bytes() >= bytes && builder.last_key() != slot.key() {
+                cut = Some(slot.key().into());
+                break;
+            }
+            builder.push(slot.key(), slot.seq, slot.op());
+        }
+        let over = content.tombstones.iter().filter(|tombstone| tombstone.seq <= upto);
+        for tombstone in over.filter_map(|tombstone| tombstone.clipped(low, cut.as_deref())) {
+            builder.push_tombstone(tombstone);
+        }
+        (builder.finish(), cut)
+    }
+
+    /// What is newer than a position, as a memtable, if there is something.
+    pub(crate) fn rest(&self, upto: Seq) -> Option<Memtable> {
         let content = self.content.read();
         let mut rest = Content {
             newest: content.newest,
             ..Content::default()
         };
         let mut held = 0;
-        for slot in &content.slots {
-            if slot.seq <= upto {
-                each(slot.key(), slot.seq, slot.op());
-            } else {
-                let slot = Slot::new(slot.key(), slot.seq, slot.op());
-                held += slot.memory_bytes();
-                rest.slots.insert(slot);
-            }
+        for slot in content.slots.iter().filter(|slot| slot.seq > upto) {
+            let slot = Slot::new(slot.key(), slot.seq, slot.op());
+            held += slot.memory_bytes();
+            rest.slots.insert(slot);
         }
-        for tombstone in &content.tombstones {
-            if tombstone.seq <= upto {
-                ranges(tombstone);
-            } else {
-                held += tombstone.start.len() + OVERHEAD_BYTES;
-                rest.tombstones.push(tombstone.clone());
-            }
+        for tombstone in content.tombstones.iter().filter(|tombstone| tombstone.seq > upto) {
+            held += tombstone.start.len() + OVERHEAD_BYTES;
+            rest.tombstones.push(tombstone.clone());
         }
         let entries = (rest.slots.len() + rest.tombstones.len()) as u64;
         (entries > 0).then(|| Memtable {
@@ -476,13 +482,53 @@ mod tests {
         assert_eq!((dump(&run), cut.as_deref()), (all[..3].to_vec(), Some(&b"b\0"[..])));
         let (run, cut) = memtable.copy_backward(b"a", Some(b"c"), 1);
         assert_eq!((dump(&run), cut.as_deref()), (all[1..3].to_vec(), Some(&b"b"[..])));
-        let mut shown = Vec::new();
-        let rest = memtable.part(Seq(4), |key, seq, _| shown.push((key.to_vec(), seq.0)), |_| ());
-        assert_eq!(shown, all[..3]);
-        assert_eq!(rest.expect("one is left").newest(), Seq(5));
+        let (run, cut) = memtable.piece(b"", Seq(4), usize::MAX);
+        assert_eq!((dump(&run), cut), (all[..3].to_vec(), None));
+        assert_eq!(memtable.rest(Seq(4)).expect("one is left").newest(), Seq(5));
+        assert!(memtable.rest(Seq(5)).is_none());
         let before = memtable.memory_bytes();
         memtable.write(b"c", Seq(6), OpRef::Put(b"v"), &Horizon::new(Seq(9), vec![]));
         assert_eq!(memtable.memory_bytes(), before);
+    }
+
+    /// The end of a piece lies between two keys, and a range is in every piece that it reaches into: else older
+    /// messages would lie above it.
+    #[test]
+    fn pieces_have_all_of_their_keys() {
+        let memtable = Memtable::default();
+        let held = Horizon::new(Seq(9), vec![Seq(1), Seq(2)]);
+        for (key, seq) in [(b"a", 1), (b"b", 1), (b"b", 2), (b"b", 3), (b"c", 1), (b"d", 5)] {
+            memtable.write(key, Seq(seq), OpRef::Put(b"value"), &held);
+        }
+        let range = Tombstone {
+            start: b"aa"[..].into(),
+            end: Some(b"cc"[..].into()),
+            seq: Seq(4),
+        };
+        memtable.delete_range(range, &held);
+        let (mut low, mut pieces) = (Key::from(&[][..]), Vec::new());
+        loop {
+            let (run, cut) = memtable.piece(&low, Seq(4), 1);
+            let ranges = run
+                .tombstones()
+                .iter()
+                .map(|t| (t.start.to_vec(), t.end.clone().map(|end| end.to_vec())));
+            pieces.push((dump(&run), ranges.collect::<Vec<_>>()));
+            match cut {
+                Some(next) => low = next,
+                None => break,
+            }
+        }
+        let range = |start: &[u8], end: &[u8]| vec![(start.to_vec(), Some(end.to_vec()))];
+        let versions = |key: &[u8], seqs: &[u64]| seqs.iter().map(|seq| (key.to_vec(), *seq)).collect::<Vec<_>>();
+        assert_eq!(
+            pieces,
+            [
+                (versions(b"a", &[1]), range(b"aa", b"b")),
+                (versions(b"b", &[3, 2, 1]), range(b"b", b"c")),
+                (versions(b"c", &[1]), range(b"c", b"cc")),
+            ]
+        );
     }
 
     #[test]

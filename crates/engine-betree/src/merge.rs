@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) fn sorted<'a>(runs: impl Iterator<Item = &'a Arc<Run>>, low: &[u8], high: Option<&[u8]>) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     for run in runs {
-        let (start, end) = (run.lower_bound(low), run.end_bound(high));
+        let (start, end) = (run.start_bound(low), run.end_bound(high));
         entries.extend((start..end).map(|at| run.entry(at)));
     }
     entries.sort_by(|a, b| a.key.cmp(b.key));

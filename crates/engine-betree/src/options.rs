@@ -58,7 +58,7 @@ impl Default for BetreeOptions {
             collection_compressor: Codec::Zstd,
             index_compressor: Codec::Zstd,
             node_bytes: 1 << 20,
-            basement_bytes: 32 << 10,
+            basement_bytes: 16 << 10,
             buffer_bytes: 2 << 20,
             fanout: 16,
             memtable_bytes: None,

@@ -121,22 +121,44 @@ pub(crate) struct Run {
     tombstones: Box<[Tombstone]>,
 }
 
+/// Counts and the base of positions, from the front of a run.
+fn read_header(reader: &mut Reader<'_>, bytes: usize) -> Result<(usize, usize, Seq), Damage> {
+    if reader.u8()? != VERSION || reader.take(3)? != [0; 3] {
+        return Err("a version of runs");
+    }
+    let count = reader.u32()? as usize;
+    let seq_base = Seq(reader.u64()?);
+    let tombstone_count = reader.u32()? as usize;
+    if reader.u32()? != 0 {
+        return Err("reserved bytes of a run");
+    }
+    if count > bytes || tombstone_count > bytes || bytes > u32::MAX as usize {
+        return Err("a count of entries");
+    }
+    Ok((count, tombstone_count, seq_base))
+}
+
+/// Shows the entries of one key in a basement of which only the bytes are at hand, until `each` answers false. What
+/// lies behind the key is not looked at.
+pub(crate) fn visit_key<'a>(raw: &'a [u8], key: &[u8], mut each: impl FnMut(Entry<'a>) -> bool) -> Result<(), Damage> {
+    let mut reader = Reader::new(raw);
+    let (count, _, seq_base) = read_header(&mut reader, raw.len())?;
+    for _ in 0..count {
+        let entry = read_entry(&mut reader, seq_base)?;
+        match entry.key.cmp(key) {
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal if each(entry) => {}
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     /// Reads what [`RunBuilder::finish`] wrote. Lengths are checked, the order is not: see [`Run::check_order`].
     pub(crate) fn decode(raw: Bytes) -> Result<Self, Damage> {
         let mut reader = Reader::new(&raw);
-        if reader.u8()? != VERSION || reader.take(3)? != [0; 3] {
-            return Err("a version of runs");
-        }
-        let count = reader.u32()? as usize;
-        let seq_base = Seq(reader.u64()?);
-        let tombstone_count = reader.u32()? as usize;
-        if reader.u32()? != 0 {
-            return Err("reserved bytes of a run");
-        }
-        if count > raw.len() || tombstone_count > raw.len() || raw.len() > u32::MAX as usize {
-            return Err("a count of entries");
-        }
+        let (count, tombstone_count, seq_base) = read_header(&mut reader, raw.len())?;
         let mut offsets = Vec::with_capacity(count);
         for _ in 0..count {
             offsets.push(reader.at() as u32);
@@ -212,9 +234,21 @@ impl Run {
         })
     }
 
-    /// The first entry whose key is not below `high`; the end where there is no bound.
+    /// As [`Run::lower_bound`], where the whole run is mostly asked for: entries in its middle are not looked at then.
+    pub(crate) fn start_bound(&self, low: &[u8]) -> usize {
+        match self.offsets.is_empty() || self.key(0) >= low {
+            true => 0,
+            false => self.lower_bound(low),
+        }
+    }
+
+    /// The first entry whose key is not below `high`; the end where there is no bound, or none that matters.
     pub(crate) fn end_bound(&self, high: Option<&[u8]>) -> usize {
-        high.map_or(self.len(), |high| self.lower_bound(high))
+        let last = self.len().checked_sub(1);
+        match (high, last) {
+            (Some(high), Some(last)) if self.key(last) >= high => self.lower_bound(high),
+            _ => self.len(),
+        }
     }
 
     /// Where in the raw bytes a value of an entry lies.
@@ -289,7 +323,8 @@ impl RunBuilder {
 
     pub(crate) fn push(&mut self, key: &[u8], seq: Seq, op: OpRef<'_>) {
         debug_assert!(seq <= self.seq_base, "{seq:?} is newer than {:?}", self.seq_base);
-        self.offsets.push(self.raw.len() as u32);
+        let offset = u32::try_from(self.raw.len()).expect("a run is cut long before 4 GiB");
+        self.offsets.push(offset);
         let tag = match op {
             OpRef::Put(_) => TAG_PUT,
             OpRef::Delete => TAG_DELETE,
@@ -354,6 +389,41 @@ impl RunBuilder {
             seq_base: self.seq_base,
             offsets: self.offsets.into(),
             tombstones: self.tombstones.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_in_the_bytes_of_a_basement() {
+        let mut builder = RunBuilder::new(Seq(9));
+        builder.push(b"b", Seq::ZERO, OpRef::Put(b"first"));
+        builder.push(b"d", Seq(9), OpRef::Add(4));
+        builder.push(b"d", Seq(7), OpRef::Delete);
+        builder.push(b"d", Seq::ZERO, OpRef::Put(b"old"));
+        builder.push(b"e", Seq(3), OpRef::Put(b""));
+        let run = builder.finish();
+        let visit = |key: &[u8], most: usize| {
+            let mut seen = Vec::new();
+            visit_key(run.raw(), key, |entry| {
+                assert_eq!(entry.key, key);
+                seen.push(entry.seq.0);
+                seen.len() < most
+            })
+            .map(|()| seen)
+        };
+        assert_eq!(visit(b"b", 9), Ok(vec![0]));
+        assert_eq!(visit(b"d", 9), Ok(vec![9, 7, 0]));
+        assert_eq!(visit(b"d", 2), Ok(vec![9, 7]));
+        assert_eq!(visit(b"e", 9), Ok(vec![3]));
+        for absent in [&b""[..], b"a", b"c", b"dd", b"f"] {
+            assert_eq!(visit(absent, 9), Ok(vec![]));
+        }
+        for end in 0..run.raw().len() {
+            assert!(visit_key(&run.raw()[..end], b"z", |_| true).is_err(), "cut to {end}");
         }
     }
 }

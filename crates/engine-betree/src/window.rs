@@ -111,7 +111,8 @@ impl Reading<'_> {
                     window.narrow(&child_low, child_high.as_deref());
                     (low, high) = (child_low, child_high);
                     let slot = &inner.slots[index];
-                    segments.extend(slot.buffer.iter().cloned());
+                    let here = |segment: &&Segment| segment.concerns(&window.low, window.high.as_deref());
+                    segments.extend(slot.buffer.iter().filter(here).cloned());
                     self.core
                         .load_node(self.table.id, &slot.child, Some(inner.height - 1))?
                 }
@@ -134,7 +135,7 @@ impl Reading<'_> {
     fn cut_at_row(&self, run: &Arc<Run>, window: &mut Window) {
         match self.direction {
             Direction::Forward => {
-                let start = run.lower_bound(&window.low);
+                let start = run.start_bound(&window.low);
                 let end = start + self.keys_wanted;
                 if end < run.len() && run.key(end) > run.key(start) {
                     window.narrow(&[], Some(run.key(end)));
@@ -191,7 +192,7 @@ impl Window {
         let tombstones = self.messages.iter().flat_map(|run| run.tombstones());
         let mut sweep = Sweep::new(tombstones.filter(|tombstone| tombstone.seq <= seq));
         let (mut row, rows_end) = self.rows.as_ref().map_or((0, 0), |run| {
-            (run.lower_bound(&self.low), run.end_bound(self.high.as_deref()))
+            (run.start_bound(&self.low), run.end_bound(self.high.as_deref()))
         });
         let entry_of = |row: usize| self.rows.as_ref().expect("it has rows").entry(row);
         let mut current = (row < rows_end).then(|| entry_of(row));

@@ -2,7 +2,8 @@
 //! its length inside and these values do not.
 //!
 //! A header of 8 bytes (version, three zeros, number of operations) and operations: tag, table, then by tag. `Create` names
-//! the use of a table, `Put` has a record id, a length and a value, `Delete` a record id. Index entries are not logged.
+//! the use of a table, `Put` has a record id, a length and a value, `Add` a record id and a number of 8
+//! bytes, `Delete` a record id. Index entries are not logged.
 //! Decoding checks every length.
 
 use super::subject::{Table, TableUse};
@@ -13,6 +14,7 @@ const HEADER_BYTES: usize = 8;
 const COUNT_OFFSET: usize = 4;
 const TAG_PUT: u8 = 1;
 const TAG_DELETE: u8 = 3;
+const TAG_ADD: u8 = 4;
 const TAG_CREATE: u8 = 6;
 
 /// An operation of an entry.
@@ -20,6 +22,7 @@ const TAG_CREATE: u8 = 6;
 pub(super) enum EntryOp<'e> {
     Create(Table, TableUse),
     Put(Table, &'e [u8; 8], &'e [u8]),
+    Add(Table, &'e [u8; 8], i64),
     Delete(Table, &'e [u8; 8]),
 }
 
@@ -54,6 +57,12 @@ impl EntryWriter {
         let length = u32::try_from(value.len()).expect("values have at most 16 MiB");
         self.bytes.extend_from_slice(&length.to_le_bytes());
         self.bytes.extend_from_slice(value);
+    }
+
+    pub fn add(&mut self, table: Table, key: &[u8], amount: i64) {
+        self.begin(TAG_ADD, table);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(&amount.to_le_bytes());
     }
 
     pub fn delete(&mut self, table: Table, key: &[u8]) {
@@ -98,6 +107,10 @@ pub(super) fn read_entry<'e>(entry: &'e [u8], visit: &mut dyn FnMut(EntryOp<'e>)
                 rest = after;
                 EntryOp::Put(table, key, value)
             }
+            TAG_ADD => {
+                let key = take(&mut rest)?;
+                EntryOp::Add(table, key, i64::from_le_bytes(*take(&mut rest)?))
+            }
             TAG_DELETE => EntryOp::Delete(table, take(&mut rest)?),
             other => bail!("entry tag {other}"),
         };
@@ -125,6 +138,7 @@ mod tests {
         writer.create(0, TableUse::Records);
         writer.create(1, TableUse::Index);
         writer.put(0, &7u64.to_be_bytes(), b"value");
+        writer.add(0, &9u64.to_be_bytes(), -3);
         writer.delete(0, &8u64.to_be_bytes());
         let entry = writer.finish().to_vec();
         let mut seen = Vec::new();
@@ -133,7 +147,8 @@ mod tests {
             Ok(())
         })
         .unwrap();
-        assert_eq!(seen.len(), 4);
+        assert_eq!(seen.len(), 5);
+        assert_eq!(seen[3], "Add(0, [0, 0, 0, 0, 0, 0, 0, 9], -3)");
         assert!(
             seen[2].starts_with("Put(0, [0, 0, 0, 0, 0, 0, 0, 7], [118"),
             "{}",

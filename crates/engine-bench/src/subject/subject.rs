@@ -75,6 +75,8 @@ pub trait Session {
     fn get(&mut self, table: Table, key: &[u8], value: &mut Vec<u8>) -> SessionResult<bool>;
     /// Sets a key.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> SessionResult<()>;
+    /// Adds to the number of eight bytes (little-endian) that a key has; a missing one counts as 0.
+    fn add(&mut self, table: Table, key: &[u8], amount: i64) -> SessionResult<()>;
     /// Removes a key; a missing one is fine.
     fn delete(&mut self, table: Table, key: &[u8]) -> SessionResult<()>;
     /// Walks a whole table.

@@ -100,6 +100,7 @@ impl TenonSubject {
                             batch.put(table_id(*index), key.to_vec(), Bytes::new());
                         }
                     }
+                    EntryOp::Add(table, key, amount) => batch.add(table_id(table), entry.slice_ref(key), amount),
                     EntryOp::Delete(table, key) => batch.delete(table_id(table), entry.slice_ref(key)),
                 }
                 Ok(())
@@ -268,6 +269,15 @@ impl Session for TenonSession<'_> {
         }
         let (key, value) = (self.keep(key), self.keep(value));
         self.batch.put(table_id(table), key, value);
+        Ok(())
+    }
+
+    fn add(&mut self, table: Table, key: &[u8], amount: i64) -> SessionResult<()> {
+        if is_record(key) {
+            self.entry.add(table, key, amount);
+        }
+        let key = self.keep(key);
+        self.batch.add(table_id(table), key, amount);
         Ok(())
     }
 

@@ -117,6 +117,7 @@ impl Subject for WiredTigerSubject {
             tuned: self.tuned,
             open: false,
             changed: false,
+            number: Vec::with_capacity(8),
         }))
     }
 
@@ -190,6 +191,8 @@ struct WiredTigerSession<'s> {
     tuned: bool,
     open: bool,
     changed: bool,
+    /// What an addition reads.
+    number: Vec<u8>,
 }
 
 impl Session for WiredTigerSession<'_> {
@@ -207,6 +210,15 @@ impl Session for WiredTigerSession<'_> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> SessionResult<()> {
         self.changed = true;
         Ok(self.handle.put(table, key, value)?)
+    }
+
+    /// WiredTiger has nothing of the kind: the number is read and written.
+    fn add(&mut self, table: Table, key: &[u8], amount: i64) -> SessionResult<()> {
+        let mut value = std::mem::take(&mut self.number);
+        self.handle.get(table, key, &mut value)?;
+        let number = value.as_slice().try_into().map_or(0, i64::from_le_bytes);
+        self.number = value;
+        self.put(table, key, &number.wrapping_add(amount).to_le_bytes())
     }
 
     fn delete(&mut self, table: Table, key: &[u8]) -> SessionResult<()> {

@@ -354,6 +354,15 @@ impl Picker {
         Ok(1)
     }
 
+    /// Adds 1 to the counter of one row.
+    pub fn count(&mut self, session: &mut dyn Session) -> Result<u64> {
+        let row = self.numbers.below(self.rows);
+        transact(session, Durability::Buffered, |session| {
+            session.add(RECORDS, &record_key(row), 1)
+        })?;
+        Ok(1)
+    }
+
     fn check(&self, row: u64, is_there: bool) -> Result<()> {
         if !is_there || !self.found.starts_with(&row.to_le_bytes()) || self.found.len() != self.value_bytes {
             bail!(

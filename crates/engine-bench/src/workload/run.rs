@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use super::workload::Workload;
-use super::{inserts, larger, mixed, reads, recovery, space};
+use super::{additions, inserts, larger, mixed, reads, recovery, space};
 use crate::outcome::Outcome;
 use crate::spec::RunSpec;
 use anyhow::Result;
@@ -32,6 +32,7 @@ pub fn run(spec: RunSpec) -> Result<Outcome> {
         Workload::W19 if bench.spec.second => recovery::recover(&mut bench),
         Workload::W19 => recovery::prepare(&mut bench),
         Workload::W21 => inserts::beside_a_hot_row(&mut bench),
+        Workload::W22 => additions::to_cold_counters(&mut bench),
     }?;
     bench.finish()
 }

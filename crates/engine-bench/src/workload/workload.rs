@@ -44,14 +44,16 @@ pub enum Workload {
     W19,
     /// Inserts that each update one hot row, beside a snapshot that stays open, data four times the cache.
     W21,
+    /// Additions to counters at random, data four times the cache.
+    W22,
 }
 
 impl Workload {
     /// Every workload.
-    pub const ALL: [Workload; 19] = {
+    pub const ALL: [Workload; 20] = {
         use Workload::*;
         [
-            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19, W21,
+            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19, W21, W22,
         ]
     };
 
@@ -83,6 +85,7 @@ impl Workload {
             Self::W18 => "memory over cache",
             Self::W19 => "recovery",
             Self::W21 => "insert and one hot row, 4x cache",
+            Self::W22 => "add to counters, 4x cache",
         }
     }
 
@@ -93,7 +96,7 @@ impl Workload {
 
     /// Whether its data is larger than its cache, so that the page cache must be kept from holding the rest.
     pub fn exceeds_cache(self) -> bool {
-        matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18 | Self::W21)
+        matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18 | Self::W21 | Self::W22)
     }
 }
 

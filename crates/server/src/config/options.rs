@@ -344,7 +344,7 @@ pub const OPTIONS: &[Spec] = &[
         "storage.PerconaFT.collectionOptions.readPageSize",
         "PerconaFTCollectionReadPageSize",
         Kind::Integer(4 << 10, 1 << 20),
-        "32768",
+        "16384",
         "bytes of the parts of a leaf that are read by themselves, of indexes too",
     ),
     spec(
