@@ -73,6 +73,9 @@ pub(crate) struct Checkpointer {
     last: Mutex<Seq>,
     /// The durable mark.
     durable: AtomicU64,
+    /// What was found at opening was whole: what is made of it has to be, too.
+    #[cfg(debug_assertions)]
+    is_audited: bool,
 }
 
 impl Checkpointer {
@@ -107,6 +110,8 @@ impl Checkpointer {
             write_ahead: WriteAheadRule::default(),
             last: Mutex::new(durable),
             durable: AtomicU64::new(durable.0),
+            #[cfg(debug_assertions)]
+            is_audited: crate::durable_audit::was_whole(&base.store),
         }
     }
 
@@ -164,7 +169,9 @@ impl Checkpointer {
         parts.readers.unpin(pin);
         result?;
         #[cfg(debug_assertions)]
-        crate::durable_audit::assert_durable_is_whole(&parts.store);
+        if self.is_audited {
+            crate::durable_audit::assert_durable_is_whole(&parts.store);
+        }
         *last = position.seq;
         parts.large_values.settle(position.seq);
         self.durable.store(position.seq.0, Ordering::Release);

@@ -70,6 +70,13 @@ pub(crate) fn check_durable(store: &BlockStore) -> Result<Vec<String>> {
     Ok(problems)
 }
 
+/// Whether a debug build found a small store whole when it was opened.
+#[cfg(debug_assertions)]
+pub(crate) fn was_whole(store: &BlockStore) -> bool {
+    store.stats().total.used_bytes <= CHECKED_BYTES_MAX
+        && check_durable(store).is_ok_and(|problems| problems.is_empty())
+}
+
 /// Panics when the checkpoint that has just become durable is not whole, in a debug build and a small store. A file
 /// that cannot be read tells nothing.
 #[cfg(debug_assertions)]

@@ -116,7 +116,7 @@ fn roles_allow_what_they_are_for() {
         "bulkWrite collMod convertToCapped create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
                   replSetMaintenance replSetReconfig replSetResizeOplog replSetStepDown \
-                  replSetStepUp";
+                  replSetStepUp replSetSyncFrom";
     for (name, of, expected) in [
         ("read", "test", vec![read]),
         ("read", "other", vec![]),
