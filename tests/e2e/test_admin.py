@@ -294,7 +294,7 @@ def test_profiler(client, db):
     assert db.command("profile", 0)["was"] == 2
     db.c.find_one()
     entries = list(db["system.profile"].find({"ns": f"{db.name}.c"}).sort("ts", 1))
-    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("query", "aggregate"), ("update", "update")]
+    assert [(entry["op"], next(iter(entry["command"]))) for entry in entries] == [("command", "aggregate"), ("update", "update")]
     assert entries[1]["nModified"] == 1 and entries[1]["user"] == "" and entries[0]["millis"] >= 0
     assert db["system.profile"].options()["capped"]
     # Another process does not know of it, and writes held back hold no reader up for long.

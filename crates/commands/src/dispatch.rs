@@ -471,15 +471,7 @@ impl Call<'_> {
     /// The document of `system.profile`.
     #[cold]
     fn profile_entry(&self, invocation: &Invocation<'_>, attributes: Document) -> Document {
-        let op = match self.command.kind {
-            OperationKind::Query => "query",
-            OperationKind::GetMore => "getmore",
-            OperationKind::Insert => "insert",
-            OperationKind::Update => "update",
-            OperationKind::Remove => "remove",
-            OperationKind::Command => "command",
-        };
-        let mut entry = doc! { "op": op };
+        let mut entry = doc! { "op": self.command.kind.op(self.command.name) };
         for (name, value) in attributes {
             match name.as_str() {
                 "type" => {}

@@ -1,7 +1,8 @@
-//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are four, with
+//! Fail points: errors on demand, for tests of drivers and applications (`enableTestCommands`). There are five, with
 //! the fields of the drivers' test specifications: `failCommand`; `failGetMoreAfterCursorCheckout`;
-//! `onPrimaryTransactionalWrite`, which meets a write with a transaction number when it is about to be committed; and
-//! `maxTimeAlwaysTimeOut`, for which the time of an operation that has a limit is always over.
+//! `onPrimaryTransactionalWrite`, which meets a write with a transaction number when it is about to be committed;
+//! `maxTimeAlwaysTimeOut`, for which the time of an operation that has a limit is always over; and `stopReplProducer`,
+//! by which a secondary shows nothing new.
 
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::Command;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use storage::{Interrupted, StorageError};
+use storage::{Interrupted, StorageError, WriteBarrier};
 use vfs::Random;
 use wire::ErrorCode;
 
@@ -70,6 +71,7 @@ pub struct FailPoints {
     get_more: Mutex<Option<(i32, Mode)>>,
     meets_get_more: AtomicBool,
     times_out: Mutex<Option<Mode>>,
+    stops_replication: Mutex<Option<WriteBarrier>>,
     meets_limits: AtomicBool,
 }
 
@@ -198,6 +200,30 @@ impl FailPoints {
         *self.times_out.lock() = mode;
         self.meets_limits.store(mode.is_some(), Ordering::Release);
         Ok(())
+    }
+
+    /// Sets `stopReplProducer`: as long as it is on, this member shows nothing more of what the primary writes. `stop`
+    /// has it do so.
+    ///
+    /// # Errors
+    /// A mode other than `off` and `alwaysOn`; those of `stop`.
+    pub fn set_replication(
+        &self,
+        mode: RawBsonRef<'_>,
+        stop: impl FnOnce() -> Result<Option<WriteBarrier>>,
+    ) -> Result<()> {
+        let barrier = match read_mode(mode)? {
+            None => None,
+            Some(Mode::Always) => stop()?,
+            Some(_) => return Err(CommandError::not_implemented("stopReplProducer for some of the time")),
+        };
+        *self.stops_replication.lock() = barrier;
+        Ok(())
+    }
+
+    /// Lets replication go on (shutdown).
+    pub fn release(&self) {
+        *self.stops_replication.lock() = None;
     }
 
     /// What happens to an operation with a limit of time.

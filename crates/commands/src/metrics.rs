@@ -75,6 +75,18 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
+    /// How `currentOp` and the profiler call a command of this kind.
+    pub fn op(self, command: &str) -> &'static str {
+        match self {
+            Self::Query if command == "find" => "query",
+            Self::GetMore => "getmore",
+            Self::Insert => "insert",
+            Self::Update if command == "update" => "update",
+            Self::Remove => "remove",
+            Self::Query | Self::Update | Self::Command => "command",
+        }
+    }
+
     fn writes(self) -> bool {
         matches!(self, Self::Insert | Self::Update | Self::Remove)
     }

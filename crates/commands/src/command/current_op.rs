@@ -117,15 +117,8 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
     let now = call.server.env.clock.monotonic();
     client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
-        let kind = call.server.commands.find(current.command).map(|(command, _)| command.kind);
-        let op = match kind {
-            Some(OperationKind::Query) => "query",
-            Some(OperationKind::GetMore) => "getmore",
-            Some(OperationKind::Insert) => "insert",
-            Some(OperationKind::Update) => "update",
-            Some(OperationKind::Remove) => "remove",
-            _ => "command",
-        };
+        let known = call.server.commands.find(current.command).map(|(command, _)| command);
+        let op = known.map_or("command", |command| command.kind.op(command.name));
         let command = RawDocument::from_bytes(&current.body).ok().and_then(|body| Document::try_from(body).ok());
         let waiting = operation.waiting_for_lock().is_some();
         document.extend(doc! {
@@ -135,7 +128,7 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
             "secs_running": running.as_secs() as i64,
             "microsecs_running": running.as_micros() as i64,
             "op": op,
-            "ns": namespace(current, kind),
+            "ns": namespace(current, known.map(|command| command.kind)),
             "command": command.unwrap_or_else(|| doc! { "$truncated": beginning(&current.body) }),
             "numYields": operation.counters().yields.get() as i32,
             "locks": locks_document(operation.counters()),

@@ -5,6 +5,7 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::Role;
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::RawBsonRef;
@@ -53,6 +54,15 @@ fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         RawBsonRef::String("maxTimeAlwaysTimeOut") => {
             reply.int32("count", 0);
             return call.server.fail_points.set_on_limits(mode);
+        }
+        RawBsonRef::String("stopReplProducer") => {
+            reply.int32("count", 0);
+            let (server, operation) = (call.server, &call.operation);
+            let is_primary = server.replica_set().is_none_or(|set| set.role() == Role::Primary);
+            return server.fail_points.set_replication(mode, || match is_primary {
+                true => Ok(None),
+                false => Ok(Some(server.storage.block_writes(operation)?)),
+            });
         }
         RawBsonRef::String(other) => return Err(CommandError::not_implemented(format!("the fail point {other}"))),
         other => {

@@ -36,6 +36,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         return Err(CommandError::new(ErrorCode::Unauthorized, reason));
     }
     call.server.fsync_lock.release();
+    call.server.fail_points.release();
     call.report.shutdown = true;
     Ok(())
 }
