@@ -7,8 +7,46 @@ use bytes::Bytes;
 use engine::{
     Direction, Engine, EngineError, FillLimits, KeyRange, Maintenance, Result, Rows, Seq, Snapshot, TableId, TableKind,
 };
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// Rows by table and key.
+pub type Content = BTreeMap<(TableId, Vec<u8>), Vec<u8>>;
+
+/// Every row of every table of the newest view.
+pub fn read_all(engine: &dyn Engine) -> Result<Content> {
+    let view = engine.snapshot()?;
+    let mut content = Content::new();
+    for (table, _) in engine.tables()? {
+        let rows = scan(
+            &view,
+            table,
+            &KeyRange::all(),
+            Direction::Forward,
+            FillLimits::default(),
+        )?;
+        content.extend(rows.into_iter().map(|(key, value)| ((table, key), value.to_vec())));
+    }
+    Ok(content)
+}
+
+/// Panics when an engine holds something else.
+#[track_caller]
+pub fn expect_content(engine: &dyn Engine, expected: &Content, what: &str) {
+    let found = read_all(engine).unwrap();
+    if found != *expected {
+        let differs = expected.iter().find(|(key, value)| found.get(*key) != Some(value));
+        let more = found.iter().find(|(key, _)| !expected.contains_key(*key));
+        panic!(
+            "{what}: {} rows of {}; differs {:02x?}; too many {:02x?}",
+            found.len(),
+            expected.len(),
+            differs.map(|row| row.0),
+            more.map(|row| row.0)
+        );
+    }
+}
 
 /// All rows of a range, in the cursor's order.
 pub fn scan(

@@ -499,8 +499,8 @@ impl<L: LogView> Member<L> {
     /// The time-outs from here on: drawn anew with each role and term, and after each that has passed. The state
     /// machine's own draws, which no seed reaches, never last.
     ///
-    /// Where votes were split nobody has to find out once more that there is no leader: the next election begins after a
-    /// fraction of the time that a leader may be silent.
+    /// Where votes were split nobody has to find out once more that there is no leader: the next election begins
+    /// after a fraction of the time that a leader may be silent.
     fn draw_timeout(&mut self, anew: bool) {
         let raft = &mut self.node.raft;
         let now = (raft.state, raft.term);

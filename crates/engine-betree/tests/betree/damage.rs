@@ -12,6 +12,7 @@ use engine::{
     TableId, TableKind, TableSpec,
 };
 use engine_betree::{BetreeEngine, BetreeOptions};
+use engine_soak::check::{Content, expect_content};
 use engine_soak::{Dice, check, seeds};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +27,6 @@ const LOADED: TableId = TableId(5);
 const TABLES: [(TableId, TableKind); 2] = [(RECORDS, TableKind::Records), (INDEX, TableKind::Index)];
 const ROWS: u64 = 1500;
 const SECTOR_BYTES: u64 = 512;
-
-type Content = BTreeMap<(TableId, Vec<u8>), Vec<u8>>;
 
 /// So small that a table of [`ROWS`] rows has three levels, and that most segments have filters.
 fn options() -> BetreeOptions {
@@ -145,31 +144,6 @@ fn filled() -> (SimulatedFs, Written) {
     write(&engine, &mut written, 2, |number| number % 3 == 0).unwrap();
     engine.close(CloseMode::Checkpoint).unwrap();
     (fs, written)
-}
-
-fn read_all(engine: &BetreeEngine) -> Result<Content> {
-    let view = engine.snapshot()?;
-    let mut content = Content::new();
-    for (table, _) in engine.tables()? {
-        let rows = check::scan(
-            &(view.clone()),
-            table,
-            &KeyRange::all(),
-            Direction::Forward,
-            FillLimits::default(),
-        )?;
-        content.extend(rows.into_iter().map(|(key, value)| ((table, key), value.to_vec())));
-    }
-    Ok(content)
-}
-
-#[track_caller]
-fn expect_content(engine: &BetreeEngine, expected: &Content, what: &str) {
-    let found = read_all(engine).unwrap();
-    if found != *expected {
-        let differs = expected.iter().find(|(key, value)| found.get(*key) != Some(value));
-        panic!("{what}: {} rows, not {}; {differs:02x?}", found.len(), expected.len());
-    }
 }
 
 /// Opens what is on the disk and compares it with what was written up to the position it stands at.

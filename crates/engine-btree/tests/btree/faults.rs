@@ -15,6 +15,7 @@ use engine::{
     TableId, TableKind, TableSpec,
 };
 use engine_btree::{BtreeEngine, BtreeOptions};
+use engine_soak::check::{Content, expect_content, read_all};
 use engine_soak::{Dice, check};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -36,8 +37,6 @@ const ROWS: u64 = 1200;
 const SECTOR_BYTES: u64 = 512;
 /// Leaves of a table at least: else a test proves less than it says.
 const LEAVES_MIN: usize = 60;
-
-type Content = BTreeMap<(TableId, Vec<u8>), Vec<u8>>;
 
 fn options() -> BtreeOptions {
     BtreeOptions {
@@ -181,39 +180,6 @@ fn all(_: u64) -> bool {
 
 fn none(_: u64) -> bool {
     false
-}
-
-/// Every row of every table of the newest view.
-fn read_all(engine: &BtreeEngine) -> Result<Content> {
-    let view = engine.snapshot()?;
-    let mut content = Content::new();
-    for (table, _) in engine.tables()? {
-        let rows = check::scan(
-            &(view.clone()),
-            table,
-            &KeyRange::all(),
-            Direction::Forward,
-            FillLimits::default(),
-        )?;
-        content.extend(rows.into_iter().map(|(key, value)| ((table, key), value.to_vec())));
-    }
-    Ok(content)
-}
-
-#[track_caller]
-fn expect_content(engine: &BtreeEngine, expected: &Content, what: &str) {
-    let found = read_all(engine).unwrap();
-    if found != *expected {
-        let differs = expected.iter().find(|(key, value)| found.get(*key) != Some(value));
-        let more = found.iter().find(|(key, _)| !expected.contains_key(*key));
-        panic!(
-            "{what}: {} rows of {}; differs {:02x?}; too many {:02x?}",
-            found.len(),
-            expected.len(),
-            differs.map(|row| row.0),
-            more.map(|row| row.0)
-        );
-    }
 }
 
 #[track_caller]

@@ -151,7 +151,8 @@ impl CopyPlace {
         Ok(())
     }
 
-    /// Has a copy that is whole take the data's place, and removes one that nobody could go on with. Answers whether there was one.
+    /// Has a copy that is whole take the data's place, and removes one that nobody could go on with. Answers whether
+    /// there was one.
     pub(super) fn take_over(&self, fs: &dyn FileSystem, data: &Path) -> Result<bool> {
         if !fs.exists(&self.root.join(MARKER)).map_err(io("look at", &self.root))? {
             // What cannot be read is of no use.
