@@ -145,6 +145,8 @@ def test_secondaries_refuse_what_they_must(rs, db):
             reply = send(secondary, db.name, {**command, **preference})
             assert (reply["ok"], reply["code"], reply["codeName"]) == (0, 10107, "NotWritablePrimary"), (command, reply)
             assert reply["topologyVersion"] == topology
+            # Which drivers would take for the answer.
+            assert "writeConcernError" not in reply, reply
     reply = send(secondary, db.name, {"aggregate": "c", "pipeline": [{"$out": "d"}], "cursor": {}, "$readPreference": {"mode": "nearest"}})
     assert reply["code"] == 10107, reply
     reply = send(secondary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}, "$readPreference": {"mode": "nearest"}})

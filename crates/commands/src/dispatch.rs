@@ -611,6 +611,8 @@ fn wait_for_concerns(
         Some(seq) => seq,
         // What a transaction reads and writes is waited for when it is committed.
         None if invocation.transaction_number().is_some() => return Ok(None),
+        // It was refused here, and nothing was decided.
+        None if result.as_ref().is_err_and(CommandError::is_of_another_member) => return Ok(None),
         None if writes || has_write_concern => storage.last_seq(),
         None => return wait_for_read_concern(invocation, result).map(|()| None),
     };

@@ -52,6 +52,14 @@ impl CommandError {
         )
     }
 
+    /// Another member is to be asked.
+    pub fn is_of_another_member(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::NotWritablePrimary | ErrorCode::NotPrimaryNoSecondaryOk | ErrorCode::NotPrimaryOrSecondary
+        )
+    }
+
     /// Ends the command, not only the statement: the operation was interrupted, or the server cannot go on.
     pub fn is_fatal(&self) -> bool {
         matches!(
