@@ -404,6 +404,26 @@ def test_a_change_stream_goes_on_over_failovers(rs, db):
             assert next(resumed)["fullDocument"]["_id"] == "later"
 
 
+def test_a_stream_is_resumed_on_a_member_that_is_behind(rs, db):
+    db.create_collection("c")
+    rs.wait_applied()
+    secondary = rs.secondaries[0]
+    with db.c.watch() as stream:
+        # It takes the log and shows nothing of it.
+        secondary.direct.admin.command("fsync", lock=True)
+        try:
+            db.c.insert_one({"_id": 1})
+            assert next(stream)["fullDocument"] == {"_id": 1}
+            resumed = secondary.direct[db.name].c.watch(resume_after=stream.resume_token, max_await_time_ms=100)
+            assert resumed.try_next() is None
+        finally:
+            secondary.direct.admin.command("fsyncUnlock")
+    db.c.insert_one({"_id": 2})
+    change = wait(resumed.try_next, "the next event")
+    assert change["fullDocument"] == {"_id": 2}
+    resumed.close()
+
+
 def test_transactions_over_failovers(rs, db):
     db.create_collection("a")
     db.create_collection("b")

@@ -48,6 +48,8 @@ struct StreamSource {
     from: ClusterTime,
     /// Nothing up to this place of the first unit is given.
     after: Option<Place>,
+    /// The token of the beginning, and its operation in its unit, until that is there to be looked at.
+    unchecked: Option<(ResumeToken, usize)>,
     unit: Option<(Arc<HistoryUnit>, usize)>,
     ready: VecDeque<(Event, Option<HistoryOperation>)>,
     tail: Arc<Tail>,
@@ -176,28 +178,29 @@ impl StreamSource {
             filter: None,
             from,
             after,
+            unchecked: None,
             unit: None,
             ready: VecDeque::new(),
             tail,
         };
-        if let Some(after) = after {
-            source.find(storage, start, after)?;
+        if let Some(Place::At { operation, .. }) = after {
+            let shown = storage.applied().time;
+            // The token's event has been on disk.
+            let mut reader = storage.history(source.reader.position(), HistoryExtent::Applied);
+            match reader.next_unit().map_err(history_error)? {
+                // Another member gave it, and this one does not show it yet.
+                None if shown < start.time => source.unchecked = Some((start, operation as usize)),
+                unit => source.check(unit.as_deref(), start, operation as usize)?,
+            }
         }
         source.reader.rest();
         Ok(source)
     }
 
-    /// Checks that the event of a token is one that this stream gave, and stands on it.
-    fn find(&mut self, storage: &Arc<Storage>, token: ResumeToken, after: Place) -> Result<(), QueryError> {
-        // The token's event has been on disk.
-        let mut reader = storage.history(self.reader.position(), HistoryExtent::Applied);
-        let unit = reader.next_unit().map_err(history_error)?;
-        let Place::At { operation, .. } = after else {
-            return Ok(());
-        };
+    /// Checks that the event of a token is one that this stream gave: `unit` is the first that is not before it.
+    fn check(&self, unit: Option<&HistoryUnit>, token: ResumeToken, operation: usize) -> Result<(), QueryError> {
         let is_own = unit.filter(|unit| unit.time == token.time).is_some_and(|unit| {
-            let given = |operation| events(&unit, operation, &self.scope, &self.options);
-            let operation = operation as usize;
+            let given = |operation| events(unit, operation, &self.scope, &self.options);
             operation < unit.operations.len() && given(operation).is_ok_and(|events| !events.is_empty())
         });
         match is_own {
@@ -241,6 +244,9 @@ impl StreamSource {
             };
             if unit.time < self.from {
                 return Ok(true);
+            }
+            if let Some((token, operation)) = self.unchecked.take() {
+                self.check(Some(&unit), token, operation)?;
             }
             if unit.time > self.from {
                 self.after = None;
