@@ -24,7 +24,9 @@ use crate::pipeline::{Applied, Leads, Order, Proposed};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 impl Storage {
     /// Takes an entry through all three steps: its effect is visible on return.
@@ -230,14 +232,27 @@ impl Storage {
         self.apply_committed(&mut applied)
     }
 
-    /// Waits until an entry has taken effect, as long as the operation may: its end is [`StorageError::Interrupted`],
-    /// and says nothing of the entry, which goes its way.
-    pub fn wait_applied(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
-        self.wait_published(seq, None, &|| Ok(op.check_now()?))
+    /// Waits until an entry has taken effect, as long as the operation may, and not beyond `until` (monotonic). Answers
+    /// whether it has: a follower takes the log long before where it applies with a delay.
+    pub(crate) fn wait_applied(&self, op: &Operation, seq: Seq, until: Duration) -> Result<bool, StorageError> {
+        let is_late = Cell::new(false);
+        let waited = self.wait_published(seq, None, &|| {
+            op.check_now()?;
+            is_late.set(op.clock().monotonic() >= until);
+            match is_late.get() {
+                true => Err(StorageError::WouldWait),
+                false => Ok(()),
+            }
+        });
+        match waited {
+            Err(_) if is_late.get() => Ok(false),
+            waited => waited.map(|()| true),
+        }
     }
 
-    /// As [`Storage::wait_applied`], for the entry that was proposed in an epoch: [`Interrupted::RoleChanged`] when it
-    /// may have been lost with it.
+    /// Waits until the entry has taken effect that was proposed in an epoch, as long as the operation may: its end is
+    /// [`StorageError::Interrupted`], and says nothing of the entry, which goes its way; [`Interrupted::RoleChanged`]
+    /// when it may have been lost with its epoch.
     pub(crate) fn wait_applied_in(&self, op: &Operation, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
         self.wait_published(seq, epoch, &|| Ok(op.check_now()?))
     }

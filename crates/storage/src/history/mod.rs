@@ -145,10 +145,8 @@ impl Storage {
             .log
             .wait_beyond(seq, &go_on)
             .map_err(|error| self.log_error(error))?;
-        if is_there {
-            // On disk, and about to take effect.
-            self.wait_applied(op, seq.next())?;
-        }
+        // On disk, and about to take effect.
+        let is_there = is_there && self.wait_applied(op, seq.next(), until)?;
         match interrupted() {
             Some(reason) if !is_there => Err(reason.into()),
             _ => Ok(is_there),
