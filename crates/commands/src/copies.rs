@@ -103,10 +103,6 @@ pub struct Copies {
     open: Mutex<HashMap<i64, Copy>>,
 }
 
-fn no_such_copy() -> CommandError {
-    CommandError::new(ErrorCode::CursorNotFound, "there is no such copy")
-}
-
 impl Copies {
     /// Gives up those that nobody asked for.
     pub fn expire(&self, now: Duration) {
@@ -115,7 +111,7 @@ impl Copies {
             .retain(|_, copy| now.saturating_sub(copy.used) < COPY_IDLE_MAX);
     }
 
-    /// Keeps one, under a random number, until it is ended; what the same instance had begun before is.
+    /// Keeps one, under a random number, until it is ended.
     pub fn open(&self, id: i64, source: CopySource, instance: [u8; 16], now: Duration) {
         let copy = Copy {
             source,
@@ -140,10 +136,7 @@ impl Copies {
     /// # Errors
     /// `CursorNotFound` (43): there is no such copy, or no more.
     pub fn source(&self, id: i64, now: Duration) -> Result<CopySource> {
-        let mut open = self.open.lock();
-        let copy = open.get_mut(&id).ok_or_else(no_such_copy)?;
-        copy.used = now;
-        Ok(copy.source.clone())
+        self.find(id, now, |_| true)
     }
 
     /// As [`Copies::source`], of one that this instance has begun.
@@ -151,11 +144,15 @@ impl Copies {
     /// # Errors
     /// As there.
     pub fn source_of(&self, id: i64, instance: [u8; 16], now: Duration) -> Result<CopySource> {
-        let is_its_own = self.open.lock().get(&id).is_some_and(|copy| copy.instance == instance);
-        match is_its_own {
-            true => self.source(id, now),
-            false => Err(no_such_copy()),
-        }
+        self.find(id, now, |copy| copy.instance == instance)
+    }
+
+    fn find(&self, id: i64, now: Duration, is_meant: impl FnOnce(&Copy) -> bool) -> Result<CopySource> {
+        let mut open = self.open.lock();
+        let copy = open.get_mut(&id).filter(|copy| is_meant(copy));
+        let copy = copy.ok_or_else(|| CommandError::new(ErrorCode::CursorNotFound, "there is no such copy"))?;
+        copy.used = now;
+        Ok(copy.source.clone())
     }
 }
 

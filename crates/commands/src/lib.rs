@@ -50,7 +50,8 @@ pub use client::{Client, Peer};
 pub use command::parameters::check_parameters;
 pub use command::{Upkeep, new_instance};
 pub use copies::{
-    CopiedFile, CopyBegin, CopyContent, CopyRows, FileLayout, ask, read_copy_begin, read_copy_piece, read_copy_rows,
+    CopiedFile, CopyBegin, CopyContent, CopyRows, FileLayout, ask, instance_binary, read_copy_begin, read_copy_piece,
+    read_copy_rows,
 };
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;

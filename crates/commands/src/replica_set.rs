@@ -182,6 +182,8 @@ pub struct CopyProgress {
     pub source: String,
     /// Wall time of its begin.
     pub started_ms: i64,
+    /// Of whom it can be made.
+    pub sources: Vec<String>,
     /// Another source was chosen since it began.
     pub is_outdated: bool,
     /// The files are copied, not the rows.

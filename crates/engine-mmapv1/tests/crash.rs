@@ -333,7 +333,8 @@ fn a_full_disk_loses_nothing_and_passes() {
             if let Err(error) = &stopped {
                 assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{what}: {error}");
             }
-            assert_eq!(engine.durable_seq(), work.acknowledged, "{what}");
+            // Compactions, and writers that are held up, have checkpoints made, too.
+            assert!(engine.durable_seq() >= work.acknowledged, "{what}");
             fs.set_free_bytes(None);
             // Nothing is wrong with the engine: the same checkpoint works now.
             work.acknowledged = engine.checkpoint().unwrap();

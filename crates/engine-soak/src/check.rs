@@ -14,6 +14,32 @@ use std::sync::Arc;
 /// Rows by table and key.
 pub type Content = BTreeMap<(TableId, Vec<u8>), Vec<u8>>;
 
+/// What was written to an engine, by position.
+pub struct Written {
+    /// The empty state among them.
+    pub states: BTreeMap<Seq, Content>,
+}
+
+impl Written {
+    /// Of an engine whose tables were made at 1.
+    pub fn begun() -> Self {
+        Self {
+            states: [(Seq::ZERO, Content::new()), (Seq(1), Content::new())].into(),
+        }
+    }
+
+    /// The last position that was written at.
+    pub fn newest(&self) -> Seq {
+        *self.states.last_key_value().expect("there is the empty state").0
+    }
+
+    /// What there was at a position.
+    pub fn at(&self, seq: Seq) -> &Content {
+        let below = self.states.range(..=seq).next_back();
+        below.expect("there is the empty state").1
+    }
+}
+
 /// Every row of every table of the newest view.
 pub fn read_all(engine: &dyn Engine) -> Result<Content> {
     let view = engine.snapshot()?;

@@ -2,7 +2,7 @@
 
 use crate::driver::{Driver, OTHER, Row, TABLE, expect_kind, fresh, key, scan, spec};
 use crate::fixture::{Fixture, tests};
-use engine::{Direction, ErrorKind, KeyRange, Maintenance, TableId, TableKind, VALUE_BYTES_MAX};
+use engine::{Direction, ErrorKind, KeyRange, Maintenance, Seq, TableId, TableKind, VALUE_BYTES_MAX};
 
 tests![
     a_bulk_load_equals_batches,
@@ -14,6 +14,7 @@ tests![
     a_dropped_loaded_table_stays_readable_to_older_snapshots,
     a_crash_keeps_all_or_nothing_and_all_after_a_checkpoint,
     a_load_runs_beside_batches,
+    loads_between_checkpoints_are_gone_on_with,
 ];
 
 const LOADED: TableId = TableId(40);
@@ -166,4 +167,51 @@ fn a_load_runs_beside_batches(fixture: &dyn Fixture) {
     engine.bulk_load(LOADED, &mut beside, seq).unwrap();
     assert_eq!(driver.rows(LOADED), rows);
     assert_eq!(driver.get(OTHER, b"n").as_deref(), Some(&2000i64.to_le_bytes()[..]));
+}
+
+/// Tables are loaded one after another, each at a position of its own that no batch has, and crashes cut that short:
+/// what a checkpoint has said to be durable is, what is there is whole, and the rest can be loaded again.
+fn loads_between_checkpoints_are_gone_on_with(fixture: &dyn Fixture) {
+    if !fixture.keeps_data() {
+        return;
+    }
+    let tables = [40, 41, 42, 43].map(TableId);
+    let mut site = fixture.site();
+    for crash_after in 0..=tables.len() {
+        let mut driver = Driver::open(&*site);
+        if driver.last == Seq::ZERO {
+            driver.commit(|batch| {
+                for table in tables {
+                    batch.create_table(table, spec(TableKind::Index));
+                }
+            });
+        }
+        let durable = driver.engine.durable_seq();
+        for (seq, table) in (2..).map(Seq).zip(tables) {
+            let rows = driver.rows(table);
+            assert!(
+                rows == sample(500) || rows.is_empty() && durable < seq,
+                "{table:?}: {} rows",
+                rows.len()
+            );
+            if rows.is_empty() {
+                driver
+                    .engine
+                    .bulk_load(table, &mut sample(500).into_iter(), seq)
+                    .unwrap();
+            }
+            // Loaded, and neither published nor kept by a checkpoint.
+            if seq.0 == 2 + crash_after as u64 {
+                break;
+            }
+            driver.engine.publish(seq);
+            assert!(driver.engine.checkpoint().unwrap() >= seq);
+        }
+        let Driver { engine, .. } = driver;
+        site.crash(engine);
+    }
+    let driver = Driver::open(&*site);
+    for table in tables {
+        assert_eq!(driver.rows(table), sample(500), "{table:?}");
+    }
 }

@@ -12,13 +12,11 @@ use crate::storage::Storage;
 use bson::RawDocument;
 use engine::{Batch, Direction, Engine, FillLimits, KeyRange, Op, Rows, Seq, Snapshot, TableId, TableSpec};
 use oplog::PinnedLog;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// Why a table is left when another one failed.
-const OVER: &str = "another table could not be copied";
 
 /// What a copy begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +161,7 @@ impl Iterator for OneByOne<'_> {
             return None;
         }
         if self.is_over.load(Ordering::Acquire) {
-            return self.fail(OVER.to_owned());
+            return self.fail("another table could not be copied".to_owned());
         }
         let mut batch = Vec::new();
         if let Err(reason) = self.rows.next(self.table, self.last.as_deref(), &mut batch) {
@@ -293,23 +291,29 @@ fn fill(
     source: &dyn CloneRowsSource,
     options: FillOptions,
 ) -> Result<(), StorageError> {
+    let begun = engine.durable_seq();
     // A batch for each database, which an engine may keep in files of its own. Each was made by an entry at least.
     let databases = creation(engine, header);
     let created = databases.len() as u64;
-    if engine.durable_seq() == Seq::ZERO {
-        for (batch, seq) in databases.iter().zip(1..) {
-            if let Some(Op::CreateTable(_, spec)) = batch.ops().first() {
-                engine.prepare_table(spec)?;
-            }
-            engine.apply(batch, Seq(seq))?;
-            engine.publish(Seq(seq));
+    for (batch, seq) in databases.iter().zip((1..).map(Seq)).filter(|(_, seq)| *seq > begun) {
+        if let Some(Op::CreateTable(_, spec)) = batch.ops().first() {
+            engine.prepare_table(spec)?;
         }
+        engine.apply(batch, seq)?;
+        engine.publish(seq);
     }
     for (seq, tables) in groups(header, created, options.group_bytes) {
         if engine.durable_seq() >= seq {
             continue;
         }
-        load(engine, header, source, &tables, seq, options.threads)?;
+        let load = Load {
+            engine,
+            header,
+            source,
+            seq,
+            goes_on: begun > Seq::ZERO,
+        };
+        load.tables(&tables, options.threads)?;
         engine.publish(seq);
         let durable = engine.checkpoint()?;
         if durable != seq {
@@ -340,21 +344,48 @@ fn creation(engine: &dyn Engine, header: &CloneHeader) -> Vec<Batch> {
     databases.into_values().collect()
 }
 
-/// Loads tables at one position, some at a time.
-fn load(
-    engine: &dyn Engine,
-    header: &CloneHeader,
-    source: &dyn CloneRowsSource,
-    tables: &[TableId],
+/// What tables are loaded with, all at one position.
+struct Load<'l> {
+    engine: &'l dyn Engine,
+    header: &'l CloneHeader,
+    source: &'l dyn CloneRowsSource,
     seq: Seq,
-    threads: usize,
-) -> Result<(), StorageError> {
-    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let work = || -> Result<(), StorageError> {
-        let mut rows = source.open().map_err(StorageError::CloneFailed)?;
-        while let Some(&table) = tables.get(next.fetch_add(1, Ordering::Relaxed)) {
+    /// Tables may be there that were loaded before the copy was cut short: whole, as every engine promises.
+    goes_on: bool,
+}
+
+impl Load<'_> {
+    /// Loads tables, some at a time.
+    fn tables(&self, tables: &[TableId], threads: usize) -> Result<(), StorageError> {
+        let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let failure = Mutex::new(None);
+        let work = || {
+            let take = || tables.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+            if let Err(error) = self.some(&take, &is_over) {
+                // The first is the cause. In this order: the others fail because of it.
+                failure.lock().get_or_insert(error);
+                is_over.store(true, Ordering::Release);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads.clamp(1, tables.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Loads the tables that are left to one thread.
+    fn some(&self, take: &dyn Fn() -> Option<TableId>, is_over: &AtomicBool) -> Result<(), StorageError> {
+        let mut rows = self.source.open().map_err(StorageError::CloneFailed)?;
+        while let Some(table) = take() {
+            if self.goes_on && !self.is_empty(table)? {
+                continue;
+            }
             if table == STATISTICS {
-                engine.bulk_load(STATISTICS, &mut statistics(header).into_iter(), seq)?;
+                let mut counts = statistics(self.header).into_iter();
+                self.engine.bulk_load(table, &mut counts, self.seq)?;
                 continue;
             }
             let mut iterator = OneByOne {
@@ -362,42 +393,29 @@ fn load(
                 table,
                 batch: Vec::new().into_iter(),
                 last: None,
-                is_over: &is_over,
+                is_over,
                 failed: None,
             };
-            let loaded = engine.bulk_load(table, &mut iterator, seq);
+            let loaded = self.engine.bulk_load(table, &mut iterator, self.seq);
             if let Some(reason) = iterator.failed {
                 return Err(StorageError::CloneFailed(reason));
             }
             loaded?;
         }
         Ok(())
-    };
-    let work = || {
-        let done = work();
-        is_over.fetch_or(done.is_err(), Ordering::AcqRel);
-        done
-    };
-    let threads = threads.clamp(1, tables.len().max(1));
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mine = work();
-        let others = others.into_iter().map(|thread| {
-            let panicked = || StorageError::CloneFailed("a thread that loads tables panicked".to_owned());
-            thread.join().unwrap_or_else(|_| Err(panicked()))
-        });
-        // The first failure is the cause; the others are its consequences.
-        let mut all: Vec<_> = others.collect();
-        all.insert(0, mine);
-        let is_consequence =
-            |error: &StorageError| matches!(error, StorageError::CloneFailed(reason) if reason == OVER);
-        let failures: Vec<_> = all.into_iter().filter_map(Result::err).collect();
-        let (consequences, causes): (Vec<_>, Vec<_>) = failures.into_iter().partition(is_consequence);
-        match causes.into_iter().chain(consequences).next() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    })
+    }
+
+    fn is_empty(&self, table: TableId) -> Result<bool, StorageError> {
+        let mut cursor = self
+            .engine
+            .snapshot()?
+            .cursor(table, KeyRange::all(), Direction::Forward)?;
+        let limits = FillLimits {
+            rows_max: 1,
+            bytes_max: 0,
+        };
+        Ok(!cursor.fill(&mut Rows::new(), limits)?)
+    }
 }
 
 /// The counts at the position of the copy, in the order of keys.

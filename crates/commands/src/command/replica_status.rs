@@ -243,7 +243,7 @@ fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role, now_ms: i64) 
     if role != Role::Startup2 && copy.failed == 0 {
         return;
     }
-    let status = doc! {
+    let mut status = doc! {
         "method": if copy.by_files { "fileCopyBased" } else { "logical" },
         "syncSourceHost": copy.source,
         "initialSyncStart": DateTime::from_millis(copy.started_ms),
@@ -254,7 +254,6 @@ fn write_copy(reply: &mut Reply<'_>, set: &ReplicaSet, role: Role, now_ms: i64) 
         "rowsCopied": copy.rows as i64,
         "approxTotalBytesCopied": copy.bytes as i64,
     };
-    let mut status = status;
     let took_ms = (now_ms - copy.started_ms).max(0);
     status.insert("totalInitialSyncElapsedMillis", took_ms);
     if copy.bytes_total > 0 {

@@ -12,7 +12,7 @@ use engine::{
     TableId, TableKind, TableSpec,
 };
 use engine_betree::{BetreeEngine, BetreeOptions};
-use engine_soak::check::{Content, expect_content};
+use engine_soak::check::{Written, expect_content};
 use engine_soak::{Dice, check, seeds};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,22 +72,6 @@ fn value(number: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// What was written, by position.
-struct Written {
-    states: BTreeMap<Seq, Content>,
-}
-
-impl Written {
-    fn newest(&self) -> Seq {
-        *self.states.last_key_value().expect("there is the empty state").0
-    }
-
-    fn at(&self, seq: Seq) -> &Content {
-        let below = self.states.range(..=seq).next_back();
-        below.expect("there is the empty state").1
-    }
-}
-
 /// Makes the tables.
 fn begin(engine: &BetreeEngine) -> Written {
     let mut batch = Batch::new();
@@ -96,9 +80,7 @@ fn begin(engine: &BetreeEngine) -> Written {
     }
     engine.apply(&batch, Seq(1)).unwrap();
     engine.publish(Seq(1));
-    Written {
-        states: [(Seq::ZERO, Content::new()), (Seq(1), Content::new())].into(),
-    }
+    Written::begun()
 }
 
 fn spec(table: TableId, kind: TableKind) -> TableSpec {

@@ -15,7 +15,7 @@ use engine::{
     TableId, TableKind, TableSpec,
 };
 use engine_btree::{BtreeEngine, BtreeOptions};
-use engine_soak::check::{Content, expect_content, read_all};
+use engine_soak::check::{Content, Written, expect_content, read_all};
 use engine_soak::{Dice, check};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -107,25 +107,6 @@ fn spec(table: TableId, kind: TableKind) -> TableSpec {
     }
 }
 
-/// What was written, by position.
-struct Written {
-    states: BTreeMap<Seq, Content>,
-}
-
-impl Written {
-    fn newest(&self) -> Seq {
-        *self.states.last_key_value().expect("there is the empty state").0
-    }
-
-    fn at(&self, seq: Seq) -> &Content {
-        self.states
-            .range(..=seq)
-            .next_back()
-            .expect("there is the empty state")
-            .1
-    }
-}
-
 /// Makes the tables.
 fn begin(engine: &BtreeEngine) -> Written {
     let mut batch = Batch::new();
@@ -134,8 +115,7 @@ fn begin(engine: &BtreeEngine) -> Written {
     }
     engine.apply(&batch, Seq(1)).unwrap();
     engine.publish(Seq(1));
-    let states = [(Seq::ZERO, Content::new()), (Seq(1), Content::new())];
-    Written { states: states.into() }
+    Written::begun()
 }
 
 /// Writes version `version` to every row whose number `picks` takes, and deletes those that `goes` takes; all published

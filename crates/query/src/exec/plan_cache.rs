@@ -10,6 +10,7 @@ use crate::plan::query::{Query, collation_of};
 use crate::plan::request::FindRequest;
 use bson::raw::cstr;
 use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
+use std::sync::Arc;
 use storage::{Collection, Namespace};
 
 /// A shape of queries as clients write it: with values, which do not matter.
@@ -52,20 +53,36 @@ impl QueryPattern<'_> {
     }
 }
 
+/// A collection, and the query of a shape if there is one.
+type Subject = (Arc<Collection>, Option<Query>);
+
+/// `None` without a collection.
+fn parsed(
+    context: &ExecContext<'_>,
+    ns: &Namespace,
+    pattern: Option<QueryPattern<'_>>,
+) -> Result<Option<Subject>, QueryError> {
+    let Some(collection) = context.definition(ns) else {
+        return Ok(None);
+    };
+    let query = pattern.map(|pattern| pattern.parse(context, &collection)).transpose()?;
+    Ok(Some((collection, query)))
+}
+
+fn forget(collection: &Collection, query: Option<&Query>) {
+    let shape = query.map(|query| QueryHashes::of(query, None).shape);
+    plan_cache().remove(collection.uuid(), shape.as_deref());
+}
+
 /// Forgets the plans of a collection, or those of one shape. One that does not exist has none.
 pub fn clear_plans(
     context: &ExecContext<'_>,
     ns: &Namespace,
     pattern: Option<QueryPattern<'_>>,
 ) -> Result<(), QueryError> {
-    let Some(collection) = context.definition(ns) else {
-        return Ok(());
-    };
-    let shape = match pattern {
-        Some(pattern) => Some(QueryHashes::of(&pattern.parse(context, &collection)?, None).shape),
-        None => None,
-    };
-    plan_cache().remove(collection.uuid(), shape.as_deref());
+    if let Some((collection, query)) = parsed(context, ns, pattern)? {
+        forget(&collection, query.as_ref());
+    }
     Ok(())
 }
 
@@ -110,8 +127,7 @@ pub fn set_index_filter(
     let catalog = context.storage.catalog();
     let is_there = |uuid: &[u8; 16]| catalog.collection_by_uuid(uuid).is_some();
     index_filters().set(collection.uuid(), &query, pattern.to_document(), indexes, is_there);
-    let shape = QueryHashes::of(&query, None).shape;
-    plan_cache().remove(collection.uuid(), Some(&shape));
+    forget(&collection, Some(&query));
     Ok(())
 }
 
@@ -121,13 +137,10 @@ pub fn clear_index_filters(
     ns: &Namespace,
     pattern: Option<QueryPattern<'_>>,
 ) -> Result<(), QueryError> {
-    let Some(collection) = context.definition(ns) else {
-        return Ok(());
-    };
-    let query = pattern.map(|pattern| pattern.parse(context, &collection)).transpose()?;
-    index_filters().clear(collection.uuid(), query.as_ref());
-    let shape = query.map(|query| QueryHashes::of(&query, None).shape);
-    plan_cache().remove(collection.uuid(), shape.as_deref());
+    if let Some((collection, query)) = parsed(context, ns, pattern)? {
+        index_filters().clear(collection.uuid(), query.as_ref());
+        forget(&collection, query.as_ref());
+    }
     Ok(())
 }
 

@@ -8,7 +8,8 @@
 //! 4. The marker goes last.
 
 use super::{DataDirectoryError, Result, io};
-use bson::doc;
+use bson::{Document, doc};
+use commands::instance_binary;
 use std::path::{Path, PathBuf};
 use vfs::{Access, FileSystem};
 
@@ -81,7 +82,7 @@ impl CopyPlace {
             "formatVersion": 1,
             "source": &begun.source,
             "copy": begun.copy,
-            "instance": binary(&begun.instance),
+            "instance": instance_binary(begun.instance),
             "file": begun.file as i64,
             "offset": begun.offset as i64,
         };
@@ -98,23 +99,20 @@ impl CopyPlace {
             return Ok(None);
         };
         let document = super::checked_document(&bytes, &path)?;
+        let number = |field: &str| document.get_i64(field).ok()?.try_into().ok();
         let read = || {
-            let number = |field: &str| document.get_i64(field).ok()?.try_into().ok();
             Some(BegunCopy {
                 source: document.get_str("source").ok()?.to_owned(),
                 copy: document.get_i64("copy").ok()?,
-                instance: document
-                    .get_binary_generic("instance")
-                    .ok()?
-                    .as_slice()
-                    .try_into()
-                    .ok()?,
+                instance: read_binary(&document)?,
                 file: number("file")? as usize,
                 offset: number("offset")?,
             })
         };
-        let is_known = document.get_i32("formatVersion").is_ok_and(|version| version == 1);
-        Ok(Some(()).filter(|()| is_known).and_then(|()| read()))
+        match document.get_i32("formatVersion") {
+            Ok(1) => Ok(read()),
+            _ => Ok(None),
+        }
     }
 
     /// The copy is whole and on disk: it is to be the data of the instance.
@@ -209,16 +207,15 @@ fn remove_file(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     }
 }
 
-fn binary(instance: &[u8; 16]) -> bson::Binary {
-    bson::Binary {
-        subtype: bson::spec::BinarySubtype::Generic,
-        bytes: instance.to_vec(),
-    }
+fn read_binary(document: &Document) -> Option<[u8; 16]> {
+    let instance = document.get_binary_generic("instance").ok()?;
+    instance.as_slice().try_into().ok()
 }
 
 /// Writes down which instance a directory is.
 pub(super) fn write_instance(fs: &dyn FileSystem, directory: &Path, instance: &[u8; 16]) -> Result<()> {
-    let document = doc! { "tenon": "member of a replica set", "formatVersion": 1, "instance": binary(instance) };
+    let document =
+        doc! { "tenon": "member of a replica set", "formatVersion": 1, "instance": instance_binary(*instance) };
     super::write_document(fs, directory, MEMBER_FILE, document)
 }
 
@@ -236,7 +233,6 @@ pub(super) fn read_instance(fs: &dyn FileSystem, directory: &Path) -> Result<Opt
     if document.get_str("tenon").ok() != Some("member of a replica set") {
         return Err(damaged("it does not tell of a member of a replica set"));
     }
-    let instance = document.get_binary_generic("instance").ok();
-    let instance = instance.and_then(|bytes| bytes.as_slice().try_into().ok());
+    let instance = read_binary(&document);
     instance.map(Some).ok_or_else(|| damaged("instance is missing"))
 }

@@ -21,7 +21,7 @@ use bson::doc;
 use bson::raw::RawDocumentBuf;
 use commands::logger::Component;
 use commands::{CopyBegin, CopyContent, CopyProgress, FileLayout, WantedCopy, ask, read_copy_begin};
-use engine::{CloseMode, Seq};
+use engine::{CloseMode, Engine, Seq};
 use oplog::{EngineAhead, HardState, Log};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ use std::time::Duration;
 use storage::{StorageError, fill_from_clone};
 use vfs::Env;
 
+/// How long the source may take to begin: it takes a checkpoint before it gives its files.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(600);
 /// Between two lines of the log that tell how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -77,6 +79,7 @@ impl Members {
             let mut copy = self.set.copy.lock();
             let (failed, failure) = (copy.failed, std::mem::take(&mut copy.failure));
             *copy = CopyProgress {
+                sources: [vec![wanted.primary.clone()], wanted.secondaries.clone()].concat(),
                 started_ms: now_ms,
                 failed,
                 failure,
@@ -216,7 +219,7 @@ impl Members {
         let question = ask::begin(&self.set.name, wanted.instance, Some(&layout).filter(|_| by_files));
         let mut failure = "there is no member whose data could be copied".to_owned();
         for source in self.sources(wanted) {
-            let begun = self.dialer.open(&source, PATIENCE);
+            let begun = self.dialer.open(&source, BEGIN_PATIENCE);
             let begun = begun.and_then(|mut link| link.call(&question).map_err(CallError::into_sentence));
             match begun {
                 Ok(reply) => return Ok((source, reply)),
@@ -279,6 +282,7 @@ impl Members {
         let kept = match content {
             CopyContent::Files { seq, term, files } => {
                 copy_files(self, place, &files, &mut begun).map_err(Failure::Source)?;
+                self.check_engine(seq)?;
                 // There are none of the log where it has nothing behind the checkpoint.
                 let engine_ahead = match files.iter().any(|file| file.is_log) {
                     true => EngineAhead::Refuse,
@@ -310,16 +314,8 @@ impl Members {
 
     /// Has all rows in an engine, durably.
     fn fill(&self, header: &storage::CloneHeader, tables: &TablesOf, is_arbiter: bool) -> Result<(), Failure> {
-        let CopySettings {
-            config,
-            registry,
-            engine,
-            place,
-            ..
-        } = &self.copying;
         let what = "the copy's engine";
-        let filled = registry.open(engine, &self.server.env, &place.engine, &config.storage);
-        let filled = filled.map_err(local(what))?;
+        let filled = self.open_engine()?;
         match fill_from_clone(&*filled, header, tables, fill_options(is_arbiter)) {
             Ok(()) => filled.close(CloseMode::Checkpoint).map_err(local(what)),
             Err(error) => {
@@ -332,8 +328,7 @@ impl Members {
         }
     }
 
-    /// Makes the copy complete, with a log whose last entry it shows, or that begins behind it.
-    fn keep(&self, seq: Seq, term: u64, engine_ahead: EngineAhead, instance: &[u8; 16]) -> Result<(), Failure> {
+    fn open_engine(&self) -> Result<Arc<dyn Engine>, Failure> {
         let CopySettings {
             config,
             registry,
@@ -341,16 +336,27 @@ impl Members {
             place,
             ..
         } = &self.copying;
-        let env: &Env = &self.server.env;
-        // What was copied can be opened, and is what it is said to be.
-        let opened = registry.open(engine, env, &place.engine, &config.storage);
-        let opened = opened.map_err(local("the copy's engine"))?;
+        let opened = registry.open(engine, &self.server.env, &place.engine, &config.storage);
+        opened.map_err(local("the copy's engine"))
+    }
+
+    /// Whether files that were copied can be opened, and are what they are said to be.
+    fn check_engine(&self, seq: Seq) -> Result<(), Failure> {
+        let opened = self.open_engine()?;
         let found = opened.durable_seq();
         let _ = opened.close(CloseMode::Abandon);
-        drop(opened);
-        if found != seq {
-            return Err(Failure::Copy(format!("the copy stands at {found:?}, not at {seq:?}")));
+        match found == seq {
+            true => Ok(()),
+            false => Err(Failure::Copy(format!("the copy stands at {found:?}, not at {seq:?}"))),
         }
+    }
+
+    /// Makes the copy complete, with a log whose last entry it shows, or that begins behind it.
+    fn keep(&self, seq: Seq, term: u64, engine_ahead: EngineAhead, instance: &[u8; 16]) -> Result<(), Failure> {
+        let CopySettings {
+            config, engine, place, ..
+        } = &self.copying;
+        let env: &Env = &self.server.env;
         let (mut options, _) = run::storage_parts(config, engine, &place.journal, &place.journal_position)
             .map_err(|error| Failure::Copy(error.to_string()))?;
         options.engine_ahead = engine_ahead;

@@ -8,7 +8,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use commands::logger::Component;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How long the source may take for an answer.
@@ -36,10 +36,15 @@ pub trait Exchange: Send + 'static {
 
 /// Asks a copy's source on a thread of its own, over a connection of its own.
 pub struct Fetcher<E: Exchange> {
-    asked: SyncSender<E::Question>,
-    answers: Receiver<Result<E::Answer, String>>,
+    channels: Option<Channels<E>>,
+    thread: Option<JoinHandle<()>>,
     /// What was asked for ahead.
     ahead: Option<E::Question>,
+}
+
+struct Channels<E: Exchange> {
+    asked: SyncSender<E::Question>,
+    answers: Receiver<Result<E::Answer, String>>,
 }
 
 fn gone<T>() -> Result<T, String> {
@@ -70,10 +75,10 @@ impl<E: Exchange> Fetcher<E> {
                 }
             }
         });
-        started.map_err(|error| format!("no thread for the copy: {error}"))?;
+        let thread = started.map_err(|error| format!("no thread for the copy: {error}"))?;
         Ok(Self {
-            asked,
-            answers,
+            channels: Some(Channels { asked, answers }),
+            thread: Some(thread),
             ahead: None,
         })
     }
@@ -103,12 +108,24 @@ impl<E: Exchange> Fetcher<E> {
 
     fn ask(&mut self, question: E::Question) -> Result<(), String> {
         self.ahead = Some(question.clone());
-        self.asked.send(question).or_else(|_| gone())
+        let channels = self.channels.as_ref();
+        channels.map_or_else(gone, |channels| channels.asked.send(question).or_else(|_| gone()))
     }
 
     fn take(&mut self) -> Result<E::Answer, String> {
         self.ahead = None;
-        self.answers.recv().unwrap_or_else(|_| gone())
+        let channels = self.channels.as_ref();
+        channels.map_or_else(gone, |channels| channels.answers.recv().unwrap_or_else(|_| gone()))
+    }
+}
+
+impl<E: Exchange> Drop for Fetcher<E> {
+    /// Waits for the thread: it has the server, which is about to start anew.
+    fn drop(&mut self) {
+        self.channels = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
