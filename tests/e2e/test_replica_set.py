@@ -429,7 +429,7 @@ def test_a_member_profiles_for_itself(db):
     profile = db["system.profile"]
     found = profile.find_one({"op": "query", "command.comment": "seen"})
     assert found["ns"] == f"{db.name}.c" and found["nreturned"] == 1
-    assert [entry["op"] for entry in profile.find({"ns": f"{db.name}.c"}).sort("$natural", -1).limit(2)] == ["query", "query"]
+    assert [entry["op"] for entry in profile.find({"ns": f"{db.name}.c"}).sort("$natural", -1).limit(2)] == ["query", "command"]
     assert profile.count_documents({}) == len(list(profile.find())) == profile.estimated_document_count()
     assert profile.options()["capped"]
     assert db.command("validate", "system.profile")["nrecords"] == profile.count_documents({})
