@@ -173,6 +173,7 @@ impl From<StorageError> for CommandError {
             StorageError::CannotCreateIndex(_) => ErrorCode::CannotCreateIndex,
             StorageError::InvalidOptions(_) | StorageError::CannotDropIdIndex => ErrorCode::InvalidOptions,
             StorageError::CannotIndexParallelArrays(_) => ErrorCode::CannotIndexParallelArrays,
+            StorageError::CannotIndex(code, _) => ErrorCode(*code),
             StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => {
                 ErrorCode::BadValue
             }

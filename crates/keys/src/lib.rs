@@ -11,6 +11,7 @@ pub mod collator;
 pub mod decimal;
 pub mod describe;
 pub mod extract;
+mod hash;
 pub mod key;
 mod number;
 pub mod order;
@@ -22,7 +23,8 @@ mod wide;
 
 pub use collator::Collator;
 pub use decimal::Decimal;
-pub use extract::{ExtractError, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError};
+pub use extract::{ExtractError, FieldKind, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError};
+pub use hash::hash;
 pub use key::{FieldOrder, KeyInterval, KeyOrdering, TypeBits};
 pub use order::{canonical_type, compare, compare_documents};
 pub use type_name::type_name;

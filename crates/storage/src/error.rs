@@ -60,6 +60,9 @@ pub enum StorageError {
     /// A document has arrays in two fields of a compound index (171).
     #[error("{0}")]
     CannotIndexParallelArrays(String),
+    /// A value does not go into an index of its kind: hashed, `2dsphere` or `2d`. With MongoDB's code for it.
+    #[error("{1}")]
+    CannotIndex(i32, String),
     /// An index key cannot be made from the document for another reason (2 or 67).
     #[error("{0}")]
     CannotMakeKey(String),

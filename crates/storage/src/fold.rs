@@ -199,6 +199,7 @@ impl Effect {
                 .map_err(|error| match error {
                     StorageError::CorruptEntry { reason, .. } => reader.damaged_at(at, reason),
                     StorageError::CannotMakeKey(reason)
+                    | StorageError::CannotIndex(_, reason)
                     | StorageError::CannotIndexParallelArrays(reason)
                     | StorageError::CannotCreateIndex(reason) => reader.damaged_at(at, reason),
                     other => other,

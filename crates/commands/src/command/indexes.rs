@@ -15,6 +15,7 @@ use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use collation::Collation;
+use keys::{FieldKind, IndexPattern};
 use std::sync::Arc;
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
@@ -214,23 +215,32 @@ pub fn parse_spec(
             }
             // Old clients and restored dumps send these.
             "ns" | "dropDups" => {}
+            "bits" | "min" | "max" => {
+                if number_as_i64(value).is_none() {
+                    return Err(crate::arguments::wrong_type(
+                        "createIndexes.indexes",
+                        field.as_str(),
+                        value,
+                        "a number",
+                    ));
+                }
+                options.insert(field.as_str(), Bson::try_from(value)?);
+            }
+            "2dsphereIndexVersion" => match number_as_i64(value) {
+                Some(version @ 1..=3) => drop(options.insert("2dsphereIndexVersion", version as i32)),
+                _ => {
+                    return Err(cannot(
+                        "unsupported geo index version { 2dsphereIndexVersion }, only support versions: [1,2,3]".into(),
+                    ));
+                }
+            },
             "storageEngine" => {
                 let engines = arguments.document("storageEngine", value)?;
                 super::collections::check_storage_engine(engines)?;
                 options.insert("storageEngine", Document::try_from(engines)?);
             }
-            "prepareUnique"
-            | "weights"
-            | "default_language"
-            | "language_override"
-            | "textIndexVersion"
-            | "2dsphereIndexVersion"
-            | "bits"
-            | "min"
-            | "max"
-            | "wildcardProjection"
-            | "bucketSize"
-            | "clustered" => {
+            "prepareUnique" | "weights" | "default_language" | "language_override" | "textIndexVersion"
+            | "wildcardProjection" | "bucketSize" | "clustered" => {
                 return Err(CommandError::not_implemented(format!(
                     "index option '{}'",
                     field.as_str()
@@ -265,7 +275,8 @@ pub fn parse_spec(
             ));
         }
     };
-    check_key(key)?;
+    let pattern = parse_key(key)?;
+    check_kind(&pattern, &mut options, collation.is_some())?;
     let is_id = is_id_key(key);
     if let Some(collation) = &collation {
         options.insert("collation", Document::try_from(collation.document())?);
@@ -351,15 +362,41 @@ fn shown(document: &RawDocument) -> String {
     keys::describe::describe_whole(RawBsonRef::Document(document))
 }
 
-fn check_key(key: &RawDocument) -> Result<()> {
-    keys::extract::IndexPattern::parse(key)
-        .map(drop)
-        .map_err(|error| match error {
-            keys::extract::PatternError::UnsupportedPlugin { .. } => {
-                CommandError::new(ErrorCode::NotImplemented, error.to_string())
+/// Checks what an index with a hashed field or geometries may be, and adds the options that it always has.
+fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: bool) -> Result<()> {
+    let cannot = |message: &str| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    let Some(kind) = pattern.special() else {
+        return Ok(());
+    };
+    if options.contains_key("expireAfterSeconds") {
+        return cannot("TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL");
+    }
+    match kind {
+        FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
+            ErrorCode(16764),
+            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+        )),
+        FieldKind::Hashed if has_collation => Err(CommandError::not_implemented("a hashed index with a collation")),
+        FieldKind::Plane(_) if has_collation => {
+            cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
+        }
+        FieldKind::Sphere => {
+            if !options.contains_key("2dsphereIndexVersion") {
+                options.insert("2dsphereIndexVersion", 3);
             }
-            _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
-        })
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parse_key(key: &RawDocument) -> Result<IndexPattern> {
+    IndexPattern::parse(key).map_err(|error| match error {
+        keys::extract::PatternError::UnsupportedPlugin { .. } => {
+            CommandError::new(ErrorCode::NotImplemented, error.to_string())
+        }
+        _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
+    })
 }
 
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

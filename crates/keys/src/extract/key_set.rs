@@ -177,7 +177,7 @@ impl MultikeyPaths {
             .fold(false, |new, (field, part)| self.insert(field, part) | new)
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.places.clear();
     }
 }

@@ -14,19 +14,21 @@
 
 mod key_set;
 mod pattern;
+mod special;
 
 pub use key_set::{ExtractedKey, KeySet, MultikeyPaths};
-pub use pattern::{IndexPattern, PATH_PARTS_MAX, PatternError, PatternField};
+pub use pattern::{FieldKind, IndexPattern, PATH_PARTS_MAX, PatternError, PatternField};
 
 use crate::Collator;
 use crate::key::{FIELDS_MAX, KeyOrdering, encode_field, encode_missing};
 use crate::raw::{Elements, Value};
 use bson::raw::RawDocument;
+use geometry::GeometryError;
 use pattern::PathPart;
 use std::sync::Arc;
 
 /// Why a document has no keys in an index.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtractError {
     /// Two fields of the index are (in) different arrays. Code 171.
@@ -47,6 +49,36 @@ pub enum ExtractError {
         field: String,
         /// The index's path.
         path: String,
+    },
+    /// A field of an index with a hashed field is, or is in, an array. Code 16766.
+    #[error("hashed indexes do not currently support array values. Found array at path: {path}")]
+    HashedArray {
+        /// The index's path.
+        path: String,
+    },
+    /// A field of a `2dsphere` index is no geometry. Code 16755.
+    #[error("Can't extract geo keys: {path}: {error}")]
+    NoGeometry {
+        /// The index's path.
+        path: String,
+        /// What is wrong with it.
+        error: GeometryError,
+    },
+    /// A field of a `2d` index is no point. Code 13068.
+    #[error("location object expected, location array not in correct format: {path}: {error}")]
+    NoPoint {
+        /// The index's path.
+        path: String,
+        /// What is wrong with it.
+        error: GeometryError,
+    },
+    /// A point lies outside of the grid of a `2d` index. Code 13027.
+    #[error("point not in interval of [ {low}, {high} ]")]
+    OutOfGrid {
+        /// The least coordinate.
+        low: f64,
+        /// The greatest one.
+        high: f64,
     },
     /// Whoever watches the extraction ended it.
     #[error("the extraction of keys was ended")]
@@ -112,6 +144,9 @@ impl KeyExtractor {
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
         out.clear();
+        if let Some(kind) = self.pattern.special() {
+            return self.extract_special(kind, document, out, watch);
+        }
         if let [field] = self.pattern.fields()
             && let [part] = field.parts()
         {

@@ -1,4 +1,4 @@
-//! What an index is on: the fields of its key document, their paths and directions.
+//! What an index is on: the fields of its key document, their paths, kinds and directions.
 //!
 //! Invariants of [`IndexPattern`]: 1 to 32 fields, no empty path parts, no part that starts with `$` (a DBRef's apart),
 //! at most [`PATH_PARTS_MAX`] parts a path.
@@ -6,6 +6,7 @@
 use crate::decimal::Decimal;
 use crate::key::{FIELDS_MAX, FieldOrder, KeyOrdering};
 use bson::raw::{RawBsonRef, RawDocument};
+use geometry::plane::Grid;
 
 /// Most parts of a dotted path: documents are not nested deeper.
 pub const PATH_PARTS_MAX: usize = 200;
@@ -57,12 +58,15 @@ pub enum PatternError {
         /// The type found, as `$type` calls it.
         found: &'static str,
     },
-    /// A kind of index that MongoDB has and this server does not (yet): text, 2d, 2dsphere, hashed, wildcard.
+    /// A kind of index that MongoDB has and this server does not (yet): text, wildcard.
     #[error("Index type '{plugin}' is not supported")]
     UnsupportedPlugin {
         /// Its name.
         plugin: String,
     },
+    /// Kinds that cannot be in one index, or not in this place.
+    #[error("{0}")]
+    Combination(&'static str),
     /// A string that names no kind of index.
     #[error("Unknown index plugin '{plugin}'")]
     UnknownPlugin {
@@ -74,12 +78,26 @@ pub enum PatternError {
     Malformed,
 }
 
+/// What a key has of a field's values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldKind {
+    /// The value itself.
+    Value,
+    /// A hash of the value, see [`crate::hash`].
+    Hashed,
+    /// The cells of a geometry on the sphere: `2dsphere`.
+    Sphere,
+    /// The square of a point in the plane: `2d`.
+    Plane(Grid),
+}
+
 /// A field of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PatternField {
     path: String,
     parts: Vec<PathPart>,
     order: FieldOrder,
+    kind: FieldKind,
 }
 
 /// A part of a dotted path.
@@ -96,9 +114,14 @@ impl PatternField {
         &self.path
     }
 
-    /// The direction.
+    /// The direction: of kinds without an order of their own ascending.
     pub fn order(&self) -> FieldOrder {
         self.order
+    }
+
+    /// What keys have of it.
+    pub fn kind(&self) -> FieldKind {
+        self.kind
     }
 
     /// Parts of the path, at least 1.
@@ -111,8 +134,8 @@ impl PatternField {
     }
 }
 
-/// The fields of an index in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The fields of an index in order. There is at most one kind beside [`FieldKind::Value`].
+#[derive(Clone, Debug, PartialEq)]
 pub struct IndexPattern {
     fields: Vec<PatternField>,
     ordering: KeyOrdering,
@@ -131,8 +154,27 @@ impl IndexPattern {
             count if count > FIELDS_MAX => return Err(PatternError::TooManyFields { count }),
             _ => {}
         }
+        check_kinds(&fields)?;
         let ordering = KeyOrdering::new(fields.iter().map(PatternField::order));
         Ok(Self { fields, ordering })
+    }
+
+    /// The same with this grid for the point of a `2d` index.
+    pub fn with_grid(mut self, grid: Grid) -> Self {
+        for field in &mut self.fields {
+            if let FieldKind::Plane(own) = &mut field.kind {
+                *own = grid;
+            }
+        }
+        self
+    }
+
+    /// The kind beside [`FieldKind::Value`], if one of the fields has it.
+    pub fn special(&self) -> Option<FieldKind> {
+        self.fields
+            .iter()
+            .map(PatternField::kind)
+            .find(|kind| *kind != FieldKind::Value)
     }
 
     /// The fields, at least 1, at most 32.
@@ -153,7 +195,10 @@ fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, Patter
             plugin: "wildcard".to_owned(),
         });
     }
-    let order = parse_order(path, value)?;
+    let (kind, order) = match kind_of(value)? {
+        FieldKind::Value => (FieldKind::Value, parse_order(path, value)?),
+        kind => (kind, FieldOrder::Ascending),
+    };
     let mut parts = Vec::new();
     for (index, part) in path.split('.').enumerate() {
         if part.is_empty() {
@@ -175,7 +220,45 @@ fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, Patter
         path: owned(),
         parts,
         order,
+        kind,
     })
+}
+
+fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
+    let of = |kind: fn(&FieldKind) -> bool| fields.iter().filter(|field| kind(&field.kind)).count();
+    let hashed = of(|kind| *kind == FieldKind::Hashed);
+    let sphere = of(|kind| *kind == FieldKind::Sphere);
+    let plane = of(|kind| matches!(kind, FieldKind::Plane(_)));
+    let refused = match () {
+        () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
+        () if plane > 1 => "can't have 2 geo fields",
+        () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
+        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 > 1 => {
+            "Can't use more than one index plugin for a single index"
+        }
+        () => return Ok(()),
+    };
+    Err(PatternError::Combination(refused))
+}
+
+/// The kind that a string names; [`FieldKind::Value`] of anything else.
+fn kind_of(value: RawBsonRef<'_>) -> Result<FieldKind, PatternError> {
+    let RawBsonRef::String(plugin) = value else {
+        return Ok(FieldKind::Value);
+    };
+    match plugin {
+        "hashed" => Ok(FieldKind::Hashed),
+        "2dsphere" => Ok(FieldKind::Sphere),
+        "2d" => Ok(FieldKind::Plane(Grid::default())),
+        "text" | "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => {
+            Err(PatternError::UnsupportedPlugin {
+                plugin: plugin.to_owned(),
+            })
+        }
+        _ => Err(PatternError::UnknownPlugin {
+            plugin: plugin.to_owned(),
+        }),
+    }
 }
 
 fn parse_order(path: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, PatternError> {
@@ -188,17 +271,6 @@ fn parse_order(path: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, PatternE
             v if v.is_zero() => 0.0,
             v => 1.0_f64.copysign(if v.is_negative() { -1.0 } else { 1.0 }),
         },
-        RawBsonRef::String(plugin) => {
-            return Err(match plugin {
-                "text" | "2d" | "2dsphere" | "2dsphere_bucket" | "hashed" | "wildcard" | "columnstore"
-                | "geoHaystack" => PatternError::UnsupportedPlugin {
-                    plugin: plugin.to_owned(),
-                },
-                _ => PatternError::UnknownPlugin {
-                    plugin: plugin.to_owned(),
-                },
-            });
-        }
         other => {
             return Err(PatternError::WrongType {
                 path: path.to_owned(),

@@ -290,13 +290,19 @@ fn patterns_that_are_no_index() {
             found: "bool"
         }
     );
-    for plugin in ["text", "2d", "2dsphere", "hashed"] {
-        assert_eq!(
-            refusal(doc! { "a": plugin }),
-            PatternError::UnsupportedPlugin {
-                plugin: plugin.to_owned()
-            }
-        );
+    assert_eq!(
+        refusal(doc! { "a": "text" }),
+        PatternError::UnsupportedPlugin {
+            plugin: "text".to_owned()
+        }
+    );
+    for combination in [
+        doc! { "a": "hashed", "b": "hashed" },
+        doc! { "a": "hashed", "b": "2dsphere" },
+        doc! { "a": "2d", "b": "2d" },
+        doc! { "a": 1, "b": "2d" },
+    ] {
+        assert!(matches!(refusal(combination), PatternError::Combination(_)));
     }
     for name in ["$**", "a.$**"] {
         assert_eq!(
@@ -318,6 +324,91 @@ fn patterns_that_are_no_index() {
     let deep = |parts: usize| doc! { vec!["a"; parts].join("."): 1 };
     assert!(IndexPattern::parse(&raw(&deep(200))).is_ok());
     assert!(matches!(refusal(deep(201)), PatternError::PathTooLong { .. }));
+}
+
+#[test]
+fn hashed_fields() {
+    let hash = |value: RawBsonRef<'_>| Bson::Int64(crate::hash(value));
+    let pattern = || doc! { "a": 1, "b.c": "hashed" };
+    let of_five = hash(RawBsonRef::Int32(5));
+    let document = doc! { "a": 7, "b": { "c": 5.0 } };
+    assert_keys(pattern(), document, vec![vec![7.into(), of_five]], &[]);
+    let of_nothing = hash(RawBsonRef::Null);
+    assert_keys(pattern(), doc! { "b": 1 }, vec![vec![missing(), of_nothing]], &[]);
+    for array in [doc! { "a": [1] }, doc! { "b": [{ "c": 1 }] }, doc! { "b": { "c": [] } }] {
+        let extracted = extractor(&pattern(), false).extract(&raw(&array), &mut KeySet::new());
+        assert!(matches!(extracted, Err(ExtractError::HashedArray { .. })), "{array}");
+    }
+    let mut keys = KeySet::new();
+    extractor(&pattern(), true).extract(&raw(&doc! {}), &mut keys).unwrap();
+    assert!(keys.is_empty(), "sparse");
+}
+
+#[test]
+fn geometries_give_cells_and_other_fields_their_values() {
+    let point = |x: f64, y: f64| doc! { "type": "Point", "coordinates": [x, y] };
+    let cell = |x: f64, y: f64| {
+        let point = geometry::sphere::Geometry::of_point(geometry::sphere::point(x, y));
+        let Ok(keys) = point.keys(&mut geometry::uncounted);
+        Bson::Int64(keys[0])
+    };
+    let pattern = || doc! { "at.loc": "2dsphere", "tags": 1 };
+    let here = cell(13.0, 52.0);
+    let document = doc! { "at": { "loc": point(13.0, 52.0) } };
+    assert_keys(pattern(), document, vec![vec![here.clone(), missing()]], &[]);
+    let document = doc! { "at": { "loc": [13, 52] }, "tags": ["x", "y"] };
+    let both = vec![vec![here.clone(), "x".into()], vec![here.clone(), "y".into()]];
+    assert_keys(pattern(), document, both, &[(1, 0)]);
+    let document = doc! { "at": [{ "loc": point(13.0, 52.0) }, { "loc": point(-1.0, 2.0) }, 5] };
+    let mut places = vec![vec![here, missing()], vec![cell(-1.0, 2.0), missing()]];
+    places.sort_by_key(|key| key[0].as_i64());
+    assert_keys(pattern(), document, places, &[(0, 0)]);
+    for nothing in [
+        doc! { "tags": 1 },
+        doc! { "at": { "loc": null } },
+        doc! { "at": { "loc": [] } },
+    ] {
+        assert_keys(pattern(), nothing, vec![], &[]);
+    }
+    for wrong in [doc! { "at": { "loc": 5 } }, doc! { "at": { "loc": point(190.0, 0.0) } }] {
+        let extracted = extractor(&pattern(), false).extract(&raw(&wrong), &mut KeySet::new());
+        assert!(matches!(extracted, Err(ExtractError::NoGeometry { .. })), "{wrong}");
+    }
+    // Many cells times many tags: whoever watches hears of them, and may end it.
+    let square = doc! { "type": "Polygon", "coordinates": [[[0, 0], [7, 0], [7, 7], [0, 7], [0, 0]]] };
+    let tags: Vec<Bson> = (0..10_000).map(Bson::Int32).collect();
+    let many = raw(&doc! { "at": { "loc": square }, "tags": tags });
+    let ended = extractor(&pattern(), false).extract_watched(&many, &mut KeySet::new(), &mut |_| false);
+    assert!(matches!(ended, Err(ExtractError::Ended)));
+}
+
+#[test]
+fn points_of_the_plane() {
+    let grid = geometry::plane::Grid::new(-10.0, 10.0, 20).unwrap();
+    let pattern = IndexPattern::parse(&raw(&doc! { "p": "2d", "k": 1 })).unwrap();
+    let extractor = KeyExtractor::new(pattern.with_grid(grid), false, None);
+    let key = |x: f64, y: f64| Bson::Int64(grid.key(&geometry::plane::PlanePoint { x, y }));
+    let keys_of = |document: Document| {
+        let mut keys = KeySet::new();
+        extractor
+            .extract(&raw(&document), &mut keys)
+            .map(|()| decoded(&extractor, &keys))
+    };
+    assert_eq!(
+        keys_of(doc! { "p": [1, 2], "k": 5 }).unwrap(),
+        [[key(1.0, 2.0), 5.into()]]
+    );
+    let two = keys_of(doc! { "p": [[-3, 4], { "x": 5, "y": 6 }] }).unwrap();
+    assert_eq!(two, [[key(-3.0, 4.0), missing()], [key(5.0, 6.0), missing()]]);
+    assert_eq!(keys_of(doc! { "k": 1 }).unwrap(), Vec::<Vec<Bson>>::new());
+    assert!(matches!(
+        keys_of(doc! { "p": [11, 0] }),
+        Err(ExtractError::OutOfGrid { .. })
+    ));
+    assert!(matches!(
+        keys_of(doc! { "p": ["a", 0] }),
+        Err(ExtractError::NoPoint { .. })
+    ));
 }
 
 #[test]

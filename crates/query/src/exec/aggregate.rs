@@ -255,6 +255,7 @@ fn plan_pushdown(
         for_write: false,
         count_only: pushdown.count.is_some(),
         collation,
+        near: pushdown.near,
     };
     let request = FindRequest {
         sort: sort.as_deref(),

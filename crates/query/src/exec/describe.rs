@@ -48,6 +48,7 @@ fn stage_name(stage: &Stage) -> &'static str {
         Stage::Eof => "EOF",
         Stage::CollectionScan(_) => "COLLSCAN",
         Stage::IndexScan(scan) => scan_name(scan.kind),
+        Stage::Near(near) => near.name(),
         Stage::Fetch(_) => "FETCH",
         Stage::Or(_) => "OR",
         Stage::SortMerge(_) => "SORT_MERGE",
@@ -110,6 +111,15 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
                 document.insert("seeks", narrowed(counters.seeks));
                 document.insert("dupsTested", narrowed(counters.dups_tested));
                 document.insert("dupsDropped", narrowed(counters.dups_dropped));
+            }
+        }
+        Stage::Near(near) => {
+            document.insert("keyPattern", to_document(near.index().key()));
+            document.insert("indexName", near.index().name());
+            document.insert("indexVersion", 2);
+            if executed {
+                document.insert("keysExamined", narrowed(counters.keys_examined));
+                document.insert("docsExamined", narrowed(counters.docs_examined));
             }
         }
         Stage::Fetch(fetch) => {

@@ -23,6 +23,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocument};
 use collation::Collation;
 use engine::Direction;
+use keys::extract::PatternField;
 use keys::key::KeyDecoder;
 use keys::{Collator, FieldOrder};
 use std::collections::HashSet;
@@ -104,7 +105,8 @@ fn distinct_scan(
         let fields = index.pattern().fields();
         // Values are told from each other as the query compares them, and read out of the keys.
         let is_binary = index.collation().is_none() && query.collation.is_none();
-        if !wanted || !is_binary || fields[0].path() != request.key {
+        let has_values = index.pattern().special().is_none();
+        if !wanted || !is_binary || !has_values || fields[0].path() != request.key {
             return None;
         }
         if index
@@ -113,7 +115,10 @@ fn distinct_scan(
         {
             return None;
         }
-        let indexed = |path: &str| fields.iter().any(|field| field.path() == path);
+        let indexed = |path: &str| {
+            let on_path = fields.iter().filter(|field| field.path() == path);
+            on_path.map(PatternField::kind).collect()
+        };
         let predicate = Converter::convert(query.filter.as_deref(), &indexed, StringKeys::Alike(None));
         let access = match query.filter {
             // A sparse index leaves out only documents without the field, which have no value to list.

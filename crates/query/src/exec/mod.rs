@@ -18,6 +18,7 @@ mod id_lookup;
 pub(crate) mod index_scan;
 pub(crate) mod key_document;
 pub(crate) mod merge;
+pub(crate) mod near;
 mod pipeline;
 mod plan_cache;
 pub(crate) mod row;

@@ -7,7 +7,7 @@
 
 use super::context::Run;
 use super::row::Row;
-use super::{blocking, filter, index_scan, merge, scan};
+use super::{blocking, filter, index_scan, merge, near, scan};
 use crate::QueryError;
 
 /// What a receiver of rows says.
@@ -54,6 +54,7 @@ pub(crate) enum Stage {
     Eof,
     CollectionScan(Box<scan::CollectionScan>),
     IndexScan(Box<index_scan::IndexScan>),
+    Near(Box<near::Near>),
     Fetch(Box<filter::Fetch>),
     Or(Box<merge::Or>),
     SortMerge(Box<merge::SortMerge>),
@@ -70,6 +71,7 @@ impl Stage {
             Stage::Eof => Ok(Ran::Exhausted),
             Stage::CollectionScan(stage) => stage.run(run, receive),
             Stage::IndexScan(stage) => stage.run(run, receive),
+            Stage::Near(stage) => stage.run(run, receive),
             Stage::Fetch(stage) => stage.run(run, receive),
             Stage::Or(stage) => stage.run(run, receive),
             Stage::SortMerge(stage) => stage.run(run, receive),
@@ -99,6 +101,7 @@ impl Stage {
             },
             Stage::CollectionScan(stage) => stage.counters,
             Stage::IndexScan(stage) => stage.counters,
+            Stage::Near(stage) => stage.counters,
             Stage::Fetch(stage) => stage.counters,
             Stage::Or(stage) => stage.counters,
             Stage::SortMerge(stage) => stage.counters,
@@ -113,6 +116,7 @@ impl Stage {
     pub(crate) fn inputs(&self) -> Vec<&Stage> {
         match self {
             Stage::Eof | Stage::CollectionScan(_) | Stage::IndexScan(_) => Vec::new(),
+            Stage::Near(stage) => stage.ring.iter().collect(),
             Stage::Fetch(stage) => vec![&stage.input],
             Stage::Or(stage) => stage.inputs.iter().collect(),
             Stage::SortMerge(stage) => stage.inputs(),
@@ -126,6 +130,7 @@ impl Stage {
     fn inputs_mut(&mut self) -> Vec<&mut Stage> {
         match self {
             Stage::Eof | Stage::CollectionScan(_) | Stage::IndexScan(_) => Vec::new(),
+            Stage::Near(stage) => stage.ring.iter_mut().collect(),
             Stage::Fetch(stage) => vec![&mut stage.input],
             Stage::Or(stage) => stage.inputs.iter_mut().collect(),
             Stage::SortMerge(stage) => stage.inputs_mut(),

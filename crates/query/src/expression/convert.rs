@@ -13,7 +13,7 @@ use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
-use crate::value::{Blob, Value};
+use crate::value::{Blob, DocumentWriter, SharedDocument, Value};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
     Operator {
@@ -38,6 +38,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     unary("$toUUID", |_, value| short(value, Target::BinData)),
     unary("$binarySize", binary_size),
     unary("$bsonSize", bson_size),
+    unary("$toHashedIndexKey", hashed_index_key),
     unary("$tsSecond", |name, value| {
         of_timestamp(name, value, 5687301, |time, _| time)
     }),
@@ -674,6 +675,22 @@ fn bson_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
             format!("$bsonSize requires a document input, found: {}", other.type_name()),
         ),
     }
+}
+
+fn hashed_index_key<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {
+    let hash = match value.as_raw() {
+        Some(raw) => keys::hash(raw),
+        None => {
+            let mut bytes = Vec::new();
+            let mut writer = DocumentWriter::new(&mut bytes);
+            writer.append("", &value);
+            writer.finish();
+            let document = SharedDocument::new(bytes.into())?;
+            let written = document.as_raw().get("").ok().flatten();
+            keys::hash(written.unwrap_or(bson::RawBsonRef::Null))
+        }
+    };
+    Ok(Value::Int64(hash))
 }
 
 fn of_timestamp<'a>(name: &str, value: Value<'a>, code: i32, part: fn(u32, u32) -> u32) -> Computed<'a> {

@@ -200,7 +200,6 @@ pub(crate) const NOT_BUILT: &[&str] = &[
     "$function",
     "$accumulator",
     "$meta",
-    "$toHashedIndexKey",
     "$sigmoid",
     "$similarityCosine",
     "$similarityDotProduct",

@@ -138,6 +138,8 @@ fn normal_order(part: &MatchExpr) -> (u8, &str) {
         Test::In(_) => 11,
         Test::Bits(_) => 12,
         Test::Type(_) => 13,
+        Test::Geo(_) => 14,
+        Test::Near(_) => 15,
     };
     (kind, path.text())
 }
@@ -215,6 +217,8 @@ fn passes(test: &Test, element: Element<'_>, scope: Scope<'_>, index: &mut Optio
             Ok(truncated(element.value()?).is_some_and(|number| number.wrapping_rem(*divisor) == *remainder))
         }
         Test::Bits(bits) => Ok(bits.passes(element)?),
+        Test::Geo(test) => test.passes(element, scope.context),
+        Test::Near(_) => Ok(true),
         Test::ElemMatchObject(filter) => any_item(element, index, scope, |item| match item.kind() {
             kind::DOCUMENT | kind::ARRAY => matches(filter, item.frame()?, scope, None),
             _ => Ok(false),

@@ -9,6 +9,7 @@
 mod bits;
 mod compile;
 mod evaluate;
+pub(crate) mod geo;
 mod number;
 mod parse;
 pub(crate) mod regex;
@@ -24,8 +25,10 @@ use keys::Collator;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, ExpressionContext};
+use crate::path::Path;
 
 pub use compile::MatcherCompiler;
+pub use geo::{GeoTest, NearTest};
 pub use regex::RegexTest;
 pub use schema::Schema;
 pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
@@ -64,6 +67,15 @@ impl Matcher {
         })
     }
 
+    /// As [`Matcher::parse`], of a query that may want its matches in the order of their distance from a point.
+    pub(crate) fn parse_ordered(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let root = parse::ordered_filter(filter, context)?;
+        Ok(Self {
+            root,
+            collator: context.comparer.shared_collator(),
+        })
+    }
+
     /// A matcher of a tree made elsewhere, or of a part of one.
     pub fn from_expr(root: MatchExpr, collator: Option<Arc<dyn Collator>>) -> Self {
         Self { root, collator }
@@ -96,6 +108,17 @@ impl Matcher {
     /// The tree.
     pub fn root(&self) -> &MatchExpr {
         &self.root
+    }
+
+    /// The point that matches are wanted in the order of their distance from, with the path of their geometries.
+    pub(crate) fn near(&self) -> Option<(&Path, &Arc<NearTest>)> {
+        self.root.conjuncts().iter().find_map(|part| match part {
+            MatchExpr::Path {
+                path,
+                test: Test::Near(near),
+            } => Some((path, near)),
+            _ => None,
+        })
     }
 
     /// The order of strings; `None` is binary.

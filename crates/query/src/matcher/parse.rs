@@ -13,6 +13,7 @@ use wire::ErrorCode;
 
 use super::DEPTH_MAX;
 use super::evaluate::Scope;
+use super::geo::{self, GeoTest, NearTest};
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::schema::Schema;
@@ -27,28 +28,59 @@ use crate::value::scan::frame;
 /// Top-level operators of MongoDB that are not built.
 const UNBUILT_TOP: [&str; 3] = ["$where", "$text", "$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
-const UNBUILT: [&str; 12] = [
-    "$near",
-    "$nearSphere",
-    "$geoNear",
-    "$geoWithin",
-    "$geoIntersects",
-    "$within",
-    "$geometry",
-    "$maxDistance",
-    "$minDistance",
-    "$uniqueDocs",
-    "$encStrStartsWith",
-    "$_internalExprEq",
-];
+const UNBUILT: [&str; 2] = ["$encStrStartsWith", "$_internalExprEq"];
 
 /// Parses a filter. Without a context there is no `$expr`.
 pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) -> Result<MatchExpr, QueryError> {
     Parser {
         context,
         in_element: false,
+        may_be_near: Nearness::Refused,
     }
     .document(filter, 0)
+}
+
+/// Parses a filter that may have one `$near` or `$nearSphere`, beside other conditions and not inside of one.
+pub(super) fn ordered_filter(filter: &RawDocument, context: &ExpressionContext) -> Result<MatchExpr, QueryError> {
+    let parsed = Parser {
+        context: Some(context),
+        in_element: false,
+        may_be_near: Nearness::Conjunct,
+    }
+    .document(filter, 0)?;
+    let is_near = |part: &&MatchExpr| {
+        matches!(
+            part,
+            MatchExpr::Path {
+                test: Test::Near(_),
+                ..
+            }
+        )
+    };
+    if parsed.conjuncts().iter().filter(is_near).count() > 1 {
+        return Err(QueryError::bad_value("Too many geoNear expressions"));
+    }
+    Ok(parsed)
+}
+
+/// Whether `$near` may stand where the parser is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nearness {
+    /// Yes: what is parsed is a conjunct of the whole filter.
+    Conjunct,
+    /// No: something is around it.
+    Nested,
+    /// No: nobody sorts.
+    Refused,
+}
+
+impl Nearness {
+    fn below(self) -> Self {
+        match self {
+            Self::Conjunct => Self::Nested,
+            other => other,
+        }
+    }
 }
 
 /// Where in the filter the parser is.
@@ -57,6 +89,7 @@ struct Parser<'c> {
     context: Option<&'c ExpressionContext>,
     /// Inside `$elemMatch`, where `$expr` cannot be.
     in_element: bool,
+    may_be_near: Nearness,
 }
 
 /// Whether a document is a list of operators: its first name begins with a dollar, and it is no DBRef, which has both
@@ -108,11 +141,18 @@ impl Parser<'_> {
         Ok(MatchExpr::and(parts))
     }
 
+    fn nested(self) -> Self {
+        Self {
+            may_be_near: self.may_be_near.below(),
+            ..self
+        }
+    }
+
     fn top_operator(self, name: &str, value: RawBsonRef<'_>, depth: usize) -> Result<MatchExpr, QueryError> {
         match name {
             "$and" => Ok(MatchExpr::and(self.list(name, value, depth)?)),
-            "$or" => Ok(MatchExpr::or(self.list(name, value, depth)?)),
-            "$nor" => Ok(match self.list(name, value, depth)? {
+            "$or" => Ok(MatchExpr::or(self.nested().list(name, value, depth)?)),
+            "$nor" => Ok(match self.nested().list(name, value, depth)? {
                 mut parts if parts.len() == 1 => MatchExpr::not(parts.remove(0)),
                 parts => MatchExpr::Nor(parts),
             }),
@@ -270,6 +310,13 @@ impl Parser<'_> {
                 "$bitsAnySet" => tests.push(bits(BitOp::AnySet, name, value)?),
                 "$bitsAllClear" => tests.push(bits(BitOp::AllClear, name, value)?),
                 "$bitsAnyClear" => tests.push(bits(BitOp::AnyClear, name, value)?),
+                "$geoWithin" | "$within" => tests.push(ValueTest::Is(Test::Geo(GeoTest::within(value)?))),
+                "$geoIntersects" => tests.push(ValueTest::Is(Test::Geo(GeoTest::intersects(value)?))),
+                "$near" | "$nearSphere" | "$geoNear" => {
+                    tests.push(ValueTest::Is(Test::Near(self.near(name, operators)?)));
+                }
+                // Beside the operator that they belong to.
+                "$maxDistance" | "$minDistance" | "$uniqueDocs" if geo::has_near(operators) => {}
                 "$comment" => {}
                 name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
                 name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
@@ -278,13 +325,26 @@ impl Parser<'_> {
         Ok(tests)
     }
 
+    fn near(self, name: &str, operators: &RawDocument) -> Result<Arc<NearTest>, QueryError> {
+        match self.may_be_near {
+            Nearness::Conjunct => NearTest::parse(name, operators),
+            Nearness::Nested => Err(QueryError::bad_value("geo $near must be top-level expr")),
+            Nearness::Refused => Err(QueryError::new(
+                geo::NEAR_REFUSED,
+                "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators require sorting \
+                 geospatial data. If you do not need sort, consider using $geoWithin instead.",
+            )),
+        }
+    }
+
     fn negated(self, value: RawBsonRef<'_>, depth: usize) -> Result<Vec<ValueTest>, QueryError> {
+        let this = self.nested();
         match value {
             RawBsonRef::RegularExpression(regex) => Ok(vec![ValueTest::Is(Test::Regex(RegexTest::from_value(regex)?))]),
             RawBsonRef::Document(operators) if operators.is_empty() => {
                 Err(QueryError::bad_value("$not cannot be empty"))
             }
-            RawBsonRef::Document(operators) => self.operators(operators, depth + 1),
+            RawBsonRef::Document(operators) => this.operators(operators, depth + 1),
             _ => Err(QueryError::bad_value("$not needs a regex or a document")),
         }
     }
@@ -295,7 +355,7 @@ impl Parser<'_> {
         };
         let inner = Self {
             in_element: true,
-            ..self
+            ..self.nested()
         };
         let logical = |name: &[u8]| matches!(name, b"$and" | b"$or" | b"$nor" | b"$where" | b"$expr");
         let first_is_logical = Elements::new(filter)
@@ -567,6 +627,7 @@ pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext)
     let parser = Parser {
         context: Some(context),
         in_element: true,
+        may_be_near: Nearness::Refused,
     };
     match value {
         RawBsonRef::Document(operators) if is_operators(operators) => {
@@ -593,6 +654,7 @@ pub(crate) fn element_condition(
     let parser = Parser {
         context: Some(context),
         in_element: true,
+        may_be_near: Nearness::Refused,
     };
     Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
         Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
@@ -609,6 +671,7 @@ pub(crate) fn array_filter(
     let root = Parser {
         context: Some(context),
         in_element: true,
+        may_be_near: Nearness::Refused,
     }
     .document(document, 0)?;
     let mut identifier = None;

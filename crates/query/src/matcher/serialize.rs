@@ -120,6 +120,8 @@ fn write_test(test: &Test, out: &mut Vec<u8>) {
             }
             array.finish(out);
         }
+        Test::Geo(test) => append_constant(out, test.operator().as_bytes(), test.source()),
+        Test::Near(test) => test.append_to(out),
         Test::ElemMatchObject(filter) => {
             let inner = Frame::begin_field(out, kind::DOCUMENT, b"$elemMatch");
             write_expr(filter, out);

@@ -695,7 +695,11 @@ fn refusals_have_mongodbs_codes_and_texts() {
     );
     fails(doc! {"$where": "1"}, ErrorCode::NotImplemented, "$where");
     fails(doc! {"$text": {"$search": "x"}}, ErrorCode::NotImplemented, "$text");
-    fails(doc! {"a": {"$near": [1, 1]}}, ErrorCode::NotImplemented, "$near");
+    fails(
+        doc! {"a": {"$near": [1, 1]}},
+        ErrorCode(5626500),
+        "not allowed in this context",
+    );
     fails(doc! {"a": {"$elemMatch": {"$expr": true}}}, bad, "top-level");
 }
 

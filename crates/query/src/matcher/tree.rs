@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bson::RawBsonRef;
 use bson::spec::ElementType;
 
+use super::geo::{GeoTest, NearTest};
 use super::regex::RegexTest;
 use super::schema::Schema;
 use crate::expression::Expression;
@@ -81,6 +82,10 @@ pub enum Test {
     },
     /// `$bitsAllSet` and the like.
     Bits(BitTest),
+    /// `$geoWithin` and `$geoIntersects`.
+    Geo(Arc<GeoTest>),
+    /// `$near` and `$nearSphere`: the distance is looked at by the plan, which gives matches in its order.
+    Near(Arc<NearTest>),
     /// `$elemMatch` with a filter: some element is a document (or array) that matches it.
     ElemMatchObject(Box<MatchExpr>),
     /// `$elemMatch` with operators: some element passes all tests.

@@ -11,7 +11,8 @@ use super::interval::Intervals;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
 use engine::Direction;
-use keys::FieldOrder;
+use keys::extract::PatternField;
+use keys::{FieldKind, FieldOrder};
 use std::sync::Arc;
 use storage::Index;
 
@@ -39,6 +40,8 @@ pub(crate) struct Access {
 pub(crate) enum Unbounded {
     Refuse,
     Allow,
+    /// The keys of a geometry are bounded later, ring by ring around a point.
+    Near,
 }
 
 /// Most scans that a set of single values is taken apart into for the sake of order.
@@ -75,12 +78,17 @@ impl Access {
         let mut sets = Vec::with_capacity(pattern.len());
         let mut chosen: Vec<(usize, &Leaf)> = Vec::new();
         for (position, field) in pattern.iter().enumerate() {
-            let mine = leaves.iter().filter(|(_, leaf)| leaf.path == field.path());
+            let kind = field.kind();
+            let mine = leaves
+                .iter()
+                .filter(|(_, leaf)| leaf.path == field.path())
+                .filter_map(|(i, leaf)| Some((*i, *leaf, leaf.set_of(kind)?)));
+            let is_exact = |leaf: &Leaf| leaf.exact && kind == FieldKind::Value;
             if multikey & 1 << position == 0 {
                 let mut set: Option<Intervals> = None;
-                for (i, leaf) in mine {
-                    used[*i] = leaf.exact;
-                    set = Some(set.map_or_else(|| leaf.set.clone(), |set| set.intersect(&leaf.set)));
+                for (i, leaf, keys) in mine {
+                    used[i] |= is_exact(leaf);
+                    set = Some(set.map_or_else(|| keys.clone(), |set| set.intersect(keys)));
                 }
                 sets.push(set.unwrap_or_else(|| Intervals::one(everything())));
                 continue;
@@ -93,15 +101,22 @@ impl Access {
                     })
             };
             let best = mine
-                .filter(|(_, leaf)| allowed(leaf))
-                .min_by_key(|(_, leaf)| leaf.rank());
+                .filter(|(_, leaf, _)| allowed(leaf))
+                .min_by_key(|(_, leaf, _)| leaf.rank());
             match best {
-                Some((i, leaf)) => {
-                    used[*i] = leaf.exact;
+                Some((i, leaf, keys)) => {
+                    used[i] |= is_exact(leaf);
                     chosen.push((position, leaf));
-                    sets.push(leaf.set.clone());
+                    sets.push(keys.clone());
                 }
                 None => sets.push(Intervals::one(everything())),
+            }
+        }
+        if !holds_all(index) && unbounded != Unbounded::Near {
+            let is_geometry = |position: &usize| pattern[*position].kind() != FieldKind::Value;
+            let mut geometries = (0..pattern.len()).filter(is_geometry);
+            if geometries.all(|position| is_everything(&sets[position])) {
+                return None;
             }
         }
         let access = Self {
@@ -111,7 +126,7 @@ impl Access {
             multikey,
         };
         let first_is_bound = access.sets.first().is_some_and(|set| !is_everything(set));
-        (first_is_bound || unbounded == Unbounded::Allow).then_some(access)
+        (first_is_bound || unbounded != Unbounded::Refuse).then_some(access)
     }
 
     /// A scan of the whole index.
@@ -145,9 +160,18 @@ impl Access {
         bounds_of(&self.index, &self.sets)
     }
 
+    /// The bounds with these keys for a field.
+    pub(crate) fn bounds_with(&self, field: usize, keys: Intervals) -> IndexBounds {
+        let mut sets = self.sets.clone();
+        sets[field] = keys;
+        bounds_of(&self.index, &sets)
+    }
+
     /// At most one record has these bounds.
     pub(crate) fn is_unique_point(&self) -> bool {
-        self.index.unique() && self.sets.iter().all(|set| set.single_point().is_some())
+        self.index.unique()
+            && self.index.pattern().special().is_none()
+            && self.sets.iter().all(|set| set.single_point().is_some())
     }
 
     /// Smaller is better, where nothing but the bounds is known: how many leading fields are bound, and how tightly.
@@ -170,7 +194,7 @@ impl Access {
     pub(crate) fn orders(&self, sort: &[SortField]) -> bool {
         let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();
         let pattern = self.index.pattern().fields();
-        let constant = |field: &SortField| (0..pattern.len()).any(|i| pattern[i].path() == field.path && points[i]);
+        let constant = |field: &SortField| (0..pattern.len()).any(|i| sorts_as(&pattern[i], field) && points[i]);
         !sort.iter().all(constant) && self.direction_with(sort, &points).is_some()
     }
 
@@ -185,17 +209,17 @@ impl Access {
         let is_multikey = |i: usize| self.multikey & 1 << i != 0;
         let (mut next, mut direction) = (0, None);
         for wanted in sort {
-            let constant = |i: usize| pattern[i].path() == wanted.path && points[i] && !is_multikey(i);
+            let constant = |i: usize| sorts_as(&pattern[i], wanted) && points[i] && !is_multikey(i);
             if (0..pattern.len()).any(constant) {
                 continue;
             }
             while pattern
                 .get(next)
-                .is_some_and(|field| field.path() != wanted.path && points[next])
+                .is_some_and(|field| !sorts_as(field, wanted) && points[next])
             {
                 next += 1;
             }
-            let field = pattern.get(next).filter(|field| field.path() == wanted.path)?;
+            let field = pattern.get(next).filter(|field| sorts_as(field, wanted))?;
             if is_multikey(next) && !self.orders_arrays(next) {
                 return None;
             }
@@ -244,7 +268,7 @@ impl Access {
         // A listed field is constant within a scan only: it cannot be skipped in the sort itself.
         let pattern = self.index.pattern().fields();
         let sorts_by_listed = |field: &SortField| {
-            (0..listed).any(|i| pattern[i].path() == field.path && self.sets[i].single_point().is_none())
+            (0..listed).any(|i| sorts_as(&pattern[i], field) && self.sets[i].single_point().is_none())
         };
         if sort.iter().any(sorts_by_listed) {
             return None;
@@ -269,6 +293,16 @@ impl Access {
         }
         Some((all.iter().map(|sets| bounds_of(&self.index, sets)).collect(), direction))
     }
+}
+
+/// Whether a field of an index has the values of a sort's field.
+fn sorts_as(field: &PatternField, wanted: &SortField) -> bool {
+    field.kind() == FieldKind::Value && field.path() == wanted.path
+}
+
+/// False for indexes that leave documents without geometries out.
+pub(crate) fn holds_all(index: &Index) -> bool {
+    !matches!(index.pattern().special(), Some(FieldKind::Sphere | FieldKind::Plane(_)))
 }
 
 fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {

@@ -7,26 +7,27 @@ use super::encode::{StringKeys, bracket, everything};
 use super::interval::Intervals;
 use super::leaf::{Comparison, Leaf};
 use super::predicate::Predicate;
+use super::special;
 use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, TypeSet, ValueTest};
 use bson::spec::ElementType;
+use keys::FieldKind;
 
 /// How deep the tree is looked into; deeper parts are opaque. The matcher's own limit is the same.
 const DEPTH_MAX: usize = 100;
 
-/// Turns filters into predicates on the paths that `indexed` names.
+/// The kinds that the indexes' fields on a path have; none, if no index is on it.
+pub(crate) type Indexed<'c> = dyn Fn(&str) -> Vec<FieldKind> + 'c;
+
+/// Turns filters into predicates on the paths that `indexed` knows.
 pub(crate) struct Converter<'c> {
-    indexed: &'c dyn Fn(&str) -> bool,
+    indexed: &'c Indexed<'c>,
     keys: StringKeys<'c>,
     elements: usize,
 }
 
 impl<'c> Converter<'c> {
     /// The predicates of a filter, for indexes with such keys.
-    pub(crate) fn convert(
-        matcher: Option<&Matcher>,
-        indexed: &'c dyn Fn(&str) -> bool,
-        keys: StringKeys<'c>,
-    ) -> Predicate {
+    pub(crate) fn convert(matcher: Option<&Matcher>, indexed: &'c Indexed<'c>, keys: StringKeys<'c>) -> Predicate {
         let converter = |matcher: &Matcher| {
             let mut converter = Converter {
                 indexed,
@@ -60,7 +61,7 @@ impl<'c> Converter<'c> {
         let MatchExpr::Path { path, test } = part else {
             return Predicate::Opaque;
         };
-        if !(self.indexed)(path.text()) || has_position(path.text()) {
+        if (self.indexed)(path.text()).is_empty() || has_position(path.text()) {
             return Predicate::Opaque;
         }
         let leaf = match test {
@@ -74,16 +75,22 @@ impl<'c> Converter<'c> {
         match test {
             Test::ElemMatchObject(_) if has_position(path) => Predicate::Opaque,
             Test::ElemMatchObject(filter) => self.element(path, filter, depth),
-            test if (self.indexed)(path) => {
+            test => {
+                let kinds = (self.indexed)(path);
+                if kinds.is_empty() {
+                    return Predicate::Opaque;
+                }
                 let leaf = simple_leaf(path, test, self.keys);
                 let leaf = if has_position(path) {
                     leaf.and_then(|leaf| at_position(leaf, test))
                 } else {
-                    leaf
+                    leaf.map(|leaf| Leaf {
+                        special: special::sets(test, &kinds, self.keys),
+                        ..leaf
+                    })
                 };
                 leaf.map_or(Predicate::Opaque, |leaf| Predicate::Leaf(Box::new(leaf)))
             }
-            _ => Predicate::Opaque,
         }
     }
 
@@ -164,6 +171,8 @@ fn simple_leaf(path: &str, test: &Test, keys: StringKeys<'_>) -> Option<Leaf> {
             Some(Leaf::superset(path, Intervals::from_unsorted(types)))
         }
         Test::ElemMatchValue(tests) => Some(element_leaf(path, tests, keys)),
+        // Keys of values tell nothing of geometry; the leaf carries sets of other kinds.
+        Test::Geo(_) | Test::Near(_) => Some(Leaf::superset(path, Intervals::one(everything()))),
         Test::Size(_) | Test::ElemMatchObject(_) => None,
     }
 }

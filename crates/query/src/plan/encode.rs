@@ -56,7 +56,8 @@ impl StringKeys<'_> {
     }
 }
 
-fn may_have_strings(value: RawBsonRef<'_>) -> bool {
+/// Whether a string is the value or in it.
+pub(crate) fn may_have_strings(value: RawBsonRef<'_>) -> bool {
     matches!(
         value.element_type(),
         ElementType::String | ElementType::Symbol | ElementType::EmbeddedDocument | ElementType::Array
@@ -109,6 +110,9 @@ pub(crate) fn first_field_is_missing(pattern: &IndexPattern, key: &[u8], type_bi
 /// The values of a document in turn, as one encoded key of an index; `None` when the names are not the index' fields.
 pub(crate) fn encode_key_document(index: &Index, document: &RawDocument) -> Option<Vec<u8>> {
     let pattern = index.pattern();
+    if pattern.special().is_some() {
+        return None;
+    }
     let collator = index.extractor().collator();
     let mut key = Vec::with_capacity(32);
     let mut fields = pattern.fields().iter().enumerate();

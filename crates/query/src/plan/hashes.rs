@@ -118,6 +118,8 @@ fn test_text(test: &Test) -> String {
         Test::Size(_) => "$size".to_owned(),
         Test::Mod { .. } => "$mod".to_owned(),
         Test::Bits(bits) => bits.op.name().to_owned(),
+        Test::Geo(test) => test.operator().to_owned(),
+        Test::Near(_) => "$near".to_owned(),
         Test::ElemMatchObject(filter) => format!("$elemMatch[{}]", filter_text(filter)),
         Test::ElemMatchValue(tests) => format!("$elemMatch({})", tests_text(tests)),
     }

@@ -12,6 +12,7 @@ use crate::matcher::{CompareOp, MatchExpr, Matcher, Test};
 use crate::raw::Constant;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use keys::FieldKind;
 use std::sync::Arc;
 
 /// How deep the trees are looked into; beyond, the answer is no.
@@ -63,6 +64,7 @@ fn test_implies(query: &Test, partial: &Test) -> bool {
     match partial {
         Test::Exists => match query {
             Test::Exists | Test::Regex(_) | Test::Mod { .. } | Test::Bits(_) | Test::Size(_) | Test::Type(_) => true,
+            Test::Geo(_) | Test::Near(_) => true,
             Test::ElemMatchObject(_) | Test::ElemMatchValue(_) => true,
             Test::Compare {
                 op: CompareOp::Eq,
@@ -119,7 +121,7 @@ fn narrower(query: &Test, partial: &Test) -> bool {
 fn leaf_of(test: &Test) -> Option<Box<Leaf>> {
     let path = crate::path::Path::new("a").ok()?;
     let matcher = Matcher::from_expr(MatchExpr::on(path, test.clone()), None);
-    match Converter::convert(Some(&matcher), &|_| true, StringKeys::Alike(None)) {
+    match Converter::convert(Some(&matcher), &|_| vec![FieldKind::Value], StringKeys::Alike(None)) {
         Predicate::Leaf(leaf) => Some(leaf),
         _ => None,
     }

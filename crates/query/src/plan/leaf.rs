@@ -8,6 +8,7 @@ use super::encode::{StringKeys, bracket, encode, everything, point};
 use super::interval::{Interval, Intervals, successor};
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
+use keys::FieldKind;
 
 /// A predicate on one path, as a set of keys.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Leaf {
     pub(crate) path: String,
     /// Keys in ascending encoding.
     pub(crate) set: Intervals,
+    /// Keys in fields of other kinds than values.
+    pub(crate) special: Vec<(FieldKind, Intervals)>,
     /// Every document with a key in the set matches.
     pub(crate) exact: bool,
     /// A document without the field may match: a sparse index does not do.
@@ -44,6 +47,7 @@ impl Leaf {
         Self {
             path: path.to_owned(),
             set,
+            special: Vec::new(),
             exact,
             matches_missing: false,
             scalar_only: false,
@@ -191,11 +195,20 @@ impl Leaf {
         let set = outside.complement_in(&everything());
         Some(Self {
             set,
+            special: Vec::new(),
             exact: false,
             matches_missing: !null,
             scalar_only: null,
             ..self
         })
+    }
+
+    /// The keys in a field of this kind.
+    pub(crate) fn set_of(&self, kind: FieldKind) -> Option<&Intervals> {
+        match kind {
+            FieldKind::Value => Some(&self.set),
+            kind => self.special.iter().find(|(of, _)| *of == kind).map(|(_, set)| set),
+        }
     }
 
     /// How much a scan of the set can be expected to leave out: smaller is better.

@@ -18,6 +18,7 @@ pub(crate) mod predicate;
 pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
+pub(crate) mod special;
 
 pub use index_filters::FilterIndex;
 pub use query::collation_of;

@@ -23,12 +23,16 @@ use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
 use crate::exec::key_document::{KeyDocument, can_nest};
 use crate::exec::merge::{Or, SortMerge};
+use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
+use crate::matcher::geo::NearWish;
+use crate::path::Path;
 use bson::RawDocument;
 use engine::{Direction, TableId};
 use keys::Collator;
+use keys::extract::PatternField;
 use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
@@ -47,6 +51,8 @@ pub(crate) enum Source {
     Range(Arc<Index>, IndexBounds, Direction),
     /// One index, scanned once for each combination of values, merged.
     Split(Access, Vec<IndexBounds>, Direction),
+    /// An index around a point, ring by ring: the place of the geometry among its fields.
+    Near(Access, usize, Path),
     /// One index per branch.
     Union(Vec<Access>),
     /// One index per branch, each in order, merged.
@@ -80,7 +86,7 @@ impl Candidate {
             Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
             Source::Union(_) => Some(Choice::Union),
             Source::Merge(_) => Some(Choice::Merge),
-            Source::Nothing | Source::Collection(_) | Source::Range(..) => None,
+            Source::Nothing | Source::Collection(_) | Source::Range(..) | Source::Near(..) => None,
         }
     }
 
@@ -107,6 +113,9 @@ impl Planner<'_> {
                 sorted: true,
                 exact: true,
             }]);
+        }
+        if let Some(near) = &self.query.near {
+            return Ok(vec![self.near(near, wish)?]);
         }
         let natural = match (wish, &self.query.order) {
             (Wish::Natural(direction), _) => Some(*direction),
@@ -157,6 +166,59 @@ impl Planner<'_> {
             candidates.push(self.collection_scan(Direction::Forward));
         }
         Ok(candidates)
+    }
+
+    /// The index that finds what is near.
+    fn near(&self, near: &NearWish, wish: &Wish) -> Result<Candidate, QueryError> {
+        let mut found: Vec<(Access, usize, &PatternField)> = Vec::new();
+        for (position, index) in self.collection.indexes().iter().enumerate() {
+            let is_wanted = match wish {
+                Wish::Index(hinted) => *hinted == position,
+                Wish::None => self.considers(index),
+                Wish::Natural(_) => false,
+            };
+            if !is_wanted || !self.holds_matches(index) {
+                continue;
+            }
+            let serves = |field: &PatternField| {
+                let on_path = near.path.as_ref().is_none_or(|path| path.text() == field.path());
+                on_path && near.test.is_served_by(field.kind())
+            };
+            let mut fields = index.pattern().fields().iter().enumerate();
+            let Some((place, field)) = fields.find(|(_, field)| serves(field)) else {
+                continue;
+            };
+            let keys = match self.is_alike(index) {
+                true => self.string_keys(),
+                false => StringKeys::Other,
+            };
+            let predicate = self.predicate(&[index], keys);
+            found.extend(
+                Access::of(index, &predicate.conjuncts(), Unbounded::Near).map(|access| (access, place, field)),
+            );
+        }
+        if near.path.is_none() && found.iter().any(|(_, _, field)| field.path() != found[0].2.path()) {
+            return Err(QueryError::new(
+                ErrorCode::IndexNotFound,
+                "There is more than one 2d or 2dsphere index; unsure which to use for $geoNear: its option 'key' says",
+            ));
+        }
+        let best = found.into_iter().min_by_key(|(access, ..)| access.rank());
+        let Some((access, place, field)) = best else {
+            return Err(QueryError::new(
+                ErrorCode::NoQueryExecutionPlans,
+                format!(
+                    "error processing query: ns={}: planner returned error :: caused by :: unable to find index for \
+                     $geoNear query",
+                    self.collection.namespace()
+                ),
+            ));
+        };
+        Ok(Candidate {
+            source: Source::Near(access, place, Path::new(field.path())?),
+            sorted: !matches!(self.query.order, Order::Fields(_)),
+            exact: false,
+        })
     }
 
     fn considers(&self, index: &Index) -> bool {
@@ -264,8 +326,9 @@ impl Planner<'_> {
 
     fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
         let indexed = |path: &str| {
-            let on_path = |index: &&Arc<Index>| index.pattern().fields().iter().any(|field| field.path() == path);
-            indexes.iter().any(on_path)
+            let fields = indexes.iter().flat_map(|index| index.pattern().fields());
+            let on_path = fields.filter(|field| field.path() == path);
+            on_path.map(PatternField::kind).collect()
         };
         Converter::convert(self.query.filter.as_deref(), &indexed, keys)
     }
@@ -462,6 +525,13 @@ impl Planner<'_> {
                     .map(|bounds| with_documents(scan(access, bounds, *direction, ScanKind::Entries)));
                 self.merged(inputs.collect())?
             }
+            Source::Near(access, place, path) => {
+                let wish = query.near.clone().ok_or_else(|| {
+                    QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
+                })?;
+                let near = Near::new(access.clone(), *place, path.clone(), wish, filter.clone())?;
+                Stage::Near(Box::new(near))
+            }
             Source::Union(accesses) => {
                 let all_give_documents = !counts_keys && accesses.iter().all(|access| access.index.clustering());
                 let inputs = accesses.iter().map(|access| {
@@ -542,8 +612,8 @@ impl Planner<'_> {
         if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
             return false;
         }
-        // What the strings were is not in such keys.
-        if access.index.collation().is_some() {
+        // What the strings, or the hashed values and geometries were is not in such keys.
+        if access.index.collation().is_some() || access.index.pattern().special().is_some() {
             return false;
         }
         let Some(wanted) = self

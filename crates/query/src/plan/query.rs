@@ -5,6 +5,7 @@ use super::request::{FindRequest, Hint};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
+use crate::matcher::geo::NearWish;
 use crate::project::Projection;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -50,6 +51,18 @@ pub(crate) struct Query {
     pub(crate) count_only: bool,
     /// The order of strings; `None` is binary.
     pub(crate) collation: Option<Arc<Collation>>,
+    /// Where matches are wanted in the order of their distance from a point.
+    pub(crate) near: Option<Arc<NearWish>>,
+}
+
+/// What a filter wants the order of distances from.
+pub(crate) fn near_in(filter: Option<&Arc<Matcher>>) -> Option<Arc<NearWish>> {
+    let (path, test) = filter?.near()?;
+    Some(Arc::new(NearWish {
+        path: Some(path.clone()),
+        test: test.clone(),
+        output: None,
+    }))
 }
 
 impl Query {
@@ -66,8 +79,10 @@ impl Query {
                 "cannot use tailable option with a sort other than {$natural: 1}",
             ));
         }
+        let near = near_in(filter.as_ref());
         Ok(Self {
             filter,
+            near,
             order,
             projection,
             skip: request.skip,
@@ -96,7 +111,7 @@ pub(crate) fn parse_filter(
     if filter.is_empty() {
         Ok(None)
     } else {
-        Ok(Some(Arc::new(Matcher::parse(filter, context)?)))
+        Ok(Some(Arc::new(Matcher::parse_ordered(filter, context)?)))
     }
 }
 

@@ -13,6 +13,7 @@ mod bucket_auto;
 mod densify;
 mod fill;
 mod filter;
+mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
@@ -40,6 +41,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::value::SharedDocument;
 
+pub use geo_near::GeoNearSpec;
 pub use planned::PlannedStage;
 pub(crate) use positions::SPLIT_LARGE_EVENT;
 pub use pushdown::{CountOnly, Pushdown};

@@ -4,6 +4,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::decimal::Rounding;
 use wire::ErrorCode;
 
+use super::geo_near::GeoNearSpec;
 use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
@@ -23,7 +24,6 @@ use crate::value::{SharedDocument, SortPattern, Value};
 /// Stages that MongoDB has and Tenon does not have yet.
 const NOT_BUILT: &[&str] = &[
     "$backupCursorExtend",
-    "$geoNear",
     "$listClusterCatalog",
     "$listSampledQueries",
     "$listSearchIndexes",
@@ -94,7 +94,7 @@ fn push_stage(
             format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
         );
     }
-    if !first && matches!(stages.last(), Some(StageSpec::Initial { .. })) {
+    if !first && matches!(stages.last(), Some(StageSpec::Initial { .. } | StageSpec::GeoNear(_))) {
         return failure(
             40602,
             format!("{} is only valid as the first stage in a pipeline.", name.as_str()),
@@ -124,6 +124,7 @@ fn parse_stage(
         "$count" => parse_count(raw)?,
         "$sample" => parse_sample(raw, context)?,
         "$graphLookup" => StageSpec::GraphLookup(Box::new(GraphLookupSpec::parse(raw, context, depth)?)),
+        "$geoNear" => StageSpec::GeoNear(Box::new(GeoNearSpec::parse(raw, written(), context)?)),
         "$lookup" => StageSpec::Lookup(Box::new(LookupSpec::parse(raw, context, depth)?)),
         "$unionWith" => StageSpec::Union(Box::new(UnionSpec::parse(raw, context, depth)?)),
         "$replaceRoot" => parse_replace_root(raw, written(), context)?,

@@ -1,11 +1,13 @@
 //! What of a pipeline a query plan can do instead.
 
 use bson::RawDocumentBuf;
+use std::sync::Arc;
 
 use super::StageSpec;
 use crate::error::QueryError;
 use crate::expression::Dependencies;
 use crate::matcher::Matcher;
+use crate::matcher::geo::NearWish;
 use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 
 /// The leading part of a pipeline as a find: filter, then sort, then skip, then limit. See [`super::Pipeline::take_pushdown`].
@@ -13,6 +15,8 @@ use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 pub struct Pushdown {
     /// The first `$match`: as a document, and parsed.
     pub filter: Option<(RawDocumentBuf, Matcher)>,
+    /// The point of `$geoNear`, whose query is the filter.
+    pub(crate) near: Option<Arc<NearWish>>,
     /// `$sort`
     pub sort: Option<SortPattern>,
     /// Documents to leave out.
@@ -62,6 +66,10 @@ pub(super) fn take(stages: &mut Vec<StageSpec>) -> Pushdown {
         match stage {
             StageSpec::Match { filter, matcher } if taken == 0 => {
                 pushdown.filter = Some((filter.clone(), matcher.clone()))
+            }
+            StageSpec::GeoNear(spec) if taken == 0 => {
+                pushdown.near = Some(spec.wish.clone());
+                pushdown.filter.clone_from(&spec.filter);
             }
             StageSpec::Sort { pattern, limit } if plain && pushdown.sort.is_none() => {
                 pushdown.sort = Some(pattern.clone());

@@ -2,6 +2,7 @@
 
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::geo_near::GeoNearSpec;
 use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
@@ -77,6 +78,8 @@ pub enum StageSpec {
         /// Where randomness comes from.
         context: ExpressionContext,
     },
+    /// `$geoNear`; always first
+    GeoNear(Box<GeoNearSpec>),
     /// `$lookup`
     Lookup(Box<LookupSpec>),
     /// `$graphLookup`
@@ -140,6 +143,7 @@ impl StageSpec {
             StageSpec::Unwind(_) => "$unwind",
             StageSpec::Count { .. } => "$count",
             StageSpec::Sample { .. } => "$sample",
+            StageSpec::GeoNear(_) => "$geoNear",
             StageSpec::Lookup(_) => "$lookup",
             StageSpec::GraphLookup(_) => "$graphLookup",
             StageSpec::Union(_) => "$unionWith",
@@ -182,6 +186,7 @@ impl StageSpec {
                 let inner = stage_document("size", &count_value(*size));
                 stage_document("$sample", &document_value(&inner))
             }
+            StageSpec::GeoNear(near) => near.written.clone(),
             StageSpec::Lookup(lookup) => lookup.written().to_owned(),
             StageSpec::GraphLookup(lookup) => lookup.written().to_owned(),
             StageSpec::Union(union) => union.written().to_owned(),
@@ -215,6 +220,13 @@ impl StageSpec {
             }
             // The source is this stage already.
             StageSpec::Initial { .. } | StageSpec::SplitLargeEvent { .. } => source,
+            // The plan does it; what is no collection has no index that could.
+            StageSpec::GeoNear(_) => {
+                return Err(QueryError::new(
+                    wire::ErrorCode::NoQueryExecutionPlans,
+                    "$geoNear needs a collection with a 2d or 2dsphere index",
+                ));
+            }
             StageSpec::Write { name, .. } => {
                 return Err(QueryError::new(
                     wire::ErrorCode::IllegalOperation,
@@ -260,7 +272,8 @@ impl StageSpec {
                 dependencies.paths.insert(unwind.path().to_string());
                 true
             }
-            StageSpec::Lookup(_)
+            StageSpec::GeoNear(_)
+            | StageSpec::Lookup(_)
             | StageSpec::GraphLookup(_)
             | StageSpec::Union(_)
             | StageSpec::Facet(_)

@@ -21,6 +21,7 @@ const NUMBERS: &[&str] = &["decimal", "double", "int", "long"];
 const BITS: &[&str] = &["binData", "decimal", "double", "int", "long"];
 const TEXTS: &[&str] = &["regex", "string", "symbol"];
 const ARRAYS: &[&str] = &["array"];
+const GEOMETRIES: &[&str] = &["array", "object"];
 
 /// What of a field a report shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ const BITWISE: [&str; 2] = [
 ];
 
 /// The negative forms have the reasons of the positive ones.
-const WORDINGS: [Wording; 19] = [
+const WORDINGS: [Wording; 21] = [
     wording("$eq", COMPARISON, &[], Shown::Elements),
     wording("$ne", COMPARISON, &[], Shown::Elements),
     wording("$lt", COMPARISON, &[], Shown::Elements),
@@ -122,6 +123,24 @@ const WORDINGS: [Wording; 19] = [
             "array did contain all specified values",
         ],
         &[],
+        Shown::Whole,
+    ),
+    wording(
+        "$geoWithin",
+        [
+            "none of the considered geometries was contained within the expression's geometry",
+            "at least one of considered geometries was contained within the expression's geometry",
+        ],
+        GEOMETRIES,
+        Shown::Whole,
+    ),
+    wording(
+        "$geoIntersects",
+        [
+            "none of the considered geometries intersected the expression's geometry",
+            "at least one of considered geometries intersected the expression's geometry",
+        ],
+        GEOMETRIES,
         Shown::Whole,
     ),
     wording(

@@ -14,6 +14,7 @@ use crate::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
+use crate::matcher::geo::NEAR_REFUSED;
 use crate::matcher::schema::{Reporter, to_bson};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;
@@ -25,7 +26,7 @@ const REPORT_BYTES_MAX: usize = 12 << 20;
 const REPORT_DEPTH_MAX: usize = 180;
 
 /// Operators that no validator may have.
-const FORBIDDEN: [&str; 5] = ["$where", "$text", "$nearSphere", "$near", "$geoNear"];
+const FORBIDDEN: [&str; 3] = ["$where", "$text", "$near"];
 /// Variables whose value depends on when they are asked for.
 const OF_THE_TIME: [&str; 2] = ["$$NOW", "$$CLUSTER_TIME"];
 
@@ -100,9 +101,11 @@ impl std::fmt::Debug for Validator {
 
 /// What is not built and never allowed here is told as the latter.
 fn forbidden(error: QueryError) -> QueryError {
+    let is_ordered = error.code() == Some(NEAR_REFUSED);
     let is_unbuilt = error.code() == Some(ErrorCode::NotImplemented);
     let text = error.to_string();
-    match FORBIDDEN.iter().find(|name| is_unbuilt && text.starts_with(*name)) {
+    let is_named = |name: &&&str| is_ordered && **name == "$near" || is_unbuilt && text.starts_with(**name);
+    match FORBIDDEN.iter().find(is_named) {
         Some(name) => QueryError::new(
             ErrorCode::QueryFeatureNotAllowed,
             format!("{name} is not allowed in this context"),

@@ -9,6 +9,7 @@ use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
+use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
 use keys::{Collator, IndexPattern, KeyExtractor, MultikeyPaths};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,9 +105,28 @@ impl IndexSpec {
         .normalised()
     }
 
+    /// The grid of a `2d` index.
+    pub fn grid(&self) -> Result<Grid, StorageError> {
+        let option = |name: &str| self.spec.get(name).ok().flatten();
+        let (low, high) = Grid::default().interval();
+        let bound = |name: &str, default: f64| option(name).map_or(Some(default), geometry::read::number);
+        let bits = option("bits").map_or(Some(i64::from(DEFAULT_BITS)), whole_number);
+        let bits = bits.and_then(|bits| u32::try_from(bits).ok());
+        let grid = |(bits, (low, high))| Grid::new(low, high, bits);
+        let given = bits.zip(bound("min", low).zip(bound("max", high)));
+        given.and_then(grid).ok_or_else(|| {
+            StorageError::CannotCreateIndex(format!(
+                "bits for hash must be > 0 and <= {BITS_MAX}, and min and max numbers, of which max is greater"
+            ))
+        })
+    }
+
     fn is_id(&self) -> bool {
         let mut fields = self.key.iter();
-        matches!(fields.next(), Some(Ok((name, _))) if name.as_str() == "_id") && fields.next().is_none()
+        let first = fields.next();
+        // A string is a kind of its own: `{_id: "hashed"}` is an index like any other.
+        matches!(first, Some(Ok((name, value))) if name.as_str() == "_id" && !matches!(value, RawBsonRef::String(_)))
+            && fields.next().is_none()
     }
 
     /// The same with `spec` made anew from the fields, other options kept in their order.
@@ -166,6 +186,7 @@ impl IndexSpec {
                 "bits",
                 "min",
                 "max",
+                "2dsphereIndexVersion",
                 "wildcardProjection",
             ]
             .iter()
@@ -253,8 +274,9 @@ struct Shape {
 
 impl Shape {
     fn new(spec: IndexSpec, partial: Option<Arc<dyn Predicate>>) -> Result<Self, StorageError> {
-        let pattern =
-            IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+        let pattern = IndexPattern::parse(&spec.key)
+            .map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?
+            .with_grid(spec.grid()?);
         Ok(Self {
             is_id: spec.is_id(),
             extractor: KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref())),

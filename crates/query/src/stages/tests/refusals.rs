@@ -8,7 +8,7 @@ fn names() {
     code(doc! {"match": {}}, 40324);
     code(doc! {}, 40323);
     code(doc! {"$match": {}, "$limit": 1}, 40323);
-    code(doc! {"$geoNear": {}}, 238);
+    code(doc! {"$geoNear": {}}, 16606);
     code(doc! {"$search": {}}, 31082);
     let error = parse(&[doc! {"$nothing": 1}]).unwrap_err();
     assert_eq!(error.to_string(), "Unrecognized pipeline stage name: '$nothing'");

@@ -1,0 +1,540 @@
+//! Geometries on the unit sphere: predicates, distances, and coverings by S2 cells.
+//!
+//! What lies within [`TOUCH`] of each other touches. A cell key is the 64-bit number of an S2 cell as a signed integer;
+//! the cells inside a cell have the keys of one interval, so that a covering of at most a few cells is as many
+//! intervals.
+
+use crate::Steps;
+use crate::plane::{PlanePoint, Rectangle};
+use crate::ring::{Arc, Ring, TOUCH};
+use s2::cap::Cap;
+use s2::cell::Cell;
+use s2::cellid::CellID;
+use s2::latlng::LatLng;
+use s2::point::Point;
+use s2::region::Region;
+use s2::s1::Angle;
+use std::collections::VecDeque;
+use std::f64::consts::{FRAC_PI_2, PI};
+
+/// Most cells of a covering. A geometry around a corner of the cube of cells may have a few more.
+const CELLS_MAX: usize = 20;
+/// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
+const FINEST_LEVEL: u64 = 23;
+
+/// What rectangles around a circle have to spare.
+const SLACK_DEGREES: f64 = 1e-8;
+
+/// The point at a longitude and latitude, in degrees.
+pub fn point(longitude: f64, latitude: f64) -> Point {
+    Point::from(LatLng::from_degrees(latitude, longitude))
+}
+
+/// The angle between two points, in radians.
+pub fn angle(a: &Point, b: &Point) -> f64 {
+    a.distance(b).rad()
+}
+
+/// A geometry without parts of its own.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// A point.
+    Point(Point),
+    /// A chain of at least one arc.
+    Line(Line),
+    /// A ring less the rings inside of it.
+    Polygon(Polygon),
+}
+
+/// A chain of arcs.
+#[derive(Clone, Debug)]
+pub struct Line {
+    arcs: Vec<Arc>,
+}
+
+impl Line {
+    /// From its vertices, of which no two neighbours are the same; `None` when there are fewer than two.
+    pub(crate) fn new(vertices: &[Point]) -> Option<Self> {
+        let arcs: Vec<Arc> = vertices.windows(2).map(|ends| Arc::new(ends[0], ends[1])).collect();
+        (!arcs.is_empty()).then_some(Self { arcs })
+    }
+}
+
+/// A ring less its holes.
+#[derive(Clone, Debug)]
+pub struct Polygon {
+    /// The outer ring, then the holes.
+    rings: Vec<Ring>,
+}
+
+impl Polygon {
+    pub(crate) fn new(rings: Vec<Ring>) -> Self {
+        Self { rings }
+    }
+
+    fn arcs(&self) -> impl Iterator<Item = &Arc> {
+        self.rings.iter().flat_map(Ring::arcs)
+    }
+
+    /// Whether a point is inside; of points on the boundary those that the rings contain.
+    fn contains<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let mut inside = false;
+        for ring in &self.rings {
+            inside ^= ring.contains(point, steps)?;
+        }
+        Ok(inside)
+    }
+
+    fn touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for ring in &self.rings {
+            if ring.touches(point, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn contains_or_touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        Ok(self.contains(point, steps)? || self.touches(point, steps)?)
+    }
+
+    /// Whether arcs lie inside, the boundary with it.
+    fn contains_arcs<'a, E>(&self, arcs: impl Iterator<Item = &'a Arc>, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for arc in arcs {
+            if !self.contains_or_touches(&arc.a, steps)? || !self.contains_or_touches(&arc.b, steps)? {
+                return Ok(false);
+            }
+            for own in self.arcs() {
+                steps(1)?;
+                if own.crosses(arc) {
+                    return Ok(false);
+                }
+            }
+            // From boundary to boundary it may go outside without crossing anything.
+            if self.touches(&arc.a, steps)?
+                && self.touches(&arc.b, steps)?
+                && !self.contains_or_touches(arc.midpoint(), steps)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Part {
+    fn arcs(&self) -> Box<dyn Iterator<Item = &Arc> + '_> {
+        match self {
+            Part::Point(_) => Box::new(std::iter::empty()),
+            Part::Line(line) => Box::new(line.arcs.iter()),
+            Part::Polygon(polygon) => Box::new(polygon.arcs()),
+        }
+    }
+
+    /// A point of it.
+    fn any_point(&self) -> &Point {
+        match self {
+            Part::Point(point) => point,
+            Part::Line(line) => &line.arcs[0].a,
+            Part::Polygon(polygon) => &polygon.rings[0].arcs()[0].a,
+        }
+    }
+
+    fn meets<E>(&self, other: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        match (self, other) {
+            (Part::Point(one), Part::Point(other)) => Ok(angle(one, other) <= TOUCH),
+            (Part::Point(point), Part::Line(line)) | (Part::Line(line), Part::Point(point)) => {
+                steps(line.arcs.len())?;
+                Ok(line.arcs.iter().any(|arc| arc.touches_point(point)))
+            }
+            (Part::Point(point), Part::Polygon(polygon)) | (Part::Polygon(polygon), Part::Point(point)) => {
+                polygon.contains_or_touches(point, steps)
+            }
+            (one, other) => {
+                for arc in one.arcs() {
+                    for beside in other.arcs() {
+                        steps(1)?;
+                        if arc.meets(beside) {
+                            return Ok(true);
+                        }
+                    }
+                }
+                // Their boundaries are apart: one is inside of the other as a whole, or not at all.
+                let has = |whole: &Part, part: &Part, steps: &mut Steps<'_, E>| match whole {
+                    Part::Polygon(polygon) => polygon.contains(part.any_point(), steps),
+                    _ => Ok(false),
+                };
+                Ok(has(one, other, steps)? || has(other, one, steps)?)
+            }
+        }
+    }
+
+    fn contains<E>(&self, other: &Part, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let Part::Polygon(polygon) = self else {
+            return Ok(false);
+        };
+        match other {
+            Part::Point(point) => polygon.contains(point, steps),
+            Part::Line(line) => polygon.contains_arcs(line.arcs.iter(), steps),
+            Part::Polygon(inner) => {
+                if !polygon.contains_arcs(inner.arcs(), steps)? {
+                    return Ok(false);
+                }
+                // No hole lies in the other's inside.
+                for vertex in polygon.rings[1..].iter().flat_map(|hole| hole.arcs()).map(|arc| &arc.a) {
+                    if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn distance<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<f64, E> {
+        let nearest = |arcs: &mut dyn Iterator<Item = &Arc>, steps: &mut Steps<'_, E>| {
+            let mut nearest = f64::INFINITY;
+            for arc in arcs {
+                steps(1)?;
+                nearest = nearest.min(arc.distance(point));
+            }
+            Ok(nearest)
+        };
+        match self {
+            Part::Point(other) => Ok(angle(point, other)),
+            Part::Line(line) => nearest(&mut line.arcs.iter(), steps),
+            Part::Polygon(polygon) if polygon.contains(point, steps)? => Ok(0.0),
+            Part::Polygon(polygon) => nearest(&mut polygon.arcs(), steps),
+        }
+    }
+
+    fn cover<E>(&self, cell: &Cell, steps: &mut Steps<'_, E>) -> Result<Overlap, E> {
+        let around = cell.cap_bound();
+        let chord = 2.0 * (around.radius().rad() / 2.0).sin();
+        let corners = cell.vertices();
+        let sides: [Arc; 4] = std::array::from_fn(|i| Arc::new(corners[i], corners[(i + 1) % 4]));
+        if let Part::Point(point) = self {
+            steps(1)?;
+            let is_here = cell.contains_point(point) || sides.iter().any(|side| side.touches_point(point));
+            return Ok(if is_here { Overlap::Some } else { Overlap::None });
+        }
+        let mut seen = 0;
+        for arc in self.arcs() {
+            seen += 1;
+            if seen % 64 == 0 {
+                steps(64)?;
+            }
+            if !arc.is_near(around.center(), chord) {
+                continue;
+            }
+            steps(1)?;
+            if cell.contains_point(&arc.a) || sides.iter().any(|side| side.meets(arc)) {
+                return Ok(Overlap::Some);
+            }
+        }
+        match self {
+            Part::Polygon(polygon) if polygon.contains(&cell.center(), steps)? => Ok(Overlap::All),
+            _ => Ok(Overlap::None),
+        }
+    }
+}
+
+/// How a region and a cell lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overlap {
+    None,
+    /// They may have points in common.
+    Some,
+    /// The cell lies in the region.
+    All,
+}
+
+/// A geometry: one part, or many.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    parts: Vec<Part>,
+    /// A polygon that may be larger than half of the sphere: only queries have those.
+    pub is_as_wound: bool,
+}
+
+impl Geometry {
+    /// From its parts, at least one.
+    pub(crate) fn new(parts: Vec<Part>) -> Self {
+        Self {
+            parts,
+            is_as_wound: false,
+        }
+    }
+
+    /// Of a single point.
+    pub fn of_point(point: Point) -> Self {
+        Self::new(vec![Part::Point(point)])
+    }
+
+    /// The point, where it is one.
+    pub fn as_point(&self) -> Option<&Point> {
+        match self.parts.as_slice() {
+            [Part::Point(point)] => Some(point),
+            _ => None,
+        }
+    }
+
+    /// True when all parts are polygons, which alone contain anything.
+    pub fn is_polygons(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Polygon(_)))
+    }
+
+    /// Whether they have a point in common.
+    pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for one in &self.parts {
+            for other in &other.parts {
+                if one.meets(other, steps)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether each part of another lies in one of the polygons of this one.
+    pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        for part in &other.parts {
+            let mut contained = false;
+            for own in &self.parts {
+                contained = contained || own.contains(part, steps)?;
+            }
+            if !contained {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The angle between a point and the nearest point of the geometry, in radians.
+    pub fn distance<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<f64, E> {
+        let mut nearest = f64::INFINITY;
+        for part in &self.parts {
+            nearest = nearest.min(part.distance(point, steps)?);
+        }
+        Ok(nearest)
+    }
+
+    /// The keys that an index has of it: the cell of a point, a covering of anything else.
+    pub fn keys<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<i64>, E> {
+        let (points, others): (Vec<&Part>, Vec<&Part>) =
+            self.parts.iter().partition(|part| matches!(part, Part::Point(_)));
+        let mut keys: Vec<i64> = points
+            .iter()
+            .map(|part| cell_key(CellID::from(part.any_point())))
+            .collect();
+        if !others.is_empty() {
+            let cells = covering(|cell| overlap_of_any(&others, cell, steps))?;
+            keys.extend(cells.into_iter().map(cell_key));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// The intervals of keys that whatever meets it has one of.
+    pub fn key_intervals<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
+        let parts: Vec<&Part> = self.parts.iter().collect();
+        Ok(intervals(&covering(|cell| overlap_of_any(&parts, cell, steps))?))
+    }
+}
+
+fn overlap_of_any<E>(parts: &[&Part], cell: &Cell, steps: &mut Steps<'_, E>) -> Result<Overlap, E> {
+    let mut overlap = Overlap::None;
+    for part in parts {
+        match part.cover(cell, steps)? {
+            Overlap::All => return Ok(Overlap::All),
+            Overlap::Some => overlap = Overlap::Some,
+            Overlap::None => {}
+        }
+    }
+    Ok(overlap)
+}
+
+/// A circle on the sphere, with what is in it.
+#[derive(Clone, Debug)]
+pub struct Circle {
+    center: Point,
+    radius: f64,
+}
+
+impl Circle {
+    /// `radius` in radians; from π on it is the whole sphere.
+    pub fn new(center: Point, radius: f64) -> Self {
+        Self { center, radius }
+    }
+
+    /// The circle of another radius around the same point.
+    pub fn with_radius(&self, radius: f64) -> Self {
+        Self::new(self.center, radius)
+    }
+
+    /// Whether a geometry lies in it.
+    pub fn contains<E>(&self, geometry: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let opposite = Point(self.center.0 * -1.0);
+        for part in &geometry.parts {
+            if let Part::Point(point) = part {
+                if angle(point, &self.center) > self.radius {
+                    return Ok(false);
+                }
+                continue;
+            }
+            for arc in part.arcs() {
+                steps(1)?;
+                // The furthest point of an arc is the nearest one to the opposite side.
+                if PI - arc.distance(&opposite) > self.radius {
+                    return Ok(false);
+                }
+            }
+            if let Part::Polygon(polygon) = part
+                && self.radius < PI
+                && polygon.contains(&opposite, steps)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The intervals of keys that whatever meets it has one of.
+    pub fn key_intervals<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
+        Ok(intervals(&self.covering(steps)?))
+    }
+
+    /// Rectangles of longitudes and latitudes, in degrees, that together have all of it: one, or two where it goes over
+    /// the meridian of 180 degrees.
+    pub fn rectangles(&self) -> Vec<Rectangle> {
+        let center = LatLng::from(&self.center);
+        let (latitude, longitude) = (center.lat.rad(), center.lng.rad());
+        let (south, north) = (latitude - self.radius, latitude + self.radius);
+        let rectangle = |west: f64, east: f64| {
+            let degrees = |x: f64, y: f64, slack: f64| PlanePoint {
+                x: (x.to_degrees() + slack).clamp(-180.0, 180.0),
+                y: (y.to_degrees() + slack).clamp(-90.0, 90.0),
+            };
+            Rectangle::of_corners(
+                degrees(west, south, -SLACK_DEGREES),
+                degrees(east, north, SLACK_DEGREES),
+            )
+        };
+        if south <= -FRAC_PI_2 || north >= FRAC_PI_2 {
+            return vec![rectangle(-PI, PI)];
+        }
+        let half = (self.radius.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
+        let (west, east) = (longitude - half, longitude + half);
+        match () {
+            () if west < -PI => vec![rectangle(-PI, east), rectangle(west + 2.0 * PI, PI)],
+            () if east > PI => vec![rectangle(west, PI), rectangle(-PI, east - 2.0 * PI)],
+            () => vec![rectangle(west, east)],
+        }
+    }
+
+    fn covering<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<CellID>, E> {
+        let cap = Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(self.radius + 2.0 * TOUCH)));
+        covering(|cell| {
+            steps(1)?;
+            Ok(match () {
+                () if cap.contains_cell(cell) => Overlap::All,
+                () if cap.intersects_cell(cell) => Overlap::Some,
+                () => Overlap::None,
+            })
+        })
+    }
+}
+
+/// The part of the sphere that was looked at in search of what is near a point, growing ring by ring.
+#[derive(Clone, Debug)]
+pub struct Search {
+    center: Point,
+    done: Vec<CellID>,
+}
+
+impl Search {
+    /// Nothing is looked at yet.
+    pub fn new(center: Point) -> Self {
+        Self {
+            center,
+            done: Vec::new(),
+        }
+    }
+
+    /// The intervals of keys that everything within `radius` (radians) has one of, but for what earlier calls gave.
+    pub fn grow<E>(&mut self, radius: f64, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
+        let cells = Circle::new(self.center, radius).covering(steps)?;
+        let mut fresh = Vec::new();
+        for cell in cells {
+            less(cell, &self.done, &mut fresh);
+        }
+        self.done.extend(&fresh);
+        self.done.sort_unstable();
+        Ok(intervals(&fresh))
+    }
+}
+
+/// A cell without the cells that are done: itself, or those of its descendants.
+fn less(cell: CellID, done: &[CellID], out: &mut Vec<CellID>) {
+    if done.iter().any(|other| other.contains(&cell)) {
+        return;
+    }
+    if done.iter().any(|other| cell.contains(other)) {
+        return cell.children().into_iter().for_each(|child| less(child, done, out));
+    }
+    out.push(cell);
+}
+
+/// Cells that together have all of a region, about [`CELLS_MAX`], by halving the largest ones first that lie only
+/// partly in it.
+fn covering<E>(mut overlap: impl FnMut(&Cell) -> Result<Overlap, E>) -> Result<Vec<CellID>, E> {
+    let mut done = Vec::new();
+    let mut open = VecDeque::new();
+    let mut sort = |id: CellID, done: &mut Vec<CellID>, open: &mut VecDeque<CellID>| {
+        match overlap(&Cell::from(id))? {
+            Overlap::None => {}
+            Overlap::Some if id.level() < FINEST_LEVEL => open.push_back(id),
+            Overlap::Some | Overlap::All => done.push(id),
+        }
+        Ok(())
+    };
+    for face in 0..6 {
+        sort(CellID::from_face(face), &mut done, &mut open)?;
+    }
+    // Breadth first: those at the front are the largest.
+    while let Some(cell) = open.pop_front() {
+        let (done_before, open_before) = (done.len(), open.len());
+        for child in cell.children() {
+            sort(child, &mut done, &mut open)?;
+        }
+        let children = done.len() - done_before + open.len() - open_before;
+        if done_before + open_before + children > CELLS_MAX && children > 1 {
+            // No room for its children: it stays as a whole, and so do all that are left.
+            done.truncate(done_before);
+            open.truncate(open_before);
+            done.push(cell);
+        }
+    }
+    done.sort_unstable();
+    Ok(done)
+}
+
+fn cell_key(cell: CellID) -> i64 {
+    cell.0 as i64
+}
+
+/// The keys of the cells inside these, and of the cells that these are inside of.
+fn intervals(cells: &[CellID]) -> Vec<(i64, i64)> {
+    let mut intervals: Vec<(i64, i64)> = Vec::new();
+    for cell in cells {
+        intervals.push((cell_key(cell.range_min()), cell_key(cell.range_max())));
+        for level in 0..cell.level() {
+            let ancestor = cell_key(cell.parent(level));
+            intervals.push((ancestor, ancestor));
+        }
+    }
+    intervals.sort_unstable();
+    intervals.dedup();
+    intervals
+}

@@ -1,0 +1,418 @@
+//! Predicates against known places, and against each other: what two geometries have in common has to be found by keys.
+
+use crate::plane::{Grid, PlanePoint, Rectangle, Region};
+use crate::read::{on_sphere, plane_point, sphere as read_sphere};
+use crate::sphere::{Circle, Geometry, Search, angle, point};
+use crate::{EARTH_RADIUS_METRES, plane, uncounted};
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use proptest::prelude::*;
+
+fn parse(value: impl Into<Bson>) -> Result<Geometry, String> {
+    let wrapped = RawDocumentBuf::try_from(&doc! {"": value.into()}).expect("a document");
+    let value = wrapped.get("").expect("BSON").expect("a value");
+    let Ok(read) = read_sphere(value, &mut uncounted);
+    read.map_err(|error| error.to_string())
+}
+
+fn geometry(value: impl Into<Bson>) -> Geometry {
+    parse(value).expect("a geometry")
+}
+
+fn at(longitude: f64, latitude: f64) -> Geometry {
+    geometry(doc! {"type": "Point", "coordinates": [longitude, latitude]})
+}
+
+fn ring(corners: &[(f64, f64)]) -> Vec<Bson> {
+    let closed = corners.iter().chain(corners.first());
+    closed.map(|(x, y)| Bson::from(vec![*x, *y])).collect()
+}
+
+fn polygon(rings: &[&[(f64, f64)]]) -> Document {
+    let rings: Vec<Bson> = rings.iter().map(|corners| Bson::from(ring(corners))).collect();
+    doc! {"type": "Polygon", "coordinates": rings}
+}
+
+fn square(west: f64, south: f64, side: f64) -> Document {
+    polygon(&[&corners(west, south, side)])
+}
+
+fn corners(west: f64, south: f64, side: f64) -> [(f64, f64); 4] {
+    [
+        (west, south),
+        (west + side, south),
+        (west + side, south + side),
+        (west, south + side),
+    ]
+}
+
+fn line(positions: &[(f64, f64)]) -> Document {
+    let positions: Vec<Bson> = positions.iter().map(|(x, y)| Bson::from(vec![*x, *y])).collect();
+    doc! {"type": "LineString", "coordinates": positions}
+}
+
+fn meets(a: &Geometry, b: &Geometry) -> bool {
+    let (Ok(forth), Ok(back)) = (a.meets(b, &mut uncounted), b.meets(a, &mut uncounted));
+    assert_eq!(forth, back, "meeting has no direction");
+    forth
+}
+
+fn contains(a: &Geometry, b: &Geometry) -> bool {
+    let Ok(contains) = a.contains(b, &mut uncounted);
+    contains
+}
+
+fn share_keys(a: &Geometry, b: &Geometry) -> bool {
+    let (Ok(keys), Ok(intervals)) = (b.keys(&mut uncounted), a.key_intervals(&mut uncounted));
+    finds(&intervals, &keys)
+}
+
+fn finds(intervals: &[(i64, i64)], keys: &[i64]) -> bool {
+    keys.iter()
+        .any(|key| intervals.iter().any(|(low, high)| (low..=high).contains(&key)))
+}
+
+#[test]
+fn the_distance_of_two_cities_is_known() {
+    // Berlin and Paris, 878 km by the haversine formula with this radius.
+    let metres = angle(&point(13.405, 52.52), &point(2.3522, 48.8566)) * EARTH_RADIUS_METRES;
+    assert!((metres - 878_500.0).abs() < 1_500.0, "{metres}");
+}
+
+#[test]
+fn the_smaller_side_of_a_ring_is_inside_however_it_is_wound() {
+    let forth = geometry(square(10.0, 10.0, 10.0));
+    let mut backward = corners(10.0, 10.0, 10.0);
+    backward.reverse();
+    let back = geometry(polygon(&[&backward]));
+    for (x, y, inside) in [
+        (15.0, 15.0, true),
+        (25.0, 15.0, false),
+        (-165.0, -15.0, false),
+        (15.0, 9.0, false),
+    ] {
+        assert_eq!(contains(&forth, &at(x, y)), inside, "{x} {y}");
+        assert_eq!(contains(&back, &at(x, y)), inside, "{x} {y}");
+    }
+}
+
+#[test]
+fn strict_winding_takes_what_is_on_the_left() {
+    let mut corners = corners(10.0, 10.0, 10.0);
+    corners.reverse();
+    let mut outside = polygon(&[&corners]);
+    outside.insert(
+        "crs",
+        doc! {"type": "name", "properties": {"name": "urn:x-mongodb:crs:strictwinding:EPSG:4326"}},
+    );
+    let outside = geometry(outside);
+    assert!(outside.is_as_wound);
+    assert!(!contains(&outside, &at(15.0, 15.0)) && contains(&outside, &at(25.0, 15.0)));
+    assert!(contains(&outside, &at(-165.0, -15.0)));
+}
+
+#[test]
+fn arcs_are_the_shortest_ways_and_not_lines_on_the_map() {
+    // Between two points of 60 degrees north the arc bends to the north.
+    let arc = geometry(line(&[(-40.0, 60.0), (40.0, 60.0)]));
+    let north = geometry(square(-1.0, 65.0, 4.0));
+    let on_the_parallel = geometry(square(-1.0, 59.5, 1.0));
+    assert!(meets(&arc, &north) && !meets(&arc, &on_the_parallel));
+}
+
+#[test]
+fn holes_are_outside() {
+    let holed = geometry(polygon(&[&corners(0.0, 0.0, 10.0), &corners(4.0, 4.0, 2.0)]));
+    assert!(contains(&holed, &at(1.0, 1.0)) && !contains(&holed, &at(5.0, 5.0)));
+    assert!(!meets(&holed, &geometry(square(4.5, 4.5, 1.0))));
+    assert!(meets(&holed, &geometry(square(3.5, 3.5, 1.0))));
+    // What is around the hole does not lie in the polygon.
+    assert!(!contains(&holed, &geometry(square(3.0, 3.0, 4.0))));
+    assert!(contains(&holed, &geometry(square(1.0, 1.0, 2.0))));
+    assert!(contains(&holed, &holed));
+}
+
+#[test]
+fn boundaries_touch() {
+    let left = geometry(square(0.0, 0.0, 1.0));
+    let right = geometry(square(1.0, 0.0, 1.0));
+    assert!(meets(&left, &right));
+    assert!(meets(&left, &at(1.0, 0.0)) && meets(&left, &at(1.0, 0.5)));
+    // Of two that share a side exactly one contains a point on it.
+    assert!(contains(&left, &at(1.0, 0.5)) != contains(&right, &at(1.0, 0.5)));
+    assert!(!meets(&left, &geometry(square(1.0001, 0.0, 1.0))));
+}
+
+#[test]
+fn a_line_is_contained_with_all_of_it() {
+    let horseshoe: [(f64, f64); 8] = [
+        (0.0, 0.0),
+        (9.0, 0.0),
+        (9.0, 9.0),
+        (6.0, 9.0),
+        (6.0, 3.0),
+        (3.0, 3.0),
+        (3.0, 9.0),
+        (0.0, 9.0),
+    ];
+    let horseshoe = geometry(polygon(&[&horseshoe]));
+    assert!(contains(
+        &horseshoe,
+        &geometry(line(&[(1.0, 8.0), (1.0, 1.0), (8.0, 1.0)]))
+    ));
+    assert!(!contains(&horseshoe, &geometry(line(&[(1.0, 8.0), (8.0, 8.0)]))));
+    // From corner to corner across the gap.
+    assert!(!contains(&horseshoe, &geometry(line(&[(3.0, 9.0), (6.0, 9.0)]))));
+}
+
+#[test]
+fn circles_contain_what_is_in_them_as_a_whole() {
+    let circle = Circle::new(point(0.0, 0.0), 5f64.to_radians());
+    let inside = |geometry: &Geometry| {
+        let Ok(inside) = circle.contains(geometry, &mut uncounted);
+        inside
+    };
+    assert!(inside(&at(3.0, 3.0)) && !inside(&at(4.0, 4.0)));
+    assert!(inside(&geometry(square(-1.0, -1.0, 2.0))) && !inside(&geometry(square(-1.0, -1.0, 6.0))));
+    assert!(!inside(&geometry(line(&[(-6.0, 0.0), (0.0, 0.0)]))));
+    let around_the_meridian = polygon(&[&[(178.0, -2.0), (-178.0, -2.0), (-178.0, 2.0), (178.0, 2.0)]]);
+    let all_but_a_spot = Circle::new(point(0.0, 0.0), 179f64.to_radians());
+    let Ok(around_the_spot) = all_but_a_spot.contains(&geometry(around_the_meridian), &mut uncounted);
+    assert!(!around_the_spot);
+}
+
+#[test]
+fn what_is_no_geometry_is_refused() {
+    let refused = |value: Bson, why: &str| {
+        let error = parse(value.clone()).expect_err("refused");
+        assert!(error.contains(why), "{value}: {error}");
+    };
+    refused(doc! {"type": "Point", "coordinates": [181, 0]}.into(), "out of bounds");
+    refused(doc! {"type": "Point", "coordinates": [0, 90.5]}.into(), "out of bounds");
+    refused(doc! {"type": "Point", "coordinates": [0]}.into(), "two coordinates");
+    refused(doc! {"type": "Point", "coordinates": ["0", "0"]}.into(), "numeric");
+    refused(doc! {"type": "Point", "coordinates": [0, f64::NAN]}.into(), "finite");
+    refused(
+        doc! {"type": "Spot", "coordinates": [0, 0]}.into(),
+        "unknown GeoJSON type",
+    );
+    refused(line(&[(1.0, 1.0), (1.0, 1.0)]).into(), "at least 2 vertices");
+    refused(polygon(&[&[(0.0, 0.0), (1.0, 1.0)]]).into(), "at least 4");
+    let bow = polygon(&[&[(0.0, 0.0), (2.0, 2.0), (2.0, 0.0), (0.0, 2.0)]]);
+    refused(bow.into(), "cross");
+    let open = doc! {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]};
+    refused(open.into(), "not closed");
+    let outside = polygon(&[&corners(0.0, 0.0, 2.0), &corners(5.0, 5.0, 1.0)]);
+    refused(outside.into(), "must be holes");
+    refused(
+        doc! {"type": "GeometryCollection", "geometries": []}.into(),
+        "at least 1",
+    );
+    refused(Bson::from(7), "array or object");
+    let elsewhere =
+        doc! {"type": "Point", "coordinates": [0, 0], "crs": {"type": "name", "properties": {"name": "EPSG:1"}}};
+    refused(elsewhere.into(), "Unknown CRS");
+}
+
+#[test]
+fn legacy_pairs_are_arrays_or_documents() {
+    for pair in [
+        Bson::from(vec![1.5, 2.0]),
+        Bson::from(doc! {"lng": 1.5, "lat": 2}),
+        Bson::from(vec![Bson::from(1.5), Bson::from(2), Bson::from("note")]),
+    ] {
+        let wrapped = RawDocumentBuf::try_from(&doc! {"": pair}).expect("a document");
+        let value = wrapped.get("").expect("BSON").expect("a value");
+        assert_eq!(plane_point(value).expect("a point"), PlanePoint { x: 1.5, y: 2.0 });
+    }
+    assert!(plane_point(RawBsonRef::Null).is_err());
+}
+
+#[test]
+fn the_keys_of_a_place_never_change() {
+    // They are in indexes on disk.
+    let Ok(keys) = at(13.405, 52.52).keys(&mut uncounted);
+    assert_eq!(keys, [5_163_466_994_972_469_357]);
+    let Ok(keys) = geometry(square(0.0, 0.0, 1.0)).keys(&mut uncounted);
+    let sum = keys
+        .iter()
+        .fold(0i64, |sum, key| sum.wrapping_mul(31).wrapping_add(*key));
+    assert_eq!((keys.len(), sum), (20, -6_708_006_791_157_727_232));
+    assert_eq!(
+        Grid::default().key(&PlanePoint { x: 13.405, y: 52.52 }),
+        4_941_453_471_953_530_880
+    );
+}
+
+#[test]
+fn a_growing_search_gives_no_interval_twice() {
+    let mut search = Search::new(point(5.0, 5.0));
+    let mut given: Vec<(i64, i64)> = Vec::new();
+    for radius in [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 3.2] {
+        let Ok(fresh) = search.grow(radius, &mut uncounted);
+        let wide = |interval: &&(i64, i64)| interval.0 != interval.1;
+        for (low, high) in fresh.iter().filter(wide) {
+            for (from, to) in given.iter().filter(wide) {
+                assert!(high < from || to < low, "{low} {high} and {from} {to}");
+            }
+        }
+        given.extend(fresh);
+    }
+    let Ok(keys) = at(-175.0, -80.0).keys(&mut uncounted);
+    assert!(finds(&given, &keys), "in the end it has the whole sphere");
+}
+
+#[test]
+fn points_of_the_plane_lie_in_regions_with_their_boundary() {
+    let triangle = Region::Polygon(vec![
+        PlanePoint { x: 0.0, y: 0.0 },
+        PlanePoint { x: 4.0, y: 0.0 },
+        PlanePoint { x: 0.0, y: 4.0 },
+    ]);
+    for (x, y, inside) in [
+        (1.0, 1.0, true),
+        (2.0, 2.0, true),
+        (3.0, 3.0, false),
+        (4.0, 0.0, true),
+        (-1.0, 0.0, false),
+    ] {
+        let Ok(found) = triangle.contains(&PlanePoint { x, y }, &mut uncounted);
+        assert_eq!(found, inside, "{x} {y}");
+    }
+}
+
+fn any_geometry() -> impl Strategy<Value = Document> {
+    let place = (-179.0..179.0f64, -85.0..85.0f64);
+    let near = (-4.0..4.0f64, -4.0..4.0f64);
+    let point = place
+        .clone()
+        .prop_map(|(x, y)| doc! {"type": "Point", "coordinates": [x, y]});
+    let line = (place.clone(), prop::collection::vec(near, 1..4)).prop_map(|((x, y), steps)| {
+        let mut positions = vec![(x, y)];
+        positions.extend(
+            steps
+                .iter()
+                .map(|(dx, dy)| ((x + dx).clamp(-180.0, 180.0), (y + dy).clamp(-90.0, 90.0))),
+        );
+        line(&positions)
+    });
+    let square = (place, 0.001..20.0f64).prop_map(|((x, y), side)| {
+        let side = side.min(180.0 - x.abs()).min(89.0 - y.abs()).max(0.0005);
+        square(x, y, side)
+    });
+    prop_oneof![point, line, square]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn what_meets_or_is_contained_shares_keys(a in any_geometry(), b in any_geometry(), pull in 0.0..1.0f64) {
+        let (Ok(a), Ok(b)) = (parse(a.clone()), parse(pulled(&b, &a, pull))) else {
+            return Ok(());
+        };
+        if meets(&a, &b) {
+            prop_assert!(share_keys(&a, &b) && share_keys(&b, &a));
+        }
+        if contains(&a, &b) {
+            prop_assert!(meets(&a, &b) && share_keys(&a, &b));
+        }
+        prop_assert!(meets(&a, &a) && share_keys(&a, &a));
+    }
+
+    #[test]
+    fn what_is_within_a_radius_is_found_by_its_keys(
+        x in -180.0..180.0f64, y in -90.0..90.0f64, radius in 0.0..1.5f64, a in any_geometry()
+    ) {
+        let Ok(a) = parse(a) else { return Ok(()) };
+        let center = point(x, y);
+        let Ok(distance) = a.distance(&center, &mut uncounted);
+        let circle = Circle::new(center, radius);
+        let (Ok(keys), Ok(intervals)) = (a.keys(&mut uncounted), circle.key_intervals(&mut uncounted));
+        if distance <= radius {
+            prop_assert!(finds(&intervals, &keys));
+        }
+        if let Some(place) = a.as_point() {
+            let Ok(inside) = circle.contains(&a, &mut uncounted);
+            prop_assert_eq!(inside, angle(place, &center) <= radius);
+        }
+    }
+
+    #[test]
+    fn circles_lie_in_their_rectangles(
+        x in -180.0..180.0f64, y in -90.0..90.0f64, radius in 0.0..3.0f64, px in -180.0..180.0f64, py in -90.0..90.0f64
+    ) {
+        let circle = Circle::new(point(x, y), radius);
+        let place = on_sphere(px, py).expect("in range");
+        if angle(&place, &point(x, y)) <= radius {
+            let at = PlanePoint { x: px, y: py };
+            let holds = |rectangle: Rectangle| {
+                let Ok(holds) = Region::Rectangle(rectangle).contains(&at, &mut uncounted);
+                holds
+            };
+            prop_assert!(circle.rectangles().into_iter().any(holds));
+        }
+    }
+
+    #[test]
+    fn points_in_regions_are_found_by_their_squares(
+        bits in 1u32..=32, ax in -180.0..180.0f64, ay in -180.0..180.0f64, bx in -180.0..180.0f64,
+        by in -180.0..180.0f64, radius in 0.0..50.0f64, px in -180.0..180.0f64, py in -180.0..180.0f64
+    ) {
+        let grid = Grid::new(-180.0, 180.0, bits).expect("a grid");
+        let (a, b) = (PlanePoint { x: ax, y: ay }, PlanePoint { x: bx, y: by });
+        let far = PlanePoint { x: ay, y: bx };
+        let place = PlanePoint { x: px, y: py };
+        for region in [
+            Region::Rectangle(Rectangle::of_corners(a, b)),
+            Region::Circle { center: a, radius },
+            Region::Polygon(vec![a, b, far]),
+        ] {
+            let Ok(inside) = region.contains(&place, &mut uncounted);
+            if inside {
+                prop_assert!(finds(&grid.key_intervals(&region), &[grid.key(&place)]));
+            }
+            let mut search = plane::Search::new(grid);
+            let mut grown = search.grow(&Region::Circle { center: a, radius: radius / 2.0 });
+            grown.extend(search.grow(&region));
+            if inside {
+                prop_assert!(finds(&grown, &[grid.key(&place)]));
+            }
+        }
+    }
+}
+
+/// A geometry moved towards the first position of another.
+fn pulled(moved: &Document, towards: &Document, by: f64) -> Document {
+    let (from, to) = (first_position(moved), first_position(towards));
+    let shift = ((to.0 - from.0) * by, (to.1 - from.1) * by);
+    let mut moved = moved.clone();
+    let coordinates = moved.remove("coordinates").expect("coordinates");
+    moved.insert("coordinates", shifted(coordinates, shift));
+    moved
+}
+
+fn first_position(geometry: &Document) -> (f64, f64) {
+    let mut value = geometry.get("coordinates").expect("coordinates");
+    loop {
+        let list = value.as_array().expect("an array");
+        match list[0].as_f64() {
+            Some(x) => return (x, list[1].as_f64().expect("a number")),
+            None => value = &list[0],
+        }
+    }
+}
+
+fn shifted(value: Bson, shift: (f64, f64)) -> Bson {
+    let list = value.as_array().expect("an array").clone();
+    match list[0].as_f64() {
+        Some(x) => {
+            let y = list[1].as_f64().expect("a number");
+            Bson::from(vec![
+                (x + shift.0).clamp(-180.0, 180.0),
+                (y + shift.1).clamp(-90.0, 90.0),
+            ])
+        }
+        None => Bson::from(list.into_iter().map(|item| shifted(item, shift)).collect::<Vec<_>>()),
+    }
+}

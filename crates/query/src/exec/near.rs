@@ -1,0 +1,359 @@
+//! GEO_NEAR_2DSPHERE and GEO_NEAR_2D: documents in the order of their distance from a point.
+//!
+//! The index is searched in rings around the point. When a ring is done all documents up to its outer radius are known:
+//! those are given, nearest first, and what lies further out, as cells do not end at radii, waits for its ring. Rings
+//! grow while they find little. No key is read twice, but those of cells that rings share with what is inside them.
+
+use super::context::Run;
+use super::filter::Fetch;
+use super::index_scan::{IndexScan, ScanKind};
+use super::row::{Row, RowDocument, as_document};
+use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
+use crate::QueryError;
+use crate::evaluation::{EvaluationContext, StageMemory};
+use crate::matcher::Matcher;
+use crate::matcher::geo::{Center, NearOutput, NearWish};
+use crate::path::Path;
+use crate::plan::access::Access;
+use crate::plan::special::of_numbers;
+use crate::value::{SharedDocument, Value, with_path};
+use bson::raw::RawBsonRef;
+use bytes::Bytes;
+use engine::Direction;
+use geometry::plane::{self, Region};
+use geometry::sphere::{self, Circle};
+use keys::FieldKind;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashSet};
+use std::f64::consts::PI;
+use std::sync::Arc;
+use storage::{Index, RecordId};
+use wire::ErrorCode;
+
+/// Width of the first ring: 100 m in radians, and as much of the plane's interval.
+const FIRST_RING_RADIANS: f64 = 1.6e-5;
+const FIRST_RING_OF_INTERVAL: f64 = 1e-5;
+/// Documents of a ring from which on the next one is no wider, and narrower.
+const ENOUGH: usize = 200;
+const TOO_MANY: usize = 2000;
+/// Bookkeeping of a document that waits, about.
+const FOUND_BYTES: usize = 96;
+
+/// What was searched.
+enum Search {
+    Sphere(sphere::Search),
+    /// Around a point of the plane.
+    Plane(plane::Search),
+    /// Around a point of the sphere, by longitudes and latitudes.
+    Degrees(plane::Search, sphere::Circle),
+}
+
+/// A document that is not given yet.
+struct Found {
+    distance: f64,
+    id: RecordId,
+    document: Bytes,
+}
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Found {}
+
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Found {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.distance.total_cmp(&other.distance).then(self.id.cmp(&other.id))
+    }
+}
+
+/// See the module.
+pub(crate) struct Near {
+    access: Access,
+    /// The place of the geometry among the index' fields.
+    place: usize,
+    path: Path,
+    pub(crate) wish: Arc<NearWish>,
+    filter: Option<Arc<Matcher>>,
+    pub(crate) counters: StageCounters,
+    /// The ring that is being searched.
+    pub(crate) ring: Option<Stage>,
+    search: Search,
+    /// Outer radius of the last ring that was begun.
+    radius: f64,
+    width: f64,
+    /// Nothing is further away.
+    reach: f64,
+    /// All documents up to this distance are found; less than zero: none.
+    complete: f64,
+    found_in_ring: usize,
+    found: BinaryHeap<Reverse<Found>>,
+    seen: HashSet<RecordId>,
+    memory: StageMemory,
+}
+
+impl Near {
+    pub(crate) fn new(
+        access: Access,
+        place: usize,
+        path: Path,
+        wish: Arc<NearWish>,
+        filter: Option<Arc<Matcher>>,
+    ) -> Result<Self, QueryError> {
+        let kind = access.index.pattern().fields()[place].kind();
+        let (search, width, reach) = match (wish.test.center(), kind) {
+            (
+                Center::Sphere {
+                    longitude, latitude, ..
+                },
+                FieldKind::Sphere,
+            ) => {
+                let center = sphere::point(longitude, latitude);
+                (Search::Sphere(sphere::Search::new(center)), FIRST_RING_RADIANS, PI)
+            }
+            (
+                Center::Sphere {
+                    longitude, latitude, ..
+                },
+                FieldKind::Plane(grid),
+            ) => {
+                let center = Circle::new(sphere::point(longitude, latitude), 0.0);
+                (
+                    Search::Degrees(plane::Search::new(grid), center),
+                    FIRST_RING_RADIANS,
+                    PI,
+                )
+            }
+            (Center::Plane(center), FieldKind::Plane(grid)) => {
+                let (low, high) = grid.interval();
+                let search = Search::Plane(plane::Search::new(grid));
+                (search, (high - low) * FIRST_RING_OF_INTERVAL, grid.reach(&center))
+            }
+            _ => {
+                return Err(QueryError::new(
+                    ErrorCode::InternalError,
+                    "the index has no such geometries",
+                ));
+            }
+        };
+        let (least, most) = wish.test.limits();
+        Ok(Self {
+            access,
+            place,
+            path,
+            filter,
+            counters: StageCounters::default(),
+            ring: None,
+            search,
+            radius: least.min(reach),
+            width,
+            reach: reach.min(most),
+            complete: -1.0,
+            found_in_ring: 0,
+            found: BinaryHeap::new(),
+            seen: HashSet::new(),
+            memory: StageMemory::default(),
+            wish,
+        })
+    }
+
+    pub(crate) fn index(&self) -> &Arc<Index> {
+        &self.access.index
+    }
+
+    /// `GEO_NEAR_2DSPHERE` or `GEO_NEAR_2D`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.search {
+            Search::Sphere(_) => "GEO_NEAR_2DSPHERE",
+            Search::Plane(_) | Search::Degrees(..) => "GEO_NEAR_2D",
+        }
+    }
+
+    /// Begins the next ring; false when there is none.
+    fn begin_ring(&mut self, run: &Run<'_>) -> Result<bool, QueryError> {
+        let is_done = |near: &Self| near.complete >= near.reach;
+        while !is_done(self) {
+            self.radius = (self.radius + self.width).min(self.reach);
+            let mut steps = |count| run.evaluation.steps(count);
+            let numbers = match (&mut self.search, self.wish.test.center()) {
+                (Search::Sphere(search), _) => search.grow(self.radius, &mut steps)?,
+                (Search::Plane(search), Center::Plane(center)) => search.grow(&Region::Circle {
+                    center,
+                    radius: self.radius,
+                }),
+                (Search::Degrees(search, center), _) => {
+                    let rectangles = center.with_radius(self.radius).rectangles();
+                    let regions = rectangles.into_iter().map(Region::Rectangle);
+                    regions.flat_map(|region| search.grow(&region)).collect()
+                }
+                (Search::Plane(_), Center::Sphere { .. }) => Vec::new(),
+            };
+            if numbers.is_empty() {
+                // Cells that were searched already reach so far.
+                self.complete = self.radius;
+                self.width *= 2.0;
+                if self.gives_next() {
+                    return Ok(true);
+                }
+                continue;
+            }
+            let bounds = self.access.bounds_with(self.place, of_numbers(numbers));
+            let mut scan = IndexScan::new(
+                self.access.index.clone(),
+                bounds,
+                Direction::Forward,
+                ScanKind::Entries,
+                true,
+            );
+            let ring = match scan.gives_documents() {
+                true => {
+                    scan.filter.clone_from(&self.filter);
+                    Stage::IndexScan(Box::new(scan))
+                }
+                false => Stage::Fetch(Box::new(Fetch {
+                    input: Stage::IndexScan(Box::new(scan)),
+                    filter: self.filter.clone(),
+                    counters: StageCounters::default(),
+                })),
+            };
+            self.ring = Some(ring);
+            self.found_in_ring = 0;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The ring is searched: everything up to its radius is found.
+    fn end_ring(&mut self) {
+        if let Some(ring) = self.ring.take() {
+            let (keys, documents) = ring.totals();
+            self.counters.keys_examined += keys;
+            self.counters.docs_examined += documents;
+        }
+        self.complete = self.radius;
+        match self.found_in_ring {
+            found if found > TOO_MANY => self.width /= 2.0,
+            found if found < ENOUGH => self.width *= 2.0,
+            _ => {}
+        }
+    }
+
+    fn search_ring(&mut self, run: &Run<'_>) -> Result<Ran, QueryError> {
+        let Self {
+            ring,
+            wish,
+            path,
+            reach,
+            found,
+            found_in_ring,
+            seen,
+            memory,
+            counters,
+            ..
+        } = self;
+        let Some(ring) = ring else {
+            return Ok(Ran::Exhausted);
+        };
+        let (least, _) = wish.test.limits();
+        ring.run(run, &mut |row| {
+            counters.works += 1;
+            if !seen.insert(row.id) {
+                return Ok(Flow::Continue);
+            }
+            let measured = wish
+                .test
+                .measure(as_document(row.document.bytes())?, path, &run.evaluation)?;
+            let Some((distance, _)) = measured.filter(|(distance, _)| *distance >= least && *distance <= *reach) else {
+                return Ok(Flow::Continue);
+            };
+            let document = row.document.to_bytes();
+            memory.grow(&run.evaluation, document.len() + FOUND_BYTES)?;
+            *found_in_ring += 1;
+            found.push(Reverse(Found {
+                distance,
+                id: row.id,
+                document,
+            }));
+            Ok(Flow::Continue)
+        })
+    }
+
+    fn gives_next(&self) -> bool {
+        self.found
+            .peek()
+            .is_some_and(|Reverse(next)| next.distance <= self.complete)
+    }
+
+    pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
+        loop {
+            while self.gives_next() {
+                let Some(Reverse(next)) = self.found.pop() else { break };
+                self.memory.shrink(next.document.len() + FOUND_BYTES);
+                self.counters.advanced += 1;
+                let made = match &self.wish.output {
+                    Some(output) => Some(self.with_output(output, &next, &run.evaluation)?),
+                    None => None,
+                };
+                let document = match &made {
+                    Some(made) => RowDocument::Made(made.as_raw().as_bytes()),
+                    None => RowDocument::Shared(&next.document),
+                };
+                let flow = receive(Row {
+                    id: next.id,
+                    document,
+                    key: None,
+                })?;
+                if flow == Flow::Stop {
+                    return Ok(Ran::Stopped);
+                }
+            }
+            if self.ring.is_none() && !self.begin_ring(run)? {
+                self.counters.exhausted = true;
+                return Ok(Ran::Exhausted);
+            }
+            if self.ring.is_none() {
+                continue;
+            }
+            match self.search_ring(run)? {
+                Ran::Exhausted | Ran::CaughtUp => self.end_ring(),
+                ran => return Ok(ran),
+            }
+        }
+    }
+
+    /// The document with what `$geoNear` adds.
+    fn with_output(
+        &self,
+        output: &NearOutput,
+        found: &Found,
+        context: &EvaluationContext<'_>,
+    ) -> Result<SharedDocument, QueryError> {
+        let mut document = SharedDocument::new(found.document.clone())?;
+        if let Some(path) = &output.location
+            && let Some((_, location)) = self
+                .wish
+                .test
+                .measure(as_document(&found.document)?, &self.path, context)?
+        {
+            document = with_path(document.as_raw(), &names(path), &Value::from_raw(location))?;
+        }
+        if let Some(path) = &output.distance {
+            let distance = found.distance * self.wish.test.unit() * output.multiplier;
+            let distance = Value::from_raw(RawBsonRef::Double(distance));
+            document = with_path(document.as_raw(), &names(path), &distance)?;
+        }
+        Ok(document)
+    }
+}
+
+fn names(path: &Path) -> Vec<Box<str>> {
+    path.parts().iter().map(|part| part.name().into()).collect()
+}

@@ -1,0 +1,257 @@
+"""Geometries: what 2dsphere and 2d indexes find is what a scan finds, and near things come in the order of distance."""
+
+import math
+import random
+
+import pymongo
+import pytest
+from bson import Int64
+from pymongo.errors import OperationFailure
+
+EARTH_RADIUS_METRES = 6_378_100
+
+
+def point(longitude, latitude):
+    return {"type": "Point", "coordinates": [longitude, latitude]}
+
+
+def square(west, south, side):
+    east, north = west + side, south + side
+    return {"type": "Polygon", "coordinates": [[[west, south], [east, south], [east, north], [west, north], [west, south]]]}
+
+
+def angle(a, b):
+    """Between two places, in radians, by the haversine formula."""
+    (lon1, lat1), (lon2, lat2) = ([math.radians(degrees) for degrees in place] for place in (a, b))
+    h = math.sin((lat2 - lat1) / 2) ** 2 + math.cos(lat1) * math.cos(lat2) * math.sin((lon2 - lon1) / 2) ** 2
+    return 2 * math.asin(min(1, math.sqrt(h)))
+
+
+def stages(plan):
+    found = [plan["stage"]]
+    for inner in [plan.get("inputStage")] + plan.get("inputStages", []):
+        found += stages(inner) if inner else []
+    return found
+
+
+def winning(cursor):
+    return stages(cursor.explain()["queryPlanner"]["winningPlan"])
+
+
+@pytest.fixture
+def seed():
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return seed
+
+
+def random_geometry(rng):
+    x, y = rng.uniform(-170, 170), rng.uniform(-80, 80)
+    kind = rng.randrange(5)
+    if kind == 0:
+        return [x, y]
+    if kind == 1:
+        return {"type": "LineString", "coordinates": [[x, y], [x + rng.uniform(0.1, 8), y + rng.uniform(-5, 5)]]}
+    if kind == 2:
+        return square(x, y, rng.uniform(0.01, 9))
+    if kind == 3:
+        return {"type": "MultiPoint", "coordinates": [[x, y], [rng.uniform(-170, 170), rng.uniform(-80, 80)]]}
+    return point(x, y)
+
+
+def test_2dsphere_finds_what_a_scan_finds(db, seed):
+    rng = random.Random(seed)
+    places = db.places
+    places.create_index([("loc", "2dsphere"), ("kind", 1)])
+    spec = places.index_information()["loc_2dsphere_kind_1"]
+    assert spec["2dsphereIndexVersion"] == 3 and spec["key"] == [("loc", "2dsphere"), ("kind", 1)]
+    places.insert_many([{"_id": n, "loc": random_geometry(rng), "kind": n % 3} for n in range(400)])
+    for other in ({"_id": 1000}, {"_id": 1001, "loc": None}, {"_id": 1002, "loc": []}):
+        places.insert_one(other)
+    found = 0
+    for _ in range(60):
+        x, y, side = rng.uniform(-170, 120), rng.uniform(-80, 40), rng.uniform(1, 45)
+        for operator in (
+            {"$geoWithin": {"$geometry": square(x, y, side)}},
+            {"$geoIntersects": {"$geometry": square(x, y, side)}},
+            {"$geoIntersects": {"$geometry": {"type": "LineString", "coordinates": [[x, y], [x + side, y + side]]}}},
+            {"$geoWithin": {"$centerSphere": [[x, y], math.radians(side)]}},
+        ):
+            query = {"loc": operator, "kind": {"$lt": 2}}
+            by_index = places.find(query, hint="loc_2dsphere_kind_1")
+            scan = {d["_id"] for d in places.find(query, hint=[("$natural", 1)])}
+            assert {d["_id"] for d in by_index} == scan, query
+            found += len(scan)
+    assert found > 100
+    cursor = places.find({"loc": {"$geoWithin": {"$geometry": square(0, 0, 5)}}})
+    assert winning(cursor) == ["FETCH", "IXSCAN"]
+    assert db.command("validate", "places", full=True)["valid"]
+    for n in range(0, 400, 2):
+        places.update_one({"_id": n}, {"$set": {"loc": random_geometry(rng)}})
+    places.delete_many({"kind": 1})
+    assert db.command("validate", "places", full=True)["valid"]
+
+
+def test_near_things_come_in_the_order_of_distance(db, seed):
+    rng = random.Random(seed)
+    db.sphere.create_index([("loc", "2dsphere")])
+    db.plane.create_index([("loc", "2d")])
+    at = {n: (rng.uniform(-179, 179), rng.uniform(-89, 89)) for n in range(1000)}
+    at |= {n: (13 + rng.uniform(-1, 1), 52 + rng.uniform(-1, 1)) for n in range(1000, 1500)}
+    db.sphere.insert_many([{"_id": n, "loc": point(*place), "even": n % 2 == 0} for n, place in at.items()])
+    db.plane.insert_many([{"_id": n, "loc": list(place)} for n, place in at.items()])
+    for center in ((13.4, 52.5), (179.9, 0.1), (0, 89.9), (-120.0, -45.0)):
+        order = sorted(at, key=lambda n: angle(center, at[n]))
+        near = db.sphere.find({"loc": {"$near": {"$geometry": point(*center)}}})
+        assert [d["_id"] for d in near] == order
+        most, least = 3_000_000, 500_000
+        between = [n for n in order if least <= angle(center, at[n]) * EARTH_RADIUS_METRES <= most and n % 2 == 0]
+        query = {"$nearSphere": {"$geometry": point(*center), "$maxDistance": most, "$minDistance": least}}
+        assert [d["_id"] for d in db.sphere.find({"loc": query, "even": True})] == between
+        radians = db.plane.find({"loc": {"$nearSphere": list(center), "$maxDistance": 1.0}})
+        assert [d["_id"] for d in radians] == [n for n in order if angle(center, at[n]) <= 1.0]
+        flat = sorted(at, key=lambda n: math.dist(center, at[n]))
+        assert [d["_id"] for d in db.plane.find({"loc": {"$near": list(center)}}).limit(700)] == flat[:700]
+        stage = {"near": point(*center), "distanceField": "is.far", "includeLocs": "is.at", "maxDistance": most, "query": {"even": True}}
+        given = list(db.sphere.aggregate([{"$geoNear": stage}, {"$limit": 50}]))
+        assert [d["_id"] for d in given] == [n for n in order if angle(center, at[n]) * EARTH_RADIUS_METRES <= most and n % 2 == 0][:50]
+        for document in given:
+            metres = angle(center, at[document["_id"]]) * EARTH_RADIUS_METRES
+            assert document["is"]["far"] == pytest.approx(metres, abs=0.01)
+            assert document["is"]["at"] == document["loc"]
+    assert winning(db.sphere.find({"loc": {"$near": {"$geometry": point(1, 1)}}}))[0] == "GEO_NEAR_2DSPHERE"
+    assert winning(db.plane.find({"loc": {"$near": [1, 1]}}))[0] == "GEO_NEAR_2D"
+    few = db.sphere.find({"loc": {"$near": {"$geometry": point(13.4, 52.5)}}}).limit(3).explain()["executionStats"]
+    assert few["totalKeysExamined"] < 300
+    by_name = db.sphere.find({"loc": {"$near": {"$geometry": point(0, 0)}}}).sort("_id", 1).limit(3)
+    assert [d["_id"] for d in by_name] == [0, 1, 2]
+    assert db.sphere.count_documents({"loc": {"$geoWithin": {"$centerSphere": [[0, 0], math.pi]}}}) == len(at)
+    changed = db.sphere.update_one({"loc": {"$near": {"$geometry": point(13.4, 52.5)}}}, {"$set": {"seen": True}})
+    assert changed.modified_count == 1
+    nearest = min(at, key=lambda n: angle((13.4, 52.5), at[n]))
+    assert db.sphere.find_one({"seen": True})["_id"] == nearest
+
+
+def test_2d_finds_what_a_scan_finds(db, seed):
+    rng = random.Random(seed)
+    db.c.create_index([("at", "2d"), ("kind", 1)], min=-500, max=500, bits=20)
+    spec = db.c.index_information()["at_2d_kind_1"]
+    assert (spec["min"], spec["max"], spec["bits"]) == (-500, 500, 20)
+    documents = [{"_id": n, "at": [rng.uniform(-400, 400), rng.uniform(-400, 400)], "kind": n % 4} for n in range(600)]
+    documents.append({"_id": 1000, "at": [[1, 1], {"x": 300, "y": 300}], "kind": [1, 2]})
+    documents.append({"_id": 1001})
+    db.c.insert_many(documents)
+    for _ in range(40):
+        x, y, side = rng.uniform(-400, 300), rng.uniform(-400, 300), rng.uniform(1, 300)
+        for shape in (
+            {"$box": [[x, y], [x + side, y + side]]},
+            {"$center": [[x, y], side]},
+            {"$polygon": [[x, y], [x + side, y], [x, y + side]]},
+        ):
+            query = {"at": {"$geoWithin": shape}, "kind": 1}
+            scan = sorted(d["_id"] for d in db.c.find(query, hint=[("$natural", 1)]))
+            assert sorted(d["_id"] for d in db.c.find(query, hint="at_2d_kind_1")) == scan
+    assert [d["_id"] for d in db.c.find({"at": {"$near": [300, 300], "$maxDistance": 0.1}})] == [1000]
+    assert db.command("validate", "c", full=True)["valid"]
+    for wrong, code in (([600, 0], 13027), (["x", 0], 13068), ({"x": 1}, 13068)):
+        with pytest.raises(OperationFailure) as refused:
+            db.c.insert_one({"at": wrong})
+        assert refused.value.code == code, wrong
+
+
+def test_what_is_no_geometry_is_refused_with_an_index(db):
+    db.c.create_index([("loc", "2dsphere")])
+    for wrong in (point(200, 0), {"type": "Point"}, "here", {"type": "LineString", "coordinates": [[0, 0]]}, [0]):
+        with pytest.raises(OperationFailure) as refused:
+            db.c.insert_one({"loc": wrong})
+        assert refused.value.code == 16755, wrong
+    db.d.insert_one({"loc": point(200, 0)})
+    with pytest.raises(OperationFailure) as refused:
+        db.d.create_index([("loc", "2dsphere")])
+    assert refused.value.code == 16755
+
+
+def test_a_validator_keeps_geometries_in_a_region(db):
+    db.create_collection("c", validator={"loc": {"$geoWithin": {"$geometry": square(0, 0, 10)}}})
+    db.c.insert_one({"loc": point(5, 5)})
+    with pytest.raises(pymongo.errors.WriteError) as refused:
+        db.c.insert_one({"loc": point(15, 5)})
+    details = refused.value.details["errInfo"]["details"]
+    assert details["operatorName"] == "$geoWithin" and "none of the considered geometries" in details["reason"]
+
+
+def test_what_may_not_be_asked(db):
+    db.c.insert_one({"loc": point(1, 1)})
+
+    def code(query):
+        with pytest.raises(OperationFailure) as refused:
+            list(db.c.find(query))
+        return refused.value.code
+
+    near = {"loc": {"$near": {"$geometry": point(1, 1)}}}
+    assert code(near) == 291
+    db.c.create_index([("loc", "2dsphere")])
+    assert code({"loc": {"$near": [1, 1]}}) == 291
+    assert code({"$or": [near, {"a": 1}]}) == 2
+    assert code({"$and": [near, near]}) == 2
+    assert code({"loc": {"$near": {"$geometry": square(0, 0, 1)}}}) == 2
+    assert code({"loc": {"$near": {"$geometry": point(1, 1), "$maxDistance": -1}}}) == 2
+    assert code({"loc": {"$geoWithin": {"$geometry": point(1, 1)}}}) == 2
+    assert code({"loc": {"$geoWithin": {"$circle": [[0, 0], 1]}}}) == 2
+    assert code({"loc": {"$geoIntersects": {"$box": [[0, 0], [1, 1]]}}}) == 2
+    for pipeline, wanted in (
+        ([{"$match": near}], 5626500),
+        ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40602),
+        ([{"$geoNear": {"near": point(0, 0)}}], 16606),
+        ([{"$facet": {"a": [{"$geoNear": {"near": point(0, 0), "distanceField": "d"}}]}}], 40600),
+    ):
+        with pytest.raises(OperationFailure) as refused:
+            list(db.c.aggregate(pipeline))
+        assert refused.value.code == wanted, pipeline
+    assert db.c.count_documents({"$or": [{"loc": {"$geoWithin": {"$geometry": square(0, 0, 2)}}}, {"a": 1}]}) == 1
+
+
+def test_hashed_indexes(db, seed):
+    rng = random.Random(seed)
+    values = [1, 1.0, 1.5, Int64(1 << 40), "a", "b", None, True, {"x": 1}, 2.0, -7]
+    db.c.create_index([("a", "hashed")])
+    db.c.create_index([("kind", 1), ("b.c", "hashed")])
+    db.c.insert_many([{"_id": n, "a": rng.choice(values), "kind": n % 2, "b": {"c": n}} for n in range(200)])
+    db.c.insert_one({"_id": 1000})
+    for value in values:
+        scan = sorted(d["_id"] for d in db.c.find({"a": value}, hint=[("$natural", 1)]))
+        assert sorted(d["_id"] for d in db.c.find({"a": value})) == scan
+    scan = sorted(d["_id"] for d in db.c.find({"a": {"$in": ["a", 1, None]}}, hint=[("$natural", 1)]))
+    assert sorted(d["_id"] for d in db.c.find({"a": {"$in": ["a", 1, None]}}, hint="a_hashed")) == scan
+    assert winning(db.c.find({"a": 1})) == ["FETCH", "IXSCAN"]
+    assert winning(db.c.find({"a": {"$gt": 1}})) == ["COLLSCAN"]
+    assert winning(db.c.find({}).sort("a", 1)) == ["SORT", "COLLSCAN"]
+    assert db.c.find_one({"kind": 1, "b.c": 7})["_id"] == 7
+    assert winning(db.c.find({"kind": 1, "b.c": 7})) == ["FETCH", "IXSCAN"]
+    assert db.c.count_documents({"kind": 1}) == 100
+    hashed = db.c.aggregate([{"$match": {"_id": 1000}}, {"$project": {"h": {"$toHashedIndexKey": "string to hash"}}}])
+    assert next(hashed)["h"] == 763543691661428748
+    assert db.command("validate", "c", full=True)["valid"]
+    for document in ({"a": [1]}, {"b": [{"c": 1}]}, {"kind": [1]}):
+        with pytest.raises(OperationFailure) as refused:
+            db.c.insert_one(document)
+        assert refused.value.code == 16766, document
+
+    def code(keys, **options):
+        with pytest.raises(OperationFailure) as refused:
+            db.c.create_index(keys, **options)
+        return refused.value.code
+
+    assert code([("x", "hashed")], unique=True) == 16764
+    assert code([("x", "hashed"), ("y", "hashed")]) == 67
+    assert code([("x", "hashed"), ("y", "2dsphere")]) == 67
+    assert code([("x", 1), ("y", "2d")]) == 67
+    assert code([("x", "2dsphere")], expireAfterSeconds=5) == 67
+    assert code([("x", "2d")], bits=40) == 67
+    assert code([("x", "hatched")]) == 67
+    db.c.create_index([("_id", "hashed")])
+    assert db.c.find_one({"_id": 1000}, hint="_id_hashed")["_id"] == 1000
+    db.c.drop_index("_id_hashed")
+    assert list(db.c.index_information()) == ["_id_", "a_hashed", "kind_1_b.c_hashed"]
+    with pytest.raises(pymongo.errors.DuplicateKeyError):
+        db.c.insert_one({"_id": 1000})
