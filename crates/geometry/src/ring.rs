@@ -37,6 +37,20 @@ impl Arc {
         Self { a, b, middle, reach }
     }
 
+    /// True of a single point.
+    pub(crate) fn is_point(&self) -> bool {
+        self.a == self.b
+    }
+
+    /// Whether the way from `from` to `to` crosses it, counted so that a way's crossings of a ring tell the side.
+    pub(crate) fn is_crossed(&self, from: &Point, to: &Point) -> bool {
+        match crossing(from, to, &self.a, &self.b) {
+            Crossing::None => false,
+            Crossing::Inside => true,
+            Crossing::AtEnd => vertex_crossing(from, to, &self.a, &self.b),
+        }
+    }
+
     /// False when it is further from the circle around `center` (with that chord) than they could touch.
     pub(crate) fn is_near(&self, center: &Point, chord: f64) -> bool {
         (self.middle.0 - center.0).norm() <= self.reach + chord + TOUCH
@@ -176,11 +190,7 @@ impl Ring {
             let after = robust_sign(&origin, point, &arc.b);
             // Both ends on one side of the arc from the origin: the commonest case by far.
             if before != after || after == Direction::Indeterminate {
-                inside ^= match crossing(&origin, point, &arc.a, &arc.b) {
-                    Crossing::None => false,
-                    Crossing::Inside => true,
-                    Crossing::AtEnd => vertex_crossing(&origin, point, &arc.a, &arc.b),
-                };
+                inside ^= arc.is_crossed(&origin, point);
             }
             before = after;
         }
@@ -208,9 +218,21 @@ fn same_vertex(vertices: &[Point]) -> Option<(usize, usize)> {
     Some((same[0], same[1]))
 }
 
-/// Two arcs that cross inside, found by a sweep along one axis over the intervals that they take on it.
+/// Two arcs that cross inside, found by a sweep over the intervals that they take on one axis: the one on which the
+/// ends of arcs are the least apart.
 fn crossing_arcs<E>(arcs: &[Arc], steps: &mut Steps<'_, E>) -> Result<Option<(usize, usize)>, E> {
-    let interval = |arc: &Arc| (arc.middle.0.x - arc.reach, arc.middle.0.x + arc.reach);
+    let axes: [fn(&Point) -> f64; 3] = [|p| p.0.x, |p| p.0.y, |p| p.0.z];
+    let extent = |axis: &fn(&Point) -> f64| arcs.iter().map(|arc| (axis(&arc.a) - axis(&arc.b)).abs()).sum::<f64>();
+    let axis = axes
+        .iter()
+        .min_by(|a, b| extent(a).total_cmp(&extent(b)))
+        .unwrap_or(&axes[0]);
+    // Between its ends an arc is no further from their chord than its middle is.
+    let interval = |arc: &Arc| {
+        let (low, high) = (axis(&arc.a).min(axis(&arc.b)), axis(&arc.a).max(axis(&arc.b)));
+        let bulge = (arc.middle.0 - (arc.a.0 + arc.b.0) * 0.5).norm() + TOUCH;
+        (low - bulge, high + bulge)
+    };
     let mut order: Vec<usize> = (0..arcs.len()).collect();
     order.sort_by(|a, b| interval(&arcs[*a]).0.total_cmp(&interval(&arcs[*b]).0));
     for (place, &i) in order.iter().enumerate() {

@@ -207,36 +207,6 @@ impl Part {
             Part::Polygon(polygon) => nearest(&mut polygon.arcs(), steps),
         }
     }
-
-    fn cover<E>(&self, cell: &Cell, steps: &mut Steps<'_, E>) -> Result<Overlap, E> {
-        let around = cell.cap_bound();
-        let chord = 2.0 * (around.radius().rad() / 2.0).sin();
-        let corners = cell.vertices();
-        let sides: [Arc; 4] = std::array::from_fn(|i| Arc::new(corners[i], corners[(i + 1) % 4]));
-        if let Part::Point(point) = self {
-            steps(1)?;
-            let is_here = cell.contains_point(point) || sides.iter().any(|side| side.touches_point(point));
-            return Ok(if is_here { Overlap::Some } else { Overlap::None });
-        }
-        let mut seen = 0;
-        for arc in self.arcs() {
-            seen += 1;
-            if seen % 64 == 0 {
-                steps(64)?;
-            }
-            if !arc.is_near(around.center(), chord) {
-                continue;
-            }
-            steps(1)?;
-            if cell.contains_point(&arc.a) || sides.iter().any(|side| side.meets(arc)) {
-                return Ok(Overlap::Some);
-            }
-        }
-        match self {
-            Part::Polygon(polygon) if polygon.contains(&cell.center(), steps)? => Ok(Overlap::All),
-            _ => Ok(Overlap::None),
-        }
-    }
 }
 
 /// How a region and a cell lie to each other.
@@ -284,6 +254,11 @@ impl Geometry {
         self.parts.iter().all(|part| matches!(part, Part::Polygon(_)))
     }
 
+    /// How many arcs it has.
+    pub fn arcs(&self) -> usize {
+        self.parts.iter().map(|part| part.arcs().count()).sum()
+    }
+
     /// Whether they have a point in common.
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         for one in &self.parts {
@@ -328,7 +303,7 @@ impl Geometry {
             .map(|part| cell_key(CellID::from(part.any_point())))
             .collect();
         if !others.is_empty() {
-            let cells = covering(|cell| overlap_of_any(&others, cell, steps))?;
+            let cells = Outline::of(others).covering(steps)?;
             keys.extend(cells.into_iter().map(cell_key));
         }
         keys.sort_unstable();
@@ -338,21 +313,87 @@ impl Geometry {
 
     /// The intervals of keys that whatever meets it has one of.
     pub fn key_intervals<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
-        let parts: Vec<&Part> = self.parts.iter().collect();
-        Ok(intervals(&covering(|cell| overlap_of_any(&parts, cell, steps))?))
+        Ok(intervals(&Outline::of(self.parts.iter().collect()).covering(steps)?))
     }
 }
 
-fn overlap_of_any<E>(parts: &[&Part], cell: &Cell, steps: &mut Steps<'_, E>) -> Result<Overlap, E> {
-    let mut overlap = Overlap::None;
-    for part in parts {
-        match part.cover(cell, steps)? {
-            Overlap::All => return Ok(Overlap::All),
-            Overlap::Some => overlap = Overlap::Some,
-            Overlap::None => {}
+/// What a covering is made of: the arcs of all parts, points as arcs without length.
+struct Outline<'p> {
+    parts: Vec<&'p Part>,
+    /// Each with the place of its part.
+    arcs: Vec<(usize, Arc)>,
+}
+
+/// What is known of a cell, from which what its children are follows without a look at everything.
+struct Known {
+    /// The arcs that may be in it.
+    near: Vec<u32>,
+    center: Point,
+    /// Of each part whether it has the centre inside.
+    inside: Vec<bool>,
+}
+
+impl<'p> Outline<'p> {
+    fn of(parts: Vec<&'p Part>) -> Self {
+        let mut arcs = Vec::new();
+        for (place, part) in parts.iter().enumerate() {
+            match part {
+                Part::Point(point) => arcs.push((place, Arc::new(*point, *point))),
+                part => arcs.extend(part.arcs().map(|arc| (place, *arc))),
+            }
         }
+        Self { parts, arcs }
     }
-    Ok(overlap)
+
+    fn covering<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<CellID>, E> {
+        covering(|cell, parent| self.overlap(cell, parent, steps))
+    }
+
+    fn overlap<E>(&self, cell: &Cell, parent: Option<&Known>, steps: &mut Steps<'_, E>) -> Result<(Overlap, Known), E> {
+        let center = cell.center();
+        let inside = match parent {
+            None => self.with_inside(&center, steps)?,
+            Some(parent) => {
+                // The way from centre to centre stays in the parent.
+                let mut inside = parent.inside.clone();
+                for (place, arc) in parent.near.iter().map(|i| &self.arcs[*i as usize]) {
+                    inside[*place] ^= !arc.is_point() && arc.is_crossed(&parent.center, &center);
+                }
+                inside
+            }
+        };
+        let around = cell.cap_bound();
+        let chord = 2.0 * (around.radius().rad() / 2.0).sin();
+        let is_near = |i: &u32| self.arcs[*i as usize].1.is_near(around.center(), chord);
+        let near: Vec<u32> = match parent {
+            None => (0..self.arcs.len() as u32).filter(is_near).collect(),
+            Some(parent) => parent.near.iter().copied().filter(is_near).collect(),
+        };
+        steps(parent.map_or(self.arcs.len(), |parent| parent.near.len()))?;
+        let corners = cell.vertices();
+        let sides: [Arc; 4] = std::array::from_fn(|i| Arc::new(corners[i], corners[(i + 1) % 4]));
+        let is_here = |arc: &Arc| {
+            cell.contains_point(&arc.a)
+                || match arc.is_point() {
+                    true => sides.iter().any(|side| side.touches_point(&arc.a)),
+                    false => sides.iter().any(|side| side.meets(arc)),
+                }
+        };
+        let overlap = match () {
+            () if near.iter().any(|i| is_here(&self.arcs[*i as usize].1)) => Overlap::Some,
+            () if inside.contains(&true) => Overlap::All,
+            () => Overlap::None,
+        };
+        Ok((overlap, Known { near, center, inside }))
+    }
+
+    fn with_inside<E>(&self, center: &Point, steps: &mut Steps<'_, E>) -> Result<Vec<bool>, E> {
+        let of_part = |part: &&Part| match part {
+            Part::Polygon(polygon) => polygon.contains(center, steps),
+            _ => Ok(false),
+        };
+        self.parts.iter().map(of_part).collect()
+    }
 }
 
 /// A circle on the sphere, with what is in it.
@@ -435,13 +476,14 @@ impl Circle {
 
     fn covering<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<CellID>, E> {
         let cap = Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(self.radius + 2.0 * TOUCH)));
-        covering(|cell| {
+        covering(|cell, _| {
             steps(1)?;
-            Ok(match () {
+            let overlap = match () {
                 () if cap.contains_cell(cell) => Overlap::All,
                 () if cap.intersects_cell(cell) => Overlap::Some,
                 () => Overlap::None,
-            })
+            };
+            Ok((overlap, ()))
         })
     }
 }
@@ -486,27 +528,27 @@ fn less(cell: CellID, done: &[CellID], out: &mut Vec<CellID>) {
     out.push(cell);
 }
 
-/// Cells that together have all of a region, about [`CELLS_MAX`], by halving the largest ones first that lie only
-/// partly in it.
-fn covering<E>(mut overlap: impl FnMut(&Cell) -> Result<Overlap, E>) -> Result<Vec<CellID>, E> {
+/// Cells that together have all of a region, about [`CELLS_MAX`], by taking the largest ones apart first that lie only
+/// partly in it. `overlap` is told what it knew of the cell around.
+fn covering<K, E>(mut overlap: impl FnMut(&Cell, Option<&K>) -> Result<(Overlap, K), E>) -> Result<Vec<CellID>, E> {
     let mut done = Vec::new();
     let mut open = VecDeque::new();
-    let mut sort = |id: CellID, done: &mut Vec<CellID>, open: &mut VecDeque<CellID>| {
-        match overlap(&Cell::from(id))? {
-            Overlap::None => {}
-            Overlap::Some if id.level() < FINEST_LEVEL => open.push_back(id),
-            Overlap::Some | Overlap::All => done.push(id),
+    let mut sort = |id: CellID, around: Option<&K>, done: &mut Vec<CellID>, open: &mut VecDeque<(CellID, K)>| {
+        match overlap(&Cell::from(id), around)? {
+            (Overlap::None, _) => {}
+            (Overlap::Some, known) if id.level() < FINEST_LEVEL => open.push_back((id, known)),
+            (Overlap::Some | Overlap::All, _) => done.push(id),
         }
         Ok(())
     };
     for face in 0..6 {
-        sort(CellID::from_face(face), &mut done, &mut open)?;
+        sort(CellID::from_face(face), None, &mut done, &mut open)?;
     }
     // Breadth first: those at the front are the largest.
-    while let Some(cell) = open.pop_front() {
+    while let Some((cell, known)) = open.pop_front() {
         let (done_before, open_before) = (done.len(), open.len());
         for child in cell.children() {
-            sort(child, &mut done, &mut open)?;
+            sort(child, Some(&known), &mut done, &mut open)?;
         }
         let children = done.len() - done_before + open.len() - open_before;
         if done_before + open_before + children > CELLS_MAX && children > 1 {

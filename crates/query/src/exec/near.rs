@@ -205,7 +205,7 @@ impl Near {
                 }
                 continue;
             }
-            let bounds = self.access.bounds_with(self.place, of_numbers(numbers));
+            let bounds = self.access.bounds_with(self.place, of_numbers(&numbers));
             let mut scan = IndexScan::new(
                 self.access.index.clone(),
                 bounds,
@@ -241,6 +241,7 @@ impl Near {
         self.complete = self.radius;
         match self.found_in_ring {
             found if found > TOO_MANY => self.width /= 2.0,
+            0 => self.width *= 4.0,
             found if found < ENOUGH => self.width *= 2.0,
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! A region is one of the sphere or one of the plane, and what it is held against is read as one of the same: GeoJSON
 //! other than points is never in a region of the plane. A value that is no geometry passes no test.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bson::raw::RawBsonRef;
 use bson::{RawArray, RawDocument};
@@ -18,6 +18,8 @@ use crate::evaluation::EvaluationContext;
 use crate::path::{self, LeafArray, Path};
 use crate::raw::{self, Constant, Element, kind};
 
+/// Arcs of a geometry from which on its cells are computed when it is parsed.
+const EAGER_ARCS: usize = 1000;
 /// The code of `$near` where nobody sorts.
 pub(crate) const NEAR_REFUSED: ErrorCode = ErrorCode(5_626_500);
 
@@ -27,6 +29,8 @@ pub struct GeoTest {
     operator: &'static str,
     region: Region,
     source: Constant,
+    /// What [`GeoTest::cells`] answered.
+    cells: OnceLock<Vec<(i64, i64)>>,
 }
 
 #[derive(Debug)]
@@ -43,14 +47,14 @@ fn refused(error: &GeometryError) -> QueryError {
     QueryError::bad_value(error.to_string())
 }
 
-fn read_sphere(value: RawBsonRef<'_>) -> Result<Geometry, QueryError> {
-    let Ok(geometry) = read::sphere(value, &mut uncounted);
+fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
+    let geometry = read::sphere(value, &mut |count| context.steps(count))?;
     geometry.map_err(|error| refused(&error))
 }
 
-fn read_geojson(value: RawBsonRef<'_>) -> Result<Geometry, QueryError> {
+fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
     match read::is_geojson(value) {
-        true => read_sphere(value),
+        true => read_sphere(value, context),
         false => Err(QueryError::bad_value(format!(
             "unknown geo specification: $geometry has to be a GeoJSON object, not {}",
             keys::describe::describe(value)
@@ -60,7 +64,7 @@ fn read_geojson(value: RawBsonRef<'_>) -> Result<Geometry, QueryError> {
 
 impl GeoTest {
     /// The argument of `$geoWithin`.
-    pub(crate) fn within(value: RawBsonRef<'_>) -> Result<Arc<Self>, QueryError> {
+    pub(crate) fn within(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Arc<Self>, QueryError> {
         let RawBsonRef::Document(specification) = value else {
             return Err(QueryError::bad_value("geometry must be an object"));
         };
@@ -73,21 +77,42 @@ impl GeoTest {
             if region.is_some() {
                 return Err(QueryError::bad_value("a $geoWithin has one shape"));
             }
-            region = Some(Self::region_within(name.as_str(), argument)?);
+            region = Some(Self::region_within(name.as_str(), argument, context)?);
         }
         let region = region.ok_or_else(|| {
             QueryError::bad_value("$within not supported with provided geometry: it is empty".to_owned())
         })?;
+        Self::new("$geoWithin", region, value, context)
+    }
+
+    fn new(
+        operator: &'static str,
+        region: Region,
+        source: RawBsonRef<'_>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Arc<Self>, QueryError> {
+        let cells = match &region {
+            // Here it can be interrupted, where it is wanted it cannot.
+            Region::Meeting(geometry) | Region::Polygons(geometry) if geometry.arcs() > EAGER_ARCS => {
+                OnceLock::from(geometry.key_intervals(&mut |count| context.steps(count))?)
+            }
+            _ => OnceLock::new(),
+        };
         Ok(Arc::new(Self {
-            operator: "$geoWithin",
+            operator,
             region,
-            source: Constant::new(value),
+            source: Constant::new(source),
+            cells,
         }))
     }
 
-    fn region_within(shape: &str, argument: RawBsonRef<'_>) -> Result<Region, QueryError> {
+    fn region_within(
+        shape: &str,
+        argument: RawBsonRef<'_>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Region, QueryError> {
         match shape {
-            "$geometry" => match read_geojson(argument)? {
+            "$geometry" => match read_geojson(argument, context)? {
                 polygons if polygons.is_polygons() => Ok(Region::Polygons(polygons)),
                 _ => Err(QueryError::bad_value(format!(
                     "$within not supported with provided geometry: {}",
@@ -125,7 +150,7 @@ impl GeoTest {
     }
 
     /// The argument of `$geoIntersects`.
-    pub(crate) fn intersects(value: RawBsonRef<'_>) -> Result<Arc<Self>, QueryError> {
+    pub(crate) fn intersects(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Arc<Self>, QueryError> {
         let geometry = match value {
             RawBsonRef::Document(specification) => specification.get("$geometry").ok().flatten(),
             _ => None,
@@ -136,11 +161,8 @@ impl GeoTest {
                 keys::describe::describe(value)
             )));
         };
-        Ok(Arc::new(Self {
-            operator: "$geoIntersects",
-            region: Region::Meeting(read_geojson(geometry)?),
-            source: Constant::new(value),
-        }))
+        let region = Region::Meeting(read_geojson(geometry, context)?);
+        Self::new("$geoIntersects", region, value, context)
     }
 
     /// The operator's name.
@@ -179,13 +201,17 @@ impl GeoTest {
     }
 
     /// The intervals of keys in a `2dsphere` index that whatever passes has one of; `None` where they do not tell.
-    pub(crate) fn cells(&self) -> Option<Vec<(i64, i64)>> {
-        let Ok(cells) = match &self.region {
-            Region::Meeting(geometry) | Region::Polygons(geometry) => geometry.key_intervals(&mut uncounted),
-            Region::Circle(circle) => circle.key_intervals(&mut uncounted),
-            Region::Plane(_) => return None,
+    pub(crate) fn cells(&self) -> Option<&[(i64, i64)]> {
+        let compute = || {
+            let Ok(cells) = match &self.region {
+                Region::Meeting(geometry) | Region::Polygons(geometry) => geometry.key_intervals(&mut uncounted),
+                Region::Circle(circle) => circle.key_intervals(&mut uncounted),
+                Region::Plane(_) => Ok(Vec::new()),
+            };
+            cells
         };
-        Some(cells)
+        let is_sphere = !matches!(self.region, Region::Plane(_));
+        is_sphere.then(|| self.cells.get_or_init(compute).as_slice())
     }
 
     /// As [`GeoTest::cells`], of a `2d` index with this grid.
@@ -334,7 +360,10 @@ impl NearTest {
         most: Option<f64>,
     ) -> Result<Self, QueryError> {
         let (center, unit) = if read::is_geojson(point) {
-            if read_sphere(point)?.as_point().is_none() {
+            if read_sphere(point, &EvaluationContext::uninterrupted())?
+                .as_point()
+                .is_none()
+            {
                 return Err(QueryError::bad_value(format!(
                     "invalid point in geo near query $geometry argument: {}",
                     keys::describe::describe(point)

@@ -19,6 +19,7 @@ use super::regex::RegexTest;
 use super::schema::Schema;
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::path::Path;
 use crate::raw::{self, Constant, Elements, kind};
@@ -139,6 +140,13 @@ impl Parser<'_> {
             }
         }
         Ok(MatchExpr::and(parts))
+    }
+
+    fn evaluation(&self) -> EvaluationContext<'_> {
+        match self.context {
+            Some(context) => context.evaluation(),
+            None => EvaluationContext::uninterrupted(),
+        }
     }
 
     fn nested(self) -> Self {
@@ -310,8 +318,13 @@ impl Parser<'_> {
                 "$bitsAnySet" => tests.push(bits(BitOp::AnySet, name, value)?),
                 "$bitsAllClear" => tests.push(bits(BitOp::AllClear, name, value)?),
                 "$bitsAnyClear" => tests.push(bits(BitOp::AnyClear, name, value)?),
-                "$geoWithin" | "$within" => tests.push(ValueTest::Is(Test::Geo(GeoTest::within(value)?))),
-                "$geoIntersects" => tests.push(ValueTest::Is(Test::Geo(GeoTest::intersects(value)?))),
+                "$geoWithin" | "$within" => {
+                    tests.push(ValueTest::Is(Test::Geo(GeoTest::within(value, &self.evaluation())?)))
+                }
+                "$geoIntersects" => tests.push(ValueTest::Is(Test::Geo(GeoTest::intersects(
+                    value,
+                    &self.evaluation(),
+                )?))),
                 "$near" | "$nearSphere" | "$geoNear" => {
                     tests.push(ValueTest::Is(Test::Near(self.near(name, operators)?)));
                 }

@@ -25,7 +25,7 @@ fn set(test: &Test, kind: FieldKind, keys: StringKeys<'_>) -> Option<Intervals> 
             hashes(list.values.iter().map(|value| value.value()), keys)
         }
         (FieldKind::Sphere, Test::Geo(test)) => test.cells().map(of_numbers),
-        (FieldKind::Plane(grid), Test::Geo(test)) => test.squares(&grid).map(of_numbers),
+        (FieldKind::Plane(grid), Test::Geo(test)) => test.squares(&grid).map(|squares| of_numbers(&squares)),
         _ => None,
     }
 }
@@ -50,10 +50,10 @@ fn hash_point(value: RawBsonRef<'_>) -> Interval {
 }
 
 /// Intervals of numbers, their ends with them.
-pub(crate) fn of_numbers(intervals: Vec<(i64, i64)>) -> Intervals {
-    let interval = |(low, high): (i64, i64)| {
+pub(crate) fn of_numbers(intervals: &[(i64, i64)]) -> Intervals {
+    let interval = |&(low, high): &(i64, i64)| {
         let [low, high] = [low, high].map(|number| super::encode::encode(RawBsonRef::Int64(number)));
         Interval::range(low, successor(&high))
     };
-    Intervals::from_unsorted(intervals.into_iter().map(interval).collect())
+    Intervals::from_unsorted(intervals.iter().map(interval).collect())
 }
