@@ -328,7 +328,7 @@ impl Running {
         if let Err(reason) = if server.has_others() {
             Ok(())
         } else {
-            server.keep_version()
+            server.begin_to_write()
         } {
             // A full disk must not keep a server from answering reads.
             logger.warning(

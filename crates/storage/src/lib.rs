@@ -69,6 +69,7 @@ mod standing;
 mod stats;
 mod storage;
 mod table_options;
+mod temporary;
 mod transaction;
 mod transaction_ddl;
 mod ttl;
@@ -122,6 +123,7 @@ pub use storage::{
     RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
+pub use temporary::{Temporary, TemporaryName};
 pub use transaction::{Statement, Transaction};
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::{UpdateForm, WriteUnit};

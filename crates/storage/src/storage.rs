@@ -16,6 +16,7 @@ use crate::points::DurablePoints;
 use crate::reserved::ReservedNames;
 use crate::sessions::Sessions;
 use crate::stats::Figures;
+use crate::temporary::TemporaryNames;
 use crate::voter::Consensus;
 use crate::{
     Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
@@ -180,6 +181,7 @@ pub struct Storage {
     pub(crate) owners: AtomicU64,
     /// What open transactions are about to make.
     pub(crate) reserved: ReservedNames,
+    pub(crate) temporaries: TemporaryNames,
     pub(crate) figures: Figures,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) backup_open: Arc<AtomicBool>,
@@ -235,6 +237,7 @@ impl Storage {
             definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
             reserved: ReservedNames::default(),
+            temporaries: TemporaryNames::default(),
             figures: Figures::default(),
             is_arbiter: AtomicBool::new(false),
             closed: AtomicBool::new(false),
