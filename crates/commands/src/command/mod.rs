@@ -12,6 +12,7 @@ mod capped;
 mod certificates;
 mod collections;
 mod collections_access;
+mod connection_pool;
 mod current_op;
 mod cursor_commands;
 mod databases;
@@ -60,6 +61,7 @@ mod update;
 pub(crate) mod user_store;
 mod users;
 mod users_access;
+mod validate_metadata;
 mod views;
 mod wired_tiger;
 mod write_result;
@@ -91,6 +93,7 @@ pub const ALL: &[&Command] = &[
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
     &fail_point::CONFIGURE_FAIL_POINT,
+    &connection_pool::CONN_POOL_STATS,
     &build_info::CONNECTION_STATUS,
     &capped::CONVERT_TO_CAPPED,
     &find::COUNT,
@@ -107,6 +110,7 @@ pub const ALL: &[&Command] = &[
     &collections::DROP,
     &roles::DROP_ALL_ROLES_FROM_DATABASE,
     &users::DROP_ALL_USERS_FROM_DATABASE,
+    &connection_pool::DROP_CONNECTIONS,
     &databases::DROP_DATABASE,
     &indexes::DROP_INDEXES,
     &roles::DROP_ROLE,
@@ -182,5 +186,6 @@ pub const ALL: &[&Command] = &[
     &users::UPDATE_USER,
     &users::USERS_INFO,
     &maintenance::VALIDATE,
+    &validate_metadata::VALIDATE_DB_METADATA,
     &build_info::WHATSMYURI,
 ];
