@@ -69,6 +69,7 @@ mod write_stages;
 
 use crate::definition::Command;
 
+pub(crate) use build_info::build_document;
 pub use heartbeat::new_instance;
 pub use membership::Upkeep;
 pub(crate) use update::UPDATE;

@@ -1,6 +1,6 @@
 //! What servers tell of themselves beside figures: connections to others, and definitions that keep to the Stable API.
 
-use super::{Bench, code};
+use super::{Bench, code, first_batch};
 use crate::{Client, MemberConnections, MemberThreads, WantedCopy};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
@@ -181,4 +181,47 @@ fn definitions_are_shown_to_who_may_validate_them() {
     let none = bench.user("none", &[role("read", "test")]);
     assert!(!may(&none, doc! { "db": "test" }));
     assert!(may(&bench.client, doc! {}));
+}
+
+#[test]
+fn a_server_tells_of_its_start() {
+    for bench in [Bench::new(), Bench::member(true)] {
+        let reply = bench.run_on("local", doc! { "find": "startup_log" });
+        let documents = first_batch(&reply);
+        assert_eq!(documents.len(), 1, "{reply}");
+        let start = &documents[0];
+        let names: Vec<&str> = start.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "_id",
+                "hostname",
+                "startTime",
+                "startTimeLocal",
+                "cmdLine",
+                "pid",
+                "buildinfo"
+            ]
+        );
+        assert_eq!(start.get_str("_id").unwrap(), "host-1700000000000");
+        let build = bench.ok(doc! { "buildInfo": 1 });
+        for (name, value) in start.get_document("buildinfo").unwrap() {
+            assert_eq!(build.get(name), Some(value), "{name}");
+        }
+        let listed = first_batch(&bench.run_on(
+            "local",
+            doc! { "listCollections": 1, "filter": { "name": "startup_log" } },
+        ));
+        assert_eq!(
+            listed[0].get_document("options").unwrap().get_bool("capped").ok(),
+            Some(true)
+        );
+        let counted = bench.run_on(
+            "local",
+            doc! { "aggregate": "startup_log", "pipeline": [{ "$count": "n" }], "cursor": {} },
+        );
+        assert_eq!(first_batch(&counted)[0].get_i32("n").ok(), Some(1));
+        let written = bench.run_on("local", doc! { "insert": "startup_log", "documents": [{}] });
+        assert_eq!(written.get_i32("n").ok().filter(|n| *n > 0), None, "{written}");
+    }
 }

@@ -270,7 +270,10 @@ mod tests {
 
     #[test]
     fn what_operations_were_given_is_not_shown() {
-        let line = r#"{"t":{"$date":"2026-11-25T20:00:00.000+00:00"},"s":"I","c":"COMMAND","id":51803,"ctx":"conn1","msg":"Slow query","attr":{"type":"command","ns":"shop.orders","command":{"find":"orders","filter":{"card":"4711"},"$db":"shop"},"planSummary":"COLLSCAN","keysExamined":0,"docsExamined":9,"nreturned":1,"durationMillis":120}}"#;
+        let line = r#"{"t":{"$date":"2026-11-25T20:00:00.000+00:00"},"s":"I","c":"COMMAND","id":51803,"ctx":"conn1",
+            "msg":"Slow query","attr":{"type":"command","ns":"shop.orders",
+            "command":{"find":"orders","filter":{"card":"4711"},"$db":"shop"},"planSummary":"COLLSCAN",
+            "keysExamined":0,"docsExamined":9,"nreturned":1,"durationMillis":120}}"#;
         let other = r#"{"t":{"$date":"x"},"id":7,"attr":{"text":"\"id\":51803,"}}"#;
         let lines = slow_lines(&doc! { "log": [line, other, "no JSON \"id\":51803,"] });
         assert_eq!(lines.len(), 1);

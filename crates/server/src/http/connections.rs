@@ -1,7 +1,7 @@
 //! The connections and their threads.
 //!
-//! There are [`CONNECTIONS_MAX`] at a time. When one more comes, the one that has kept its thread waiting longest is cut
-//! off: clients that open connections and are silent, or read slowly, shut nobody out.
+//! There are [`CONNECTIONS_MAX`] at a time. When one more comes, the one that has kept its thread waiting longest is
+//! cut off: clients that open connections and are silent, or read slowly, shut nobody out.
 
 use super::reply::Reply;
 use super::request::{HEAD_BYTES_MAX, Malformed, Request, parse};

@@ -1,4 +1,5 @@
-//! Who a visitor is: name and password as HTTP sends them, proven by the conversation that drivers have with the server.
+//! Who a visitor is: name and password as HTTP sends them, proven by the conversation that drivers have with the
+//! server.
 //!
 //! So the rules of users hold here, too: attempts are slowed down and logged, restrictions of addresses are kept, and
 //! credentials are never looked at beside the one place where that is done.

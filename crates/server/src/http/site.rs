@@ -1,8 +1,8 @@
 //! What there is to ask for, and who may.
 //!
 //! Without access control whoever reaches the port is shown everything; it is reached from this machine alone then. A
-//! page of somebody else's that a browser of this machine shows could still ask, under a name of its own that means this
-//! machine: so only addresses, and names that are certainly this machine's, are answered to.
+//! page of somebody else's that a browser of this machine shows could still ask, under a name of its own that means
+//! this machine: so only addresses, and names that are certainly this machine's, are answered to.
 
 use super::collect::{self, Refused};
 use super::exposition;
@@ -138,8 +138,8 @@ impl Site {
             .replace("{style}", STYLE)
             .replace("{script}", SCRIPT);
         let policy = format!(
-            "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         );
         Reply::ok("text/html; charset=utf-8", page.into_bytes()).with_header("Content-Security-Policy", &policy)
     }
