@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 64] = [
+pub const NAMES: [&str; 63] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -39,7 +39,6 @@ pub const NAMES: [&str; 64] = [
     "getShardVersion",
     "importCollection",
     "listShards",
-    "lockInfo",
     "logApplicationMessage",
     "mapReduce",
     "mapreduce",

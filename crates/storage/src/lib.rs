@@ -105,7 +105,7 @@ pub use history::{
 };
 pub use keys::MultikeyPaths;
 pub use local_capped::{LocalCapped, LocalNext};
-pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
+pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats};
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};

@@ -19,8 +19,8 @@ use crate::stats::Figures;
 use crate::temporary::TemporaryNames;
 use crate::voter::Consensus;
 use crate::{
-    Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
-    StorageStats,
+    Catalog, Collection, CollectionLockState, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate,
+    ReadView, StorageError, StorageStats,
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
@@ -420,6 +420,14 @@ impl Storage {
     /// The last log entry published.
     pub fn last_seq(&self) -> Seq {
         self.pipeline.published()
+    }
+
+    /// The collections whose locks somebody has or waits for.
+    pub fn collection_locks(&self) -> Vec<(Namespace, CollectionLockState)> {
+        let collections = self.catalog.all_collections().into_iter();
+        collections
+            .filter_map(|collection| Some((collection.namespace().clone(), collection.shared.lock.state()?)))
+            .collect()
     }
 
     /// Acquisitions of locks since the start.

@@ -36,6 +36,7 @@ mod indexes;
 mod initial_stages;
 mod insert;
 mod listing;
+mod lock_info;
 mod log_operation;
 mod maintenance;
 mod member_copies;
@@ -144,6 +145,7 @@ pub const ALL: &[&Command] = &[
     &build_info::LIST_COMMANDS,
     &databases::LIST_DATABASES,
     &indexes::LIST_INDEXES,
+    &lock_info::LOCK_INFO,
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,

@@ -1,12 +1,12 @@
 //! What servers tell of themselves beside figures: connections to others, and definitions that keep to the Stable API.
 
-use super::{Bench, code, first_batch};
+use super::{Bench, code, first_batch, succeeded};
 use crate::{Client, MemberConnections, MemberThreads, WantedCopy};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use storage::{ClusterTime, Membership, StorageError};
+use storage::{ClusterTime, LockMode, Membership, Namespace, StorageError};
 
 /// Threads of a member that does nothing but count.
 #[derive(Default)]
@@ -224,4 +224,54 @@ fn a_server_tells_of_its_start() {
         let written = bench.run_on("local", doc! { "insert": "startup_log", "documents": [{}] });
         assert_eq!(written.get_i32("n").ok().filter(|n| *n > 0), None, "{written}");
     }
+}
+
+#[test]
+fn locks_are_shown_with_who_waits() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let locks = || {
+        let reply = succeeded(bench.admin(doc! { "lockInfo": 1 }));
+        let resources = reply.get_array("lockInfo").unwrap().iter();
+        resources
+            .map(|resource| resource.as_document().unwrap().clone())
+            .collect::<Vec<_>>()
+    };
+    assert!(locks().is_empty());
+    let namespace = Namespace::parse("test.c").unwrap();
+    let operation = bench.server.new_operation();
+    let held = bench
+        .server
+        .storage
+        .collection(&operation, &namespace, LockMode::Exclusive)
+        .unwrap();
+    let reader = bench.stranger();
+    std::thread::scope(|scope| {
+        let find = scope.spawn(|| bench.run_as(&reader, "test", doc! { "find": "c", "filter": { "a": 5 } }));
+        let resource = loop {
+            let found = locks();
+            if !found[0].get_array("pending").unwrap().is_empty() {
+                break found[0].clone();
+            }
+            std::thread::yield_now();
+        };
+        assert!(resource.get_str("resourceId").unwrap().ends_with(", test.c}"));
+        let granted = doc! {
+            "mode": "X", "convertMode": "NONE", "enqueueAtFront": false, "compatibleFirst": false, "debugInfo": "",
+        };
+        assert_eq!(resource.get_array("granted").unwrap(), &[Bson::Document(granted)]);
+        let pending = resource.get_array("pending").unwrap();
+        let waiting = pending[0].as_document().unwrap();
+        assert_eq!((pending.len(), waiting.get_str("mode").unwrap()), (1, "IS"));
+        assert!(
+            waiting.get_str("debugInfo").unwrap().contains("find: \"c\""),
+            "{waiting}"
+        );
+        let client = waiting.get_document("clientInfo").unwrap();
+        assert_eq!(client.get_i32("connectionId").unwrap(), reader.id() as i32);
+        assert_eq!(client.get_str("desc").unwrap(), format!("conn{}", reader.id()));
+        drop(held);
+        assert!(first_batch(&find.join().unwrap()).is_empty());
+    });
+    assert!(locks().is_empty());
 }
