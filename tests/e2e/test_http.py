@@ -9,7 +9,9 @@ import ssl
 import subprocess
 
 import pytest
+from members import ReplicaSet, wait
 from prometheus_client.parser import text_string_to_metric_families
+from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
 from server import ENGINES, Server
 from test_tls import authority, certificate
@@ -343,3 +345,22 @@ def test_a_member_tells_of_its_set(tmp_path):
         assert (state, lag) == (1, 0) and found[("tenon_member_term",)] >= 1
         page = json.loads(ask(server, "/status.json")[2])
         assert page["set"]["members"][0]["stateStr"] == "PRIMARY"
+
+
+def test_members_tell_of_each_other_and_serve_the_page_after_a_copy(tmp_path):
+    """A member that has copied all data starts anew within its process: its page is at the same port again."""
+    with ReplicaSet(tmp_path, options=["--httpPort", "0"]) as rs:
+        rs.initiate()
+        rs.client().shop.c.with_options(write_concern=WriteConcern(w=3)).insert_one({})
+        rs.wait_healthy()
+        for each in rs.members:
+            lines = [json.loads(line) for line in each.log.read_text().splitlines() if "The monitoring page is served" in line]
+            assert len({line["attr"]["port"] for line in lines}) == 1 and (len(lines) == 2 or each is rs.primary)
+            found = metrics(each)
+            states = {dict(key[1:])["member"]: value for key, value in found.items() if key[0] == "tenon_member_state"}
+            assert states == {of.host: 1 if of is rs.primary else 2 for of in rs.members}
+            lags = [value for key, value in found.items() if key[0] == "tenon_member_lag_seconds"]
+            assert len(lags) == 3 and min(lags) == 0
+        host = rs.secondaries[0].host
+        rs.secondaries[0].stop()
+        wait(lambda: metrics(rs.primary)[("tenon_member_up", ("member", host))] == 0, "the member is seen to be down")

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from members import ReplicaSet, persist, wait
 from pymongo import WriteConcern
 from pymongo.errors import PyMongoError
 from server import ENGINES, Server
@@ -60,3 +61,27 @@ def test_a_crash_leaves_nothing(tmp_path, engine, kind):
         assert [document["_id"] for document in client.shop.results.find()] == ["former"]
         assert client.shop.orders.count_documents({}) == 3000
         assert "Dropped a temporary collection" in server.log.read_text()
+
+
+def test_the_next_primary_drops_what_the_last_one_left(tmp_path):
+    with ReplicaSet(tmp_path) as rs:
+        rs.initiate()
+        client = rs.client()
+        fill(client)
+        primary = rs.primary
+        other = primary.client(directConnection=True, serverSelectionTimeoutMS=1000)
+        thread = begin(primary.direct, lambda: other.shop.orders.aggregate(SLOW_OUT))
+        # On a majority, so that the next one has it.
+        persist(client.shop.other, "after")
+        primary.kill()
+        thread.join()
+
+        def names():
+            return sorted(rs.primary.direct.shop.list_collection_names(filter={"name": {"$regex": "^tmp"}}))
+
+        wait(lambda: names() == [], names)
+        assert any("Dropped a temporary collection" in each.log.read_text() for each in rs.members if each is not primary)
+        primary.start()
+        rs.wait_healthy()
+        rs.check_equal()
+        assert not primary.direct.shop.list_collection_names(filter={"name": {"$regex": "^tmp"}})
