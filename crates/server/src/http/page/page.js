@@ -390,7 +390,7 @@ function words(from, now) {
   const [last, durable, kept] = [at(status, "tenon.log.lastSeq"), at(status, "tenon.log.durableSeq"), at(status, "tenon.checkpoints.durableSeq")];
   say(`A crash now would have ${count(Math.max(0, last - kept))} entries of the log replayed at the next start; ${count(Math.max(0, last - durable))} of them are not on disk yet.`);
   const [groups, syncs] = [grew("tenon.log.groups"), grew("tenon.log.syncs")];
-  if (groups > 0) say(`Writes share their way to disk: ${count(grew("tenon.log.entries") / groups)} entries go in one group, ${count(syncs)} syncs a second take ${time(ratio(grew("tenon.log.syncMicros"), syncs))} each.`);
+  if (groups > 0) say(`Writes share their way to disk: on average ${(grew("tenon.log.entries") / groups).toFixed(1)} entries of the log go in one group; ${count(syncs)} syncs a second take ${time(ratio(grew("tenon.log.syncMicros"), syncs))} each.`);
   const waits = grew("tenon.log.waitsForRoom");
   if (waits > 0) say(`${count(waits)} writers a second wait because the log's buffer is full: the disk of the log is too slow for what is written.`, true);
   const held = grew(...HELD_BACK);
