@@ -76,3 +76,16 @@ def test_the_start_is_told_of(client):
     assert start["buildinfo"] == {name: build[name] for name in start["buildinfo"]}
     (listed,) = client.local.list_collections(filter={"name": "startup_log"})
     assert listed["options"]["capped"] is True
+
+
+def test_tools_find_what_the_engine_counts_under_wiredtigers_names(client, db):
+    db.c.insert_many([{"_id": i, "text": "x" * 1000} for i in range(2000)])
+    status = client.admin.command("serverStatus")
+    own, shown = status["tenon"]["engine"], status["wiredTiger"]["cache"]
+    engine = status["storageEngine"]["name"]
+    most = {"btree": "maxBytes", "betree": "bytes_max", "mmapv1": "bytes_max", "rocksdb": "capacity"}
+    # The engine that keeps everything in memory has no limit, and writes all of it at checkpoints.
+    if engine != "inMemory":
+        assert shown["maximum bytes configured"] == own["cache"][most[engine]] > 1 << 20
+        assert shown["tracked dirty bytes in the cache"] > 0
+    assert shown["bytes currently in the cache"] > 0
