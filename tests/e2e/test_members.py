@@ -78,6 +78,27 @@ def test_status_tells_of_every_member(rs, db):
                 assert each["lastHeartbeat"] and each["lastHeartbeatRecv"] and each["pingMs"] >= 0 and each["optimeDurable"]
 
 
+def test_connections_to_others_are_counted_and_cut(rs, db):
+    primary, other = rs.primary, rs.secondaries[0]
+
+    def of(host):
+        return primary.direct.admin.command("connPoolStats")["hosts"].get(host, {})
+
+    stats = primary.direct.admin.command("connPoolStats")
+    assert set(stats["hosts"]) >= {each.host for each in rs.secondaries}
+    assert stats["totalCreated"] == sum(each["created"] for each in stats["hosts"].values())
+    (pool,) = stats["pools"].values()
+    assert pool["poolCreated"] == stats["totalCreated"]
+    # One for heartbeats, one for what consensus says.
+    wait(lambda: of(other.host)["inUse"] + of(other.host)["available"] >= 2, "two connections")
+    created = of(other.host)["created"]
+    primary.direct.admin.command("dropConnections", hostAndPort=[other.host, "nobody.example:1", "malformed"])
+    wait(lambda: of(other.host)["created"] >= created + 2, "two connections more")
+    assert all(each["stateStr"] in ("PRIMARY", "SECONDARY") for each in rs.primary.direct.admin.command("replSetGetStatus")["members"])
+    assert db.c.with_options(write_concern=WriteConcern(w=3, wtimeout=60_000)).insert_one({}).acknowledged
+    assert rs.primary is primary
+
+
 def test_mongosh_helpers(rs, db):
     db.c.insert_one({})
     script = """

@@ -71,6 +71,7 @@ impl Server {
             set_one(&server, name, &value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
+        server.note_start().map_err(|error| error.to_string())?;
         Ok(server)
     }
 

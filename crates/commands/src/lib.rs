@@ -38,6 +38,7 @@ mod rights;
 mod server;
 mod session_cache;
 mod settings;
+mod startup_log;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -56,7 +57,7 @@ pub use copies::{
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
 pub use profiler::ProfilingLevel;
-pub use replica_set::{CopyProgress, MemberThreads, ReplicaSet, Role, WantedCopy};
+pub use replica_set::{CopyProgress, MemberConnections, MemberThreads, ReplicaSet, Role, WantedCopy};
 pub use request::{Request, Traffic};
 pub use server::Server;
 pub use settings::{MemberStream, Settings, TransportSecurity};

@@ -212,34 +212,110 @@ impl Top {
     }
 }
 
-/// `opLatencies`: microseconds and operations of reads, writes and commands.
+/// Ranges of a [`Histogram`].
+const RANGES: usize = 51;
+/// The first range that is half a power of two wide: 2048 microseconds.
+const HALVES_FROM: usize = 11;
+/// The first that is a whole one again: 2^21 microseconds, two seconds.
+const HALVES_UNTIL: usize = 31;
+
+/// Operations by how long they took. The ranges are MongoDB's: powers of two of microseconds, with half steps from 2 ms
+/// to 2 s.
+pub struct Histogram([Counter; RANGES]);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl Histogram {
+    fn range_of(time_us: u64) -> usize {
+        let power = time_us.max(1).ilog2() as usize;
+        match power {
+            0..HALVES_FROM => power,
+            11..=20 => HALVES_FROM + 2 * (power - 11) + (time_us >> (power - 1) & 1) as usize,
+            _ => (HALVES_UNTIL + power - 21).min(RANGES - 1),
+        }
+    }
+
+    /// The shortest time of a range, in microseconds.
+    fn lower_bound_us(range: usize) -> u64 {
+        match range {
+            0 => 0,
+            1..HALVES_FROM => 1 << range,
+            HALVES_FROM..HALVES_UNTIL => {
+                let (power, half) = (11 + (range - HALVES_FROM) / 2, (range - HALVES_FROM) % 2);
+                (2 + half as u64) << (power - 1)
+            }
+            _ => 1 << (21 + range - HALVES_UNTIL),
+        }
+    }
+
+    fn add(&self, time_us: u64) {
+        self.0[Self::range_of(time_us)].add(1);
+    }
+
+    /// `(shortest time in microseconds, operations)` of the ranges that have any, in their order.
+    pub fn rows(&self) -> impl Iterator<Item = (i64, i64)> {
+        let rows = self.0.iter().enumerate();
+        rows.map(|(range, count)| (Self::lower_bound_us(range) as i64, count.get()))
+            .filter(|(_, count)| *count > 0)
+    }
+
+    fn count(&self) -> i64 {
+        self.0.iter().map(Counter::get).sum()
+    }
+}
+
+/// Time and number of operations of one sort.
+#[derive(Default)]
+pub struct Latency {
+    time_us: Counter,
+    /// By time; together they are the number.
+    pub histogram: Histogram,
+}
+
+impl Latency {
+    /// Microseconds.
+    pub fn time_us(&self) -> i64 {
+        self.time_us.get()
+    }
+
+    /// Operations.
+    pub fn operations(&self) -> i64 {
+        self.histogram.count()
+    }
+}
+
+/// `opLatencies`.
 #[derive(Default)]
 pub struct Latencies {
-    reads: [Counter; 2],
-    writes: [Counter; 2],
-    commands: [Counter; 2],
+    reads: Latency,
+    writes: Latency,
+    commands: Latency,
 }
 
 impl Latencies {
     /// Counts an operation.
     pub fn record(&self, kind: OperationKind, time: Duration) {
-        let [latency, operations] = match kind {
+        let latency = match kind {
             OperationKind::Query | OperationKind::GetMore => &self.reads,
             kind if kind.writes() => &self.writes,
             _ => &self.commands,
         };
-        latency.add(time.as_micros() as u64);
-        operations.add(1);
+        let time_us = time.as_micros() as u64;
+        latency.time_us.add(time_us);
+        latency.histogram.add(time_us);
     }
 
-    /// `(name, microseconds, operations)`.
-    pub fn rows(&self) -> [(&'static str, i64, i64); 3] {
+    /// By name.
+    pub fn rows(&self) -> [(&'static str, &Latency); 3] {
         [
             ("reads", &self.reads),
             ("writes", &self.writes),
             ("commands", &self.commands),
         ]
-        .map(|(name, [latency, operations])| (name, latency.get(), operations.get()))
     }
 }
 
@@ -265,4 +341,41 @@ pub struct CommandCounters {
     pub total: Counter,
     /// Of those, the ones that answered an error.
     pub failed: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bounds as MongoDB's manual has them: doubled each time, with half steps between 2048 microseconds and two
+    /// seconds.
+    #[test]
+    fn ranges_are_mongodbs() {
+        let bounds: Vec<u64> = (0..RANGES).map(Histogram::lower_bound_us).collect();
+        assert!(bounds.windows(2).all(|pair| pair[0] < pair[1]), "{bounds:?}");
+        assert_eq!(bounds[..5], [0, 2, 4, 8, 16]);
+        assert_eq!(bounds[10..16], [1024, 2048, 3072, 4096, 6144, 8192]);
+        assert_eq!(bounds[29..33], [1 << 20, 3 << 19, 1 << 21, 1 << 22]);
+        assert_eq!(bounds[RANGES - 1], 1 << 40);
+        for (range, bound) in bounds.iter().enumerate() {
+            assert_eq!(Histogram::range_of(*bound), range, "{bound}");
+            let last = bounds.get(range + 1).map_or(u64::MAX, |next| next - 1);
+            assert_eq!(Histogram::range_of(last), range, "{last}");
+        }
+    }
+
+    #[test]
+    fn operations_are_in_one_range_each() {
+        let latencies = Latencies::default();
+        for time_us in [0, 1, 3, 2500, 2500] {
+            latencies.record(OperationKind::Insert, Duration::from_micros(time_us));
+        }
+        let [(_, reads), (_, writes), _] = latencies.rows();
+        assert_eq!(
+            (writes.time_us(), writes.operations(), reads.operations()),
+            (5004, 5, 0)
+        );
+        let rows: Vec<_> = writes.histogram.rows().collect();
+        assert_eq!(rows, [(0, 2), (2, 1), (2048, 2)]);
+    }
 }

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 67] = [
+pub const NAMES: [&str; 63] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -28,9 +28,7 @@ pub const NAMES: [&str; 67] = [
     "compactStructuredEncryptionData",
     "configureCollectionBalancing",
     "configureQueryAnalyzer",
-    "connPoolStats",
     "coordinateCommitTransaction",
-    "dropConnections",
     "enableSharding",
     "exportCollection",
     "flushRouterConfig",
@@ -41,7 +39,6 @@ pub const NAMES: [&str; 67] = [
     "getShardVersion",
     "importCollection",
     "listShards",
-    "lockInfo",
     "logApplicationMessage",
     "mapReduce",
     "mapreduce",
@@ -72,7 +69,6 @@ pub const NAMES: [&str; 67] = [
     "transitionToDedicatedConfigServer",
     "unshardCollection",
     "updateZoneKeyRange",
-    "validateDBMetadata",
 ];
 
 /// Sorted; a server without Search refuses them with a code of their own.

@@ -35,6 +35,19 @@ use wire::ErrorCode;
 /// How long a waiter sleeps between two looks at its operation.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
+/// Connections of this server to one other member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberConnections {
+    /// `name:port`.
+    pub host: String,
+    /// Those over which an answer is waited for, or something is sent.
+    pub in_use: u64,
+    /// Those that are open besides.
+    pub available: u64,
+    /// Those there have been since the start.
+    pub created: u64,
+}
+
 /// The threads and connections of a member, which are where sockets are.
 pub trait MemberThreads: Send + Sync {
     /// Asks another server something and waits for its answer.
@@ -68,6 +81,12 @@ pub trait MemberThreads: Send + Sync {
     /// # Errors
     /// A sentence: it cannot be written.
     fn force(&self, configuration: &Document) -> std::result::Result<(), String>;
+
+    /// The connections to other members that this server has made, by host.
+    fn connections(&self) -> Vec<MemberConnections>;
+
+    /// Cuts those to these hosts, each `name:port`. Who needs one makes another.
+    fn drop_connections(&self, hosts: &[String]);
 
     /// Asks the primary, which has the number, for an entry of at least this time.
     fn want(&self, primary: u64, time: ClusterTime);

@@ -200,6 +200,11 @@ impl Server {
         Charge::new(&MemoryAccount::new(&self.memory))
     }
 
+    /// The memory that all operations gather in.
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.memory
+    }
+
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);

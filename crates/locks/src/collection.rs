@@ -64,6 +64,17 @@ impl LockMode {
 struct Waiting {
     sleepers: u32,
     pending: u32,
+    /// The sleepers, by their numbers, and the mode that each wants.
+    queue: Vec<(u32, LockMode)>,
+}
+
+/// Who has a lock and who waits for it, at about one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectionLockState {
+    /// Holders by mode, in the order of [`LockMode`].
+    pub held: [u32; 4],
+    /// The numbers of those who wait, and the modes they want.
+    pub waiting: Vec<(u32, LockMode)>,
 }
 
 /// See the module.
@@ -92,6 +103,25 @@ impl CollectionLock {
         false
     }
 
+    /// Who has it and who waits for it; `None` when that is nobody.
+    pub fn state(&self) -> Option<CollectionLockState> {
+        let word = self.word.load(Ordering::Relaxed);
+        if word == 0 {
+            return None;
+        }
+        let waiting = self.waiting.lock().queue.clone();
+        let held = [
+            word & (IX_ONE - 1),
+            (word & IX_MASK) / IX_ONE,
+            (word & S_MASK) / S_ONE,
+            (word & X) / X,
+        ];
+        Some(CollectionLockState {
+            held: held.map(|count| count as u32),
+            waiting,
+        })
+    }
+
     /// Whether somebody sleeps until it is given back.
     pub fn is_waited_for(&self) -> bool {
         self.word.load(Ordering::Relaxed) & SLEEPERS != 0
@@ -114,6 +144,7 @@ impl CollectionLock {
         let mut waiting = self.waiting.lock();
         waiting.sleepers += 1;
         waiting.pending += u32::from(exclusive);
+        waiting.queue.push((waiter.number(), mode));
         schedule_point();
         self.word
             .fetch_or(SLEEPERS | if exclusive { PENDING } else { 0 }, Ordering::Relaxed);
@@ -129,6 +160,8 @@ impl CollectionLock {
         waiter.ends_to_wait();
         waiting.sleepers -= 1;
         waiting.pending -= u32::from(exclusive);
+        let place = waiting.queue.iter().position(|of| *of == (waiter.number(), mode));
+        waiting.queue.remove(place.expect("it was put there"));
         if waiting.pending == 0 {
             self.word.fetch_and(!PENDING, Ordering::Relaxed);
         }
@@ -241,6 +274,11 @@ mod tests {
             while lock.word.load(Ordering::Relaxed) & PENDING == 0 {
                 std::thread::yield_now();
             }
+            let state = lock.state().expect("it is held");
+            assert_eq!(
+                (state.held, &*state.waiting),
+                ([1, 0, 0, 0], &[(7, LockMode::Exclusive)][..])
+            );
             let newcomer = Client::default();
             newcomer.kill();
             assert!(
@@ -251,8 +289,10 @@ mod tests {
             assert!(second.1.is_none(), "a holder passes");
             drop((first, second));
             assert!(waiter.join().unwrap());
+            let _held = Held::take(&lock, &Client::default(), LockMode::Exclusive).unwrap();
+            assert_eq!(lock.state().map(|of| of.held), Some([0, 0, 0, 1]));
         });
-        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+        assert_eq!((lock.word.load(Ordering::Relaxed), lock.state()), (0, None));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod table;
 mod test_waiter;
 mod waiter;
 
-pub use collection::{CollectionLock, Held, LockMode};
+pub use collection::{CollectionLock, CollectionLockState, Held, LockMode};
 pub use stats::{LevelStats, LockCounts, LockStats, ModeStats};
 pub use table::{Changed, LockKey, LockTable, Taken, key_hash};
 pub use waiter::Waiter;

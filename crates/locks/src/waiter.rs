@@ -22,6 +22,9 @@ pub trait Waiter {
     /// Collection locks it holds. Who holds one never queues behind a waiting exclusive lock.
     fn locks_held(&self) -> &Arc<AtomicU32>;
 
+    /// The number that it is known by.
+    fn number(&self) -> u32;
+
     /// It begins to wait for a lock in that mode.
     fn begins_to_wait(&self, mode: LockMode);
 

@@ -66,6 +66,10 @@ impl Waiter for Client {
         &self.held
     }
 
+    fn number(&self) -> u32 {
+        0
+    }
+
     fn begins_to_wait(&self, _: LockMode) {}
 
     fn ends_to_wait(&self) {}

@@ -99,6 +99,19 @@ pub struct NetConfig {
     pub connections_max: u32,
     /// Encryption of TCP connections.
     pub tls: Option<crate::net::TlsOptions>,
+    /// Where the monitoring page is served.
+    pub http: Option<HttpConfig>,
+}
+
+/// `net.http`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Host names and addresses to listen on.
+    pub bind: Vec<String>,
+    /// Port; 0 lets the system choose one.
+    pub port: u16,
+    /// Others than this machine reach it.
+    pub reaches_out: bool,
 }
 
 /// See [`Config::storage`].
@@ -243,11 +256,12 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     let cluster_auth = cluster_auth(values, net.tls.as_ref(), current_directory)?;
     // Members that prove themselves have no use where nobody needs to.
     let access_control = values.text("security.authorization") == Some("enabled") || cluster_auth.is_some();
+    let may_be_unprotected = values.boolean("tenon.allowUnprotected").unwrap_or(false);
     if !access_control {
-        check_reach(
-            &net.endpoints.bind,
-            values.boolean("tenon.allowUnprotected").unwrap_or(false),
-        )?;
+        check_reach(&net.endpoints.bind, may_be_unprotected)?;
+    }
+    if net.http.as_ref().is_some_and(|http| http.reaches_out) && !may_be_unprotected {
+        check_http(access_control, net.tls.is_some())?;
     }
     let name = values.text("tenon.emulateVersion").unwrap_or("8.0");
     let (_, emulated_version, wire_version_max) = EMULATED
@@ -435,11 +449,7 @@ fn net(values: &Values, current_directory: &Path) -> Result<NetConfig, ConfigErr
             ));
         }
         _ if all => vec!["*".to_owned()],
-        Some(list) => list
-            .split(',')
-            .map(|host| host.trim().to_owned())
-            .filter(|host| !host.is_empty())
-            .collect(),
+        Some(list) => hosts(list),
         None => vec!["127.0.0.1".to_owned()],
     };
     if bind.is_empty() {
@@ -464,7 +474,50 @@ fn net(values: &Values, current_directory: &Path) -> Result<NetConfig, ConfigErr
         },
         connections_max: most.unwrap_or(65536),
         tls: tls(values, current_directory)?,
+        http: http(values)?,
     })
+}
+
+fn http(values: &Values) -> Result<Option<HttpConfig>, ConfigError> {
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    let port = values
+        .integer("net.http.port")
+        .and_then(|port| u16::try_from(port).ok());
+    let Some(port) = port else {
+        return match values.has("net.http.bindIp") {
+            true => refused("net.http.bindIp (--httpBindIp) has to be used with net.http.port (--httpPort)"),
+            false => Ok(None),
+        };
+    };
+    let bind = hosts(values.text("net.http.bindIp").unwrap_or("127.0.0.1"));
+    if bind.is_empty() || bind.iter().any(|host| host.starts_with('/')) {
+        return refused("net.http.bindIp (--httpBindIp): host names and addresses are expected");
+    }
+    let reaches_out = !bind.iter().all(|host| is_of_this_machine(host));
+    Ok(Some(HttpConfig {
+        bind,
+        port,
+        reaches_out,
+    }))
+}
+
+/// What stands between commas.
+fn hosts(list: &str) -> Vec<String> {
+    let hosts = list.split(',').map(|host| host.trim().to_owned());
+    hosts.filter(|host| !host.is_empty()).collect()
+}
+
+/// The page tells what collections there are and how they are used, and passwords are sent to it as they are.
+fn check_http(access_control: bool, has_tls: bool) -> Result<(), ConfigError> {
+    let missing = match (access_control, has_tls) {
+        (true, true) => return Ok(()),
+        (false, _) => "access control (--auth)",
+        (true, false) => "TLS (--tlsMode), because passwords are sent to it",
+    };
+    Err(ConfigError(format!(
+        "net.http.bindIp: beyond this machine the monitoring page needs {missing}. Or say --allowUnprotected \
+         (tenon.allowUnprotected: true)"
+    )))
 }
 
 /// Refuses to serve everybody on the network without access control, unless that is said to be wanted: servers that

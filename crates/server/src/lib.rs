@@ -16,6 +16,7 @@ pub mod data_directory;
 mod descriptors;
 pub mod engines;
 pub mod events;
+mod http;
 pub mod inspect;
 mod key_file;
 mod members;

@@ -12,6 +12,7 @@ mod copy_rows;
 mod fetch;
 mod heartbeats;
 mod link;
+mod outgoing;
 mod sender;
 
 pub use copy::CopySettings;
@@ -20,7 +21,7 @@ use crate::data_directory;
 use crate::events::Event;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
-use commands::{MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
+use commands::{MemberConnections, MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
 use parking_lot::{Condvar, Mutex};
@@ -89,6 +90,7 @@ impl Members {
                 cluster_auth: server.settings.cluster_auth.clone(),
                 random: server.env.random.clone(),
                 tls: server.settings.tls.clone(),
+                outgoing: Arc::default(),
             }),
             copying,
             events,
@@ -261,6 +263,14 @@ impl MemberThreads for Members {
         self.events
             .send(Event::Restart)
             .map_err(|_| "the server ends".to_owned())
+    }
+
+    fn connections(&self) -> Vec<MemberConnections> {
+        self.dialer.outgoing.figures()
+    }
+
+    fn drop_connections(&self, hosts: &[String]) {
+        self.dialer.outgoing.drop_all(hosts);
     }
 
     fn want(&self, primary: u64, time: ClusterTime) {

@@ -13,7 +13,7 @@ mod pool;
 mod service;
 mod tls;
 
-pub use listener::{Endpoints, Listeners};
+pub use listener::{Acceptor, Endpoints, Listeners};
 pub use pool::{Limits, Pool};
 pub use service::{CommandService, Service};
 pub use tls::{Mode as TlsMode, Tls, TlsOptions};

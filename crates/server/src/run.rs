@@ -8,6 +8,7 @@ use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::engines::Registry;
 use crate::events::{self, Event};
+use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
@@ -130,6 +131,9 @@ fn run_until_told(
         is_first = false;
         // Other members know it by the port that it has.
         config.net.endpoints.port = running.port;
+        if let Some((http, running)) = config.net.http.as_mut().zip(running.serving.http.as_ref()) {
+            http.port = running.port();
+        }
         match running.wait(&events) {
             Ended::ForGood(code) => return Ok(code),
             Ended::ToStartAnew => {}
@@ -179,6 +183,7 @@ struct Serving {
     members: Option<Arc<Members>>,
     pool: Arc<Pool<CommandService>>,
     listeners: Listeners,
+    http: Option<Http>,
 }
 
 /// What was read and reckoned before anything was made.
@@ -328,7 +333,7 @@ impl Running {
         if let Err(reason) = if server.has_others() {
             Ok(())
         } else {
-            server.keep_version()
+            server.begin_to_write()
         } {
             // A full disk must not keep a server from answering reads.
             logger.warning(
@@ -370,7 +375,7 @@ impl Running {
             connections_max: connections_max as usize,
             descriptor_number_max: descriptors.connection_number_max(),
         };
-        let pool = Pool::new(service, logger.clone(), clock, limits, tls)?;
+        let pool = Pool::new(service, logger.clone(), clock, limits, tls.clone())?;
         if let Some(path) = &config.pid_file {
             announcement::write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
@@ -383,6 +388,7 @@ impl Running {
                 doc! { "address": address },
             );
         }
+        let http = Http::start(&config.net, &server, tls).map_err(net)?;
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
         logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
@@ -402,6 +408,7 @@ impl Running {
             members,
             pool,
             listeners,
+            http,
         })
     }
 
@@ -460,6 +467,9 @@ impl Running {
         self.serving.server.resign();
         self.serving.listeners.stop();
         self.serving.server.begin_shutdown();
+        if let Some(http) = &mut self.serving.http {
+            http.stop(END_PATIENCE);
+        }
         if let Some(members) = &self.serving.members {
             members.stop();
         }

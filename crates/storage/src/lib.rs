@@ -69,6 +69,7 @@ mod standing;
 mod stats;
 mod storage;
 mod table_options;
+mod temporary;
 mod transaction;
 mod transaction_ddl;
 mod ttl;
@@ -104,7 +105,7 @@ pub use history::{
 };
 pub use keys::MultikeyPaths;
 pub use local_capped::{LocalCapped, LocalNext};
-pub use locks::{LevelStats, LockMode, LockStats, ModeStats};
+pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats};
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
@@ -122,6 +123,7 @@ pub use storage::{
     RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
+pub use temporary::{Temporary, TemporaryName};
 pub use transaction::{Statement, Transaction};
 pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::{UpdateForm, WriteUnit};

@@ -147,9 +147,12 @@ impl LocalCapped {
 #[derive(Default)]
 pub(crate) struct LocalCollections {
     by_name: RwLock<BTreeMap<Namespace, Arc<LocalCapped>>>,
-    /// There has been one: the lock is for those who may find something.
+    /// There has been one outside of `local`: the lock is for those who may find something.
     is_used: AtomicBool,
 }
+
+/// The database that servers keep such ones of themselves in.
+const OWN_DATABASE: &str = "local";
 
 impl Storage {
     /// Makes a capped collection in memory, of this server alone. [`StorageError::NamespaceExists`] when the name is
@@ -161,13 +164,15 @@ impl Storage {
         }
         let made = LocalCapped::new(ns.clone(), self.new_uuid(), limits);
         by_name.insert(ns.clone(), Arc::new(made));
-        self.locals.is_used.store(true, Ordering::Release);
+        if ns.db() != OWN_DATABASE {
+            self.locals.is_used.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
     /// The capped collection in memory of that name.
     pub fn local_capped(&self, ns: &Namespace) -> Option<Arc<LocalCapped>> {
-        if !self.locals.is_used.load(Ordering::Acquire) {
+        if !self.locals.is_used.load(Ordering::Acquire) && ns.db() != OWN_DATABASE {
             return None;
         }
         self.locals.by_name.read().get(ns).cloned()

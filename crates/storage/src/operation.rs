@@ -282,6 +282,10 @@ impl Waiter for BriefWaiter<'_> {
         &self.op.locks_held
     }
 
+    fn number(&self) -> u32 {
+        self.op.id
+    }
+
     fn begins_to_wait(&self, mode: LockMode) {
         self.op.begins_to_wait(mode);
     }
@@ -308,6 +312,10 @@ impl Waiter for Operation {
 
     fn locks_held(&self) -> &Arc<AtomicU32> {
         &self.locks_held
+    }
+
+    fn number(&self) -> u32 {
+        self.id
     }
 
     fn begins_to_wait(&self, mode: LockMode) {

@@ -14,6 +14,7 @@ use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, WAIT_SLICE};
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, LockMode, Namespace, Operation, ReadView, RecordBatch, RecordId, StorageError,
+    Temporary,
 };
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
@@ -61,9 +62,9 @@ impl Storage {
                 let source = self.existing(op, ns, LockMode::IntentShared)?;
                 capped_options(&source, size_bytes)
             };
-            let name = u128::from_be_bytes(self.new_uuid());
-            let temporary = Namespace::new(ns.db(), &format!("tmp.convertToCapped.{name:032x}"))?;
-            self.create_collection(op, &temporary, &options)?;
+            let name = self.temporary_name(ns.db(), Temporary::ConvertToCapped)?;
+            let temporary = name.namespace();
+            self.create_collection(op, temporary, &options)?;
             let replaced = (|| {
                 let source = self.existing(op, ns, LockMode::Exclusive)?;
                 // Somebody changed its options before it was locked.
@@ -72,14 +73,14 @@ impl Storage {
                 }
                 // A writer that gave up waiting holds no lock any more, and what it proposed is still under way.
                 self.settle(&|| Ok(op.check_now()?))?;
-                self.copy_newest(op, &source, &temporary, size_bytes)?;
-                self.take_place(op, &source, &temporary)?;
+                self.copy_newest(op, &source, temporary, size_bytes)?;
+                self.take_place(op, &source, temporary)?;
                 Ok(true)
             })();
             match replaced {
                 Ok(true) => return Ok(()),
-                Ok(false) => drop(self.drop_collection(op, &temporary)?),
-                Err(error) => return self.give_up(op, &temporary, error),
+                Ok(false) => drop(self.drop_collection(op, temporary)?),
+                Err(error) => return self.give_up(op, temporary, error),
             }
         }
     }

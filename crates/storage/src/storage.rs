@@ -16,10 +16,11 @@ use crate::points::DurablePoints;
 use crate::reserved::ReservedNames;
 use crate::sessions::Sessions;
 use crate::stats::Figures;
+use crate::temporary::TemporaryNames;
 use crate::voter::Consensus;
 use crate::{
-    Catalog, Collection, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate, ReadView, StorageError,
-    StorageStats,
+    Catalog, Collection, CollectionLockState, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate,
+    ReadView, StorageError, StorageStats,
 };
 use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
@@ -180,6 +181,7 @@ pub struct Storage {
     pub(crate) owners: AtomicU64,
     /// What open transactions are about to make.
     pub(crate) reserved: ReservedNames,
+    pub(crate) temporaries: TemporaryNames,
     pub(crate) figures: Figures,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) backup_open: Arc<AtomicBool>,
@@ -235,6 +237,7 @@ impl Storage {
             definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
             reserved: ReservedNames::default(),
+            temporaries: TemporaryNames::default(),
             figures: Figures::default(),
             is_arbiter: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -417,6 +420,14 @@ impl Storage {
     /// The last log entry published.
     pub fn last_seq(&self) -> Seq {
         self.pipeline.published()
+    }
+
+    /// The collections whose locks somebody has or waits for.
+    pub fn collection_locks(&self) -> Vec<(Namespace, CollectionLockState)> {
+        let collections = self.catalog.all_collections().into_iter();
+        collections
+            .filter_map(|collection| Some((collection.namespace().clone(), collection.shared.lock.state()?)))
+            .collect()
     }
 
     /// Acquisitions of locks since the start.

@@ -109,7 +109,7 @@ const STAGES_NOT_IN_API_1: [&str; 6] = [
 ];
 
 /// `apiStrict: true` refuses stages outside of the Stable API.
-fn check_stages_strict(pipeline: &RawArray) -> Result<()> {
+pub fn check_stages_strict(pipeline: &RawArray) -> Result<()> {
     for stage in pipeline {
         if let RawBsonRef::Document(stage) = stage?
             && let Some((name, _)) = stage.into_iter().next().transpose()?

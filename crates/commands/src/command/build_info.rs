@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::settings::Settings;
 use auth::Privileges;
 use bson::{Bson, Document, doc};
 use wire::limits::DOCUMENT_BYTES_MAX;
@@ -65,13 +66,18 @@ pub const TENON_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
-    let settings = &call.server.settings;
+    reply.append_all(&build_document(&call.server.settings));
+    Ok(())
+}
+
+/// What `buildInfo` tells.
+pub fn build_document(settings: &Settings) -> Document {
     let [major, minor, patch] = settings.emulated_version;
-    reply.string("version", &settings.version_string());
-    reply.string("tenonVersion", TENON_VERSION);
-    reply.string("gitVersion", &settings.git_version);
     let engines: Vec<Bson> = settings.engines.iter().map(|name| Bson::String(name.clone())).collect();
-    reply.append_all(&doc! {
+    doc! {
+        "version": settings.version_string(),
+        "tenonVersion": TENON_VERSION,
+        "gitVersion": &settings.git_version,
         "modules": [],
         "allocator": "jemalloc",
         "javascriptEngine": "none",
@@ -88,8 +94,7 @@ fn build_info(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "debug": cfg!(debug_assertions),
         "maxBsonObjectSize": DOCUMENT_BYTES_MAX as i32,
         "storageEngines": engines,
-    });
-    Ok(())
+    }
 }
 
 fn list_commands(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -11,6 +11,7 @@ use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
 use crate::server::Server;
+use crate::startup_log;
 use crate::validation;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -337,7 +338,7 @@ fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
 
 /// Names that clients may not create.
 pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
-    if profile::is_members_own(server, namespace) {
+    if profile::is_members_own(server, namespace) || is_startup_log(server, namespace) {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
             format!("cannot write to '{namespace}'"),
@@ -355,6 +356,10 @@ pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+fn is_startup_log(server: &Server, namespace: &Namespace) -> bool {
+    namespace.as_str() == startup_log::NAME && server.storage.local_capped(namespace).is_some()
 }
 
 fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -5,6 +5,7 @@ use super::update;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::logger::Component;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::server::Server;
@@ -35,6 +36,31 @@ pub(crate) fn text(server: &Server) -> String {
 }
 
 impl Server {
+    /// What is written first by a server that may write: it takes up what one before it has left, and keeps the
+    /// version.
+    ///
+    /// # Errors
+    /// A sentence: of the version. What was left and cannot be taken up is logged.
+    pub fn begin_to_write(self: &Arc<Self>) -> std::result::Result<(), String> {
+        match self.storage.drop_abandoned(&self.new_operation()) {
+            Ok(dropped) => {
+                for namespace in dropped {
+                    let attributes = doc! { "namespace": namespace.as_str() };
+                    let message = "Dropped a temporary collection that was left when its operation was cut short";
+                    self.logger
+                        .info(Component::Storage, 8_410_041, "initandlisten", message, attributes);
+                }
+            }
+            Err(error) => {
+                let attributes = doc! { "error": error.to_string() };
+                let message = "Temporary collections that were left could not be dropped";
+                self.logger
+                    .warning(Component::Storage, 8_410_042, "initandlisten", message, attributes);
+            }
+        }
+        self.keep_version()
+    }
+
     /// Keeps the version announced in `admin.system.version`, and the secret of the pretence. To be called once,
     /// before there are clients.
     pub fn keep_version(self: &Arc<Self>) -> std::result::Result<(), String> {

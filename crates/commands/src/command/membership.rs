@@ -394,7 +394,7 @@ impl Server {
     fn begin_to_lead(self: &Arc<Self>) -> Result<()> {
         self.storage.keep_sessions()?;
         self.own_call(default_concerns::load)?;
-        self.keep_version()
+        self.begin_to_write()
             .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
     }
 

@@ -12,6 +12,7 @@ mod capped;
 mod certificates;
 mod collections;
 mod collections_access;
+mod connection_pool;
 mod current_op;
 mod cursor_commands;
 mod databases;
@@ -35,6 +36,7 @@ mod indexes;
 mod initial_stages;
 mod insert;
 mod listing;
+mod lock_info;
 mod log_operation;
 mod maintenance;
 mod member_copies;
@@ -60,6 +62,7 @@ mod update;
 pub(crate) mod user_store;
 mod users;
 mod users_access;
+mod validate_metadata;
 mod views;
 mod wired_tiger;
 mod write_result;
@@ -67,6 +70,7 @@ mod write_stages;
 
 use crate::definition::Command;
 
+pub(crate) use build_info::build_document;
 pub use heartbeat::new_instance;
 pub use membership::Upkeep;
 pub(crate) use update::UPDATE;
@@ -91,6 +95,7 @@ pub const ALL: &[&Command] = &[
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,
     &fail_point::CONFIGURE_FAIL_POINT,
+    &connection_pool::CONN_POOL_STATS,
     &build_info::CONNECTION_STATUS,
     &capped::CONVERT_TO_CAPPED,
     &find::COUNT,
@@ -107,6 +112,7 @@ pub const ALL: &[&Command] = &[
     &collections::DROP,
     &roles::DROP_ALL_ROLES_FROM_DATABASE,
     &users::DROP_ALL_USERS_FROM_DATABASE,
+    &connection_pool::DROP_CONNECTIONS,
     &databases::DROP_DATABASE,
     &indexes::DROP_INDEXES,
     &roles::DROP_ROLE,
@@ -139,6 +145,7 @@ pub const ALL: &[&Command] = &[
     &build_info::LIST_COMMANDS,
     &databases::LIST_DATABASES,
     &indexes::LIST_INDEXES,
+    &lock_info::LOCK_INFO,
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &build_info::PING,
@@ -182,5 +189,6 @@ pub const ALL: &[&Command] = &[
     &users::UPDATE_USER,
     &users::USERS_INFO,
     &maintenance::VALIDATE,
+    &validate_metadata::VALIDATE_DB_METADATA,
     &build_info::WHATSMYURI,
 ];

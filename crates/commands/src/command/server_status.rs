@@ -1,6 +1,7 @@
 //! `serverStatus`: counters and gauges, with the types that monitoring tools insist on.
 
 use super::host_info::{line_value, read_text};
+use crate::arguments::Arguments;
 use crate::definition::{Access, Command};
 use crate::error::Result;
 use crate::invocation::Invocation;
@@ -220,12 +221,30 @@ pub(super) fn execution(call: &Invocation<'_>) -> Document {
     doc! { "write": tickets(activity.writing), "read": tickets(activity.reading) }
 }
 
+/// Microseconds of one tick of the kernel's clock of processes, a hundred a second on every machine.
+const TICK_US: i64 = 10_000;
+
 fn extra_info(call: &Invocation<'_>) -> Result<Bson> {
-    let faults = read_text(call, "/proc/self/stat")
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().nth(9)?.parse::<i64>().ok())
-        .unwrap_or(0);
-    Ok(doc! { "note": "fields vary by platform", "page_faults": faults }.into())
+    let stat = read_text(call, "/proc/self/stat");
+    // The program's name stands in brackets and may hold anything; field 3 follows it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = |number: usize| {
+        let text = fields.split_whitespace().nth(number - 3);
+        text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0)
+    };
+    let (page_reclaims, page_faults, user, system, threads) = (field(10), field(12), field(14), field(15), field(20));
+    let peak = line_value(&read_text(call, "/proc/self/status"), "VmHWM", ':')
+        .and_then(|value| value.split(' ').next()?.parse::<i64>().ok());
+    Ok(doc! {
+        "note": "fields vary by platform",
+        "user_time_us": user * TICK_US,
+        "system_time_us": system * TICK_US,
+        "maximum_resident_set_kb": peak.unwrap_or(0),
+        "page_reclaims": page_reclaims,
+        "page_faults": page_faults,
+        "threads": threads,
+    }
+    .into())
 }
 
 fn global_lock(call: &Invocation<'_>) -> Result<Bson> {
@@ -363,12 +382,38 @@ fn network(call: &Invocation<'_>) -> Result<Bson> {
     .into())
 }
 
+/// `{ serverStatus: 1, opLatencies: { histograms: true } }` has how many operations took how long.
 fn latencies(call: &Invocation<'_>) -> Result<Bson> {
+    let with_histograms = wants_histograms(call)?;
     let mut document = Document::new();
-    for (name, latency, operations) in call.server.metrics.latencies.rows() {
-        document.insert(name, doc! { "latency": latency, "ops": operations });
+    for (name, latency) in call.server.metrics.latencies.rows() {
+        let mut of = doc! { "latency": latency.time_us(), "ops": latency.operations() };
+        if with_histograms {
+            let rows = latency.histogram.rows();
+            let rows = rows.map(|(micros, count)| Bson::Document(doc! { "micros": micros, "count": count }));
+            of.insert("histogram", rows.collect::<Vec<_>>());
+        }
+        document.insert(name, of);
     }
     Ok(document.into())
+}
+
+fn wants_histograms(call: &Invocation<'_>) -> Result<bool> {
+    if call.command.name != "serverStatus" {
+        return Ok(false);
+    }
+    let Some(RawBsonRef::Document(options)) = call.body.get("opLatencies")? else {
+        return Ok(false);
+    };
+    let arguments = Arguments::of("serverStatus.opLatencies");
+    let mut wanted = false;
+    arguments.each(options, |name, value| {
+        if name == "histograms" {
+            wanted = arguments.flag(name, value)?;
+        }
+        Ok(name == "histograms")
+    })?;
+    Ok(wanted)
 }
 
 fn opcounters(call: &Invocation<'_>) -> Result<Bson> {
@@ -441,9 +486,11 @@ fn insert_dotted(document: &mut Document, name: &str, value: Bson) {
 fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     let storage = call.server.storage.stats();
     let log = call.server.storage.log().stats();
+    let memory = call.server.memory();
     Ok(doc! {
         "version": super::build_info::TENON_VERSION,
         "log": {
+            "entries": log.entries as i64,
             "lastSeq": call.server.storage.last_seq().0 as i64,
             "durableSeq": call.server.storage.log().durable_seq().0 as i64,
             "bytesAppended": log.entry_bytes as i64,
@@ -452,6 +499,8 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "syncs": log.syncs as i64,
             "syncMicros": log.sync_us as i64,
             "bufferBytes": log.buffered_bytes as i64,
+            "segments": log.segments as i64,
+            "waitsForRoom": log.waits_for_room as i64,
         },
         "checkpoints": {
             "count": storage.checkpoints as i64,
@@ -463,6 +512,13 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
         },
         "commits": storage.commits as i64,
+        "locks": { "held": storage.locks_held as i64, "conflicts": storage.conflicts as i64 },
+        "indexBuilds": { "running": storage.index_builds as i64 },
+        "operationMemory": {
+            "bytes": memory.used() as i64,
+            "bytesMax": i64::try_from(memory.total_bytes_max()).unwrap_or(i64::MAX),
+            "refused": memory.refused() as i64,
+        },
         "engine": engine_counters(call),
     }
     .into())

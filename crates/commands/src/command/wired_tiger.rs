@@ -7,36 +7,74 @@ use crate::invocation::Invocation;
 use bson::{Bson, Document, doc};
 use storage::StorageStats;
 
-/// Names in WiredTiger's section that tools read, and the engine's counter that says the same. The first three are there on every
-/// engine, because tools read them without asking; the others where the engine counts such a thing.
-const FOR_TOOLS: [(&str, &str, &str); 19] = [
-    ("cache", "bytes currently in the cache", "cache.bytes"),
-    ("cache", "tracked dirty bytes in the cache", "cache.dirtyBytes"),
-    ("cache", "maximum bytes configured", "cache.maxBytes"),
-    ("cache", "pages currently held in the cache", "cache.leaves"),
-    ("cache", "tracked dirty pages in the cache", "cache.dirtyLeaves"),
+/// Names in WiredTiger's section that tools read, and the engines' counters that say the same: each engine has one of
+/// them, or none. The first three are there on every engine, because tools read them without asking; the others where
+/// the engine counts such a thing.
+const FOR_TOOLS: [(&str, &str, &[&str]); 19] = [
+    ("cache", "bytes currently in the cache", &["cache.bytes"]),
+    (
+        "cache",
+        "tracked dirty bytes in the cache",
+        &[
+            "cache.dirtyBytes",
+            "cache.dirty_bytes",
+            "cache.messages_bytes",
+            "memtables.bytes",
+        ],
+    ),
+    (
+        "cache",
+        "maximum bytes configured",
+        &["cache.maxBytes", "cache.bytes_max", "cache.capacity"],
+    ),
+    ("cache", "pages currently held in the cache", &["cache.leaves"]),
+    ("cache", "tracked dirty pages in the cache", &["cache.dirtyLeaves"]),
     (
         "cache",
         "tracked bytes belonging to internal pages in the cache",
-        "cache.innerBytes",
+        &["cache.innerBytes"],
     ),
     (
         "cache",
         "tracked bytes belonging to leaf pages in the cache",
-        "cache.leafBytes",
+        &["cache.leafBytes"],
     ),
-    ("cache", "pages read into cache", "cache.pagesRead"),
-    ("cache", "pages written from cache", "cache.pagesWritten"),
-    ("cache", "unmodified pages evicted", "cache.pagesEvicted"),
-    ("cache", "bytes read into cache", "files.bytesRead"),
-    ("cache", "bytes written from cache", "files.bytesWritten"),
-    ("block-manager", "blocks read", "files.blocksRead"),
-    ("block-manager", "bytes read", "files.bytesRead"),
-    ("block-manager", "blocks written", "files.blocksWritten"),
-    ("block-manager", "bytes written", "files.bytesWritten"),
-    ("connection", "total fsync I/Os", "files.syncs"),
-    ("connection", "total read I/Os", "files.blocksRead"),
-    ("connection", "total write I/Os", "files.blocksWritten"),
+    (
+        "cache",
+        "pages read into cache",
+        &["cache.pagesRead", "cache.pages_read", "cache.misses"],
+    ),
+    ("cache", "pages written from cache", &["cache.pagesWritten"]),
+    ("cache", "unmodified pages evicted", &["cache.pagesEvicted"]),
+    (
+        "cache",
+        "bytes read into cache",
+        &["files.bytesRead", "blocks.bytes_read"],
+    ),
+    (
+        "cache",
+        "bytes written from cache",
+        &["files.bytesWritten", "blocks.bytes_written"],
+    ),
+    ("block-manager", "blocks read", &["files.blocksRead", "blocks.read"]),
+    ("block-manager", "bytes read", &["files.bytesRead", "blocks.bytes_read"]),
+    (
+        "block-manager",
+        "blocks written",
+        &["files.blocksWritten", "blocks.written"],
+    ),
+    (
+        "block-manager",
+        "bytes written",
+        &["files.bytesWritten", "blocks.bytes_written"],
+    ),
+    ("connection", "total fsync I/Os", &["files.syncs", "blocks.syncs"]),
+    ("connection", "total read I/Os", &["files.blocksRead", "blocks.read"]),
+    (
+        "connection",
+        "total write I/Os",
+        &["files.blocksWritten", "blocks.written"],
+    ),
 ];
 /// How many of them every engine has.
 const FOR_TOOLS_ALWAYS: usize = 3;
@@ -45,10 +83,12 @@ const FOR_TOOLS_ALWAYS: usize = 3;
 pub(super) fn section(call: &Invocation<'_>) -> Result<Bson> {
     let counters = engine_counters(call);
     let mut document = Document::new();
-    for (position, (section, name, counter)) in FOR_TOOLS.iter().enumerate() {
-        let value = counter
-            .split_once('.')
-            .and_then(|(head, rest)| counters.get_document(head).ok()?.get_i64(rest).ok());
+    let value_of = |counter: &&str| {
+        let (head, rest) = counter.split_once('.')?;
+        counters.get_document(head).ok()?.get_i64(rest).ok()
+    };
+    for (position, (section, name, names)) in FOR_TOOLS.iter().enumerate() {
+        let value = names.iter().find_map(value_of);
         let missing = (position < FOR_TOOLS_ALWAYS).then_some(0);
         if let Some(value) = value.or(missing) {
             let inner = document

@@ -20,7 +20,7 @@ use query::expression::Expression;
 use query::plan::AggregateRequest;
 use query::value::{DocumentWriter, SharedDocument};
 use query::{DocumentSink, ExecState, SinkState};
-use storage::{IndexSpec, Namespace};
+use storage::{IndexSpec, Namespace, Temporary};
 use wire::ErrorCode;
 
 /// Documents and bytes that are written together.
@@ -512,8 +512,8 @@ fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Nam
             format!("namespace '{into}' is capped so it can't be used for $out"),
         );
     }
-    let unique = ObjectId::new().to_hex();
-    let temporary = Namespace::new(into.db(), &format!("tmp.agg_out.{unique}"))?;
+    let name = storage.temporary_name(into.db(), Temporary::Out)?;
+    let temporary = name.namespace();
     let options = former.as_ref().map_or(empty_document(), |former| former.options());
     let indexes: Vec<IndexSpec> = former
         .iter()
@@ -521,21 +521,21 @@ fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Nam
         .skip(1)
         .map(|index| index.parsed_spec().clone())
         .collect();
-    storage.create_collection(&call.operation, &temporary, options)?;
+    storage.create_collection(&call.operation, temporary, options)?;
     let filled = (|| {
         if !indexes.is_empty() {
-            storage.create_indexes(&call.operation, &temporary, &indexes)?;
+            storage.create_indexes(&call.operation, temporary, &indexes)?;
         }
         each_batch(call, request, &mut |call, documents| {
-            insert(call, &temporary, &documents)
+            insert(call, temporary, &documents)
         })?;
-        storage.rename_collection(&call.operation, &temporary, into, true)?;
+        storage.rename_collection(&call.operation, temporary, into, true)?;
         Ok(())
     })();
     if filled.is_err() {
         // By an operation of its own: the call's may have been interrupted.
         let cleaning = call.server.new_operation();
-        storage.drop_collection(&cleaning, &temporary)?;
+        storage.drop_collection(&cleaning, temporary)?;
     } else {
         call.wrote(storage.last_seq());
         call.server.metrics.top.forget(temporary.as_str());

@@ -108,10 +108,10 @@ fn roles_allow_what_they_are_for() {
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
                  revokeRolesFromUser rolesInfo updateRole usersInfo";
-    let monitor = "collStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo replSetGetConfig \
+    let monitor = "collStats connPoolStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo lockInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
-    let host = "configureFailPoint fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
-    let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes serverStatus";
+    let host = "configureFailPoint dropConnections fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
+    let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes lockInfo serverStatus";
     let restore =
         "bulkWrite collMod convertToCapped create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \

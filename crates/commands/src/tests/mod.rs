@@ -4,6 +4,7 @@ mod access;
 mod administration;
 mod apply_ops;
 mod capped;
+mod diagnostics;
 mod members;
 mod plan_cache;
 mod reads;

@@ -30,6 +30,7 @@ pub fn plain(name: &str) -> Document {
         "saslStart" => doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": "" },
         "updateUser" => doc! { "updateUser": "amy", "pwd": "x" },
         "createIndexes" => doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] },
+        "dropConnections" => doc! { name: 1, "hostAndPort": ["db1.example:27017"] },
         "dataSize" => doc! { "dataSize": "test.c" },
         "delete" => doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 1 }] },
         "distinct" => doc! { "distinct": "c", "key": "a" },

@@ -1,7 +1,8 @@
 //! `$out` and `$merge`.
 
-use super::{Bench, code};
+use super::{Bench, code, first_batch};
 use bson::{Bson, Document, bson, doc};
+use storage::Temporary;
 
 fn bench() -> Bench {
     let bench = Bench::new();
@@ -231,4 +232,37 @@ fn what_cannot_be_is_refused() {
         assert_eq!(code(&bench.run(run)), 51029);
     }
     assert_eq!(bench.find("d", doc! {}).len(), 0);
+}
+
+/// What a crash left of `$out` and `convertToCapped` is dropped by who begins to write; what somebody fills just now
+/// stays, and so does what only has a similar name.
+#[test]
+fn temporary_collections_that_are_nobodys_are_dropped() {
+    let bench = Bench::new();
+    let digits = "0123456789abcdef0123456789ABCDEF";
+    let stay = [
+        "tmp.agg_out.mine".to_owned(),
+        format!("tmp.other.{digits}"),
+        format!("tmp.agg_out.{digits}0"),
+    ];
+    let go = [format!("tmp.agg_out.{digits}"), format!("tmp.convertToCapped.{digits}")];
+    for name in stay.iter().chain(&go) {
+        bench.ok(doc! { "create": name });
+    }
+    let used = bench.server.storage.temporary_name("test", Temporary::Out).unwrap();
+    bench.ok(doc! { "create": used.namespace().collection() });
+    let names = || {
+        let listed = first_batch(&bench.ok(doc! { "listCollections": 1, "nameOnly": true }));
+        let mut names: Vec<_> = listed.iter().map(|of| of.get_str("name").unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    bench.server.begin_to_write().unwrap();
+    let mut expected = stay.to_vec();
+    expected.push(used.namespace().collection().to_owned());
+    expected.sort();
+    assert_eq!(names(), expected);
+    drop(used);
+    bench.server.begin_to_write().unwrap();
+    assert_eq!(names().len(), stay.len());
 }

@@ -361,6 +361,38 @@ fn nobody_is_served_unprotected_by_mistake() {
     assert!(file_refusal("net:\n  bindIp: 0.0.0.0\n").contains("0.0.0.0"));
 }
 
+/// The monitoring page is off unless it has a port, and beyond this machine it asks for passwords, which nobody else
+/// reads.
+#[test]
+fn the_monitoring_page_is_no_way_in() {
+    const TLS: &str = "--tlsMode requireTLS --tlsCertificateKeyFile x.pem";
+    assert_eq!(serve("").net.http, None);
+    let http = serve("--httpPort 28017").net.http.expect("it has a port");
+    assert_eq!(
+        (http.port, &*http.bind, http.reaches_out),
+        (28017, &["127.0.0.1".to_owned()][..], false)
+    );
+    let http = file("net:\n  http:\n    port: 0\n    bindIp: localhost,::1\n")
+        .net
+        .http
+        .expect("it has a port");
+    assert_eq!((http.port, http.bind.len(), http.reaches_out), (0, 2, false));
+    assert!(refusal("--httpBindIp 127.0.0.1").contains("--httpPort"));
+    assert!(refusal("--httpPort 1 --httpBindIp /tmp/s").contains("addresses"));
+    let line = "--httpPort 1 --httpBindIp 0.0.0.0";
+    assert!(refusal(line).contains("--auth"));
+    assert!(refusal(&format!("{line} {TLS}")).contains("--auth"));
+    assert!(refusal(&format!("{line} --auth")).contains("TLS"));
+    assert!(
+        serve(&format!("{line} --auth {TLS}"))
+            .net
+            .http
+            .is_some_and(|http| http.reaches_out)
+    );
+    assert!(serve(&format!("{line} --allowUnprotected")).net.http.is_some());
+    assert!(file_refusal("net:\n  http:\n    JSONPEnabled: true\n").contains("HTTP interface"));
+}
+
 /// `docs/configuration.md` has a row for every option, with its default.
 #[test]
 fn the_reference_is_complete() {

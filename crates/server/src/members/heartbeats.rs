@@ -71,11 +71,12 @@ impl Heartbeats {
 
     fn run(&self) {
         let clock = self.server.env.clock.clone();
-        let mut link = None;
+        let mut link: Option<Link> = None;
         loop {
             let (every, patience) = self.set.heartbeat_times();
             let question = self.set.question(self.member, self.server.storage.standing().as_ref());
             let before = clock.monotonic();
+            link = link.take().filter(|link| !link.is_dropped());
             let reply = match &mut link {
                 Some(link) => Link::call(link, &question).map_err(CallError::into_sentence),
                 None => self.dialer.open(&self.host, patience).and_then(|mut new| {

@@ -1,5 +1,6 @@
 //! A connection to another member: whole messages out, one document back, and an end to every wait.
 
+use super::outgoing::{Entry, Outgoing};
 use auth::ClusterAuth;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use commands::{MemberLogin, MemberStream, TransportSecurity};
@@ -23,6 +24,8 @@ pub struct Dialer {
     pub random: Arc<dyn Random>,
     /// What encrypts; `None` where members speak in the clear.
     pub tls: Option<Arc<dyn TransportSecurity>>,
+    /// The connections that are open.
+    pub outgoing: Arc<Outgoing>,
 }
 
 impl Dialer {
@@ -32,12 +35,14 @@ impl Dialer {
     /// A sentence.
     pub fn open(&self, host: &str, patience: Duration) -> Result<Link, String> {
         let stream = connect(host, patience)?;
+        let other_handle = stream.try_clone().map_err(|error| format!("{host}: {error}"))?;
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let stream: Box<dyn MemberStream> = match self.tls.as_ref().filter(|tls| tls.is_for_members()) {
             Some(tls) => tls.connect(stream, name.trim_matches(['[', ']']))?,
             None => Box::new(stream),
         };
         let mut link = Link {
+            entry: self.outgoing.enter(host, other_handle),
             stream,
             next_id: 1,
             buffer: Vec::new(),
@@ -87,18 +92,27 @@ impl CallError {
 
 /// See the module.
 pub struct Link {
+    entry: Entry,
     stream: Box<dyn MemberStream>,
     next_id: i32,
     buffer: Vec<u8>,
 }
 
 impl Link {
+    /// It was cut on purpose: another one is as good.
+    pub fn is_dropped(&self) -> bool {
+        self.entry.is_dropped()
+    }
+
     /// Sends a command that is not answered.
     ///
     /// # Errors
     /// A sentence; the connection is of no use any more.
     pub fn send(&mut self, command: &RawDocument) -> Result<(), String> {
-        self.write(command, MsgFlags::MORE_TO_COME)
+        self.entry.set_used(true);
+        let sent = self.write(command, MsgFlags::MORE_TO_COME);
+        self.entry.set_used(false);
+        sent
     }
 
     /// Sends a command and answers the reply, which says `ok: 1`.
@@ -106,6 +120,13 @@ impl Link {
     /// # Errors
     /// The connection broke, or the reply says something else.
     pub fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
+        self.entry.set_used(true);
+        let reply = self.exchange(command);
+        self.entry.set_used(false);
+        reply
+    }
+
+    fn exchange(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
         self.write(command, 0).map_err(CallError::Broken)?;
         let broken = |error: std::io::Error| CallError::Broken(format!("the connection broke: {error}"));
         let malformed = |what: &str| CallError::Refused(format!("the reply is malformed: {what}"));

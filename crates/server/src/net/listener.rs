@@ -33,6 +33,25 @@ pub struct Endpoints {
     pub unix: Option<(PathBuf, u32)>,
 }
 
+/// Who gets the connections.
+pub trait Acceptor: Send + Sync + 'static {
+    /// Takes over an accepted connection. Must not wait for what its other end does.
+    fn accept(&self, stream: OwnedFd, peer: Peer);
+
+    /// One was closed because there was no descriptor for it.
+    fn refused(&self, remote: &str);
+}
+
+impl<S: Service> Acceptor for Pool<S> {
+    fn accept(&self, stream: OwnedFd, peer: Peer) {
+        Pool::accept(self, stream, peer);
+    }
+
+    fn refused(&self, remote: &str) {
+        Pool::refused(self, remote);
+    }
+}
+
 enum Family {
     Tcp,
     Unix(PathBuf),
@@ -103,10 +122,10 @@ impl Listeners {
     }
 
     /// Starts the thread that accepts.
-    pub fn start<S: Service>(&mut self, pool: Arc<Pool<S>>, logger: Arc<Logger>) -> io::Result<()> {
+    pub fn start(&mut self, acceptor: Arc<impl Acceptor>, logger: Arc<Logger>) -> io::Result<()> {
         let listeners = std::mem::take(&mut self.listeners);
         let stop = self.stop.clone();
-        let run = move || accept_all(&listeners, &stop, &pool, &logger);
+        let run = move || accept_all(&listeners, &stop, &*acceptor, &logger);
         self.thread = Some(std::thread::Builder::new().name("listener".to_owned()).spawn(run)?);
         Ok(())
     }
@@ -218,7 +237,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
     })
 }
 
-fn accept_all<S: Service>(listeners: &[Listener], stop: &OwnedFd, pool: &Pool<S>, logger: &Logger) {
+fn accept_all(listeners: &[Listener], stop: &OwnedFd, acceptor: &impl Acceptor, logger: &Logger) {
     let mut spare = Spare::new();
     loop {
         let mut fds: Vec<PollFd<'_>> = listeners
@@ -234,7 +253,7 @@ fn accept_all<S: Service>(listeners: &[Listener], stop: &OwnedFd, pool: &Pool<S>
             return;
         }
         for (listener, _) in listeners.iter().zip(&ready).filter(|(_, ready)| **ready) {
-            accept_some(listener, pool, logger, &mut spare);
+            accept_some(listener, acceptor, logger, &mut spare);
         }
     }
 }
@@ -249,12 +268,12 @@ impl Spare {
     }
 
     /// Accepts a connection and closes it; false when that failed, too.
-    fn refuse_one<S: Service>(&mut self, listener: &Listener, pool: &Pool<S>) -> bool {
+    fn refuse_one(&mut self, listener: &Listener, acceptor: &impl Acceptor) -> bool {
         self.0 = None;
         let accepted = acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC);
         let refused = accepted.is_ok();
         if let Ok((stream, address)) = accepted {
-            pool.refused(peer_of(listener, &stream, address.as_ref()).as_str());
+            acceptor.refused(peer_of(listener, &stream, address.as_ref()).as_str());
             drop(stream);
         }
         *self = Self::new();
@@ -263,7 +282,7 @@ impl Spare {
 }
 
 /// Accepts what is queued, a bounded number at a time so that every listener has its turn.
-fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger, spare: &mut Spare) {
+fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, spare: &mut Spare) {
     for _ in 0..64 {
         match acceptfrom_with(&listener.socket, SocketFlags::CLOEXEC) {
             Ok((stream, address)) => {
@@ -272,11 +291,11 @@ fn accept_some<S: Service>(listener: &Listener, pool: &Pool<S>, logger: &Logger,
                     let _ = sockopt::set_tcp_nodelay(&stream, true);
                     let _ = sockopt::set_socket_keepalive(&stream, true);
                 }
-                pool.accept(stream, peer);
+                acceptor.accept(stream, peer);
             }
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(Errno::AGAIN) => return,
-            Err(Errno::MFILE | Errno::NFILE) if spare.refuse_one(listener, pool) => {}
+            Err(Errno::MFILE | Errno::NFILE) if spare.refuse_one(listener, acceptor) => {}
             Err(error) => {
                 // Out of memory, most likely: the connection stays queued, so pause rather than spin.
                 let attributes = doc! { "error": error.to_string() };

@@ -84,13 +84,25 @@ impl Tls {
 
     /// A connection's side of a handshake.
     pub(super) fn begin(&self) -> Result<Session, String> {
-        self.handshakes.fetch_add(1, Ordering::Relaxed);
-        let config = self.loaded.lock().as_server.clone();
-        let connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
         Ok(Session {
-            connection: Box::new(connection),
+            connection: Box::new(self.server_connection()?),
             is_named: false,
         })
+    }
+
+    fn server_connection(&self) -> Result<ServerConnection, String> {
+        self.handshakes.fetch_add(1, Ordering::Relaxed);
+        let config = self.loaded.lock().as_server.clone();
+        ServerConnection::new(config).map_err(|error| error.to_string())
+    }
+
+    /// The server's side of a connection that speaks TLS from its first byte. The handshake takes place with the first
+    /// read.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) fn over<S: Read + Write>(&self, stream: S) -> Result<StreamOwned<ServerConnection, S>, String> {
+        Ok(StreamOwned::new(self.server_connection()?, stream))
     }
 
     /// A handshake, or a message, went wrong.

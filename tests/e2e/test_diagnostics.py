@@ -1,0 +1,91 @@
+"""Commands that tell of a server beside its figures, with the shapes that MongoDB 8.0 gives them."""
+
+import threading
+import time
+
+import pytest
+from pymongo.errors import OperationFailure
+
+
+def test_a_server_alone_has_no_connections_to_others(client):
+    stats = client.admin.command("connPoolStats")
+    numbers = ["numClientConnections", "numAScopedConnections", "totalInUse", "totalAvailable", "totalCreated", "totalRefreshing"]
+    assert [stats[name] for name in numbers] == [0] * 6
+    assert stats["pools"] == stats["hosts"] == stats["replicaSets"] == {}
+    assert client.admin.command("dropConnections", hostAndPort=["nobody.example:27017"])["ok"] == 1
+    with pytest.raises(OperationFailure) as missing:
+        client.admin.command("dropConnections")
+    assert missing.value.code == 40414
+
+
+def test_definitions_are_held_against_the_stable_api(client, db):
+    db.sales.create_index("item", name="rare", sparse=True)
+    db.sales.create_index("other")
+    parameters = {"version": "1", "strict": True, "deprecationErrors": True}
+    found = db.command("validateDBMetadata", apiParameters=parameters, db=db.name, collection="sales")
+    assert found["apiVersionErrors"] == [
+        {
+            "ns": f"{db.name}.sales",
+            "code": 323,
+            "codeName": "APIStrictError",
+            "errmsg": "The index with name rare is not allowed in API version 1.",
+        }
+    ]
+    assert found["hasMoreErrors"] is False
+    db.sales.drop_index("rare")
+    assert db.command("validateDBMetadata", apiParameters=parameters, db=db.name)["apiVersionErrors"] == []
+    with pytest.raises(OperationFailure) as unknown:
+        db.command("validateDBMetadata", apiParameters={**parameters, "version": "2"})
+    assert unknown.value.code == 322
+
+
+def test_locks_are_seen_while_they_are_held(client, db):
+    db.c.insert_many([{"_id": i, "text": "x" * 200} for i in range(20_000)])
+    over, seen = threading.Event(), []
+
+    def scan():
+        while not over.is_set():
+            db.c.count_documents({"text": {"$regex": "y$"}})
+
+    thread = threading.Thread(target=scan)
+    thread.start()
+    try:
+        end = time.monotonic() + 60
+        while not seen and time.monotonic() < end:
+            locks = client.admin.command("lockInfo")["lockInfo"]
+            seen = [each for each in locks if each["resourceId"].endswith(f", {db.name}.c}}")]
+    finally:
+        over.set()
+        thread.join()
+    assert set(seen[0]) == {"resourceId", "granted", "pending"}
+    (lock,) = seen[0]["granted"]
+    # Engines that lock whole collections take another mode.
+    assert lock["mode"] in ("IS", "S") and lock["convertMode"] == "NONE"
+    with pytest.raises(OperationFailure) as elsewhere:
+        db.command("lockInfo")
+    assert elsewhere.value.code == 13
+
+
+def test_the_start_is_told_of(client):
+    (start,) = client.local.startup_log.find()
+    assert set(start) == {"_id", "hostname", "startTime", "startTimeLocal", "cmdLine", "pid", "buildinfo"}
+    status = client.admin.command("serverStatus")
+    assert start["pid"] == status["pid"] and start["_id"].startswith(f"{start['hostname']}-")
+    assert start["cmdLine"] == client.admin.command("getCmdLineOpts")["parsed"]
+    build = client.admin.command("buildInfo")
+    assert start["buildinfo"] == {name: build[name] for name in start["buildinfo"]}
+    (listed,) = client.local.list_collections(filter={"name": "startup_log"})
+    assert listed["options"]["capped"] is True
+
+
+def test_tools_find_what_the_engine_counts_under_wiredtigers_names(client, db):
+    db.c.insert_many([{"_id": i, "text": "x" * 1000} for i in range(2000)])
+    status = client.admin.command("serverStatus")
+    own, shown = status["tenon"]["engine"], status["wiredTiger"]["cache"]
+    engine = status["storageEngine"]["name"]
+    most = {"btree": "maxBytes", "betree": "bytes_max", "mmapv1": "bytes_max", "rocksdb": "capacity"}
+    # The engine that keeps everything in memory has no limit, and writes all of it at checkpoints.
+    if engine != "inMemory":
+        assert shown["maximum bytes configured"] == own["cache"][most[engine]] > 1 << 20
+        assert shown["tracked dirty bytes in the cache"] > 0
+    assert shown["bytes currently in the cache"] > 0
