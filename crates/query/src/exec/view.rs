@@ -57,16 +57,17 @@ pub(crate) fn collation_of_view(
 /// `find` on a view.
 pub(crate) fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
     let pipeline = find_pipeline(request)?;
-    aggregate(
-        context,
-        &over_view(
+    let over = AggregateRequest {
+        blocking: request.blocking.clone(),
+        ..over_view(
             &request.ns,
             &pipeline,
             request.collation,
             request.variables,
             request.hint,
-        ),
-    )
+        )
+    };
+    aggregate(context, &over)
 }
 
 /// The stages that do what a `find` asks for.

@@ -1,12 +1,14 @@
 //! `$sort`, with a limit where one follows, and `$sample`.
 //!
-//! Documents are ordered by the memcmp-able keys of [`SortPattern`]; ties keep their order of arrival. With a limit only
-//! that many documents are held, in a heap whose top is the worst of them. `$sample` keeps a reservoir (Vitter 1985, R).
+//! Documents are ordered by the memcmp-able keys of [`SortPattern`], see [`crate::sorter`]. `$sample` keeps a reservoir
+//! (Vitter 1985, R).
 
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use bson::Document;
+use bytes::Bytes;
 use keys::KeySet;
+use storage::Spilling;
 use vfs::Random;
 use wire::ErrorCode;
 
@@ -14,57 +16,39 @@ use super::filter::Checkpoint;
 use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
+use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::value::{SharedDocument, SortPattern};
 
-/// Memory of one held document beyond its bytes and its key's.
+/// Memory of one held document beyond its bytes.
 const HELD_BYTES: usize = 64;
 
-/// A held document. Orders by key, then by arrival.
-struct Held {
-    key: Vec<u8>,
-    arrival: u64,
-    document: SharedDocument,
-}
+impl Payload for SharedDocument {
+    fn memory_bytes(&self) -> usize {
+        self.as_bytes().len()
+    }
 
-impl Held {
-    fn bytes(&self) -> usize {
-        self.key.len() + self.document.as_bytes().len() + HELD_BYTES
+    fn append_head(&self, _head: &mut Vec<u8>) {}
+
+    fn body(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+impl SortedRow<'_, SharedDocument> {
+    /// The document, where nothing else has gone through the sort.
+    pub(super) fn into_document(self) -> Result<SharedDocument, QueryError> {
+        match self {
+            SortedRow::Kept(document) => Ok(document),
+            SortedRow::Spilled(bytes) => Ok(SharedDocument::new(Bytes::copy_from_slice(bytes))?),
+        }
     }
-}
-
-impl Eq for Held {}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key).then(self.arrival.cmp(&other.arrival))
-    }
-}
-
-fn too_much_memory<T>(stage: &str) -> Result<T, QueryError> {
-    failure(
-        ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-        format!("{stage} exceeded memory limit of {STAGE_BYTES_MAX} bytes, but did not opt in to external sorting."),
-    )
 }
 
 pub(super) struct SortStage {
     source: Box<dyn Stage>,
     pattern: SortPattern,
     limit: Option<u64>,
-    sorted: Option<std::vec::IntoIter<Held>>,
-    memory: StageMemory,
+    sorted: Option<Sorted<SharedDocument>>,
 }
 
 impl SortStage {
@@ -74,90 +58,39 @@ impl SortStage {
             pattern,
             limit,
             sorted: None,
-            memory: StageMemory::default(),
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
-        let limit = self
-            .limit
-            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        if limit == usize::MAX {
-            self.consume_all(context)
-        } else {
-            self.consume_top(context, limit)
-        }
-    }
-
-    fn consume_all(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
-        let mut held = Vec::new();
-        let (mut keys, mut bytes, mut checkpoint) = (KeySet::new(), 0, Checkpoint::default());
-        while let Some(document) = self.source.next(context)? {
-            checkpoint.tick(context)?;
-            let mut key = Vec::with_capacity(16);
-            self.pattern.append_key(&document, &mut keys, &mut key)?;
-            let next = Held {
-                key,
-                arrival: held.len() as u64,
-                document,
-            };
-            bytes += next.bytes();
-            if bytes > STAGE_BYTES_MAX {
-                return too_much_memory("Sort");
-            }
-            self.memory.grow(context.evaluation, next.bytes())?;
-            held.push(next);
-        }
-        context.evaluation.sort(held, Held::cmp)
-    }
-
-    fn consume_top(&mut self, context: &mut StageContext<'_>, limit: usize) -> Result<Vec<Held>, QueryError> {
-        let mut heap: BinaryHeap<Held> = BinaryHeap::new();
-        let (mut keys, mut bytes, mut checkpoint) = (KeySet::new(), 0, Checkpoint::default());
-        let mut key = Vec::new();
-        let mut arrival = 0;
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
+        let mut sorter = Sorter::new(Spilling::Sort, self.limit, context.execution.blocking());
+        let (mut keys, mut key, mut checkpoint) = (KeySet::new(), Vec::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             key.clear();
             self.pattern.append_key(&document, &mut keys, &mut key)?;
-            arrival += 1;
-            if heap.len() >= limit {
-                // A later arrival loses ties, so only a smaller key gets in.
-                match heap.peek() {
-                    Some(worst) if key < worst.key => {}
-                    _ => continue,
-                }
-                if let Some(worst) = heap.pop() {
-                    bytes -= worst.bytes();
-                    self.memory.shrink(worst.bytes());
-                }
-            }
-            let next = Held {
-                key: key.clone(),
-                arrival,
-                document,
-            };
-            bytes += next.bytes();
-            if bytes > STAGE_BYTES_MAX {
-                return too_much_memory("Sort");
-            }
-            self.memory.grow(context.evaluation, next.bytes())?;
-            heap.push(next);
+            sorter.push(context.evaluation, &key, || document)?;
         }
-        context.evaluation.sort(heap.into_vec(), Held::cmp)
+        if let Some(operation) = context.evaluation.operation() {
+            operation.counters().note_sort();
+        }
+        sorter.finish(context.evaluation)
     }
 }
 
 impl Stage for SortStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.consume(context)?.into_iter());
+            self.sorted = Some(self.consume(context)?);
         }
-        let next = self.sorted.as_mut().and_then(Iterator::next);
-        if next.is_none() {
-            self.memory.clear();
-        }
-        Ok(next.map(|held| held.document))
+        let next = self.sorted.as_mut().map(|sorted| sorted.next(context.evaluation));
+        let next = next.transpose()?.flatten();
+        next.map(SortedRow::into_document).transpose()
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        let sorted = self.sorted.as_ref().map(Sorted::statistics).unwrap_or_default();
+        statistics.insert("totalDataSizeSortedBytesEstimate", sorted.data_bytes as i64);
+        sorted.spill.add_to(statistics);
     }
 }
 
@@ -202,7 +135,10 @@ impl SampleStage {
                 }
             }
             if bytes > STAGE_BYTES_MAX {
-                return too_much_memory("$sample");
+                return failure(
+                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
+                    format!("$sample exceeded memory limit of {STAGE_BYTES_MAX} bytes, and it does not use the disk"),
+                );
             }
         }
         // The reservoir's places are not random among themselves: shuffle (Fisher, Yates).

@@ -21,7 +21,7 @@ use keys::KeySet;
 use wire::ErrorCode;
 
 use super::specification::{StageSpec, stage_document};
-use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{PlannedStage, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, Expression, ExpressionContext, FieldPath};
@@ -32,7 +32,7 @@ use crate::value::scan::{Elements, Malformed};
 use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 
 use function::{FunctionParser, Output};
-use partition::{PartitionSort, Partitions, too_much_memory};
+use partition::{PartitionSort, Partitions, check_bytes};
 
 /// One field of `output`, running over one partition.
 trait Runner: Send {
@@ -370,9 +370,7 @@ impl WindowStage {
     /// Charges what the runners hold.
     fn charge(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes: usize = self.runners.iter().map(|runner| runner.bytes()).sum();
-        if bytes.saturating_add(self.partitions.bytes()) > STAGE_BYTES_MAX {
-            return too_much_memory();
-        }
+        check_bytes(bytes.saturating_add(self.partitions.bytes()), context)?;
         match bytes.checked_sub(self.charged) {
             Some(0) => {}
             Some(more) => self.memory.grow(context.evaluation, more)?,

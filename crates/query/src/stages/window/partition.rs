@@ -7,14 +7,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use keys::KeySet;
+use storage::Spilling;
 use wire::ErrorCode;
 
 use super::super::filter::Checkpoint;
-use super::super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::super::{Stage, StageContext, failure};
 use super::SortBy;
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::Expression;
+use crate::sorter::{Sorted, SortedRow, Sorter};
 use crate::value::{Comparer, SharedDocument, Value};
 
 /// Memory of one held document beyond its bytes.
@@ -40,13 +42,15 @@ pub(super) struct Partitions {
     checkpoint: Checkpoint,
 }
 
-/// The error of a stage that would hold more than it may.
-pub(super) fn too_much_memory<T>() -> Result<T, QueryError> {
+/// Fails a stage that holds more than it may.
+pub(super) fn check_bytes(bytes: usize, context: &StageContext<'_>) -> Result<(), QueryError> {
+    let bytes_max = context.execution.blocking().bytes(Spilling::SetWindowFields);
+    if bytes <= bytes_max {
+        return Ok(());
+    }
     failure(
         ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-        format!(
-            "$setWindowFields exceeded the memory limit of {STAGE_BYTES_MAX} bytes, and using the disk is not built yet"
-        ),
+        format!("a window of $setWindowFields exceeded the memory limit of {bytes_max} bytes, and it does not spill"),
     )
 }
 
@@ -156,9 +160,7 @@ impl Partitions {
     fn hold(&mut self, document: SharedDocument, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes = document.as_bytes().len() + HELD_BYTES;
         self.bytes += bytes;
-        if self.bytes > STAGE_BYTES_MAX {
-            return too_much_memory();
-        }
+        check_bytes(self.bytes, context)?;
         self.memory.grow(context.evaluation, bytes)?;
         self.documents.push_back(document);
         Ok(())
@@ -194,8 +196,7 @@ pub(super) struct PartitionSort {
     by: Arc<Expression>,
     sort: Option<Arc<SortBy>>,
     comparer: Comparer,
-    sorted: Option<std::vec::IntoIter<(Vec<u8>, SharedDocument)>>,
-    memory: StageMemory,
+    sorted: Option<Sorted<SharedDocument>>,
 }
 
 impl PartitionSort {
@@ -211,41 +212,31 @@ impl PartitionSort {
             sort,
             comparer,
             sorted: None,
-            memory: StageMemory::default(),
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<(Vec<u8>, SharedDocument)>, QueryError> {
-        let (mut held, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
-        let mut keys = KeySet::new();
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
+        let mut sorter = Sorter::new(Spilling::SetWindowFields, None, context.execution.blocking());
+        let (mut keys, mut checkpoint) = (KeySet::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             let mut key = partition_key(Some(&self.by), &document, &self.comparer, context)?;
             if let Some(sort) = &self.sort {
                 sort.append_key(&document, &mut keys, &mut key)?;
             }
-            let size = document.as_bytes().len() + key.len() + HELD_BYTES;
-            bytes += size;
-            if bytes > STAGE_BYTES_MAX {
-                return too_much_memory();
-            }
-            self.memory.grow(context.evaluation, size)?;
-            held.push((key, document));
+            sorter.push(context.evaluation, &key, || document)?;
         }
-        context.evaluation.sort(held, |a, b| a.0.cmp(&b.0))
+        sorter.finish(context.evaluation)
     }
 }
 
 impl Stage for PartitionSort {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.consume(context)?.into_iter());
+            self.sorted = Some(self.consume(context)?);
         }
-        let next = self.sorted.as_mut().and_then(Iterator::next);
-        match &next {
-            Some((key, document)) => self.memory.shrink(document.as_bytes().len() + key.len() + HELD_BYTES),
-            None => self.memory.clear(),
-        }
-        Ok(next.map(|(_, document)| document))
+        let next = self.sorted.as_mut().map(|sorted| sorted.next(context.evaluation));
+        let next = next.transpose()?.flatten();
+        next.map(SortedRow::into_document).transpose()
     }
 }
