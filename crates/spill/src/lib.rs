@@ -1,7 +1,7 @@
 //! Temporary files of operations that outgrow their memory: sorted runs and hash partitions.
 //!
-//! A [`SpillSpace`] is a directory. A [`SpillWriter`] writes one file of it, in which any number of [`Run`]s lie side by
-//! side; each run is a sequence of rows, which are bytes to this crate, and is read back from its beginning by a
+//! A [`SpillSpace`] is a directory. A [`SpillWriter`] writes one file of it, in which any number of [`Run`]s lie side
+//! by side; each run is a sequence of rows, which are bytes to this crate, and is read back from its beginning by a
 //! [`RunReader`].
 //! - A file goes with the last of its writer, runs and readers, however their operation ends. What a process leaves
 //!   behind that is killed goes when the next one opens the space.

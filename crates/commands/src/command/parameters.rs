@@ -8,7 +8,7 @@ use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
 use crate::parameters::Parameters;
-use crate::reply::{Reply, narrowed};
+use crate::reply::Reply;
 use crate::server::Server;
 use auth::{Action, Mechanism};
 use bson::raw::RawBsonRef;

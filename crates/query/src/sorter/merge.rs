@@ -1,8 +1,8 @@
 //! The rows of several sorted runs in order: a tree of losers (Knuth, TAOCP 3, 5.4.1).
 //!
 //! Leaf `i` of `n` is run `i`, at the tree's place `n + i`; the match of places `2k` and `2k + 1` is at `k`. Each match
-//! keeps its loser, so that only the matches above the run that gave the last row are played again: one comparison for each
-//! level. A run that has ended loses against all; of equal keys the earlier run wins.
+//! keeps its loser, so that only the matches above the run that gave the last row are played again: one comparison for
+//! each level. A run that has ended loses against all; of equal keys the earlier run wins.
 
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory};

@@ -5,11 +5,12 @@
 //! 3. While there are more runs than the memory has room to read at once, neighbours are merged into longer ones.
 //! 4. The rest is merged as it is asked for.
 //!
-//! With a limit no more than so many rows are held, in a heap whose top is the worst of them. Only when these outgrow the
-//! memory they are spilled, too; as soon as a single run has as many rows as are wanted, its last key lets no worse
+//! With a limit no more than so many rows are held, in a heap whose top is the worst of them. Only when these outgrow
+//! the memory they are spilled, too; as soon as a single run has as many rows as are wanted, its last key lets no worse
 //! row in.
 //!
-//! Rows of equal keys stay in their order of arrival: inside a run, and between runs, whose order is that of their rows.
+//! Rows of equal keys stay in their order of arrival: inside a run, and between runs, whose order is that of their
+//! rows.
 
 mod merge;
 #[cfg(test)]
@@ -307,16 +308,24 @@ impl<T: Payload> Sorter<T> {
         Ok(())
     }
 
-    /// How many of these runs are read at once.
-    fn fan_in(&self, runs: &[Run]) -> usize {
+    /// How many of these runs are read at once: what half of the memory has room for, its own and the operation's.
+    fn fan_in(&self, runs: &[Run], evaluation: &EvaluationContext<'_>) -> usize {
         let read_bytes = runs.iter().map(Run::read_bytes).max().unwrap_or(1).max(1);
-        (self.limits.bytes(self.what) / 2 / read_bytes).clamp(*FAN_IN.start(), *FAN_IN.end())
+        let left = evaluation
+            .operation()
+            .map_or(u64::MAX, |operation| operation.memory().left());
+        let room = self
+            .limits
+            .bytes(self.what)
+            .min(usize::try_from(left).unwrap_or(usize::MAX))
+            / 2;
+        (room / read_bytes).clamp(*FAN_IN.start(), *FAN_IN.end())
     }
 
     /// Merges neighbours until no more runs are left than are read at once.
     fn reduce(&mut self, mut runs: Vec<Run>, evaluation: &EvaluationContext<'_>) -> Result<Vec<Run>, QueryError> {
         loop {
-            let together = self.fan_in(&runs);
+            let together = self.fan_in(&runs, evaluation);
             let mut excess = runs.len().saturating_sub(together);
             if excess == 0 {
                 return Ok(runs);

@@ -7,7 +7,7 @@ use crate::limits::BlockingLimits;
 use spill::SpillSpace;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use storage::{Operation, Spilling};
+use storage::{MemoryBudget, Operation, Spilling};
 use vfs::{Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
 use wire::ErrorCode;
 
@@ -116,7 +116,7 @@ fn random_rows_come_out_as_of_a_stable_sort() {
         let bench = Bench::new(seed, memory_bytes);
         let count = 1 + random.next_u64() % 3000;
         let rows = rows(&random, count, 600);
-        let limit = (random.next_u64() % 2 == 0).then(|| 1 + random.next_u64() % (2 * count));
+        let limit = random.next_u64().is_multiple_of(2).then(|| 1 + random.next_u64() % (2 * count));
         let sorted = bench
             .sort(&rows, limit)
             .unwrap_or_else(|error| panic!("SEED={seed}: {error}"));
@@ -146,6 +146,20 @@ fn a_limit_that_outgrows_the_memory_lets_no_worse_rows_onto_the_disk() {
     );
     let spilled = bench.operation.counters().spilled(Spilling::Sort).records.get();
     assert!((1000..=20_500).contains(&spilled), "{spilled} rows were written");
+}
+
+#[test]
+fn an_operation_that_gets_no_more_memory_goes_on_on_disk() {
+    let mut bench = Bench::new(8, 100 << 20);
+    let budget = MemoryBudget::new(1 << 20, 1 << 20);
+    bench.operation = Operation::within(Arc::new(SimulatedClock::new(0)), 1, &budget);
+    let rows = rows(&SeededRandom::new(8), 8000, 1000);
+    let wanted = reference(&rows, None);
+    assert!(bench.sort(&rows, None).expect("sorted") == wanted, "another order");
+    assert!(bench.operation.counters().has_spilled());
+    bench.limits.disk = None;
+    assert!(matches!(bench.sort(&rows, None), Err(QueryError::Storage(_))));
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]

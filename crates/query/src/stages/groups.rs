@@ -1,7 +1,8 @@
 //! The groups of a `$group`, in memory as far as that goes and in temporary files beyond.
 //!
-//! 1. Documents are taken into the states of their groups. When these outgrow the memory, the largest groups are written
-//!    down, states and all, until a quarter of it is free; from then on the table is *closed*: no group joins it any more.
+//! 1. Documents are taken into the states of their groups. When these outgrow the memory, the largest groups are
+//!    written down, states and all, until a quarter of it is free; from then on the table is *closed*: no group joins it
+//!    any more.
 //! 2. A document whose group is in the closed table is still taken in there. Any other is written down as it is.
 //! 3. At the input's end the groups in memory are complete: a group that is written down has no other part.
 //! 4. What is written down lies in partitions, by a hash of the key. Each of them is then the input of an empty table,
@@ -245,10 +246,8 @@ impl Groups {
     /// equal ones the latest first.
     fn evict(&mut self, evaluation: &EvaluationContext<'_>) -> Result<(), QueryError> {
         if self.spilled.is_none() {
-            let file = self.limits.disk(Spilling::Group)?.create()?;
-            self.partition_memory.grow(evaluation, PARTITION_BYTES)?;
             self.spilled = Some(Spilled {
-                file,
+                file: self.limits.disk(Spilling::Group)?.create()?,
                 partitions: (0..1 << PARTITION_BITS).map(|_| RunWriter::new()).collect(),
             });
         }
@@ -282,7 +281,9 @@ impl Groups {
         };
         self.statistics.add(spills, Spilling::Group, evaluation);
         self.memory.clear();
-        self.memory.grow(evaluation, self.bytes)
+        self.memory.grow(evaluation, self.bytes)?;
+        self.partition_memory.clear();
+        self.partition_memory.grow(evaluation, PARTITION_BYTES)
     }
 
     fn write_group(&mut self, key: &[u8], place: usize) -> Result<(), QueryError> {

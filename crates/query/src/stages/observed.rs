@@ -56,12 +56,12 @@ pub(crate) fn observed(stage: Box<dyn Stage>) -> (Box<dyn Stage>, Arc<Mutex<Stag
     (stage, report)
 }
 
+/// A pipeline whose stages are watched, and what will be known of each of them.
+pub(crate) type ObservedPipeline = (Box<dyn Stage>, Vec<Arc<Mutex<StageReport>>>);
+
 impl Pipeline {
-    /// As [`Pipeline::run`], each stage watched; with what will be known of each of them.
-    pub(crate) fn run_observed(
-        self,
-        source: Box<dyn Stage>,
-    ) -> Result<(Box<dyn Stage>, Vec<Arc<Mutex<StageReport>>>), QueryError> {
+    /// As [`Pipeline::run`], each stage watched.
+    pub(crate) fn run_observed(self, source: Box<dyn Stage>) -> Result<ObservedPipeline, QueryError> {
         let (mut top, mut reports) = (source, Vec::new());
         for stage in self.stages {
             let (watched, report) = observed(stage.start(top)?);

@@ -1,7 +1,7 @@
 //! `$sort`, with a limit where one follows, and `$sample`.
 //!
-//! Documents are ordered by the memcmp-able keys of [`SortPattern`], see [`crate::sorter`]. `$sample` keeps a reservoir
-//! (Vitter 1985, R).
+//! Documents are ordered by the memcmp-able keys of [`SortPattern`], see [`crate::sorter`]; `$sample` orders them by
+//! chance.
 
 use std::sync::Arc;
 
@@ -10,17 +10,12 @@ use bytes::Bytes;
 use keys::KeySet;
 use storage::Spilling;
 use vfs::Random;
-use wire::ErrorCode;
 
 use super::filter::Checkpoint;
-use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{Stage, StageContext};
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
 use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::value::{SharedDocument, SortPattern};
-
-/// Memory of one held document beyond its bytes.
-const HELD_BYTES: usize = 64;
 
 impl Payload for SharedDocument {
     fn memory_bytes(&self) -> usize {
@@ -94,12 +89,13 @@ impl Stage for SortStage {
     }
 }
 
+/// Gives each document a random key, and keeps those of the smallest: any of them is as likely as any other, and so is
+/// any order of them.
 pub(super) struct SampleStage {
     source: Box<dyn Stage>,
     size: u64,
     random: Arc<dyn Random>,
-    chosen: Option<std::vec::IntoIter<SharedDocument>>,
-    memory: StageMemory,
+    chosen: Option<Sorted<SharedDocument>>,
 }
 
 impl SampleStage {
@@ -109,56 +105,28 @@ impl SampleStage {
             size,
             random,
             chosen: None,
-            memory: StageMemory::default(),
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<SharedDocument>, QueryError> {
-        let mut chosen: Vec<SharedDocument> = Vec::new();
-        let (mut seen, mut bytes, mut checkpoint) = (0_u64, 0_usize, Checkpoint::default());
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
+        let mut sorter = Sorter::new(Spilling::Sort, Some(self.size), context.execution.blocking());
+        let mut checkpoint = Checkpoint::default();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
-            seen += 1;
-            let size = document.as_bytes().len() + HELD_BYTES;
-            if (chosen.len() as u64) < self.size {
-                bytes += size;
-                self.memory.grow(context.evaluation, size)?;
-                chosen.push(document);
-            } else {
-                let place = self.random.next_u64() % seen;
-                if let Some(old) = usize::try_from(place).ok().and_then(|place| chosen.get_mut(place)) {
-                    let old_size = old.as_bytes().len() + HELD_BYTES;
-                    bytes = bytes + size - old_size;
-                    self.memory.shrink(old_size);
-                    self.memory.grow(context.evaluation, size)?;
-                    *old = document;
-                }
-            }
-            if bytes > STAGE_BYTES_MAX {
-                return failure(
-                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-                    format!("$sample exceeded memory limit of {STAGE_BYTES_MAX} bytes, and it does not use the disk"),
-                );
-            }
+            let key = self.random.next_u64().to_be_bytes();
+            sorter.push(context.evaluation, &key, || document)?;
         }
-        // The reservoir's places are not random among themselves: shuffle (Fisher, Yates).
-        for last in (1..chosen.len()).rev() {
-            let other = (self.random.next_u64() % (last as u64 + 1)) as usize;
-            chosen.swap(last, other);
-        }
-        Ok(chosen)
+        sorter.finish(context.evaluation)
     }
 }
 
 impl Stage for SampleStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.chosen.is_none() {
-            self.chosen = Some(self.consume(context)?.into_iter());
+            self.chosen = Some(self.consume(context)?);
         }
-        let next = self.chosen.as_mut().and_then(Iterator::next);
-        if next.is_none() {
-            self.memory.clear();
-        }
-        Ok(next)
+        let next = self.chosen.as_mut().map(|chosen| chosen.next(context.evaluation));
+        let next = next.transpose()?.flatten();
+        next.map(SortedRow::into_document).transpose()
     }
 }
