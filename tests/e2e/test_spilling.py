@@ -103,6 +103,11 @@ def test_buckets_and_windows(filled, limits, server):
     window = {"$setWindowFields": {"partitionBy": {"$add": ["$g", 1]}, "sortBy": {"k": 1}, "output": {"rank": {"$documentNumber": {}}}}}
     found = list(filled.aggregate([window, {"$match": {"rank": 3}}, {"$count": "n"}]))
     assert found == [{"n": 4000}]
+    # One partition, all of which has to be read before its first document can go.
+    whole = {"$setWindowFields": {"sortBy": {"k": 1}, "output": {"n": {"$sum": 1}, "next": {"$shift": {"output": "$k", "by": 1000}}}}}
+    found = [(d["k"], d["n"], d["next"]) for d in filled.aggregate([whole])]
+    assert found == [(k, COUNT, k + 1000 if k + 1000 < COUNT else None) for k in range(COUNT)]
+    assert code(lambda: list(filled.aggregate([whole], allowDiskUse=False))) == 292
     assert files(server) == []
 
 

@@ -17,5 +17,5 @@ mod tests;
 
 pub use error::{Result, SpillError};
 pub use format::{BLOCK_BYTES, ROW_BYTES_MAX};
-pub use run::{Run, RunReader, RunWriter};
+pub use run::{Run, RunAccess, RunReader, RunWriter};
 pub use space::{SpillSpace, SpillWriter};

@@ -61,6 +61,33 @@ fn runs_side_by_side_are_read_back_in_order() {
 }
 
 #[test]
+fn rows_are_read_by_number() {
+    let fs = SimulatedFs::new(6);
+    let space = space(&fs);
+    let mut file = space.create().expect("created");
+    let mut writer = RunWriter::new();
+    for number in 0..5000 {
+        writer.push(&mut file, &[&row(number)]).expect("pushed");
+    }
+    let run = writer.finish(&mut file).expect("finished");
+    file.flush().expect("flushed");
+    let mut access = run.access();
+    assert_eq!(access.rows(), 5000);
+    // Two places at once, forwards, and then anywhere.
+    for number in 0..4000_u32 {
+        for number in [number, number + 1000] {
+            assert_eq!(access.row(u64::from(number)).expect("read"), Some(&*row(number)));
+        }
+    }
+    for number in (0..5000_u32).map(|number| number * 7919 % 5000) {
+        assert_eq!(access.row(u64::from(number)).expect("read"), Some(&*row(number)));
+    }
+    assert_eq!(access.row(5000).expect("read"), None);
+    drop((access, file));
+    assert!(files(&fs).is_empty());
+}
+
+#[test]
 fn only_what_an_earlier_process_has_left_is_removed() {
     let fs = SimulatedFs::new(2);
     drop(space(&fs));

@@ -116,7 +116,10 @@ fn random_rows_come_out_as_of_a_stable_sort() {
         let bench = Bench::new(seed, memory_bytes);
         let count = 1 + random.next_u64() % 3000;
         let rows = rows(&random, count, 600);
-        let limit = random.next_u64().is_multiple_of(2).then(|| 1 + random.next_u64() % (2 * count));
+        let limit = random
+            .next_u64()
+            .is_multiple_of(2)
+            .then(|| 1 + random.next_u64() % (2 * count));
         let sorted = bench
             .sort(&rows, limit)
             .unwrap_or_else(|error| panic!("SEED={seed}: {error}"));

@@ -16,7 +16,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::KeySet;
 use wire::ErrorCode;
 
@@ -370,6 +370,10 @@ impl WindowStage {
     /// Charges what the runners hold.
     fn charge(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes: usize = self.runners.iter().map(|runner| runner.bytes()).sum();
+        let together = bytes.saturating_add(self.partitions.bytes());
+        if check_bytes(together, context).is_err() && context.execution.blocking().disk.is_some() {
+            self.partitions.spill(context)?;
+        }
         check_bytes(bytes.saturating_add(self.partitions.bytes()), context)?;
         match bytes.checked_sub(self.charged) {
             Some(0) => {}
@@ -463,5 +467,9 @@ impl Stage for WindowStage {
             self.current = Some(current + 1);
             return self.document(&document, &values, context).map(Some);
         }
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        self.partitions.statistics().add_to(statistics);
     }
 }

@@ -1,12 +1,14 @@
 //! The documents of one partition, read from the source as far as somebody asks for them.
 //!
 //! The source gives the documents of a partition one behind the other. Documents are numbered from 0 in each partition;
-//! those that nobody will ask for any more are forgotten.
+//! those that nobody will ask for any more are forgotten, and those that have no room in memory are read back from a file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use keys::KeySet;
+use spill::{RunAccess, RunWriter, SpillWriter};
 use storage::Spilling;
 use wire::ErrorCode;
 
@@ -16,7 +18,7 @@ use super::SortBy;
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::Expression;
-use crate::sorter::{Sorted, SortedRow, Sorter};
+use crate::sorter::{Sorted, SortedRow, Sorter, SpillStatistics};
 use crate::value::{Comparer, SharedDocument, Value};
 
 /// Memory of one held document beyond its bytes.
@@ -29,17 +31,52 @@ pub(super) struct Partitions {
     comparer: Comparer,
     /// The key of the partition that is open.
     key: Option<Vec<u8>>,
+    /// The newest ones; those before them have been spilled, or forgotten.
     documents: VecDeque<SharedDocument>,
     /// The number of the first of `documents`.
     first: usize,
+    spilled: Option<Spilled>,
+    /// The first one that has not been forgotten.
+    needed_from: usize,
     /// All documents of the open partition have been read.
     is_complete: bool,
     /// The first document of the next one.
     next: Option<(Vec<u8>, SharedDocument)>,
     is_exhausted: bool,
+    statistics: SpillStatistics,
     bytes: usize,
     memory: StageMemory,
     checkpoint: Checkpoint,
+}
+
+/// Documents of the open partition that have been written to a file.
+struct Spilled {
+    file: SpillWriter,
+    /// The number of the first document of each, and the documents.
+    segments: VecDeque<(usize, RunAccess)>,
+}
+
+impl Spilled {
+    fn document(&mut self, number: usize) -> Result<Option<SharedDocument>, QueryError> {
+        let behind = self.segments.partition_point(|(first, _)| *first <= number);
+        let segment = behind.checked_sub(1).and_then(|segment| self.segments.get_mut(segment));
+        let Some((first, documents)) = segment else {
+            return Ok(None);
+        };
+        match documents.row((number - *first) as u64)? {
+            Some(bytes) => Ok(Some(SharedDocument::new(Bytes::copy_from_slice(bytes))?)),
+            None => Ok(None),
+        }
+    }
+
+    fn forget_before(&mut self, number: usize) {
+        while let Some((first, documents)) = self.segments.front() {
+            if *first + documents.rows() as usize > number {
+                return;
+            }
+            self.segments.pop_front();
+        }
+    }
 }
 
 /// Fails a stage that holds more than it may.
@@ -50,7 +87,7 @@ pub(super) fn check_bytes(bytes: usize, context: &StageContext<'_>) -> Result<()
     }
     failure(
         ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-        format!("a window of $setWindowFields exceeded the memory limit of {bytes_max} bytes, and it does not spill"),
+        format!("the values of windows of $setWindowFields exceed the memory limit of {bytes_max} bytes"),
     )
 }
 
@@ -86,6 +123,9 @@ impl Partitions {
             key: None,
             documents: VecDeque::new(),
             first: 0,
+            spilled: None,
+            needed_from: 0,
+            statistics: SpillStatistics::default(),
             is_complete: true,
             next: None,
             is_exhausted: false,
@@ -105,6 +145,8 @@ impl Partitions {
         self.memory.clear();
         self.bytes = 0;
         self.first = 0;
+        self.needed_from = 0;
+        self.spilled = None;
         let Some((key, document)) = self.next.take() else {
             return Ok(false);
         };
@@ -121,10 +163,16 @@ impl Partitions {
         context: &mut StageContext<'_>,
     ) -> Result<Option<SharedDocument>, QueryError> {
         debug_assert!(
-            number >= self.first,
+            number >= self.needed_from,
             "document {number} is forgotten, the first is {}",
-            self.first
+            self.needed_from
         );
+        if number < self.first {
+            return self
+                .spilled
+                .as_mut()
+                .map_or(Ok(None), |spilled| spilled.document(number));
+        }
         let end = self.read_to(number.saturating_add(1), context)?;
         Ok((number < end)
             .then(|| self.documents.get(number - self.first).cloned())
@@ -141,6 +189,10 @@ impl Partitions {
 
     /// Forgets the documents before a number.
     pub(super) fn forget_before(&mut self, number: usize) {
+        self.needed_from = self.needed_from.max(number);
+        if let Some(spilled) = &mut self.spilled {
+            spilled.forget_before(number);
+        }
         while self.first < number {
             let Some(document) = self.documents.pop_front() else {
                 return;
@@ -157,11 +209,65 @@ impl Partitions {
         self.bytes
     }
 
+    /// What has been spilled.
+    pub(super) fn statistics(&self) -> SpillStatistics {
+        self.statistics
+    }
+
+    /// Writes the documents held to a file, where they stay within reach.
+    ///
+    /// Errors: 292 where that is not allowed, and those of writing.
+    pub(super) fn spill(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
+        if self.documents.is_empty() {
+            return Ok(());
+        }
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            none => none.insert(Spilled {
+                file: context.execution.blocking().disk(Spilling::SetWindowFields)?.create()?,
+                segments: VecDeque::new(),
+            }),
+        };
+        let (mut writer, stored_before) = (RunWriter::new(), spilled.file.bytes());
+        let first = self.first;
+        for document in self.documents.drain(..) {
+            context.evaluation.step()?;
+            writer.push(&mut spilled.file, &[document.as_bytes()])?;
+            self.first += 1;
+        }
+        let run = writer.finish(&mut spilled.file)?;
+        spilled.file.flush()?;
+        let written = SpillStatistics {
+            spills: 1,
+            records: run.rows(),
+            bytes: run.bytes(),
+            stored_bytes: spilled.file.bytes() - stored_before,
+        };
+        self.statistics
+            .add(written, Spilling::SetWindowFields, context.evaluation);
+        self.memory.clear();
+        self.memory.grow(context.evaluation, run.access_bytes())?;
+        self.bytes = 0;
+        spilled.segments.push_back((first, run.access()));
+        Ok(())
+    }
+
     fn hold(&mut self, document: SharedDocument, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes = document.as_bytes().len() + HELD_BYTES;
+        let blocking = context.execution.blocking();
+        if self.bytes + bytes > blocking.bytes(Spilling::SetWindowFields) {
+            blocking.disk(Spilling::SetWindowFields)?;
+            self.spill(context)?;
+        }
+        match self.memory.grow(context.evaluation, bytes) {
+            // Others need the memory, too.
+            Err(_) if self.bytes > 0 && blocking.disk.is_some() => {
+                self.spill(context)?;
+                self.memory.grow(context.evaluation, bytes)?;
+            }
+            grown => grown?,
+        }
         self.bytes += bytes;
-        check_bytes(self.bytes, context)?;
-        self.memory.grow(context.evaluation, bytes)?;
         self.documents.push_back(document);
         Ok(())
     }
