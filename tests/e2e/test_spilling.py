@@ -78,6 +78,10 @@ def test_sort(filled, server, limits):
     # A view, and a look-up's own pipeline.
     filled.database.command("create", "v", viewOn="c", pipeline=[{"$set": {"k": {"$multiply": ["$k", 2]}}}])
     assert [d["k"] for d in filled.database.v.find().sort("k", 1)] == list(range(0, 2 * COUNT, 2))
+    # Counting a view and asking for its different values goes on on disk, too.
+    filled.database.command("create", "w", viewOn="c", pipeline=[{"$set": {"x": 1}}, {"$sort": {"k": 1}}, {"$group": {"_id": "$g", "all": {"$push": "$pad"}}}])
+    assert filled.database.w.count_documents({}) == filled.database.command("count", "w")["n"] == 4000
+    assert sorted(filled.database.w.distinct("_id")) == list(range(4000))
     joined = [{"$limit": 1}, {"$lookup": {"from": "c", "pipeline": [{"$sort": {"k": -1}}, {"$project": {"k": 1}}], "as": "all"}}]
     assert [d["k"] for d in next(filled.aggregate(joined))["all"]] == list(range(COUNT - 1, -1, -1))
     assert files(server) == []

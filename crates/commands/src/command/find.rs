@@ -157,6 +157,7 @@ fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<CountRequest<'a>> {
     let arguments = call.arguments();
     let mut request = CountRequest::new(namespace, empty_document());
+    request.blocking = call.server.blocking_limits(None);
     call.for_each_field(|name, value| {
         match name {
             "query" if matches!(value, RawBsonRef::Null) => {}
@@ -186,6 +187,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
     let arguments = call.arguments();
     let mut key = None;
     let mut request = DistinctRequest::new(namespace, "", empty_document());
+    request.blocking = call.server.blocking_limits(None);
     call.for_each_field(|name, value| {
         match name {
             "key" => key = Some(arguments.string(name, value)?),

@@ -142,6 +142,8 @@ pub struct CountRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// As in [`FindRequest::collation`].
     pub collation: Option<&'a RawDocument>,
+    /// As in [`AggregateRequest::blocking`], for views.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> CountRequest<'a> {
@@ -154,6 +156,7 @@ impl<'a> CountRequest<'a> {
             limit: None,
             hint: None,
             collation: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }
@@ -171,6 +174,8 @@ pub struct DistinctRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// As in [`FindRequest::collation`].
     pub collation: Option<&'a RawDocument>,
+    /// As in [`AggregateRequest::blocking`], for views.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> DistinctRequest<'a> {
@@ -182,6 +187,7 @@ impl<'a> DistinctRequest<'a> {
             filter,
             hint: None,
             collation: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }
