@@ -308,17 +308,16 @@ impl<T: Payload> Sorter<T> {
         Ok(())
     }
 
-    /// How many of these runs are read at once: what half of the memory has room for, its own and the operation's.
+    /// How many of these runs are read at once: what its memory has room for, which holds no rows meanwhile, and half of
+    /// what the operation may still have.
     fn fan_in(&self, runs: &[Run], evaluation: &EvaluationContext<'_>) -> usize {
         let read_bytes = runs.iter().map(Run::read_bytes).max().unwrap_or(1).max(1);
-        let left = evaluation
-            .operation()
-            .map_or(u64::MAX, |operation| operation.memory().left());
+        let operation = evaluation.operation();
+        let left = operation.map_or(u64::MAX, |operation| operation.memory().left() / 2);
         let room = self
             .limits
             .bytes(self.what)
-            .min(usize::try_from(left).unwrap_or(usize::MAX))
-            / 2;
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
         (room / read_bytes).clamp(*FAN_IN.start(), *FAN_IN.end())
     }
 
