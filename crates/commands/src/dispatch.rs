@@ -23,6 +23,7 @@ use crate::request::Request;
 use crate::rights::Rights;
 use crate::server::Server;
 use crate::settings::Settings;
+use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
@@ -435,6 +436,7 @@ impl Call<'_> {
         metrics.queries.scanned_objects.add(counters.docs_examined.get());
         metrics.queries.write_conflicts.add(counters.write_conflicts.get());
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
+        metrics.blocking.add(counters);
         if invocation.report.plan_summary.starts_with("COLLSCAN") {
             metrics.queries.collection_scans.add(1);
         }
@@ -531,6 +533,7 @@ impl Call<'_> {
         if counters.has_sort_stage.get() > 0 {
             attributes.insert("hasSortStage", true);
         }
+        add_spills(counters, &mut attributes);
         if report.cursor_exhausted {
             attributes.insert("cursorExhausted", true);
         }

@@ -71,7 +71,7 @@ impl CommandError {
                 | ErrorCode::ShutdownInProgress
                 | ErrorCode::CursorKilled
                 | ErrorCode::InternalError
-                | ErrorCode(14031)
+                | ErrorCode::OutOfDiskSpace
         )
     }
 
@@ -186,7 +186,7 @@ impl From<StorageError> for CommandError {
             StorageError::WouldWait | StorageError::WriteConflict => ErrorCode::WriteConflict,
             StorageError::NotInTransaction(_) => ErrorCode::OperationNotSupportedInTransaction,
             StorageError::CollectionDropped(_) => ErrorCode::QueryPlanKilled,
-            StorageError::OutOfSpace(_) => ErrorCode(14031),
+            StorageError::OutOfSpace(_) => ErrorCode::OutOfDiskSpace,
             StorageError::Closed => ErrorCode::ShutdownInProgress,
             StorageError::SnapshotTooOld(_) => ErrorCode::SnapshotTooOld,
             StorageError::HistoryLost => ErrorCode::ChangeStreamHistoryLost,

@@ -38,6 +38,7 @@ mod rights;
 mod server;
 mod session_cache;
 mod settings;
+mod spill_report;
 mod startup_log;
 mod table;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
+use crate::spill_report::BlockingMetrics;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
@@ -326,6 +327,7 @@ pub struct Metrics {
     pub operations: OpCounters,
     pub documents: DocumentCounters,
     pub queries: QueryCounters,
+    pub(crate) blocking: BlockingMetrics,
     pub network: NetworkCounters,
     pub asserts: AssertCounters,
     pub top: Top,

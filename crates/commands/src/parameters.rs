@@ -42,6 +42,18 @@ pub struct Parameters {
     pub sync_source: AtomicUsize,
     /// `quiet`: the begin and the end of connections are not logged.
     pub quiet: AtomicBool,
+    /// `allowDiskUseByDefault`: blocking stages may use the disk where the command does not say.
+    pub disk_use_by_default: AtomicBool,
+    /// `internalQueryMaxBlockingSortMemoryUsageBytes`: what a sort holds in memory.
+    pub sort_bytes_max: AtomicI64,
+    /// `internalDocumentSourceGroupMaxMemoryBytes`: what a `$group` does.
+    pub group_bytes_max: AtomicI64,
+    /// `internalDocumentSourceBucketAutoMaxMemoryBytes`: what a `$bucketAuto` does.
+    pub bucket_auto_bytes_max: AtomicI64,
+    /// `internalDocumentSourceSetWindowFieldsMaxMemoryBytes`: what a `$setWindowFields` does.
+    pub window_bytes_max: AtomicI64,
+    /// `internalQuerySpillingMinAvailableDiskSpaceBytes`: nothing spills that would leave less free space.
+    pub spilling_available_bytes_min: AtomicI64,
 }
 
 /// How a member that has no data comes to them.
@@ -58,6 +70,8 @@ const SYNC_SOURCES: [&str; 5] = [
 const OPERATION_MEMORY_BYTES_MAX: i64 = 1 << 30;
 /// A limit of memory below what a single step of an account takes would refuse everything.
 const MEMORY_BYTES_RANGE: std::ops::RangeInclusive<i64> = 1 << 20..=i64::MAX;
+/// Free disk space that spilling leaves when nothing is set.
+const SPILLING_AVAILABLE_BYTES_MIN: i64 = 500 << 20;
 
 enum Slot<'p> {
     Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
@@ -85,16 +99,28 @@ impl Parameters {
             sync_method: AtomicUsize::new(0),
             sync_source: AtomicUsize::new(0),
             quiet: AtomicBool::new(quiet),
+            disk_use_by_default: AtomicBool::new(true),
+            sort_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            group_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            bucket_auto_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            window_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            spilling_available_bytes_min: AtomicI64::new(SPILLING_AVAILABLE_BYTES_MIN),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 21] = [
+        "allowDiskUseByDefault",
         "cursorTimeoutMillis",
         "enableFlowControl",
         "flowControlTargetLagSeconds",
         "initialSyncMethod",
         "initialSyncSourceReadPreference",
+        "internalDocumentSourceBucketAutoMaxMemoryBytes",
+        "internalDocumentSourceGroupMaxMemoryBytes",
+        "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
+        "internalQueryMaxBlockingSortMemoryUsageBytes",
+        "internalQuerySpillingMinAvailableDiskSpaceBytes",
         "journalCommitInterval",
         "maxTransactionLockRequestTimeoutMillis",
         "operationMemoryBytesMax",
@@ -130,6 +156,18 @@ impl Parameters {
                 Slot::Integer(&self.transaction_lock_timeout_ms, 0..=i64::from(i32::MAX))
             }
             "journalCommitInterval" => Slot::Integer(&self.journal_commit_interval_ms, 1..=500),
+            "allowDiskUseByDefault" => Slot::Boolean(&self.disk_use_by_default),
+            "internalDocumentSourceBucketAutoMaxMemoryBytes" => {
+                Slot::Integer(&self.bucket_auto_bytes_max, 1..=i64::MAX)
+            }
+            "internalDocumentSourceGroupMaxMemoryBytes" => Slot::Integer(&self.group_bytes_max, 1..=i64::MAX),
+            "internalDocumentSourceSetWindowFieldsMaxMemoryBytes" => {
+                Slot::Integer(&self.window_bytes_max, 1..=i64::MAX)
+            }
+            "internalQueryMaxBlockingSortMemoryUsageBytes" => Slot::Integer(&self.sort_bytes_max, 1..=i64::MAX),
+            "internalQuerySpillingMinAvailableDiskSpaceBytes" => {
+                Slot::Integer(&self.spilling_available_bytes_min, 0..=i64::MAX)
+            }
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),
             "enableFlowControl" => Slot::Boolean(&self.flow_control),

@@ -18,6 +18,7 @@ use crate::session_cache::SessionCache;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
 use parking_lot::{Mutex, RwLock};
+use query::BlockingLimits;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -152,6 +153,9 @@ impl Server {
             .set_operation_bytes_max(bytes(&parameters.operation_memory_bytes_max));
         self.memory
             .set_total_bytes_max(bytes(&parameters.total_operation_memory_bytes_max));
+        if let Some(space) = &self.settings.spill_space {
+            space.set_available_bytes_min(bytes(&parameters.spilling_available_bytes_min));
+        }
         self.storage
             .set_ttl_enabled(parameters.ttl_monitor_enabled.load(Ordering::Relaxed));
         self.storage.set_ttl_sleep(Duration::from_secs(
@@ -166,6 +170,21 @@ impl Server {
         self.storage.log().set_commit_interval(Duration::from_millis(
             parameters.journal_commit_interval_ms.load(Ordering::Relaxed) as u64,
         ));
+    }
+
+    /// What the blocking stages of a command may hold, and where they go on beyond it. `allow_disk_use` is what the
+    /// command says.
+    pub(crate) fn blocking_limits(&self, allow_disk_use: Option<bool>) -> BlockingLimits {
+        let parameters = &self.parameters;
+        let bytes = |parameter: &AtomicI64| parameter.load(Ordering::Relaxed).unsigned_abs();
+        let uses_disk = allow_disk_use.unwrap_or_else(|| parameters.disk_use_by_default.load(Ordering::Relaxed));
+        BlockingLimits {
+            sort_bytes: bytes(&parameters.sort_bytes_max),
+            group_bytes: bytes(&parameters.group_bytes_max),
+            bucket_auto_bytes: bytes(&parameters.bucket_auto_bytes_max),
+            window_bytes: bytes(&parameters.window_bytes_max),
+            disk: self.settings.spill_space.clone().filter(|_| uses_disk),
+        }
     }
 
     /// A new connection. Call [`Server::disconnect`] when it ends.

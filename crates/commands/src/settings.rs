@@ -4,6 +4,7 @@ use crate::ReplicaSet;
 use crate::profiler::ProfilingLevel;
 use auth::{ClusterAuth, SubjectName};
 use bson::Document;
+use spill::SpillSpace;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub engine_path: PathBuf,
     /// `storage.directoryPerDB`.
     pub directory_per_db: bool,
+    /// Where operations spill to that outgrow their memory; without it they fail.
+    pub spill_space: Option<Arc<SpillSpace>>,
     /// The file that tells which engine the data directory belongs to, absolute.
     pub metadata_path: PathBuf,
     /// `storage.journal.enabled`.

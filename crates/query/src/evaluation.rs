@@ -69,6 +69,11 @@ impl<'o> EvaluationContext<'o> {
         }
     }
 
+    /// The operation it ends with.
+    pub(crate) fn operation(&self) -> Option<&'o Operation> {
+        self.operation
+    }
+
     /// Counts one step; fails when the operation is to end.
     #[inline]
     pub fn step(&self) -> Result<(), QueryError> {

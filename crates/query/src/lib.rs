@@ -21,7 +21,9 @@ pub mod value;
 
 pub mod exec;
 mod history;
+mod limits;
 pub mod plan;
+mod sorter;
 
 pub use data::DataSource;
 pub use error::{CodedError, QueryError};
@@ -31,5 +33,6 @@ pub use exec::{
     find,
 };
 pub use history::ResumeToken;
+pub use limits::{BLOCKING_BYTES_MAX, BlockingLimits};
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
 pub use validation::Validator;

@@ -2,7 +2,8 @@
 //!
 //! ```text tenond.lock     locked while a server runs, holds its process id and whether it keeps a log; empty after a
 //! clean end storage.bson    engine and layout, written once; see docs/formats/data-directory.md. Locked, too, while a
-//! server runs journal/        the log <engine>/       the engine's files
+//! server runs journal/        the log <engine>/       the engine's files _tmp/           what
+//! operations spill that outgrow their memory; empty between two runs
 //! ```
 //!
 //! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
@@ -22,6 +23,8 @@ pub const LOCK_FILE: &str = "tenond.lock";
 pub const METADATA_FILE: &str = "storage.bson";
 /// A configuration of the replica set that is to be forced at the next start.
 const FORCED_FILE: &str = "forced-configuration.bson";
+/// Name of the directory of what operations spill, as MongoDB's.
+const TEMPORARY_DIRECTORY: &str = "_tmp";
 /// Version of the directory's layout.
 const FORMAT_VERSION: i32 = 1;
 /// A longer metadata file is not one of ours.
@@ -180,6 +183,11 @@ impl DataDirectory {
     /// How far the log has come, beside it.
     pub fn journal_position(&self) -> PathBuf {
         self.path.join("journal.position")
+    }
+
+    /// Where operations spill to.
+    pub fn temporary(&self) -> PathBuf {
+        self.path.join(TEMPORARY_DIRECTORY)
     }
 
     /// An engine's directory.

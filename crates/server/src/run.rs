@@ -21,6 +21,7 @@ use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, Settings, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
+use spill::SpillSpace;
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -321,6 +322,7 @@ impl Running {
                 Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, own, instance))
             });
         settings.replica_set = set.clone();
+        settings.spill_space = Some(SpillSpace::open(env.fs.clone(), opening.directory.temporary())?);
         let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);
         settings.cluster_auth = prepared.cluster_auth;
@@ -751,6 +753,7 @@ fn settings(
         db_path: db_path.display().to_string(),
         engine_path: data_directory::engine_path(db_path, engine),
         directory_per_db: config.storage.directory_per_db,
+        spill_space: None,
         metadata_path: db_path.join(data_directory::METADATA_FILE),
         journal: config.storage.journal,
         emulated_version: config.emulated_version,

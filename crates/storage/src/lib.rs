@@ -109,7 +109,9 @@ pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats}
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
-pub use operation::{Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters};
+pub use operation::{
+    Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters, SpillCounters, Spilling,
+};
 pub use pinned::PinnedView;
 pub use points::AppliedPoint;
 pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};

@@ -358,6 +358,32 @@ pub struct LockCounters {
     pub wait_us: Counter,
 }
 
+/// What spills to temporary files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spilling {
+    /// SORT and `$sort`.
+    Sort,
+    /// `$group`
+    Group,
+    /// `$bucketAuto`
+    BucketAuto,
+    /// `$setWindowFields`
+    SetWindowFields,
+}
+
+/// What stages of one kind have written to temporary files.
+#[derive(Debug, Default)]
+pub struct SpillCounters {
+    /// Times that memory was emptied into a file.
+    pub spills: Counter,
+    /// Rows, groups or documents written.
+    pub records: Counter,
+    /// Their bytes.
+    pub bytes: Counter,
+    /// Bytes of the files.
+    pub stored_bytes: Counter,
+}
+
 /// What an operation did, for the profiler, slow-query lines and explain.
 #[derive(Debug, Default)]
 pub struct OperationCounters {
@@ -377,16 +403,37 @@ pub struct OperationCounters {
     pub keys_deleted: Counter,
     /// Microseconds waited for document and unique-key locks.
     pub document_wait_us: Counter,
-    /// 1 when a plan sorted in memory.
+    /// 1 when a plan sorted its rows itself.
     pub has_sort_stage: Counter,
+    /// Rows that sorts have taken in.
+    pub keys_sorted: Counter,
+    /// Bytes of those that they kept.
+    pub sorted_bytes: Counter,
     /// By [`LockMode`], in its order.
     pub locks: [LockCounters; 4],
+    /// By [`Spilling`], in its order.
+    pub spilled: [SpillCounters; 4],
 }
 
 impl OperationCounters {
     /// The counters of one lock mode.
     pub fn lock(&self, mode: LockMode) -> &LockCounters {
         &self.locks[mode as usize]
+    }
+
+    /// What stages of one kind have spilled.
+    pub fn spilled(&self, what: Spilling) -> &SpillCounters {
+        &self.spilled[what as usize]
+    }
+
+    /// A plan sorts its rows itself.
+    pub fn note_sort(&self) {
+        self.has_sort_stage.0.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether anything has been spilled.
+    pub fn has_spilled(&self) -> bool {
+        self.spilled.iter().any(|spilled| spilled.spills.get() > 0)
     }
 }
 

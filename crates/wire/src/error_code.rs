@@ -157,6 +157,7 @@ error_codes! {
     StaleConfig = 13388,
     NotPrimaryNoSecondaryOk = 13435,
     NotPrimaryOrSecondary = 13436,
+    OutOfDiskSpace = 14031,
     SearchNotEnabled = 31082,
     NotARetryableWriteCommand = 50768,
 }

@@ -55,7 +55,7 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
     };
     let arguments = call.arguments();
     let (mut pipeline, mut batch, mut explain, mut has_cursor) = (None, None, false, false);
-    let (mut index_hint, mut collation, mut variables) = (None, None, None);
+    let (mut index_hint, mut collation, mut variables, mut allow_disk_use) = (None, None, None, None);
     call.for_each_field(|name, value| {
         match name {
             "pipeline" => pipeline = Some(arguments.array(name, value)?),
@@ -64,7 +64,8 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
                 has_cursor = true;
             }
             "explain" => explain = arguments.flag(name, value)?,
-            "allowDiskUse" | "fromRouter" => drop(arguments.flag(name, value)?),
+            "allowDiskUse" => allow_disk_use = Some(arguments.flag(name, value)?),
+            "fromRouter" => drop(arguments.flag(name, value)?),
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "hint" => index_hint = hint(value)?,
             "collation" => collation = optional(arguments, name, value)?,
@@ -84,6 +85,7 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         hint: index_hint,
         collation,
         variables,
+        blocking: call.server.blocking_limits(allow_disk_use),
     };
     Ok(Aggregate {
         request,

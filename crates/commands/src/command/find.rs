@@ -93,6 +93,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
         no_timeout: false,
     };
     let request = &mut find.request;
+    let mut allow_disk_use = None;
     call.for_each_field(|name, value| {
         match name {
             "filter" => request.filter = arguments.document(name, value)?,
@@ -110,7 +111,8 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "tailable" => request.tailable = arguments.flag(name, value)?,
             "awaitData" => request.await_data = arguments.flag(name, value)?,
             "noCursorTimeout" => find.no_timeout = arguments.flag(name, value)?,
-            "oplogReplay" | "allowPartialResults" | "allowDiskUse" => drop(arguments.flag(name, value)?),
+            "allowDiskUse" => allow_disk_use = Some(arguments.flag(name, value)?),
+            "oplogReplay" | "allowPartialResults" => drop(arguments.flag(name, value)?),
             "collation" => request.collation = optional(arguments, name, value)?,
             "let" => request.variables = optional(arguments, name, value)?,
             "term" if matches!(value, RawBsonRef::Int64(_)) => {}
@@ -119,6 +121,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
         }
         Ok(true)
     })?;
+    request.blocking = call.server.blocking_limits(allow_disk_use);
     if request.await_data && !request.tailable {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
@@ -154,6 +157,7 @@ fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<CountRequest<'a>> {
     let arguments = call.arguments();
     let mut request = CountRequest::new(namespace, empty_document());
+    request.blocking = call.server.blocking_limits(None);
     call.for_each_field(|name, value| {
         match name {
             "query" if matches!(value, RawBsonRef::Null) => {}
@@ -183,6 +187,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
     let arguments = call.arguments();
     let mut key = None;
     let mut request = DistinctRequest::new(namespace, "", empty_document());
+    request.blocking = call.server.blocking_limits(None);
     call.for_each_field(|name, value| {
         match name {
             "key" => key = Some(arguments.string(name, value)?),

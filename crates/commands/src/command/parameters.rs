@@ -8,7 +8,7 @@ use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
 use crate::parameters::Parameters;
-use crate::reply::{Reply, narrowed};
+use crate::reply::Reply;
 use crate::server::Server;
 use auth::{Action, Mechanism};
 use bson::raw::RawBsonRef;
@@ -86,7 +86,6 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
             Bson::String(auth.map_or("undefined", |auth| auth.mode.name()).to_owned())
         }
         "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
-        "internalQueryMaxBlockingSortMemoryUsageBytes" => narrowed(query::exec::SORT_BYTES_MAX as i64),
         "maxBSONDepth" => Bson::Int32(query::update::DEPTH_MAX as i32),
         "tlsMode" => {
             let tls = server.settings.tls.as_ref();
@@ -100,13 +99,12 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     })
 }
 
-pub(crate) const FIXED: [&str; 11] = [
+pub(crate) const FIXED: [&str; 10] = [
     "authSchemaVersion",
     "authenticationMechanisms",
     "clusterAuthMode",
     "enableTestCommands",
     feature_version::NAME,
-    "internalQueryMaxBlockingSortMemoryUsageBytes",
     "logComponentVerbosity",
     "logLevel",
     "maxBSONDepth",

@@ -340,6 +340,7 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
             "updated": documents.updated.get(),
         },
         "operation": { "scanAndOrder": queries.scan_and_order.get(), "writeConflicts": queries.write_conflicts.get() },
+        "query": metrics.blocking.document(),
         "queryExecutor": {
             "scanned": queries.scanned.get(),
             "scannedObjects": queries.scanned_objects.get(),

@@ -501,11 +501,7 @@ fn parameters_that_are_facts() {
     assert!(!all.get_bool("enableTestCommands").unwrap());
     let mechanisms = all.get_array("authenticationMechanisms").unwrap();
     assert_eq!(mechanisms, &["SCRAM-SHA-1".into(), "SCRAM-SHA-256".into()]);
-    for name in [
-        "maxBSONDepth",
-        "tlsMode",
-        "internalQueryMaxBlockingSortMemoryUsageBytes",
-    ] {
+    for name in ["maxBSONDepth", "tlsMode"] {
         assert!(all.contains_key(name), "{name}");
         let mut set = doc! { "setParameter": 1 };
         set.insert(name, 1);

@@ -27,6 +27,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::{Log, LogMode, LogOptions};
 use query::matcher::MatcherCompiler;
+use spill::SpillSpace;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +139,7 @@ impl Bench {
             db_path: "/db".into(),
             engine_path: PathBuf::from("/db/inMemory"),
             directory_per_db: false,
+            spill_space: Some(SpillSpace::open(env.fs.clone(), PathBuf::from("/db/_tmp")).expect("a directory")),
             metadata_path: PathBuf::from("/db/storage.bson"),
             journal,
             emulated_version: [8, 0, 4],

@@ -6,6 +6,9 @@
 //! - Infinities are counted apart, NaN is left out.
 //! - `centroids` are in rising order of their means, and their weights add up to all numbers that have left the buffer.
 
+use super::encode::{StateReader, StateWriter};
+use crate::error::QueryError;
+
 /// Numbers that are kept before they are merged.
 const BUFFER_MAX: usize = 5000;
 
@@ -75,6 +78,42 @@ impl Digest {
         self.flush();
         self.count += other.count;
         self.compress(other.centroids);
+    }
+
+    pub(super) fn write(&self, out: &mut StateWriter<'_>) {
+        out.u64(self.centroids.len() as u64);
+        for centroid in &self.centroids {
+            out.f64(centroid.mean);
+            out.f64(centroid.weight);
+        }
+        out.u64(self.buffer.len() as u64);
+        self.buffer.iter().for_each(|x| out.f64(*x));
+        out.f64(self.least);
+        out.f64(self.greatest);
+        for count in [self.count, self.below, self.above] {
+            out.u64(count);
+        }
+    }
+
+    pub(super) fn read(bytes: &mut StateReader<'_>) -> Result<Self, QueryError> {
+        let count = bytes.count()?;
+        let centroid = |_| {
+            Ok(Centroid {
+                mean: bytes.f64()?,
+                weight: bytes.f64()?,
+            })
+        };
+        let centroids = (0..count).map(centroid).collect::<Result<_, QueryError>>()?;
+        let count = bytes.count()?;
+        Ok(Self {
+            centroids,
+            buffer: (0..count).map(|_| bytes.f64()).collect::<Result<_, _>>()?,
+            least: bytes.f64()?,
+            greatest: bytes.f64()?,
+            count: bytes.u64()?,
+            below: bytes.u64()?,
+            above: bytes.u64()?,
+        })
     }
 
     fn widen(&mut self, least: f64, greatest: f64) {

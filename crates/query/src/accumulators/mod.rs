@@ -5,6 +5,7 @@
 //! own: it borrows from no document.
 
 mod digest;
+mod encode;
 mod ordered;
 mod percentile;
 mod state;
@@ -21,6 +22,7 @@ use crate::value::scan::Malformed;
 use crate::value::{Comparer, SortPattern, Value};
 
 pub(crate) use digest::rank;
+pub(crate) use encode::{StateReader, StateWriter, damaged};
 pub use percentile::Percentiles;
 pub(crate) use percentile::{finite_or_infinite, parse_percentiles};
 pub use state::{Accumulator, Deviation, Shape};

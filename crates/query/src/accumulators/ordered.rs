@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use super::encode::{StateReader, StateWriter};
+use crate::error::QueryError;
 use crate::value::Value;
 
 /// Which end is kept.
@@ -64,6 +66,26 @@ impl OrderedN {
         for ((key, _), value) in other.values {
             self.add(key, || value);
         }
+    }
+
+    pub(super) fn write(&self, out: &mut StateWriter<'_>) {
+        out.u64(self.arrivals);
+        out.u64(self.values.len() as u64);
+        for ((key, arrival), value) in &self.values {
+            out.bytes(key);
+            out.u64(*arrival);
+            out.value(value);
+        }
+    }
+
+    /// Takes over what [`OrderedN::write`] has written of one that keeps as many.
+    pub(super) fn read(&mut self, bytes: &mut StateReader<'_>) -> Result<(), QueryError> {
+        self.arrivals = bytes.u64()?;
+        for _ in 0..bytes.count()? {
+            let key = (bytes.bytes()?.to_vec(), bytes.u64()?);
+            self.values.insert(key, bytes.value()?.into_owned());
+        }
+        Ok(())
     }
 
     /// The values in rising order of their keys.

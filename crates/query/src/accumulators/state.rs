@@ -7,6 +7,7 @@ use bson::RawDocument;
 use keys::KeySet;
 
 use super::digest::Digest;
+use super::encode::{StateReader, StateWriter};
 use super::ordered::{Kept, OrderedN};
 use super::percentile::finite_or_infinite;
 use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
@@ -82,6 +83,19 @@ impl Deviation {
         self.mean += distance * (other.count as f64 / count as f64);
         self.squares += other.squares + distance * distance * (self.count as f64 * other.count as f64 / count as f64);
         self.count = count;
+    }
+
+    pub(super) fn write(&self, out: &mut StateWriter<'_>) {
+        out.u64(self.count as u64);
+        out.f64(self.mean);
+        out.f64(self.squares);
+    }
+
+    pub(super) fn read(&mut self, bytes: &mut StateReader<'_>) -> Result<(), QueryError> {
+        self.count = bytes.u64()? as i64;
+        self.mean = bytes.f64()?;
+        self.squares = bytes.f64()?;
+        Ok(())
     }
 
     pub(crate) fn result(&self, sample: bool) -> Value<'static> {

@@ -2,22 +2,27 @@
 
 use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
+use super::explain::run_all;
 use super::find::{Memory, expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::sort_document;
-use super::stage::Flow;
+use super::stage::{Flow, Stage};
 use super::view::collation_of_view;
 use crate::QueryError;
 use crate::history::{self, Tail, is_virtual};
+use crate::limits::BlockingLimits;
 use crate::plan::query::{Order, Query, collation_of, parse_sort};
 use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
-use crate::stages::{self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageSpec};
+use crate::stages::{
+    self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
+};
 use crate::value::SharedDocument;
-use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{CollectionGuard, LockMode, Namespace};
 use wire::ErrorCode;
 
@@ -41,11 +46,14 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         };
         if let Some(("$changeStream", _)) = pipeline.initial() {
             let (top, tail) = history::open(context, pipeline, request.ns.as_ref(), &db)?;
-            return Ok(PlanExecutor::new(ns, following(top, db, tail)));
+            return Ok(PlanExecutor::new(ns, following(top, db, tail, &request.blocking)));
         }
         let source = initial_source(context, &pipeline, subject, &db)?;
         pipeline.optimize();
-        return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
+        return Ok(PlanExecutor::new(
+            ns,
+            over(pipeline.run(source)?, db, Arc::default(), &request.blocking),
+        ));
     }
     let Some(base) = base else {
         return Err(QueryError::new(
@@ -55,13 +63,24 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
     };
     if is_virtual(context.storage, &base) {
         let source = virtual_source(context, &base, &pipeline)?;
-        return Ok(PlanExecutor::new(ns, over(pipeline.run(source)?, db, Arc::default())));
+        return Ok(PlanExecutor::new(
+            ns,
+            over(pipeline.run(source)?, db, Arc::default(), &request.blocking),
+        ));
     }
-    let body = match open(*context, &base, &mut pipeline, collation, request.hint, Memory::Use)? {
+    let opening = Opening {
+        base: &base,
+        collation,
+        hint: request.hint,
+        memory: Memory::Use,
+        blocking: &request.blocking,
+    };
+    let body = match open(*context, opening, &mut pipeline)? {
         Opened::Nothing => over(
             pipeline.run(Box::new(IteratorSource::new(Vec::new())))?,
             db,
             Arc::default(),
+            &request.blocking,
         ),
         Opened::Plan(planned, _) if pipeline.is_empty() => Body::Plan(planned),
         Opened::Plan(planned, count) => {
@@ -73,7 +92,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
                 }),
                 None => pipeline.run(Box::new(source))?,
             };
-            over(top, db, facts)
+            over(top, db, facts, &request.blocking)
         }
     };
     Ok(PlanExecutor::new(ns, body))
@@ -105,15 +124,25 @@ fn shared(documents: &[Document]) -> Result<Vec<SharedDocument>, QueryError> {
     documents.iter().map(encode).collect()
 }
 
-fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>) -> Body {
-    let tail = None;
-    Body::Pipeline(Box::new(PipelineRun { top, db, source, tail }))
+fn over(top: Box<dyn stages::Stage>, db: Arc<str>, source: Arc<SourceFacts>, blocking: &BlockingLimits) -> Body {
+    Body::Pipeline(Box::new(PipelineRun {
+        top,
+        db,
+        source,
+        tail: None,
+        blocking: blocking.clone(),
+    }))
 }
 
 /// A pipeline on top of the log's end.
-fn following(top: Box<dyn stages::Stage>, db: Arc<str>, tail: Arc<Tail>) -> Body {
-    let (source, tail) = (Arc::default(), Some(tail));
-    Body::Pipeline(Box::new(PipelineRun { top, db, source, tail }))
+fn following(top: Box<dyn stages::Stage>, db: Arc<str>, tail: Arc<Tail>, blocking: &BlockingLimits) -> Body {
+    Body::Pipeline(Box::new(PipelineRun {
+        top,
+        db,
+        source: Arc::default(),
+        tail: Some(tail),
+        blocking: blocking.clone(),
+    }))
 }
 
 /// `find` on what is read but is no collection.
@@ -137,8 +166,8 @@ pub(crate) fn find_in_virtual(
     )?;
     let (top, db) = (pipeline.run(source)?, request.ns.db().into());
     let body = match tail {
-        Some(tail) => following(top, db, tail),
-        None => over(top, db, Arc::default()),
+        Some(tail) => following(top, db, tail, &request.blocking),
+        None => over(top, db, Arc::default(), &request.blocking),
     };
     Ok(PlanExecutor::new(request.ns.clone(), body))
 }
@@ -201,32 +230,32 @@ enum Opened {
     Plan(Box<Planned>, Option<CountOnly>),
 }
 
-/// Plans the leading stages of a pipeline, which are taken off it.
-fn open(
-    context: ExecContext<'_>,
-    base: &Namespace,
-    pipeline: &mut Pipeline,
+/// How the collection at the bottom of a pipeline is read.
+struct Opening<'o> {
+    base: &'o Namespace,
     collation: Option<Arc<Collation>>,
-    hint: Option<Hint<'_>>,
+    hint: Option<Hint<'o>>,
     memory: Memory,
-) -> Result<Opened, QueryError> {
+    blocking: &'o BlockingLimits,
+}
+
+/// Plans the leading stages of a pipeline, which are taken off it.
+fn open(context: ExecContext<'_>, opening: Opening<'_>, pipeline: &mut Pipeline) -> Result<Opened, QueryError> {
     pipeline.optimize();
     let pushdown = pipeline.take_pushdown();
-    let Some(guard) = context.data().collection(base, LockMode::IntentShared)? else {
+    let Some(guard) = context.data().collection(opening.base, LockMode::IntentShared)? else {
         return Ok(Opened::Nothing);
     };
     let count = pushdown.count.clone();
-    let planned = plan_pushdown(context, &guard, base, (pushdown, collation), hint, memory)?;
+    let planned = plan_pushdown(context, &guard, opening, pushdown)?;
     Ok(Opened::Plan(Box::new(planned), count))
 }
 
 fn plan_pushdown(
     context: ExecContext<'_>,
     guard: &CollectionGuard,
-    base: &Namespace,
-    (pushdown, collation): (Pushdown, Option<Arc<Collation>>),
-    hint: Option<Hint<'_>>,
-    memory: Memory,
+    opening: Opening<'_>,
+    pushdown: Pushdown,
 ) -> Result<Planned, QueryError> {
     let (filter_document, matcher) = match pushdown.filter {
         Some((document, matcher)) => (
@@ -254,23 +283,25 @@ fn plan_pushdown(
         tailable: false,
         for_write: false,
         count_only: pushdown.count.is_some(),
-        collation,
+        collation: opening.collation,
+        blocking: opening.blocking.clone(),
         near: pushdown.near,
     };
     let request = FindRequest {
         sort: sort.as_deref(),
         skip: pushdown.skip,
         limit: pushdown.limit,
-        hint,
-        ..FindRequest::new(base.clone(), &filter_document)
+        hint: opening.hint,
+        ..FindRequest::new(opening.base.clone(), &filter_document)
     };
-    plan(context, guard, query, &request, memory)
+    plan(context, guard, query, &request, opening.memory)
 }
 
 /// Opens another collection for a stage.
 pub(crate) fn open_foreign(
     context: ExecContext<'_>,
     db: &str,
+    blocking: &BlockingLimits,
     request: ForeignRequest<'_>,
 ) -> Result<Box<dyn stages::Stage>, QueryError> {
     let (base, mut stages) = match request.collection {
@@ -302,7 +333,14 @@ pub(crate) fn open_foreign(
         return pipeline.run(source);
     }
     let collation = request.context.collation.clone();
-    match open(context, &base, &mut pipeline, collation, None, Memory::Use)? {
+    let opening = Opening {
+        base: &base,
+        collation,
+        hint: None,
+        memory: Memory::Use,
+        blocking,
+    };
+    match open(context, opening, &mut pipeline)? {
         Opened::Nothing => pipeline.run(Box::new(IteratorSource::new(Vec::new()))),
         Opened::Plan(planned, count) => {
             let (source, _, planned) = PlanSource::new(*planned);
@@ -391,24 +429,86 @@ pub(crate) fn explain(
 ) -> Result<Document, QueryError> {
     let (mut pipeline, base, collation) = parse(&context, request)?;
     let mut stages = Vec::new();
-    if let Some(base) = base.filter(|_| pipeline.initial().is_none()) {
-        let opened = open(context, &base, &mut pipeline, collation, request.hint, Memory::Ignore)?;
-        let document = match opened {
-            Opened::Nothing => super::explain::missing(&base, &RawDocumentBuf::new(), verbosity),
-            Opened::Plan(mut planned, ..) => super::explain::explain_planned_plain(context, &mut planned, verbosity)?,
-        };
-        if pipeline.is_empty() {
-            return Ok(document);
+    let mut reports = Vec::new();
+    let base = base.filter(|_| pipeline.initial().is_none());
+    let documents = match base {
+        None => pipeline.to_documents(),
+        Some(base) => {
+            let opening = Opening {
+                base: &base,
+                collation,
+                hint: request.hint,
+                memory: Memory::Ignore,
+                blocking: &request.blocking,
+            };
+            let opened = open(context, opening, &mut pipeline)?;
+            let documents = pipeline.to_documents();
+            let mut cursor = match opened {
+                Opened::Nothing => super::explain::missing(&base, &RawDocumentBuf::new(), verbosity),
+                Opened::Plan(mut planned, None) if !documents.is_empty() => {
+                    let mut pipeline = Some(pipeline);
+                    let mut run = |context: ExecContext<'_>, planned: &mut Planned| match pipeline.take() {
+                        Some(pipeline) => {
+                            let (ran, of_stages) = run_observed(context, planned, pipeline, request)?;
+                            reports = of_stages;
+                            Ok(ran)
+                        }
+                        None => run_all(context, planned),
+                    };
+                    super::explain::explain_under_pipeline(context, &mut planned, verbosity, &mut run)?
+                }
+                Opened::Plan(mut planned, _) => {
+                    super::explain::explain_under_pipeline(context, &mut planned, verbosity, &mut run_all)?
+                }
+            };
+            if documents.is_empty() {
+                return Ok(cursor);
+            }
+            cursor.remove("explainVersion");
+            stages.push(doc! { "$cursor": cursor });
+            documents
         }
-        let mut cursor = document;
-        cursor.remove("explainVersion");
-        stages.push(Bson::from(doc! { "$cursor": cursor }));
+    };
+    stages.extend(documents.iter().map(|stage| super::describe::to_document(stage)));
+    for (stage, report) in stages.iter_mut().zip(&reports) {
+        let mut report = report.lock();
+        stage.extend(std::mem::take(&mut report.statistics));
+        stage.insert("nReturned", report.returned as i64);
+        stage.insert("executionTimeMillisEstimate", report.time.as_millis() as i64);
     }
-    stages.extend(
-        pipeline
-            .to_documents()
-            .iter()
-            .map(|stage| Bson::from(super::describe::to_document(stage))),
-    );
     Ok(doc! { "explainVersion": "1", "stages": stages })
+}
+
+/// A run of a plan, and what is known of it and of the stages on top.
+type ObservedRun = ((u64, Duration), Vec<Arc<Mutex<StageReport>>>);
+
+/// Runs a pipeline on top of a plan to its end.
+fn run_observed(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    pipeline: Pipeline,
+    request: &AggregateRequest<'_>,
+) -> Result<ObservedRun, QueryError> {
+    let nothing = Planned::new(Stage::Eof, planned.query.clone(), planned.collection.clone());
+    let (source, facts, shared) = PlanSource::new(std::mem::replace(planned, nothing));
+    let (source, of_source) = stages::observed(Box::new(source));
+    let (top, mut reports) = pipeline.run_observed(source)?;
+    let mut run = PipelineRun {
+        top,
+        db: request.db.into(),
+        source: facts,
+        tail: None,
+        blocking: request.blocking.clone(),
+    };
+    run.run(context, &mut |_| Ok(Flow::Continue))?;
+    drop(run);
+    if let Some(shared) = Arc::into_inner(shared) {
+        *planned = shared.into_inner();
+    }
+    let ran = {
+        let report = of_source.lock();
+        (report.returned, report.time)
+    };
+    reports.insert(0, of_source);
+    Ok((ran, reports))
 }

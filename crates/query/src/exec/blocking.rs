@@ -1,62 +1,83 @@
 //! SORT: gathers its input, then gives it in order. With a limit it keeps only the best so many rows.
 //!
-//! Rows of equal keys keep the order they came in. Memory is bounded: beyond [`SORT_BYTES_MAX`] the sort fails, and before
-//! when the operation may not have that much.
+//! Rows of equal keys keep the order they came in. What outgrows the memory goes to temporary files, see
+//! [`crate::sorter`].
 
 use super::context::Run;
 use super::row::{Row, RowDocument, RowKey, as_document};
 use super::sort_key::SortKeys;
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
-use crate::evaluation::StageMemory;
+use crate::limits::BlockingLimits;
+use crate::sorter::{Payload, SortStatistics, Sorted, SortedRow, Sorter};
 use bytes::Bytes;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
-use storage::{Index, RecordId};
+use storage::{Index, RecordId, Spilling};
 use wire::ErrorCode;
 
-/// Documents, keys and their bookkeeping that one sort may hold.
-pub const SORT_BYTES_MAX: u64 = 100 << 20;
-/// Bookkeeping of one row, about.
-const ROW_OVERHEAD_BYTES: u64 = 96;
-
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+/// An entry of an index, kept for RETURN_KEY.
+struct KeptKey {
+    /// The position in [`Sort::indexes`].
+    index: u32,
     key: Vec<u8>,
-    arrival: u64,
+    type_bits: Vec<u8>,
 }
 
+/// What of a row goes through the sort. Written as the record id, the index's position (all ones without an entry), and
+/// lengths of key and type bits, each little-endian, then key, type bits and document.
 struct Entry {
-    place: Place,
     id: RecordId,
     document: Bytes,
-    index_key: Option<(Arc<Index>, Vec<u8>, Vec<u8>)>,
+    index_key: Option<KeptKey>,
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.place == other.place
+const HEAD_BYTES: usize = 20;
+
+impl Payload for Entry {
+    fn memory_bytes(&self) -> usize {
+        let key = self.index_key.as_ref();
+        self.document.len() + key.map_or(0, |kept| kept.key.len() + kept.type_bits.len())
+    }
+
+    fn append_head(&self, head: &mut Vec<u8>) {
+        let (index, key, type_bits) = match &self.index_key {
+            Some(kept) => (kept.index, &*kept.key, &*kept.type_bits),
+            None => (u32::MAX, &[][..], &[][..]),
+        };
+        head.extend_from_slice(&self.id.0.to_le_bytes());
+        head.extend_from_slice(&index.to_le_bytes());
+        head.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        head.extend_from_slice(&(type_bits.len() as u32).to_le_bytes());
+        head.extend_from_slice(key);
+        head.extend_from_slice(type_bits);
+    }
+
+    fn body(&self) -> &[u8] {
+        &self.document
     }
 }
 
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.place.cmp(&other.place)
-    }
-}
-
-impl Entry {
-    fn bytes(&self) -> u64 {
-        (self.document.len() + self.place.key.len()) as u64 + ROW_OVERHEAD_BYTES
-    }
+/// A row as [`Entry`] was written.
+fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<Row<'r>, QueryError> {
+    let damaged = || QueryError::new(ErrorCode(31182), "a row of a temporary file is not one of a sort");
+    let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(damaged)?;
+    let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let id = u64::from(field(0)) | u64::from(field(4)) << 32;
+    let (key, rest) = rest.split_at_checked(field(12) as usize).ok_or_else(damaged)?;
+    let (type_bits, document) = rest.split_at_checked(field(16) as usize).ok_or_else(damaged)?;
+    let index_key = match field(8) {
+        u32::MAX => None,
+        index => Some(RowKey {
+            index: indexes.get(index as usize).ok_or_else(damaged)?,
+            key,
+            type_bits,
+        }),
+    };
+    Ok(Row {
+        id: RecordId(id),
+        document: RowDocument::Made(document),
+        key: index_key,
+    })
 }
 
 /// See the module. Rows carry their documents.
@@ -65,26 +86,47 @@ pub(crate) struct Sort {
     pub(crate) keys: SortKeys,
     pub(crate) limit: Option<u64>,
     pub(crate) counters: StageCounters,
+    pub(crate) limits: BlockingLimits,
     /// Keep index keys for RETURN_KEY.
     keep_index_keys: bool,
-    arrivals: u64,
-    gathered: BinaryHeap<Entry>,
-    sorted: Option<std::vec::IntoIter<Entry>>,
-    memory: StageMemory,
+    /// Those of the kept keys.
+    indexes: Vec<Arc<Index>>,
+    state: State,
+}
+
+enum State {
+    Gathering(Sorter<Entry>),
+    Giving(Sorted<Entry>),
+    /// Between the two, and after an error.
+    Ended(SortStatistics),
 }
 
 impl Sort {
-    pub(crate) fn new(input: Stage, keys: SortKeys, limit: Option<u64>, keep_index_keys: bool) -> Self {
+    pub(crate) fn new(
+        input: Stage,
+        keys: SortKeys,
+        limit: Option<u64>,
+        keep_index_keys: bool,
+        limits: &BlockingLimits,
+    ) -> Self {
         Self {
             input,
             keys,
             limit,
             counters: StageCounters::default(),
+            limits: limits.clone(),
             keep_index_keys,
-            arrivals: 0,
-            gathered: BinaryHeap::new(),
-            sorted: None,
-            memory: StageMemory::default(),
+            indexes: Vec::new(),
+            state: State::Gathering(Sorter::new(Spilling::Sort, limit, limits)),
+        }
+    }
+
+    /// What it sorted and spilled so far.
+    pub(crate) fn statistics(&self) -> SortStatistics {
+        match &self.state {
+            State::Gathering(sorter) => sorter.statistics(),
+            State::Giving(sorted) => sorted.statistics(),
+            State::Ended(statistics) => *statistics,
         }
     }
 
@@ -92,81 +134,80 @@ impl Sort {
         let Self {
             input,
             keys,
-            limit,
             counters,
             keep_index_keys,
-            arrivals,
-            gathered,
-            memory,
+            indexes,
+            state,
             ..
         } = self;
-        let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let State::Gathering(sorter) = state else {
+            return Ok(Ran::Exhausted);
+        };
         input.run(run, &mut |row| {
             counters.works += 1;
-            *arrivals += 1;
             let key = keys.key(as_document(row.document.bytes())?)?;
-            if limit.is_some_and(|limit| gathered.len() >= limit) {
-                match gathered.peek() {
-                    Some(worst) if key < worst.place.key.as_slice() => {
-                        let bytes = gathered.pop().map_or(0, |worst| worst.bytes());
-                        counters.memory_bytes -= bytes;
-                        memory.shrink(bytes as usize);
-                    }
-                    _ => return Ok(Flow::Continue),
-                }
-            }
-            let index_key = row.key.filter(|_| *keep_index_keys);
-            let entry = Entry {
-                place: Place {
-                    key: key.to_vec(),
-                    arrival: *arrivals,
-                },
+            sorter.push(&run.evaluation, key, || Entry {
                 id: row.id,
                 document: row.document.to_bytes(),
-                index_key: index_key.map(|k| (k.index.clone(), k.key.to_vec(), k.type_bits.to_vec())),
-            };
-            counters.memory_bytes += entry.bytes();
-            if counters.memory_bytes > SORT_BYTES_MAX {
-                return Err(QueryError::new(
-                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
-                    format!(
-                        "Sort exceeded memory limit of {SORT_BYTES_MAX} bytes, and sorting on disk is not built yet"
-                    ),
-                ));
-            }
-            memory.grow(&run.evaluation, entry.bytes() as usize)?;
-            gathered.push(entry);
+                index_key: row.key.filter(|_| *keep_index_keys).map(|key| keep(key, indexes)),
+            })?;
             Ok(Flow::Continue)
         })
     }
 
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
-        if self.sorted.is_none() {
+        if let State::Gathering(_) = &self.state {
             let ran = self.gather(run)?;
             if ran != Ran::Exhausted {
                 return Ok(ran);
             }
-            let gathered = std::mem::take(&mut self.gathered).into_vec();
-            self.sorted = Some(run.evaluation.sort(gathered, Entry::cmp)?.into_iter());
+            run.context.op.counters().note_sort();
+            let statistics = self.statistics();
+            if let State::Gathering(sorter) = std::mem::replace(&mut self.state, State::Ended(statistics)) {
+                self.state = State::Giving(sorter.finish(&run.evaluation)?);
+            }
         }
-        while let Some(entry) = self.sorted.as_mut().and_then(Iterator::next) {
+        let State::Giving(sorted) = &mut self.state else {
+            return Ok(Ran::Exhausted);
+        };
+        while let Some(row) = sorted.next(&run.evaluation)? {
             self.counters.works += 1;
             self.counters.advanced += 1;
-            let key = entry
-                .index_key
-                .as_ref()
-                .map(|(index, key, type_bits)| RowKey { index, key, type_bits });
-            let row = Row {
-                id: entry.id,
-                document: RowDocument::Shared(&entry.document),
-                key,
+            let flow = match row {
+                SortedRow::Kept(entry) => {
+                    let key = entry.index_key.as_ref().map(|kept| RowKey {
+                        index: &self.indexes[kept.index as usize],
+                        key: &kept.key,
+                        type_bits: &kept.type_bits,
+                    });
+                    receive(Row {
+                        id: entry.id,
+                        document: RowDocument::Shared(&entry.document),
+                        key,
+                    })?
+                }
+                SortedRow::Spilled(row) => receive(read_entry(row, &self.indexes)?)?,
             };
-            if receive(row)? == Flow::Stop {
+            if flow == Flow::Stop {
                 return Ok(Ran::Stopped);
             }
         }
-        self.memory.clear();
+        // The temporary files go now, and not when the cursor does.
+        self.state = State::Ended(self.statistics());
         self.counters.exhausted = true;
         Ok(Ran::Exhausted)
+    }
+}
+
+fn keep(key: RowKey<'_>, indexes: &mut Vec<Arc<Index>>) -> KeptKey {
+    let known = indexes.iter().position(|index| Arc::ptr_eq(index, key.index));
+    let index = known.unwrap_or_else(|| {
+        indexes.push(key.index.clone());
+        indexes.len() - 1
+    });
+    KeptKey {
+        index: index as u32,
+        key: key.key.to_vec(),
+        type_bits: key.type_bits.to_vec(),
     }
 }

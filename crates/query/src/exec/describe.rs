@@ -133,15 +133,15 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
         }
         Stage::Sort(sort) => {
             document.insert("sortPattern", to_document(&sort_document(&sort.keys.fields)));
-            document.insert("memLimit", narrowed(super::blocking::SORT_BYTES_MAX));
+            document.insert("memLimit", narrowed(sort.limits.sort_bytes));
             if let Some(limit) = sort.limit {
                 document.insert("limitAmount", narrowed(limit));
             }
             document.insert("type", "simple");
             if executed {
-                document.insert("totalDataSizeSorted", narrowed(counters.memory_bytes));
-                document.insert("usedDisk", false);
-                document.insert("spills", 0);
+                let statistics = sort.statistics();
+                document.insert("totalDataSizeSorted", narrowed(statistics.data_bytes));
+                statistics.spill.add_to(document);
             }
         }
         Stage::SortMerge(merge) => {

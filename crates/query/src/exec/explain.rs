@@ -12,7 +12,9 @@ use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
 use crate::plan::query::{Query, collation_of};
-use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use crate::plan::request::{
+    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind,
+};
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
@@ -32,13 +34,16 @@ pub fn explain(
             None => explain_find(context, request, Wrapper::None, verbosity)?,
             Some(_) => {
                 let pipeline = super::view::find_pipeline(request)?;
-                let over = super::view::over_view(
-                    &request.ns,
-                    &pipeline,
-                    request.collation,
-                    request.variables,
-                    request.hint,
-                );
+                let over = AggregateRequest {
+                    blocking: request.blocking.clone(),
+                    ..super::view::over_view(
+                        &request.ns,
+                        &pipeline,
+                        request.collation,
+                        request.variables,
+                        request.hint,
+                    )
+                };
                 super::aggregate::explain(context, &over, verbosity)?
             }
         },
@@ -252,20 +257,34 @@ fn add_all_plans(document: &mut Document, plans: Vec<Bson>, verbosity: Verbosity
     }
 }
 
-/// Explains a plan, running it when the verbosity asks for it.
-pub(crate) fn explain_planned_plain(
-    context: ExecContext<'_>,
-    planned: &mut Planned,
-    verbosity: Verbosity,
-) -> Result<Document, QueryError> {
-    explain_planned(context, planned, Wrapper::None, verbosity)
-}
+/// Runs a plan to its end: how many rows it gave, and how long it took.
+pub(crate) type RunPlan<'r> = dyn FnMut(ExecContext<'_>, &mut Planned) -> Result<(u64, Duration), QueryError> + 'r;
 
 fn explain_planned(
     context: ExecContext<'_>,
     planned: &mut Planned,
     wrapper: Wrapper,
     verbosity: Verbosity,
+) -> Result<Document, QueryError> {
+    explain_run(context, planned, wrapper, verbosity, &mut run_all)
+}
+
+/// Explains a plan under a pipeline; `run` runs both when the verbosity asks for it.
+pub(crate) fn explain_under_pipeline(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    verbosity: Verbosity,
+    run: &mut RunPlan<'_>,
+) -> Result<Document, QueryError> {
+    explain_run(context, planned, Wrapper::None, verbosity, run)
+}
+
+fn explain_run(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    wrapper: Wrapper,
+    verbosity: Verbosity,
+    run: &mut RunPlan<'_>,
 ) -> Result<Document, QueryError> {
     let collection = planned.collection.clone();
     let query = planned.query.clone();
@@ -293,7 +312,7 @@ fn explain_planned(
     if verbosity == Verbosity::QueryPlanner {
         return Ok(document);
     }
-    let (rows, time) = run_all(context, planned)?;
+    let (rows, time) = run(context, planned)?;
     let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution), Some(rows));
     document.insert(
         "executionStats",
@@ -318,7 +337,7 @@ fn explain_planned(
     Ok(document)
 }
 
-fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
+pub(crate) fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
     let start = context.op.clock().monotonic();
     let mut rows = 0;
     planned.run(context, None, &mut |_| {

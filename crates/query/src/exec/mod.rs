@@ -33,7 +33,6 @@ mod view;
 mod tests;
 
 pub use aggregate::aggregate;
-pub use blocking::SORT_BYTES_MAX;
 pub use context::{DocumentSink, ExecContext, ExecState, InitialSources, SinkState};
 pub use count::count;
 pub use distinct::distinct;

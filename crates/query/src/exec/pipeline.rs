@@ -7,6 +7,7 @@ use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use crate::history::{Tail, check_token};
+use crate::limits::BlockingLimits;
 use crate::stages::{self, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
 use bytes::Bytes;
@@ -30,6 +31,7 @@ pub(crate) struct PipelineRun {
     pub(crate) source: Arc<SourceFacts>,
     /// Where the source follows the log.
     pub(crate) tail: Option<Arc<Tail>>,
+    pub(crate) blocking: BlockingLimits,
 }
 
 /// What is known of a pipeline's source from outside.
@@ -48,7 +50,11 @@ impl PipelineRun {
         context: ExecContext<'_>,
         receive: &mut dyn FnMut(&[u8]) -> Result<Flow, QueryError>,
     ) -> Result<Ran, QueryError> {
-        let execution = PipelineExecution { context, db: &self.db };
+        let execution = PipelineExecution {
+            context,
+            db: &self.db,
+            blocking: &self.blocking,
+        };
         let evaluation = EvaluationContext::new(context.op);
         let mut stage_context = StageContext {
             execution: &execution,
@@ -158,6 +164,7 @@ impl stages::Stage for PlanSource {
 pub(crate) struct PipelineExecution<'e> {
     pub(crate) context: ExecContext<'e>,
     pub(crate) db: &'e str,
+    pub(crate) blocking: &'e BlockingLimits,
 }
 
 impl stages::Execution for PipelineExecution<'_> {
@@ -169,10 +176,14 @@ impl stages::Execution for PipelineExecution<'_> {
     }
 
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
-        super::aggregate::open_foreign(self.context, self.db, request)
+        super::aggregate::open_foreign(self.context, self.db, self.blocking, request)
     }
 
     fn data(&self) -> Option<DataSource<'_>> {
         Some(self.context.data())
+    }
+
+    fn blocking(&self) -> &BlockingLimits {
+        self.blocking
     }
 }

@@ -46,7 +46,6 @@ pub(crate) struct StageCounters {
     pub(crate) dups_tested: u64,
     pub(crate) dups_dropped: u64,
     pub(crate) exhausted: bool,
-    pub(crate) memory_bytes: u64,
 }
 
 /// A stage and its state.

@@ -57,16 +57,17 @@ pub(crate) fn collation_of_view(
 /// `find` on a view.
 pub(crate) fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
     let pipeline = find_pipeline(request)?;
-    aggregate(
-        context,
-        &over_view(
+    let over = AggregateRequest {
+        blocking: request.blocking.clone(),
+        ..over_view(
             &request.ns,
             &pipeline,
             request.collation,
             request.variables,
             request.hint,
-        ),
-    )
+        )
+    };
+    aggregate(context, &over)
 }
 
 /// The stages that do what a `find` asks for.
@@ -116,10 +117,11 @@ pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Re
     };
     let mut pipeline = find_pipeline(&find)?;
     pipeline.push(rawdoc! { "$count": "n" });
-    let mut executor = aggregate(
-        context,
-        &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
-    )?;
+    let over = AggregateRequest {
+        blocking: request.blocking.clone(),
+        ..over_view(&request.ns, &pipeline, request.collation, None, request.hint)
+    };
+    let mut executor = aggregate(context, &over)?;
     let mut n = 0;
     run_to_end(&mut executor, context, &mut |document| {
         n = match document.get("n") {
@@ -136,10 +138,11 @@ pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Re
 pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
     let find = FindRequest::new(request.ns.clone(), request.filter);
     let pipeline = find_pipeline(&find)?;
-    let mut executor = aggregate(
-        context,
-        &over_view(&request.ns, &pipeline, request.collation, None, request.hint),
-    )?;
+    let over = AggregateRequest {
+        blocking: request.blocking.clone(),
+        ..over_view(&request.ns, &pipeline, request.collation, None, request.hint)
+    };
+    let mut executor = aggregate(context, &over)?;
     let view = context.storage.catalog().view(&request.ns);
     let collation = view.map_or_else(
         || collation_of(request.collation, None),

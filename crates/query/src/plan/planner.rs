@@ -561,6 +561,7 @@ impl Planner<'_> {
                 SortKeys::new(fields, query.collation.as_ref())?,
                 query.rows_wanted(),
                 query.return_key,
+                &query.blocking,
             )));
         }
         if query.skip > 0 {

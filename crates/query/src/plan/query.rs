@@ -4,6 +4,7 @@ use super::access::SortField;
 use super::request::{FindRequest, Hint};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
+use crate::limits::BlockingLimits;
 use crate::matcher::Matcher;
 use crate::matcher::geo::NearWish;
 use crate::project::Projection;
@@ -51,6 +52,7 @@ pub(crate) struct Query {
     pub(crate) count_only: bool,
     /// The order of strings; `None` is binary.
     pub(crate) collation: Option<Arc<Collation>>,
+    pub(crate) blocking: BlockingLimits,
     /// Where matches are wanted in the order of their distance from a point.
     pub(crate) near: Option<Arc<NearWish>>,
 }
@@ -94,6 +96,7 @@ impl Query {
             for_write: request.for_write,
             count_only: false,
             collation: context.collation.clone(),
+            blocking: request.blocking.clone(),
         })
     }
 

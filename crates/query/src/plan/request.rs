@@ -3,6 +3,7 @@
 //! Plain borrowed values: a request lives as long as the message it came in. Numbers have been checked for sign and range
 //! by the command; filters, sorts and projections are parsed here.
 
+use crate::limits::BlockingLimits;
 use bson::{RawArray, RawDocument};
 use storage::Namespace;
 
@@ -50,6 +51,8 @@ pub struct FindRequest<'a> {
     pub await_data: bool,
     /// The results will be changed: each record is given at most once, however its index keys move meanwhile.
     pub for_write: bool,
+    /// What a sort may hold, and where it goes on beyond it.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> FindRequest<'a> {
@@ -72,6 +75,7 @@ impl<'a> FindRequest<'a> {
             tailable: false,
             await_data: false,
             for_write: false,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }
@@ -91,6 +95,8 @@ pub struct AggregateRequest<'a> {
     pub collation: Option<&'a RawDocument>,
     /// `let` variables.
     pub variables: Option<&'a RawDocument>,
+    /// What blocking stages may hold, and where they go on beyond it.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> AggregateRequest<'a> {
@@ -103,6 +109,7 @@ impl<'a> AggregateRequest<'a> {
             hint: None,
             collation: None,
             variables: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 
@@ -115,6 +122,7 @@ impl<'a> AggregateRequest<'a> {
             hint: None,
             collation: None,
             variables: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }
@@ -134,6 +142,8 @@ pub struct CountRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// As in [`FindRequest::collation`].
     pub collation: Option<&'a RawDocument>,
+    /// As in [`AggregateRequest::blocking`], for views.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> CountRequest<'a> {
@@ -146,6 +156,7 @@ impl<'a> CountRequest<'a> {
             limit: None,
             hint: None,
             collation: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }
@@ -163,6 +174,8 @@ pub struct DistinctRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// As in [`FindRequest::collation`].
     pub collation: Option<&'a RawDocument>,
+    /// As in [`AggregateRequest::blocking`], for views.
+    pub blocking: BlockingLimits,
 }
 
 impl<'a> DistinctRequest<'a> {
@@ -174,6 +187,7 @@ impl<'a> DistinctRequest<'a> {
             filter,
             hint: None,
             collation: None,
+            blocking: BlockingLimits::IN_MEMORY,
         }
     }
 }

@@ -4,7 +4,9 @@
 //! bucket takes the rest. With a granularity a bucket's upper boundary is rounded up to a preferred number, and it
 //! takes the documents below that, too.
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use storage::Spilling;
 use wire::ErrorCode;
 
 use super::filter::Checkpoint;
@@ -12,16 +14,13 @@ use super::granularity::Granularity;
 use super::group::parse_field;
 use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
-use crate::accumulators::{Accumulator, AccumulatorSpec};
+use crate::accumulators::{Accumulator, AccumulatorSpec, StateReader, StateWriter};
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
+use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
-
-/// Memory of one held document beyond its bytes and its key's.
-const HELD_BYTES: usize = 96;
 
 #[derive(Debug)]
 struct BucketAutoSpec {
@@ -165,11 +164,10 @@ impl PlannedStage for BucketAutoSpec {
         Box::new(BucketAutoStage {
             source,
             spec: *self,
-            sorted: None,
+            in_order: None,
             share: 1,
             made: 0,
             boundary: None,
-            memory: StageMemory::default(),
         })
     }
 
@@ -184,27 +182,85 @@ impl PlannedStage for BucketAutoSpec {
 
 /// A document, with what it is ordered by.
 struct Held {
-    key: Vec<u8>,
     value: Value<'static>,
     document: SharedDocument,
+}
+
+impl Payload for Held {
+    fn memory_bytes(&self) -> usize {
+        self.document.as_bytes().len() + self.value.approximate_bytes()
+    }
+
+    fn append_head(&self, head: &mut Vec<u8>) {
+        StateWriter(head).value(&self.value);
+    }
+
+    fn body(&self) -> &[u8] {
+        self.document.as_bytes()
+    }
+}
+
+/// The documents in order.
+struct InOrder {
+    sorted: Sorted<Held>,
+    peeked: Option<Held>,
+}
+
+impl InOrder {
+    fn next(&mut self, context: &StageContext<'_>) -> Result<Option<Held>, QueryError> {
+        if let Some(peeked) = self.peeked.take() {
+            return Ok(Some(peeked));
+        }
+        match self.sorted.next(context.evaluation)? {
+            None => Ok(None),
+            Some(SortedRow::Kept(held)) => Ok(Some(held)),
+            Some(SortedRow::Spilled(row)) => {
+                let mut row = StateReader(row);
+                Ok(Some(Held {
+                    value: row.value()?.into_owned(),
+                    document: SharedDocument::new(Bytes::copy_from_slice(row.0))?,
+                }))
+            }
+        }
+    }
+
+    fn next_if(
+        &mut self,
+        context: &StageContext<'_>,
+        wanted: impl FnOnce(&Held) -> bool,
+    ) -> Result<Option<Held>, QueryError> {
+        match self.next(context)? {
+            Some(next) if wanted(&next) => Ok(Some(next)),
+            other => {
+                self.peeked = other;
+                Ok(None)
+            }
+        }
+    }
+
+    fn peek(&mut self, context: &StageContext<'_>) -> Result<Option<&Held>, QueryError> {
+        self.peeked = self.next(context)?;
+        Ok(self.peeked.as_ref())
+    }
 }
 
 struct BucketAutoStage {
     source: Box<dyn Stage>,
     spec: BucketAutoSpec,
-    sorted: Option<std::iter::Peekable<std::vec::IntoIter<Held>>>,
+    in_order: Option<InOrder>,
     /// Documents that each bucket takes.
-    share: usize,
+    share: u64,
     /// Buckets that have been made.
     made: usize,
     /// The rounded upper boundary of the bucket before.
     boundary: Option<Value<'static>>,
-    memory: StageMemory,
 }
 
 impl BucketAutoStage {
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Held>, QueryError> {
-        let (mut held, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
+    /// Sorts the source's documents, and reckons each bucket's share of them.
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<InOrder, QueryError> {
+        let mut sorter = Sorter::new(Spilling::BucketAuto, None, context.execution.blocking());
+        let (mut key, mut documents, mut checkpoint) = (Vec::new(), 0_u64, Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             let value = match self.spec.group_by.evaluate_on(&document, context.evaluation)? {
@@ -214,28 +270,24 @@ impl BucketAutoStage {
             if self.spec.granularity.is_some() {
                 Granularity::check(&value)?;
             }
-            let mut key = Vec::with_capacity(16);
+            key.clear();
             self.spec.comparer.append_key(&value, &mut key);
-            let size = key.len() + document.as_bytes().len() + value.approximate_bytes() + HELD_BYTES;
-            bytes += size;
-            if bytes > STAGE_BYTES_MAX {
-                return failure(
-                    ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-                    format!(
-                        "$bucketAuto exceeded memory limit of {STAGE_BYTES_MAX} bytes, but did not opt in to external sorting."
-                    ),
-                );
-            }
-            self.memory.grow(context.evaluation, size)?;
-            held.push(Held { key, value, document });
+            sorter.push(context.evaluation, &key, || Held { value, document })?;
+            documents += 1;
         }
-        context.evaluation.sort(held, |a, b| a.key.cmp(&b.key))
+        let buckets = self.spec.buckets as u64;
+        // Rounded, half up.
+        self.share = ((documents + buckets / 2) / buckets).max(1);
+        Ok(InOrder {
+            sorted: sorter.finish(context.evaluation)?,
+            peeked: None,
+        })
     }
 
     /// The next bucket, of documents that there are.
     fn bucket(&mut self, first: Held, context: &StageContext<'_>) -> Result<SharedDocument, QueryError> {
-        let Self { spec, sorted, .. } = self;
-        let Some(sorted) = sorted.as_mut() else {
+        let Self { spec, in_order, .. } = self;
+        let Some(in_order) = in_order.as_mut() else {
             return failure(ErrorCode::InternalError.0, "$bucketAuto makes a bucket of nothing");
         };
         let mut states: Vec<Accumulator> = spec.fields.iter().map(|(_, field)| field.start()).collect();
@@ -266,24 +318,26 @@ impl BucketAutoStage {
         let mut last = first;
         let mut taken = 1;
         while taken < self.share || is_last {
-            let Some(next) = sorted.next() else { break };
+            let Some(next) = in_order.next(context)? else { break };
             take(&next)?;
             last = next;
             taken += 1;
         }
-        while let Some(next) = sorted.next_if(|next| next.key == last.key) {
+        let equals_last = |next: &Held| spec.comparer.compare(&next.value, &last.value).is_eq();
+        while let Some(next) = in_order.next_if(context, equals_last)? {
             take(&next)?;
         }
         let high = match &spec.granularity {
             Some(granularity) => {
                 let boundary = granularity.round_up(Granularity::check(&last.value)?)?;
-                while let Some(next) = sorted.next_if(|next| spec.comparer.compare(&next.value, &boundary).is_lt()) {
+                let is_below = |next: &Held| spec.comparer.compare(&next.value, &boundary).is_lt();
+                while let Some(next) = in_order.next_if(context, is_below)? {
                     take(&next)?;
                 }
                 self.boundary = Some(boundary.clone());
                 boundary
             }
-            None => match sorted.peek() {
+            None => match in_order.peek(context)? {
                 Some(next) => next.value.clone(),
                 None => last.value,
             },
@@ -317,18 +371,18 @@ fn document_of(
 
 impl Stage for BucketAutoStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if self.sorted.is_none() {
-            let sorted = self.consume(context)?;
-            // Rounded, half up.
-            self.share = ((sorted.len() + self.spec.buckets / 2) / self.spec.buckets).max(1);
-            self.sorted = Some(sorted.into_iter().peekable());
+        if self.in_order.is_none() {
+            self.in_order = Some(self.consume(context)?);
         }
-        match self.sorted.as_mut().and_then(Iterator::next) {
+        let first = self.in_order.as_mut().map(|in_order| in_order.next(context));
+        match first.transpose()?.flatten() {
             Some(first) => self.bucket(first, context).map(Some),
-            None => {
-                self.memory.clear();
-                Ok(None)
-            }
+            None => Ok(None),
         }
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        let sorted = self.in_order.as_ref().map(|in_order| in_order.sorted.statistics());
+        sorted.unwrap_or_default().spill.add_to(statistics);
     }
 }

@@ -1,17 +1,16 @@
-//! `$group`: one state per distinct key, in memory.
+//! `$group`: one state per distinct key.
 //!
 //! Keys are hashed by their key bytes, so that values that compare equal (1 and 1.0) are one group; the first seen value is
-//! the group's `_id`. A constant key needs no hashing. Groups come out in the order of their first document.
+//! the group's `_id`. A constant key needs no hashing. Groups come out in the order of their first document, but for
+//! those that have been spilled, see [`super::groups`].
 
-use std::collections::HashMap;
-
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::filter::Checkpoint;
-use super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
-use crate::accumulators::{Accumulator, AccumulatorSpec};
+use super::groups::{Group, Groups};
+use super::{Stage, StageContext, failure};
+use crate::accumulators::AccumulatorSpec;
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
@@ -92,6 +91,11 @@ impl GroupSpec {
         &self.fields
     }
 
+    /// How keys compare.
+    pub(super) fn comparer(&self) -> &Comparer {
+        &self.comparer
+    }
+
     /// Adds the fields that are read.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.id.add_dependencies(dependencies);
@@ -126,19 +130,13 @@ pub(super) fn parse_field(
     AccumulatorSpec::parse(operator.as_str(), argument, context)
 }
 
-/// One group.
-struct Group {
-    id: Value<'static>,
-    states: Vec<Accumulator>,
-}
-
 /// The running stage.
 pub(super) struct GroupStage {
     source: Box<dyn Stage>,
     spec: GroupSpec,
     /// Set when the source has been consumed.
-    results: Option<std::vec::IntoIter<Group>>,
-    memory: StageMemory,
+    groups: Option<Groups>,
+    output_bytes: u64,
 }
 
 impl GroupStage {
@@ -146,91 +144,65 @@ impl GroupStage {
         Self {
             source,
             spec,
-            results: None,
-            memory: StageMemory::default(),
+            groups: None,
+            output_bytes: 0,
         }
     }
 
-    fn new_group(spec: &GroupSpec, id: Value<'static>) -> Group {
-        Group {
-            id,
-            states: spec.fields.iter().map(|(_, field)| field.start()).collect(),
-        }
-    }
-
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<Group>, QueryError> {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut places: HashMap<Box<[u8]>, usize> = HashMap::new();
-        let mut key = Vec::with_capacity(64);
-        let mut bytes = 0_usize;
-        let constant = self.spec.id.as_constant().is_some();
-        let group_bytes = 64 + self.spec.fields.len() * size_of::<Accumulator>();
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Groups, QueryError> {
+        let spec = &self.spec;
+        let mut groups = Groups::new(context.execution.blocking());
         let mut checkpoint = Checkpoint::default();
+        let is_constant = spec.id.as_constant().is_some();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
-            let before = bytes;
             let mut evaluation = Evaluation::new(&document, context.evaluation);
-            let place = if constant && !groups.is_empty() {
-                0
-            } else {
-                let id = match self.spec.id.evaluate(&mut evaluation)? {
+            // There is only one group, which needs no looking up.
+            if !is_constant || !groups.add_to_only(spec, &mut evaluation)? {
+                let id = match spec.id.evaluate(&mut evaluation)? {
                     Value::Missing => Value::Null,
                     id => id,
                 };
-                key.clear();
-                self.spec.comparer.append_key(&id, &mut key);
-                match places.get(key.as_slice()) {
-                    Some(&place) => place,
-                    None => {
-                        bytes += id.approximate_bytes() + key.len() + group_bytes;
-                        groups.push(Self::new_group(&self.spec, id.into_owned()));
-                        places.insert(key.as_slice().into(), groups.len() - 1);
-                        groups.len() - 1
-                    }
-                }
-            };
-            for ((_, field), state) in self.spec.fields.iter().zip(&mut groups[place].states) {
-                bytes += field.accumulate(state, &mut evaluation)?;
-            }
-            if bytes > before {
-                self.memory.grow(context.evaluation, bytes - before)?;
-            }
-            if bytes > STAGE_BYTES_MAX {
-                return failure(
-                    wire::ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-                    "Exceeded memory limit for $group, but didn't allow external sort. Pass allowDiskUse:true to opt in.",
-                );
+                groups.add(spec, id, &mut evaluation)?;
             }
         }
+        groups.end_input(context.evaluation)?;
         Ok(groups)
     }
+}
 
-    fn document(spec: &GroupSpec, group: Group) -> Result<SharedDocument, QueryError> {
-        let mut out = Vec::with_capacity(64);
-        let mut writer = DocumentWriter::new(&mut out);
-        writer.append("_id", &group.id);
-        for ((name, _), state) in spec.fields.iter().zip(group.states) {
-            match state.finish()? {
-                Value::Missing => writer.append(name, &Value::Null),
-                value => writer.append(name, &value),
-            }
+fn document_of(spec: &GroupSpec, group: Group) -> Result<SharedDocument, QueryError> {
+    let mut out = Vec::with_capacity(64);
+    let mut writer = DocumentWriter::new(&mut out);
+    writer.append("_id", &group.id);
+    for ((name, _), state) in spec.fields.iter().zip(group.states) {
+        match state.finish()? {
+            Value::Missing => writer.append(name, &Value::Null),
+            value => writer.append(name, &value),
         }
-        writer.finish();
-        Ok(SharedDocument::new(out.into())?)
     }
+    writer.finish();
+    Ok(SharedDocument::new(out.into())?)
 }
 
 impl Stage for GroupStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if self.results.is_none() {
-            self.results = Some(self.consume(context)?.into_iter());
+        if self.groups.is_none() {
+            self.groups = Some(self.consume(context)?);
         }
-        match self.results.as_mut().and_then(Iterator::next) {
-            Some(group) => Self::document(&self.spec, group).map(Some),
-            None => {
-                self.memory.clear();
-                Ok(None)
-            }
-        }
+        let next = self.groups.as_mut().map(|groups| groups.next(&self.spec, context));
+        let Some(group) = next.transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let document = document_of(&self.spec, group)?;
+        self.output_bytes += document.as_bytes().len() as u64;
+        Ok(Some(document))
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        let spilled = self.groups.as_ref().map(Groups::statistics).unwrap_or_default();
+        statistics.insert("totalOutputDataSizeBytes", self.output_bytes as i64);
+        spilled.add_to(statistics);
+        statistics.insert("numBytesSpilledEstimate", spilled.bytes as i64);
     }
 }

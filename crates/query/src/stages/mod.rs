@@ -17,7 +17,9 @@ mod geo_near;
 mod granularity;
 mod graph_lookup;
 mod group;
+mod groups;
 mod lookup;
+mod observed;
 mod optimize;
 mod parse;
 mod planned;
@@ -32,16 +34,18 @@ mod transform;
 mod unwind;
 mod window;
 
-use bson::{RawArray, RawDocument, RawDocumentBuf};
+use bson::{Document, RawArray, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
 use crate::data::DataSource;
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
+use crate::limits::BlockingLimits;
 use crate::value::SharedDocument;
 
 pub use geo_near::GeoNearSpec;
+pub(crate) use observed::{StageReport, observed};
 pub use planned::PlannedStage;
 pub(crate) use positions::SPLIT_LARGE_EVENT;
 pub use pushdown::{CountOnly, Pushdown};
@@ -61,6 +65,9 @@ pub const PIPELINE_DEPTH_MAX: usize = 20;
 pub trait Stage: Send {
     /// The next document, or `None` when there are no more (and on every later call).
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError>;
+
+    /// Adds what explain tells of the stage's run beside what it tells of all.
+    fn add_statistics(&self, _statistics: &mut Document) {}
 }
 
 /// What stages ask of the operation they run in.
@@ -74,6 +81,12 @@ pub trait Execution {
     /// What is read, where anything is: for sources made by the executor.
     fn data(&self) -> Option<DataSource<'_>> {
         None
+    }
+
+    /// What blocking stages may hold, and where they go on beyond it.
+    fn blocking(&self) -> &BlockingLimits {
+        static IN_MEMORY: BlockingLimits = BlockingLimits::IN_MEMORY;
+        &IN_MEMORY
     }
 }
 

@@ -250,6 +250,37 @@ impl Sum {
         self.double = total;
     }
 
+    /// Of [`Sum::to_parts`].
+    pub(crate) const PARTS: usize = 7;
+
+    /// The sum as numbers, for [`Sum::from_parts`].
+    pub(crate) fn to_parts(&self) -> [u64; Self::PARTS] {
+        let integers = self.integers as u128;
+        let decimal = u128::from_le_bytes(Decimal128::from(self.decimal).bytes());
+        [
+            integers as u64,
+            (integers >> 64) as u64,
+            self.double.to_bits(),
+            self.compensation.to_bits(),
+            decimal as u64,
+            (decimal >> 64) as u64,
+            self.widest as u64,
+        ]
+    }
+
+    /// The sum of [`Sum::to_parts`]; `None` when they are of none.
+    pub(crate) fn from_parts(parts: [u64; Self::PARTS]) -> Option<Self> {
+        let wide = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
+        let all = [Widest::Int32, Widest::Int64, Widest::Double, Widest::Decimal];
+        Some(Self {
+            integers: wide(parts[0], parts[1]) as i128,
+            double: f64::from_bits(parts[2]),
+            compensation: f64::from_bits(parts[3]),
+            decimal: Decimal128::from_bytes(wide(parts[4], parts[5]).to_le_bytes()).into(),
+            widest: *all.get(usize::try_from(parts[6]).ok()?)?,
+        })
+    }
+
     /// Adds another partial sum.
     pub fn merge(&mut self, other: &Sum) {
         self.integers += other.integers;

@@ -7,3 +7,4 @@ mod generate;
 mod paths;
 mod plans;
 mod property;
+mod spilling;

@@ -16,12 +16,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::KeySet;
 use wire::ErrorCode;
 
 use super::specification::{StageSpec, stage_document};
-use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{PlannedStage, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, Expression, ExpressionContext, FieldPath};
@@ -32,7 +32,7 @@ use crate::value::scan::{Elements, Malformed};
 use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 
 use function::{FunctionParser, Output};
-use partition::{PartitionSort, Partitions, too_much_memory};
+use partition::{PartitionSort, Partitions, check_bytes};
 
 /// One field of `output`, running over one partition.
 trait Runner: Send {
@@ -370,9 +370,11 @@ impl WindowStage {
     /// Charges what the runners hold.
     fn charge(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes: usize = self.runners.iter().map(|runner| runner.bytes()).sum();
-        if bytes.saturating_add(self.partitions.bytes()) > STAGE_BYTES_MAX {
-            return too_much_memory();
+        let together = bytes.saturating_add(self.partitions.bytes());
+        if check_bytes(together, context).is_err() && context.execution.blocking().disk.is_some() {
+            self.partitions.spill(context)?;
         }
+        check_bytes(bytes.saturating_add(self.partitions.bytes()), context)?;
         match bytes.checked_sub(self.charged) {
             Some(0) => {}
             Some(more) => self.memory.grow(context.evaluation, more)?,
@@ -465,5 +467,9 @@ impl Stage for WindowStage {
             self.current = Some(current + 1);
             return self.document(&document, &values, context).map(Some);
         }
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        self.partitions.statistics().add_to(statistics);
     }
 }

@@ -1,20 +1,24 @@
 //! The documents of one partition, read from the source as far as somebody asks for them.
 //!
 //! The source gives the documents of a partition one behind the other. Documents are numbered from 0 in each partition;
-//! those that nobody will ask for any more are forgotten.
+//! those that nobody will ask for any more are forgotten, and those that have no room in memory are read back from a file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use keys::KeySet;
+use spill::{RunAccess, RunWriter, SpillWriter};
+use storage::Spilling;
 use wire::ErrorCode;
 
 use super::super::filter::Checkpoint;
-use super::super::{STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::super::{Stage, StageContext, failure};
 use super::SortBy;
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::Expression;
+use crate::sorter::{Sorted, SortedRow, Sorter, SpillStatistics};
 use crate::value::{Comparer, SharedDocument, Value};
 
 /// Memory of one held document beyond its bytes.
@@ -27,26 +31,63 @@ pub(super) struct Partitions {
     comparer: Comparer,
     /// The key of the partition that is open.
     key: Option<Vec<u8>>,
+    /// The newest ones; those before them have been spilled, or forgotten.
     documents: VecDeque<SharedDocument>,
     /// The number of the first of `documents`.
     first: usize,
+    spilled: Option<Spilled>,
+    /// The first one that has not been forgotten.
+    needed_from: usize,
     /// All documents of the open partition have been read.
     is_complete: bool,
     /// The first document of the next one.
     next: Option<(Vec<u8>, SharedDocument)>,
     is_exhausted: bool,
+    statistics: SpillStatistics,
     bytes: usize,
     memory: StageMemory,
     checkpoint: Checkpoint,
 }
 
-/// The error of a stage that would hold more than it may.
-pub(super) fn too_much_memory<T>() -> Result<T, QueryError> {
+/// Documents of the open partition that have been written to a file.
+struct Spilled {
+    file: SpillWriter,
+    /// The number of the first document of each, and the documents.
+    segments: VecDeque<(usize, RunAccess)>,
+}
+
+impl Spilled {
+    fn document(&mut self, number: usize) -> Result<Option<SharedDocument>, QueryError> {
+        let behind = self.segments.partition_point(|(first, _)| *first <= number);
+        let segment = behind.checked_sub(1).and_then(|segment| self.segments.get_mut(segment));
+        let Some((first, documents)) = segment else {
+            return Ok(None);
+        };
+        match documents.row((number - *first) as u64)? {
+            Some(bytes) => Ok(Some(SharedDocument::new(Bytes::copy_from_slice(bytes))?)),
+            None => Ok(None),
+        }
+    }
+
+    fn forget_before(&mut self, number: usize) {
+        while let Some((first, documents)) = self.segments.front() {
+            if *first + documents.rows() as usize > number {
+                return;
+            }
+            self.segments.pop_front();
+        }
+    }
+}
+
+/// Fails a stage that holds more than it may.
+pub(super) fn check_bytes(bytes: usize, context: &StageContext<'_>) -> Result<(), QueryError> {
+    let bytes_max = context.execution.blocking().bytes(Spilling::SetWindowFields);
+    if bytes <= bytes_max {
+        return Ok(());
+    }
     failure(
         ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-        format!(
-            "$setWindowFields exceeded the memory limit of {STAGE_BYTES_MAX} bytes, and using the disk is not built yet"
-        ),
+        format!("the values of windows of $setWindowFields exceed the memory limit of {bytes_max} bytes"),
     )
 }
 
@@ -82,6 +123,9 @@ impl Partitions {
             key: None,
             documents: VecDeque::new(),
             first: 0,
+            spilled: None,
+            needed_from: 0,
+            statistics: SpillStatistics::default(),
             is_complete: true,
             next: None,
             is_exhausted: false,
@@ -101,6 +145,8 @@ impl Partitions {
         self.memory.clear();
         self.bytes = 0;
         self.first = 0;
+        self.needed_from = 0;
+        self.spilled = None;
         let Some((key, document)) = self.next.take() else {
             return Ok(false);
         };
@@ -117,10 +163,16 @@ impl Partitions {
         context: &mut StageContext<'_>,
     ) -> Result<Option<SharedDocument>, QueryError> {
         debug_assert!(
-            number >= self.first,
+            number >= self.needed_from,
             "document {number} is forgotten, the first is {}",
-            self.first
+            self.needed_from
         );
+        if number < self.first {
+            return self
+                .spilled
+                .as_mut()
+                .map_or(Ok(None), |spilled| spilled.document(number));
+        }
         let end = self.read_to(number.saturating_add(1), context)?;
         Ok((number < end)
             .then(|| self.documents.get(number - self.first).cloned())
@@ -137,6 +189,10 @@ impl Partitions {
 
     /// Forgets the documents before a number.
     pub(super) fn forget_before(&mut self, number: usize) {
+        self.needed_from = self.needed_from.max(number);
+        if let Some(spilled) = &mut self.spilled {
+            spilled.forget_before(number);
+        }
         while self.first < number {
             let Some(document) = self.documents.pop_front() else {
                 return;
@@ -153,13 +209,65 @@ impl Partitions {
         self.bytes
     }
 
+    /// What has been spilled.
+    pub(super) fn statistics(&self) -> SpillStatistics {
+        self.statistics
+    }
+
+    /// Writes the documents held to a file, where they stay within reach.
+    ///
+    /// Errors: 292 where that is not allowed, and those of writing.
+    pub(super) fn spill(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
+        if self.documents.is_empty() {
+            return Ok(());
+        }
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            none => none.insert(Spilled {
+                file: context.execution.blocking().disk(Spilling::SetWindowFields)?.create()?,
+                segments: VecDeque::new(),
+            }),
+        };
+        let (mut writer, stored_before) = (RunWriter::new(), spilled.file.bytes());
+        let first = self.first;
+        for document in self.documents.drain(..) {
+            context.evaluation.step()?;
+            writer.push(&mut spilled.file, &[document.as_bytes()])?;
+            self.first += 1;
+        }
+        let run = writer.finish(&mut spilled.file)?;
+        spilled.file.flush()?;
+        let written = SpillStatistics {
+            spills: 1,
+            records: run.rows(),
+            bytes: run.bytes(),
+            stored_bytes: spilled.file.bytes() - stored_before,
+        };
+        self.statistics
+            .add(written, Spilling::SetWindowFields, context.evaluation);
+        self.memory.clear();
+        self.memory.grow(context.evaluation, run.access_bytes())?;
+        self.bytes = 0;
+        spilled.segments.push_back((first, run.access()));
+        Ok(())
+    }
+
     fn hold(&mut self, document: SharedDocument, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes = document.as_bytes().len() + HELD_BYTES;
-        self.bytes += bytes;
-        if self.bytes > STAGE_BYTES_MAX {
-            return too_much_memory();
+        let blocking = context.execution.blocking();
+        if self.bytes + bytes > blocking.bytes(Spilling::SetWindowFields) {
+            blocking.disk(Spilling::SetWindowFields)?;
+            self.spill(context)?;
         }
-        self.memory.grow(context.evaluation, bytes)?;
+        match self.memory.grow(context.evaluation, bytes) {
+            // Others need the memory, too.
+            Err(_) if self.bytes > 0 && blocking.disk.is_some() => {
+                self.spill(context)?;
+                self.memory.grow(context.evaluation, bytes)?;
+            }
+            grown => grown?,
+        }
+        self.bytes += bytes;
         self.documents.push_back(document);
         Ok(())
     }
@@ -194,8 +302,7 @@ pub(super) struct PartitionSort {
     by: Arc<Expression>,
     sort: Option<Arc<SortBy>>,
     comparer: Comparer,
-    sorted: Option<std::vec::IntoIter<(Vec<u8>, SharedDocument)>>,
-    memory: StageMemory,
+    sorted: Option<Sorted<SharedDocument>>,
 }
 
 impl PartitionSort {
@@ -211,41 +318,31 @@ impl PartitionSort {
             sort,
             comparer,
             sorted: None,
-            memory: StageMemory::default(),
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Vec<(Vec<u8>, SharedDocument)>, QueryError> {
-        let (mut held, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
-        let mut keys = KeySet::new();
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
+        let mut sorter = Sorter::new(Spilling::SetWindowFields, None, context.execution.blocking());
+        let (mut keys, mut checkpoint) = (KeySet::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             let mut key = partition_key(Some(&self.by), &document, &self.comparer, context)?;
             if let Some(sort) = &self.sort {
                 sort.append_key(&document, &mut keys, &mut key)?;
             }
-            let size = document.as_bytes().len() + key.len() + HELD_BYTES;
-            bytes += size;
-            if bytes > STAGE_BYTES_MAX {
-                return too_much_memory();
-            }
-            self.memory.grow(context.evaluation, size)?;
-            held.push((key, document));
+            sorter.push(context.evaluation, &key, || document)?;
         }
-        context.evaluation.sort(held, |a, b| a.0.cmp(&b.0))
+        sorter.finish(context.evaluation)
     }
 }
 
 impl Stage for PartitionSort {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.consume(context)?.into_iter());
+            self.sorted = Some(self.consume(context)?);
         }
-        let next = self.sorted.as_mut().and_then(Iterator::next);
-        match &next {
-            Some((key, document)) => self.memory.shrink(document.as_bytes().len() + key.len() + HELD_BYTES),
-            None => self.memory.clear(),
-        }
-        Ok(next.map(|(_, document)| document))
+        let next = self.sorted.as_mut().map(|sorted| sorted.next(context.evaluation));
+        let next = next.transpose()?.flatten();
+        next.map(SortedRow::into_document).transpose()
     }
 }

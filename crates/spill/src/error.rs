@@ -1,0 +1,74 @@
+//! What can go wrong, with the place.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The result of a call of this crate.
+pub type Result<T> = std::result::Result<T, SpillError>;
+
+/// An operation cannot go on in its temporary files. Only that operation fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpillError {
+    /// The disk is full, or would have less free space than has to stay free.
+    #[error("not enough disk space to spill to {path}: {reason}")]
+    NoSpace {
+        /// The file or the directory.
+        path: PathBuf,
+        /// What was wanted and what there is.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {operation} {path}: {source}")]
+    Io {
+        /// The verb.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Bytes read back are not those that were written.
+    #[error("{path}: block at byte {offset}: {what} is {found}, {expected} expected")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the block begins.
+        offset: u64,
+        /// The field.
+        what: &'static str,
+        /// What must be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A row is larger than any may be.
+    #[error("a row of {bytes} bytes cannot be spilled, the limit is {bytes_max}")]
+    RowTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+}
+
+impl SpillError {
+    pub(crate) fn io(operation: &'static str, path: &Path, source: std::io::Error) -> Self {
+        match source.kind() {
+            // A quota that is used up is one of descriptors where a file is opened.
+            ErrorKind::StorageFull => Self::NoSpace {
+                path: path.to_owned(),
+                reason: source.to_string(),
+            },
+            ErrorKind::QuotaExceeded if operation == "write" => Self::NoSpace {
+                path: path.to_owned(),
+                reason: source.to_string(),
+            },
+            _ => Self::Io {
+                operation,
+                path: path.to_owned(),
+                source,
+            },
+        }
+    }
+}
