@@ -26,4 +26,5 @@ pub mod point_in_time;
 pub mod process;
 pub mod repair;
 pub mod run;
+mod settings;
 mod start_lines;

@@ -4,7 +4,7 @@
 //! 6. commands, 7. connections. The end goes backwards.
 
 use crate::config::Config;
-use crate::data_directory::{self, DataDirectory, Metadata};
+use crate::data_directory::{DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::engines::Registry;
 use crate::events::{self, Event};
@@ -12,6 +12,7 @@ use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
+use crate::settings::{own_host, settings};
 use crate::start_lines::{log_connections_max, log_recovery, log_start, start_warnings};
 use crate::{announcement, daemon, engines};
 use anyhow::{Context, anyhow};
@@ -19,7 +20,7 @@ use auth::ClusterAuth;
 use bson::{Document, doc};
 use codec::Codec;
 use commands::logger::{Component, Destination, Logger};
-use commands::{ReplicaSet, Settings, TransportSecurity};
+use commands::{ReplicaSet, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
 use spill::SpillSpace;
 use std::collections::HashMap;
@@ -723,64 +724,6 @@ fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&st
             let _ = events.send(Event::Failed);
         });
     })
-}
-
-pub(crate) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// What all operations together may gather in memory at least, however little the machine has.
-const GATHERED_BYTES_MIN: u64 = 256 << 20;
-
-fn settings(
-    (config, registry): (&Config, &Registry),
-    argv: Vec<String>,
-    port: u16,
-    engine: &str,
-    memory_bytes: u64,
-) -> Settings {
-    let db_path = &config.storage.db_path;
-    // A quarter of the machine's memory for what operations gather, beside the cache's half.
-    let gathered = (memory_bytes / 4).max(GATHERED_BYTES_MIN).to_string();
-    let mut parameters = vec![("totalOperationMemoryBytesMax".to_owned(), gathered)];
-    parameters.extend(config.parameters.iter().cloned());
-    Settings {
-        argv,
-        parsed: config.parsed.clone(),
-        git_version: env!("TENON_GIT_VERSION").to_owned(),
-        host: host_name(),
-        port,
-        db_path: db_path.display().to_string(),
-        engine_path: data_directory::engine_path(db_path, engine),
-        directory_per_db: config.storage.directory_per_db,
-        spill_space: None,
-        metadata_path: db_path.join(data_directory::METADATA_FILE),
-        journal: config.storage.journal,
-        emulated_version: config.emulated_version,
-        wire_version_max: config.wire_version_max,
-        engines: registry.names().into_iter().map(str::to_owned).collect(),
-        parameters,
-        replica_set: None,
-        slow_ms: config.slow_ms,
-        profiling: config.profiling,
-        access_control: config.access_control,
-        cluster_auth: None,
-        quiet: config.quiet,
-        connections_max: config.net.connections_max,
-        tls: None,
-    }
-}
-
-/// How others reach this server: by the machine's name, unless it listens to this machine only.
-fn own_host(bind: &[String]) -> String {
-    let is_local = |host: &String| {
-        let address = host.parse::<std::net::IpAddr>();
-        host == "localhost" || host.starts_with('/') || address.is_ok_and(|address| address.is_loopback())
-    };
-    match bind.iter().all(is_local) {
-        true => "localhost".to_owned(),
-        false => host_name(),
-    }
 }
 
 #[cfg(test)]

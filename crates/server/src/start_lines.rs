@@ -55,7 +55,7 @@ pub(crate) fn log_start(config: &Config, engine: &str, logger: &Logger) {
     let attributes = doc! {
         "pid": i64::from(std::process::id()), "port": i32::from(config.net.endpoints.port),
         "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
-        "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": crate::run::host_name(),
+        "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": crate::settings::host_name(),
     };
     logger.info(
         Component::Control,
