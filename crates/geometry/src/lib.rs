@@ -12,6 +12,7 @@
 pub mod plane;
 pub mod read;
 mod ring;
+mod sign;
 pub mod sphere;
 
 pub use read::GeometryError;

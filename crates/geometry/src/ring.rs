@@ -5,9 +5,9 @@
 //! edge exactly one contains a point on it.
 
 use crate::Steps;
+use crate::sign::{Turn, is_in_order, turn};
 use s2::edgeutil::distance_from_segment;
-use s2::point::{Point, ordered_ccw, point_area};
-use s2::predicates::{Direction, robust_sign};
+use s2::point::{Point, point_area};
 use std::f64::consts::PI;
 
 /// Things that are no further apart than this touch: 0.6 mm on the earth, in radians.
@@ -101,12 +101,11 @@ fn crossing(a: &Point, b: &Point, c: &Point, d: &Point) -> Crossing {
     if a == c || a == d || b == c || b == d {
         return Crossing::AtEnd;
     }
-    let turn = robust_sign(a, b, c);
-    // For points that are all different no sign is indeterminate.
-    if turn == robust_sign(a, b, d) || robust_sign(c, d, a) == robust_sign(c, d, b) {
+    let side = turn(a, b, c);
+    if side == turn(a, b, d) || turn(c, d, a) == turn(c, d, b) {
         return Crossing::None;
     }
-    match turn == robust_sign(c, d, b) {
+    match side == turn(c, d, b) {
         true => Crossing::Inside,
         false => Crossing::None,
     }
@@ -116,10 +115,10 @@ fn crossing(a: &Point, b: &Point, c: &Point, d: &Point) -> Crossing {
 fn vertex_crossing(a: &Point, b: &Point, c: &Point, d: &Point) -> bool {
     match () {
         () if a == b || c == d => false,
-        () if a == d => ordered_ccw(&a.ortho(), c, b, a),
-        () if b == c => ordered_ccw(&b.ortho(), d, a, b),
-        () if a == c => ordered_ccw(&a.ortho(), d, b, a),
-        () if b == d => ordered_ccw(&b.ortho(), c, a, b),
+        () if a == d => is_in_order(&a.ortho(), c, b, a),
+        () if b == c => is_in_order(&b.ortho(), d, a, b),
+        () if a == c => is_in_order(&a.ortho(), d, b, a),
+        () if b == d => is_in_order(&b.ortho(), c, a, b),
         () => false,
     }
 }
@@ -168,7 +167,7 @@ impl Ring {
         };
         // The corner at the second vertex says what is inside there; if counting says otherwise the origin is inside.
         let corner = vertices[1];
-        let corner_inside = ordered_ccw(&corner.ortho(), &vertices[0], &vertices[2], &corner);
+        let corner_inside = is_in_order(&corner.ortho(), &vertices[0], &vertices[2], &corner);
         ring.holds_origin = corner_inside != ring.contains(&corner, steps)?;
         Ok(Ok(ring))
     }
@@ -185,11 +184,11 @@ impl Ring {
             return Ok(self.holds_origin);
         }
         let mut inside = self.holds_origin;
-        let mut before = robust_sign(&origin, point, &self.arcs[0].a);
+        let mut before = turn(&origin, point, &self.arcs[0].a);
         for arc in &self.arcs {
-            let after = robust_sign(&origin, point, &arc.b);
+            let after = turn(&origin, point, &arc.b);
             // Both ends on one side of the arc from the origin: the commonest case by far.
-            if before != after || after == Direction::Indeterminate {
+            if before != after || after == Turn::None {
                 inside ^= arc.is_crossed(&origin, point);
             }
             before = after;
@@ -255,22 +254,22 @@ fn crossing_arcs<E>(arcs: &[Arc], steps: &mut Steps<'_, E>) -> Result<Option<(us
 fn turning(vertices: &[Point]) -> f64 {
     if let [a, b, c] = vertices {
         let area = point_area(a, b, c);
-        return match robust_sign(a, b, c) {
-            Direction::Clockwise => area - 2.0 * PI,
+        return match turn(a, b, c) {
+            Turn::Right => area - 2.0 * PI,
             _ => 2.0 * PI - area,
         };
     }
     let count = vertices.len();
     (0..count)
-        .map(|i| turn(&vertices[i], &vertices[(i + 1) % count], &vertices[(i + 2) % count]))
+        .map(|i| turn_angle(&vertices[i], &vertices[(i + 1) % count], &vertices[(i + 2) % count]))
         .sum()
 }
 
 /// The turn at `b` on the way from `a` to `c`: positive to the left.
-fn turn(a: &Point, b: &Point, c: &Point) -> f64 {
+fn turn_angle(a: &Point, b: &Point, c: &Point) -> f64 {
     let angle = a.0.cross(&b.0).angle(&b.0.cross(&c.0)).rad();
-    match robust_sign(a, b, c) {
-        Direction::CounterClockwise => angle,
+    match turn(a, b, c) {
+        Turn::Left => angle,
         _ => -angle,
     }
 }

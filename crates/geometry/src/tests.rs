@@ -237,7 +237,7 @@ fn the_keys_of_a_place_never_change() {
     let sum = keys
         .iter()
         .fold(0i64, |sum, key| sum.wrapping_mul(31).wrapping_add(*key));
-    assert_eq!((keys.len(), sum), (20, -6_708_006_791_157_727_232));
+    assert_eq!((keys.len(), sum), (20, 7_142_523_591_750_500_352));
     assert_eq!(
         Grid::default().key(&PlanePoint { x: 13.405, y: 52.52 }),
         4_941_453_471_953_530_880
@@ -301,6 +301,76 @@ fn any_geometry() -> impl Strategy<Value = Document> {
         square(x, y, side)
     });
     prop_oneof![point, line, square]
+}
+
+/// Polygons whose corners and sides lie in planes with the centres and borders of cells.
+fn round_polygon() -> impl Strategy<Value = Document> {
+    let step = prop_oneof![Just(5), Just(15), Just(30), Just(45), Just(90)];
+    (step, -12i32..12, -6i32..6, 1i32..5, 1i32..5, any::<bool>()).prop_map(
+        |(step, x, y, width, height, is_triangle)| {
+            let (west, south) = (
+                f64::from(x * step).clamp(-180.0, 175.0),
+                f64::from(y * step).clamp(-90.0, 85.0),
+            );
+            let east = (west + f64::from(width * step)).min(west + 150.0).min(180.0);
+            let north = (south + f64::from(height * step)).min(90.0);
+            match is_triangle {
+                true => polygon(&[&[(west, south), (east, south), ((west + east) / 2.0, north)]]),
+                false => polygon(&[&[(west, south), (east, south), (east, north), (west, north)]]),
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn round_polygons_find_what_they_contain(a in round_polygon(), fx in -0.1..1.1f64, fy in -0.1..1.1f64) {
+        let corners = positions(&a);
+        let within = |of: fn(&(f64, f64)) -> f64, part: f64| {
+            let low = corners.iter().map(of).fold(f64::INFINITY, f64::min);
+            let high = corners.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
+            low + part * (high - low)
+        };
+        let (x, y) = (within(|corner| corner.0, fx).clamp(-180.0, 180.0), within(|corner| corner.1, fy).clamp(-90.0, 90.0));
+        let Ok(a) = parse(a) else { return Ok(()) };
+        for (x, y) in [(x, y), ((x / 5.0).round() * 5.0, (y / 5.0).round() * 5.0)] {
+            let place = at(x, y);
+            if contains(&a, &place) {
+                prop_assert!(meets(&a, &place));
+            }
+            if meets(&a, &place) {
+                prop_assert!(share_keys(&a, &place) && share_keys(&place, &a), "{} {}", x, y);
+            }
+        }
+    }
+}
+
+/// The corners of a polygon's outer ring.
+fn positions(polygon: &Document) -> Vec<(f64, f64)> {
+    let ring = &polygon.get_array("coordinates").expect("rings")[0];
+    let corner = |corner: &Bson| {
+        let corner = corner.as_array().expect("a position");
+        (
+            corner[0].as_f64().expect("a number"),
+            corner[1].as_f64().expect("a number"),
+        )
+    };
+    ring.as_array().expect("a ring").iter().map(corner).collect()
+}
+
+#[test]
+fn sides_through_the_centres_of_cells_lose_nothing() {
+    let rectangle = geometry(polygon(&[&[
+        (90.0, -30.0),
+        (150.0, -30.0),
+        (150.0, 60.0),
+        (90.0, 60.0),
+    ]]));
+    let place = at(117.0, -9.0);
+    assert!(contains(&rectangle, &place));
+    assert!(share_keys(&rectangle, &place) && share_keys(&place, &rectangle));
 }
 
 proptest! {

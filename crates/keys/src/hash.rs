@@ -6,6 +6,7 @@
 //! its name with the NUL, and its value, with four zero bytes at the end.
 
 use crate::Decimal;
+use crate::decimal::Rounding;
 use crate::raw::{Elements, Value, with_value};
 use bson::raw::RawBsonRef;
 use md5::{Digest, Md5};
@@ -67,9 +68,15 @@ fn add_fields(digest: &mut Md5, document: &[u8]) {
     digest.update(0u32.to_le_bytes());
 }
 
+/// The whole part, as of a double: of what is beyond 64 bits the nearest, of NaN zero.
 fn truncated(number: [u8; 16]) -> i64 {
-    let number = Decimal::from(bson::Decimal128::from_bytes(number)).to_f64();
-    number as i64
+    let number = Decimal::from(bson::Decimal128::from_bytes(number));
+    match number.to_i64(Rounding::TowardZero) {
+        Some(whole) => whole,
+        None if number.is_nan() => 0,
+        None if number.is_negative() => i64::MIN,
+        None => i64::MAX,
+    }
 }
 
 /// The number of a type in MongoDB's order of types.
@@ -116,6 +123,11 @@ mod tests {
         ] {
             assert_eq!(hash(number), of_seven, "{number:?}");
         }
+        let exact = "9007199254740993".parse().expect("a decimal");
+        let (exact, whole) = (RawBsonRef::Decimal128(exact), RawBsonRef::Int64(9_007_199_254_740_993));
+        assert_eq!(hash(exact), hash(whole), "beyond the whole numbers of doubles");
+        let huge = "1E+400".parse().expect("a decimal");
+        assert_eq!(hash(RawBsonRef::Decimal128(huge)), hash(RawBsonRef::Double(1e300)));
         assert_ne!(hash(RawBsonRef::Int32(8)), of_seven);
         assert_ne!(hash(RawBsonRef::String("7")), of_seven);
     }

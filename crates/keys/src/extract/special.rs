@@ -83,7 +83,7 @@ impl KeyExtractor {
                 continue;
             }
             let mut values = Vec::new();
-            let met_array = self.values_at(document.as_bytes(), index, false, &mut values)?;
+            let met_array = self.values_at(document.as_bytes(), index, &mut values)?;
             if matches!(values.as_slice(), [only] if is_nothing(only)) {
                 values.clear();
             }
@@ -110,20 +110,24 @@ impl KeyExtractor {
         Ok(())
     }
 
-    /// What a field that is no geometry has in the keys.
+    /// What a field that is no geometry has in the keys: what it would have in an index of its own.
     fn value_pieces<'a>(
         &self,
         document: &'a RawDocument,
         index: usize,
         out: &mut KeySet,
     ) -> Result<Vec<Piece<'a>>, ExtractError> {
-        let mut values = Vec::new();
-        let met_array = self.values_at(document.as_bytes(), index, true, &mut values)?;
-        let pieces = values.into_iter().map(|value| Piece::Value(Some(value))).collect();
+        let mut pieces = Vec::new();
+        let parts = self.pattern.fields()[index].parts();
+        let met_array = collect(document.as_bytes(), parts, true, &mut |value| {
+            pieces.push(Piece::Value(value))
+        })
+        .map_err(|_| self.malformed(index))?;
         Ok(self.noted(index, pieces, met_array, out))
     }
 
-    /// The pieces, null if there are none; several of them, or an array on the way to them, are noted.
+    /// The pieces, null if there are none. Several of them, or an array on the way to them, are noted as if the first part
+    /// of the path had met an array: nobody asks which it was.
     fn noted<'a>(&self, index: usize, mut pieces: Vec<Piece<'a>>, met_array: bool, out: &mut KeySet) -> Vec<Piece<'a>> {
         if met_array || pieces.len() > 1 {
             out.multikey.insert(index, 0);
@@ -143,7 +147,7 @@ impl KeyExtractor {
     ) -> Result<(), ExtractError> {
         let path = || self.pattern.fields()[0].path().to_owned();
         let mut values = Vec::new();
-        let mut met_array = self.values_at(document.as_bytes(), 0, false, &mut values)?;
+        let mut met_array = self.values_at(document.as_bytes(), 0, &mut values)?;
         let mut points = Vec::new();
         for value in values {
             let (Value::Array(bytes) | Value::Document(bytes)) = value else {
@@ -212,70 +216,75 @@ impl KeyExtractor {
         Ok(())
     }
 
-    /// Appends the values at a field's path, those of all elements where it goes through arrays; of an array at its end
-    /// the elements if `spread`, else the array. Whether an array was gone into.
-    fn values_at<'a>(
-        &self,
-        document: &'a [u8],
-        index: usize,
-        spread: bool,
-        out: &mut Vec<Value<'a>>,
-    ) -> Result<bool, ExtractError> {
+    /// Appends the geometries at a field's path, those of all elements where it goes through arrays; an array at its end
+    /// is one. Says whether it went through arrays.
+    fn values_at<'a>(&self, document: &'a [u8], index: usize, out: &mut Vec<Value<'a>>) -> Result<bool, ExtractError> {
         let parts = self.pattern.fields()[index].parts();
-        collect(document, parts, spread, out).map_err(|_| self.malformed(index))
+        collect(document, parts, false, &mut |value| out.extend(value)).map_err(|_| self.malformed(index))
     }
 }
 
+/// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else that
+/// array. Says whether the path led into an array.
 fn collect<'a>(
     document: &'a [u8],
     parts: &[PathPart],
     spread: bool,
-    out: &mut Vec<Value<'a>>,
+    give: &mut dyn FnMut(Option<Value<'a>>),
 ) -> Result<bool, Malformed> {
     let Some((part, rest)) = parts.split_first() else {
         return Ok(false);
     };
-    let Some(value) = Elements::new(document).find(&part.name)? else {
-        return Ok(false);
-    };
-    collect_in(value, rest, spread, out)
+    match Elements::new(document).find(&part.name)? {
+        Some(value) => collect_in(value, rest, spread, give),
+        None => {
+            give(None);
+            Ok(false)
+        }
+    }
 }
 
 fn collect_in<'a>(
     value: Value<'a>,
     parts: &[PathPart],
     spread: bool,
-    out: &mut Vec<Value<'a>>,
+    give: &mut dyn FnMut(Option<Value<'a>>),
 ) -> Result<bool, Malformed> {
-    match (value, parts.first()) {
-        (Value::Array(array), None) if spread => {
-            let mut elements = Elements::new(array);
-            while let Some(element) = elements.next()? {
-                out.push(element.value);
-            }
-            Ok(true)
-        }
-        (value, None) => {
-            out.push(value);
-            Ok(false)
-        }
-        (Value::Document(document), Some(_)) => collect(document, parts, spread, out),
+    let array = match (value, parts.first()) {
         (Value::Array(array), Some(part)) => {
             if part.is_position
                 && let Some(element) = Elements::new(array).find(&part.name)?
             {
-                return collect_in(element, &parts[1..], spread, out);
+                return collect_in(element, &parts[1..], spread, give);
             }
-            let mut elements = Elements::new(array);
-            while let Some(element) = elements.next()? {
-                if let Value::Document(document) = element.value {
-                    collect(document, parts, spread, out)?;
-                }
-            }
-            Ok(true)
+            array
         }
-        _ => Ok(false),
+        (Value::Array(array), None) if spread => array,
+        (value, None) => {
+            give(Some(value));
+            return Ok(false);
+        }
+        (Value::Document(document), Some(_)) => return collect(document, parts, spread, give),
+        _ => {
+            give(None);
+            return Ok(false);
+        }
+    };
+    let mut elements = Elements::new(array);
+    let mut is_empty = true;
+    while let Some(element) = elements.next()? {
+        is_empty = false;
+        match (element.value, parts.is_empty()) {
+            (value, true) => give(Some(value)),
+            (Value::Document(document), false) => drop(collect(document, parts, spread, give)?),
+            _ => give(None),
+        }
     }
+    if is_empty {
+        // As in other indexes: an empty array is undefined, a path through one leads nowhere.
+        give(parts.is_empty().then_some(Value::Undefined));
+    }
+    Ok(true)
 }
 
 /// What counts as no geometry at all.

@@ -363,6 +363,17 @@ fn geometries_give_cells_and_other_fields_their_values() {
     let mut places = vec![vec![here, missing()], vec![cell(-1.0, 2.0), missing()]];
     places.sort_by_key(|key| key[0].as_i64());
     assert_keys(pattern(), document, places, &[(0, 0)]);
+    for (tags, keys) in [
+        (Bson::from(Vec::<Bson>::new()), vec![Bson::Undefined]),
+        (
+            Bson::from(vec![Bson::from(vec![1]), 2.into()]),
+            vec![2.into(), Bson::from(vec![1])],
+        ),
+    ] {
+        let document = doc! { "at": { "loc": [13, 52] }, "tags": tags };
+        let keys = keys.into_iter().map(|key| vec![cell(13.0, 52.0), key]).collect();
+        assert_keys(pattern(), document, keys, &[(1, 0)]);
+    }
     for nothing in [
         doc! { "tags": 1 },
         doc! { "at": { "loc": null } },
@@ -495,6 +506,24 @@ fn shape() -> impl Strategy<Value = Bson> {
 
 proptest! {
     #![proptest_config(testing::config())]
+
+    #[test]
+    fn fields_beside_a_point_have_the_keys_of_an_index_of_their_own(
+        value in shape(), path in prop::sample::select(vec!["a", "a.b", "a.a.b", "a.1.b"])
+    ) {
+        let document = raw(&doc! { "p": [1, 2], "a": value });
+        let (mut alone, mut beside) = (KeySet::new(), KeySet::new());
+        if extractor(&doc! { path: 1 }, false).extract(&document, &mut alone).is_err() {
+            return Ok(());
+        }
+        extractor(&doc! { "p": "2d", path: 1 }, false).extract(&document, &mut beside).unwrap();
+        let point = geometry::plane::PlanePoint { x: 1.0, y: 2.0 };
+        let mut square = Vec::new();
+        let number = RawBsonRef::Int64(geometry::plane::Grid::default().key(&point));
+        crate::key::encode_value(&mut square, number, FieldOrder::Ascending, None);
+        let behind_the_point: Vec<&[u8]> = beside.iter().map(|key| &key.key[square.len()..]).collect();
+        prop_assert_eq!(behind_the_point, alone.iter().map(|key| key.key).collect::<Vec<_>>());
+    }
 
     #[test]
     fn single_fields_agree_with_the_rules(value in shape(), path in prop::sample::select(vec!["a", "a.b", "a.a.b"])) {
