@@ -5,7 +5,7 @@ import random
 
 import pymongo
 import pytest
-from bson import Int64
+from bson import Decimal128, Int64
 from pymongo.errors import OperationFailure
 
 EARTH_RADIUS_METRES = 6_378_100
@@ -211,9 +211,51 @@ def test_what_may_not_be_asked(db):
     assert db.c.count_documents({"$or": [{"loc": {"$geoWithin": {"$geometry": square(0, 0, 2)}}}, {"a": 1}]}) == 1
 
 
+def test_round_polygons_find_what_a_scan_finds(db, seed):
+    """Sides along meridians and the equator, which go through the middle of cells."""
+    rng = random.Random(seed)
+    db.c.create_index([("g", "2dsphere")])
+    db.c.insert_many([{"_id": n, "g": point(rng.uniform(-180, 180), rng.uniform(-90, 90))} for n in range(1500)])
+    db.c.insert_one({"_id": 5000, "g": point(117, -9)})
+    shapes = [[[90, -30], [150, -30], [150, 60], [90, 60], [90, -30]], [[10, 90], [-80, -30], [80, -30], [10, 90]]]
+    for _ in range(60):
+        step = rng.choice([5, 15, 30, 45])
+        west, south = step * rng.randrange(-3, 3), step * rng.randrange(-2, 2)
+        east, north = min(west + step * rng.randint(1, 3), 180), min(south + step * rng.randint(1, 3), 90)
+        shapes.append([[west, south], [east, south], [east, north], [west, north], [west, south]])
+    for shape in shapes:
+        polygon = {"type": "Polygon", "coordinates": [shape]}
+        for operator in ("$geoWithin", "$geoIntersects"):
+            query = {"g": {operator: {"$geometry": polygon}}}
+            scan = sorted(d["_id"] for d in db.c.find(query, hint=[("$natural", 1)]))
+            assert sorted(d["_id"] for d in db.c.find(query, hint="g_2dsphere")) == scan, query
+        db.p.drop()
+        db.p.create_index([("g", "2dsphere")])
+        db.p.insert_one({"g": polygon})
+        inside = next((d for d in db.c.find({"g": {"$geoWithin": {"$geometry": polygon}}})), None)
+        if inside:
+            assert db.p.count_documents({"g": {"$geoIntersects": {"$geometry": inside["g"]}}}) == 1
+
+
+def test_what_changes_under_a_search(db):
+    db.c.create_index([("g", "2dsphere"), ("a", 1)])
+    db.c.insert_many([{"_id": n, "g": point(n / 100, 0), "a": []} for n in range(300)])
+    assert db.c.count_documents({"g": {"$geoWithin": {"$centerSphere": [[0, 0], 1]}}, "a": []}) == 300
+    near = {"g": {"$near": {"$geometry": point(0, 0)}}}
+    changed = db.c.find_one_and_update(near, {"$set": {"seen": True}})
+    assert changed["_id"] == 0
+    assert db.c.find_one_and_delete(near)["_id"] == 0
+    cursor = db.c.find(near, batch_size=2)
+    assert [next(cursor)["_id"], next(cursor)["_id"]] == [1, 2]
+    db.c.drop_index("g_2dsphere_a_1")
+    with pytest.raises(OperationFailure) as killed:
+        list(cursor)
+    assert killed.value.code == 175
+
+
 def test_hashed_indexes(db, seed):
     rng = random.Random(seed)
-    values = [1, 1.0, 1.5, Int64(1 << 40), "a", "b", None, True, {"x": 1}, 2.0, -7]
+    values = [1, 1.0, 1.5, Int64(1 << 40), Int64((1 << 53) + 1), Decimal128("9007199254740993"), "a", "b", None, True, {"x": 1}, 2.0, -7]
     db.c.create_index([("a", "hashed")])
     db.c.create_index([("kind", 1), ("b.c", "hashed")])
     db.c.insert_many([{"_id": n, "a": rng.choice(values), "kind": n % 2, "b": {"c": n}} for n in range(200)])
@@ -249,6 +291,9 @@ def test_hashed_indexes(db, seed):
     assert code([("x", "2dsphere")], expireAfterSeconds=5) == 67
     assert code([("x", "2d")], bits=40) == 67
     assert code([("x", "hatched")]) == 67
+    with pytest.raises(OperationFailure) as refused:
+        db.command("collMod", "c", index={"name": "a_hashed", "expireAfterSeconds": 5})
+    assert refused.value.code == 72
     db.c.create_index([("_id", "hashed")])
     assert db.c.find_one({"_id": 1000}, hint="_id_hashed")["_id"] == 1000
     db.c.drop_index("_id_hashed")

@@ -114,7 +114,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let parsed = parse(call)?;
     refuse_view(call, &namespace)?;
     let expressions = call.expressions_on(&namespace, parsed.statement.variables, parsed.statement.collation)?;
-    let matcher = Matcher::parse(parsed.statement.filter, &expressions)?;
+    let matcher = Matcher::parse_ordered(parsed.statement.filter, &expressions)?;
     let projection = parsed
         .fields
         .map(|fields| Projection::parse(fields, &expressions))

@@ -715,6 +715,12 @@ fn parse_index_change(
                 "TTL indexes are single-field indexes, compound indexes do not support TTL. ",
             ));
         }
+        if index.pattern().special().is_some() {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL",
+            ));
+        }
         if let Some(was) = index.expire_after_seconds() {
             old.insert("expireAfterSeconds_old", was);
         }

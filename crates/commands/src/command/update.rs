@@ -368,7 +368,7 @@ pub fn run(
         if !statement.upsert {
             return Ok(done);
         }
-        let matcher = Matcher::parse(statement.filter, &prepared.expressions)?;
+        let matcher = Matcher::parse_ordered(statement.filter, &prepared.expressions)?;
         match upsert(call, namespace, &prepared, &matcher) {
             Ok((id, after)) => {
                 done.upserted = Some(id);

@@ -551,10 +551,16 @@ fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
     }
     let is_fit = |spec: &IndexSpec| {
         let mut fields: Vec<&str> = spec.key.iter().flatten().map(|(name, _)| name.as_str()).collect();
+        // Hashes and cells are the same for different values.
+        let has_values = spec
+            .key
+            .iter()
+            .flatten()
+            .all(|(_, kind)| !matches!(kind, RawBsonRef::String(_)));
         let mut wanted = wanted.clone();
         fields.sort_unstable();
         wanted.sort_unstable();
-        spec.unique && spec.partial_filter.is_none() && !spec.sparse && fields == wanted
+        spec.unique && has_values && spec.partial_filter.is_none() && !spec.sparse && fields == wanted
     };
     let collection = call.server.storage.catalog().collection(&merge.into);
     match collection.is_some_and(|into| into.indexes().iter().any(|index| is_fit(index.parsed_spec()))) {

@@ -137,12 +137,17 @@ fn killed(reason: String) -> QueryError {
 }
 
 fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
-    if let Stage::IndexScan(scan) = stage {
+    let scanned = match stage {
+        Stage::IndexScan(scan) => Some(&scan.index),
+        Stage::Near(near) => Some(near.index()),
+        _ => None,
+    };
+    if let Some(scanned) = scanned {
         let there = collection
             .indexes()
             .iter()
-            .any(|index| index.table() == scan.index.table());
-        return (!there).then(|| scan.index.name().to_owned());
+            .any(|index| index.table() == scanned.table());
+        return (!there).then(|| scanned.name().to_owned());
     }
     stage
         .inputs()

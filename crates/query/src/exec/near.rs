@@ -12,7 +12,7 @@ use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::matcher::Matcher;
-use crate::matcher::geo::{Center, NearOutput, NearWish};
+use crate::matcher::near::{Center, NearOutput, NearQuery};
 use crate::path::Path;
 use crate::plan::access::Access;
 use crate::plan::special::of_numbers;
@@ -36,6 +36,8 @@ const FIRST_RING_OF_INTERVAL: f64 = 1e-5;
 /// Documents of a ring from which on the next one is no wider, and narrower.
 const ENOUGH: usize = 200;
 const TOO_MANY: usize = 2000;
+/// What it takes to know a record again, about.
+const SEEN_BYTES: usize = 16;
 /// Bookkeeping of a document that waits, about.
 const FOUND_BYTES: usize = 96;
 
@@ -81,7 +83,7 @@ pub(crate) struct Near {
     /// The place of the geometry among the index' fields.
     place: usize,
     path: Path,
-    pub(crate) wish: Arc<NearWish>,
+    pub(crate) query: Arc<NearQuery>,
     filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
     /// The ring that is being searched.
@@ -105,11 +107,11 @@ impl Near {
         access: Access,
         place: usize,
         path: Path,
-        wish: Arc<NearWish>,
+        query: Arc<NearQuery>,
         filter: Option<Arc<Matcher>>,
     ) -> Result<Self, QueryError> {
         let kind = access.index.pattern().fields()[place].kind();
-        let (search, width, reach) = match (wish.test.center(), kind) {
+        let (search, width, reach) = match (query.test.center(), kind) {
             (
                 Center::Sphere {
                     longitude, latitude, ..
@@ -144,7 +146,7 @@ impl Near {
                 ));
             }
         };
-        let (least, most) = wish.test.limits();
+        let (least, most) = query.test.limits();
         Ok(Self {
             access,
             place,
@@ -161,7 +163,7 @@ impl Near {
             found: BinaryHeap::new(),
             seen: HashSet::new(),
             memory: StageMemory::default(),
-            wish,
+            query,
         })
     }
 
@@ -183,7 +185,7 @@ impl Near {
         while !is_done(self) {
             self.radius = (self.radius + self.width).min(self.reach);
             let mut steps = |count| run.evaluation.steps(count);
-            let numbers = match (&mut self.search, self.wish.test.center()) {
+            let numbers = match (&mut self.search, self.query.test.center()) {
                 (Search::Sphere(search), _) => search.grow(self.radius, &mut steps)?,
                 (Search::Plane(search), Center::Plane(center)) => search.grow(&Region::Circle {
                     center,
@@ -250,7 +252,7 @@ impl Near {
     fn search_ring(&mut self, run: &Run<'_>) -> Result<Ran, QueryError> {
         let Self {
             ring,
-            wish,
+            query,
             path,
             reach,
             found,
@@ -263,13 +265,14 @@ impl Near {
         let Some(ring) = ring else {
             return Ok(Ran::Exhausted);
         };
-        let (least, _) = wish.test.limits();
+        let (least, _) = query.test.limits();
         ring.run(run, &mut |row| {
             counters.works += 1;
             if !seen.insert(row.id) {
                 return Ok(Flow::Continue);
             }
-            let measured = wish
+            memory.grow(&run.evaluation, SEEN_BYTES)?;
+            let measured = query
                 .test
                 .measure(as_document(row.document.bytes())?, path, &run.evaluation)?;
             let Some((distance, _)) = measured.filter(|(distance, _)| *distance >= least && *distance <= *reach) else {
@@ -299,7 +302,7 @@ impl Near {
                 let Some(Reverse(next)) = self.found.pop() else { break };
                 self.memory.shrink(next.document.len() + FOUND_BYTES);
                 self.counters.advanced += 1;
-                let made = match &self.wish.output {
+                let made = match &self.query.output {
                     Some(output) => Some(self.with_output(output, &next, &run.evaluation)?),
                     None => None,
                 };
@@ -340,14 +343,14 @@ impl Near {
         let mut document = SharedDocument::new(found.document.clone())?;
         if let Some(path) = &output.location
             && let Some((_, location)) = self
-                .wish
+                .query
                 .test
                 .measure(as_document(&found.document)?, &self.path, context)?
         {
             document = with_path(document.as_raw(), &names(path), &Value::from_raw(location))?;
         }
         if let Some(path) = &output.distance {
-            let distance = found.distance * self.wish.test.unit() * output.multiplier;
+            let distance = found.distance * self.query.test.unit() * output.multiplier;
             let distance = Value::from_raw(RawBsonRef::Double(distance));
             document = with_path(document.as_raw(), &names(path), &distance)?;
         }

@@ -10,6 +10,7 @@ mod bits;
 mod compile;
 mod evaluate;
 pub(crate) mod geo;
+pub(crate) mod near;
 mod number;
 mod parse;
 pub(crate) mod regex;
@@ -28,7 +29,8 @@ use crate::expression::{Dependencies, ExpressionContext};
 use crate::path::Path;
 
 pub use compile::MatcherCompiler;
-pub use geo::{GeoTest, NearTest};
+pub use geo::GeoTest;
+pub use near::NearTest;
 pub use regex::RegexTest;
 pub use schema::Schema;
 pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
@@ -68,7 +70,7 @@ impl Matcher {
     }
 
     /// As [`Matcher::parse`], of a query that may want its matches in the order of their distance from a point.
-    pub(crate) fn parse_ordered(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+    pub fn parse_ordered(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
         let root = parse::ordered_filter(filter, context)?;
         Ok(Self {
             root,

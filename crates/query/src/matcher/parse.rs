@@ -13,7 +13,8 @@ use wire::ErrorCode;
 
 use super::DEPTH_MAX;
 use super::evaluate::Scope;
-use super::geo::{self, GeoTest, NearTest};
+use super::geo::GeoTest;
+use super::near::{self, NearTest};
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::schema::Schema;
@@ -329,7 +330,7 @@ impl Parser<'_> {
                     tests.push(ValueTest::Is(Test::Near(self.near(name, operators)?)));
                 }
                 // Beside the operator that they belong to.
-                "$maxDistance" | "$minDistance" | "$uniqueDocs" if geo::has_near(operators) => {}
+                "$maxDistance" | "$minDistance" | "$uniqueDocs" if near::has_near(operators) => {}
                 "$comment" => {}
                 name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
                 name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
@@ -343,7 +344,7 @@ impl Parser<'_> {
             Nearness::Conjunct => NearTest::parse(name, operators),
             Nearness::Nested => Err(QueryError::bad_value("geo $near must be top-level expr")),
             Nearness::Refused => Err(QueryError::new(
-                geo::NEAR_REFUSED,
+                near::NEAR_REFUSED,
                 "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators require sorting \
                  geospatial data. If you do not need sort, consider using $geoWithin instead.",
             )),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use bson::RawBsonRef;
 use bson::spec::ElementType;
 
-use super::geo::{GeoTest, NearTest};
+use super::geo::GeoTest;
+use super::near::NearTest;
 use super::regex::RegexTest;
 use super::schema::Schema;
 use crate::expression::Expression;

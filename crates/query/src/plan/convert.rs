@@ -192,6 +192,10 @@ fn element_leaf(path: &str, tests: &[ValueTest], keys: StringKeys<'_>) -> Leaf {
     let mut set = Intervals::one(everything());
     for test in tests {
         let leaf = match test {
+            // The element is an array itself, whose key is all of it.
+            ValueTest::Is(Test::ElemMatchValue(_) | Test::ElemMatchObject(_) | Test::Size(_)) => {
+                Some(Leaf::superset(path, Intervals::one(bracket(ElementType::Array))))
+            }
             ValueTest::Is(test) => simple_leaf(path, test, keys),
             ValueTest::Not(inner) => match inner.as_slice() {
                 [ValueTest::Is(test)] => simple_leaf(path, test, keys)

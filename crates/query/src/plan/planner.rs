@@ -27,7 +27,7 @@ use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
-use crate::matcher::geo::NearWish;
+use crate::matcher::near::NearQuery;
 use crate::path::Path;
 use bson::RawDocument;
 use engine::{Direction, TableId};
@@ -160,7 +160,7 @@ impl Planner<'_> {
                 return Err(QueryError::new(
                     ErrorCode::NoQueryExecutionPlans,
                     "error processing query: planner returned error :: caused by :: the hinted index cannot answer the query: \
-                     it is partial and does not hold every match",
+                     it does not hold every match",
                 ));
             }
             candidates.push(self.collection_scan(Direction::Forward));
@@ -169,7 +169,7 @@ impl Planner<'_> {
     }
 
     /// The index that finds what is near.
-    fn near(&self, near: &NearWish, wish: &Wish) -> Result<Candidate, QueryError> {
+    fn near(&self, near: &NearQuery, wish: &Wish) -> Result<Candidate, QueryError> {
         let mut found: Vec<(Access, usize, &PatternField)> = Vec::new();
         for (position, index) in self.collection.indexes().iter().enumerate() {
             let is_wanted = match wish {
@@ -526,10 +526,10 @@ impl Planner<'_> {
                 self.merged(inputs.collect())?
             }
             Source::Near(access, place, path) => {
-                let wish = query.near.clone().ok_or_else(|| {
+                let near_query = query.near.clone().ok_or_else(|| {
                     QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
                 })?;
-                let near = Near::new(access.clone(), *place, path.clone(), wish, filter.clone())?;
+                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?;
                 Stage::Near(Box::new(near))
             }
             Source::Union(accesses) => {

@@ -6,7 +6,7 @@ use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
 use crate::matcher::Matcher;
-use crate::matcher::geo::NearWish;
+use crate::matcher::near::NearQuery;
 use crate::project::Projection;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -54,13 +54,13 @@ pub(crate) struct Query {
     pub(crate) collation: Option<Arc<Collation>>,
     pub(crate) blocking: BlockingLimits,
     /// Where matches are wanted in the order of their distance from a point.
-    pub(crate) near: Option<Arc<NearWish>>,
+    pub(crate) near: Option<Arc<NearQuery>>,
 }
 
 /// What a filter wants the order of distances from.
-pub(crate) fn near_in(filter: Option<&Arc<Matcher>>) -> Option<Arc<NearWish>> {
+pub(crate) fn near_in(filter: Option<&Arc<Matcher>>) -> Option<Arc<NearQuery>> {
     let (path, test) = filter?.near()?;
-    Some(Arc::new(NearWish {
+    Some(Arc::new(NearQuery {
         path: Some(path.clone()),
         test: test.clone(),
         output: None,

@@ -9,7 +9,7 @@ use wire::ErrorCode;
 use super::failure;
 use crate::error::QueryError;
 use crate::expression::{Expression, ExpressionContext};
-use crate::matcher::geo::{NearOutput, NearWish};
+use crate::matcher::near::{NearOutput, NearQuery};
 use crate::matcher::{Matcher, NearTest};
 use crate::path::Path;
 use crate::value::SharedDocument;
@@ -20,7 +20,7 @@ use crate::value::scan::Malformed;
 pub struct GeoNearSpec {
     pub(super) written: RawDocumentBuf,
     pub(super) filter: Option<(RawDocumentBuf, Matcher)>,
-    pub(super) wish: Arc<NearWish>,
+    pub(super) query: Arc<NearQuery>,
 }
 
 impl GeoNearSpec {
@@ -84,7 +84,7 @@ impl GeoNearSpec {
         Ok(Self {
             written,
             filter,
-            wish: Arc::new(NearWish {
+            query: Arc::new(NearQuery {
                 path,
                 test: Arc::new(NearTest::of(point, spherical, least, most)?),
                 output: Some(output),

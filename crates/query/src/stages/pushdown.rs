@@ -7,7 +7,7 @@ use super::StageSpec;
 use crate::error::QueryError;
 use crate::expression::Dependencies;
 use crate::matcher::Matcher;
-use crate::matcher::geo::NearWish;
+use crate::matcher::near::NearQuery;
 use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 
 /// The leading part of a pipeline as a find: filter, then sort, then skip, then limit. See [`super::Pipeline::take_pushdown`].
@@ -16,7 +16,7 @@ pub struct Pushdown {
     /// The first `$match`: as a document, and parsed.
     pub filter: Option<(RawDocumentBuf, Matcher)>,
     /// The point of `$geoNear`, whose query is the filter.
-    pub(crate) near: Option<Arc<NearWish>>,
+    pub(crate) near: Option<Arc<NearQuery>>,
     /// `$sort`
     pub sort: Option<SortPattern>,
     /// Documents to leave out.
@@ -68,7 +68,7 @@ pub(super) fn take(stages: &mut Vec<StageSpec>) -> Pushdown {
                 pushdown.filter = Some((filter.clone(), matcher.clone()))
             }
             StageSpec::GeoNear(spec) if taken == 0 => {
-                pushdown.near = Some(spec.wish.clone());
+                pushdown.near = Some(spec.query.clone());
                 pushdown.filter.clone_from(&spec.filter);
             }
             StageSpec::Sort { pattern, limit } if plain && pushdown.sort.is_none() => {

@@ -14,7 +14,7 @@ use crate::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
-use crate::matcher::geo::NEAR_REFUSED;
+use crate::matcher::near::NEAR_REFUSED;
 use crate::matcher::schema::{Reporter, to_bson};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;

@@ -1,7 +1,8 @@
 //! The connections and their threads.
 //!
 //! There are [`CONNECTIONS_MAX`] at a time. When one more comes, the one that has kept its thread waiting longest is
-//! cut off: clients that open connections and are silent, or read slowly, shut nobody out.
+//! cut off: clients that open connections and are silent, or read slowly, shut nobody out. Those that prove who they
+//! are, which may take its time, have a few of the connections only.
 
 use super::reply::Reply;
 use super::request::{HEAD_BYTES_MAX, Malformed, Request, parse};
@@ -130,7 +131,7 @@ impl Connections {
         let Ok(mut stream) = Stream::new(slot.socket.clone(), self.tls.as_deref(), self.clock.clone()) else {
             return;
         };
-        let mut visitor = self.site.visitor(peer);
+        let mut visitor = scopeguard::guard(self.site.visitor(peer), |visitor| self.site.leave(visitor));
         let mut received = Vec::new();
         let mut patience = HEAD_PATIENCE;
         loop {
@@ -156,7 +157,6 @@ impl Connections {
             }
             patience = QUIET_MAX;
         }
-        self.site.leave(visitor);
     }
 
     fn answer(&self, visitor: &mut Visitor, request: Result<Request, Malformed>) -> (Vec<u8>, bool) {
@@ -190,9 +190,9 @@ impl Acceptor for Connections {
         };
         let thread = std::thread::Builder::new().name("http".to_owned());
         let spawned = thread.spawn(move || {
+            // Also when something panics.
+            let me = scopeguard::guard(me, |me| me.leave(number));
             me.serve(&slot, peer);
-            drop(slot);
-            me.leave(number);
         });
         if spawned.is_err() {
             self.leave(number);

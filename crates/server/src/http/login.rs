@@ -11,6 +11,7 @@ use bson::{Binary, Document, rawdoc};
 use commands::{Client, Server};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Users of the page are those of this database.
 const DATABASE: &str = "admin";
@@ -19,12 +20,35 @@ const DATABASE: &str = "admin";
 #[derive(Default)]
 pub struct Login {
     one_at_a_time: Mutex<()>,
+    under_way: AtomicUsize,
+}
+
+/// Proofs under way at a time. Who failed before waits in one, and must not take all connections.
+const UNDER_WAY_MAX: usize = 8;
+
+/// What came of a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    Given,
+    Failed,
+    /// Too many are under way.
+    NotAsked,
 }
 
 impl Login {
     /// Whether `client` is now the user. Waits when proofs of that name failed before.
-    pub fn prove(&self, server: &Arc<Server>, client: &Arc<Client>, user: &str, password: &str) -> bool {
-        self.converse(server, client, user, password).is_some()
+    pub fn prove(&self, server: &Arc<Server>, client: &Arc<Client>, user: &str, password: &str) -> Proof {
+        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
+        let _done = scopeguard::guard(&self.under_way, |under_way| {
+            under_way.fetch_sub(1, Ordering::Relaxed);
+        });
+        if before >= UNDER_WAY_MAX {
+            return Proof::NotAsked;
+        }
+        match self.converse(server, client, user, password) {
+            Some(()) => Proof::Given,
+            None => Proof::Failed,
+        }
     }
 
     fn converse(&self, server: &Arc<Server>, client: &Arc<Client>, user: &str, password: &str) -> Option<()> {

@@ -6,7 +6,7 @@
 
 use super::collect::{self, Refused};
 use super::exposition;
-use super::login::Login;
+use super::login::{Login, Proof};
 use super::reply::Reply;
 use super::request::Request;
 use crate::config::HttpConfig;
@@ -75,9 +75,15 @@ impl Site {
             let sentence = "This server does not go by that name: ask by its address, or as localhost.";
             return Reply::refusal((421, "Misdirected Request"), sentence);
         }
-        let Some(client) = self.admit(visitor, request) else {
-            return Reply::refusal((401, "Unauthorized"), "Log in as a user of the database admin.")
-                .with_header("WWW-Authenticate", "Basic realm=\"tenond\", charset=\"UTF-8\"");
+        let client = match self.admit(visitor, request) {
+            Ok(client) => client,
+            Err(Proof::NotAsked) => {
+                return Reply::refusal((503, "Service Unavailable"), "Too many log in at this moment.");
+            }
+            Err(_) => {
+                return Reply::refusal((401, "Unauthorized"), "Log in as a user of the database admin.")
+                    .with_header("WWW-Authenticate", "Basic realm=\"tenond\", charset=\"UTF-8\"");
+            }
         };
         let _alone = self.answering.lock();
         let server = &self.server;
@@ -105,27 +111,29 @@ impl Site {
         host.parse::<IpAddr>().is_ok() || names.iter().any(|name| name == host)
     }
 
-    /// The client as commands know it; `None` when it has to prove who it is.
-    fn admit(&self, visitor: &mut Visitor, request: &Request) -> Option<Arc<Client>> {
+    /// The client as commands know it; otherwise what came of its proof.
+    fn admit(&self, visitor: &mut Visitor, request: &Request) -> Result<Arc<Client>, Proof> {
         if !self.server.settings.access_control {
             let connect = || self.server.connect(visitor.peer.clone());
-            return Some(visitor.client.get_or_insert_with(connect).clone());
+            return Ok(visitor.client.get_or_insert_with(connect).clone());
         }
         if visitor.shown.is_some() && visitor.shown == request.authorization {
-            return visitor.client.clone();
+            return visitor.client.clone().ok_or(Proof::Failed);
         }
         // Another user is another client: nothing of the former's is left.
         visitor.shown = None;
         if let Some(former) = visitor.client.take() {
             self.server.disconnect(&former);
         }
-        let (user, password) = request.credentials()?;
+        let (user, password) = request.credentials().ok_or(Proof::Failed)?;
         let client = visitor.client.insert(self.server.connect(visitor.peer.clone())).clone();
-        let is_proven = self.login.prove(&self.server, &client, &user, &password);
-        is_proven.then(|| {
-            visitor.shown = request.authorization.clone();
-            client
-        })
+        match self.login.prove(&self.server, &client, &user, &password) {
+            Proof::Given => {
+                visitor.shown = request.authorization.clone();
+                Ok(client)
+            }
+            proof => Err(proof),
+        }
     }
 
     /// The page, whose own scripts and styles are the only ones that a browser takes.

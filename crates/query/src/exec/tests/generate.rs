@@ -206,6 +206,13 @@ fn operators(random: &SeededRandom) -> Bson {
             doc! { "$type": name }.into()
         }
         13 => doc! { "$elemMatch": { (comparison(random)): operand(random), "$lt": pick(random, 7) as i32 } }.into(),
+        14 if pick(random, 3) == 0 => {
+            let inner = [
+                doc! { "$elemMatch": { (comparison(random)): operand(random) } },
+                doc! { "$size": pick(random, 3) as i32 },
+            ];
+            doc! { "$elemMatch": inner[pick(random, 2) as usize].clone() }.into()
+        }
         14 => doc! { "$all": [operand(random), operand(random)] }.into(),
         _ => doc! { "$size": pick(random, 3) as i32 }.into(),
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::KeySet;
+use storage::Spilling;
 use wire::ErrorCode;
 
 use super::specification::{StageSpec, stage_document};
@@ -354,6 +355,9 @@ fn is_comparison(test: &Test) -> bool {
     }
 }
 
+/// Documents are written when they take such a part of the stage's memory at least.
+const SPILLED_PART: usize = 16;
+
 /// The running stage.
 struct WindowStage {
     spec: WindowSpec,
@@ -370,11 +374,17 @@ impl WindowStage {
     /// Charges what the runners hold.
     fn charge(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
         let bytes: usize = self.runners.iter().map(|runner| runner.bytes()).sum();
+        let blocking = context.execution.blocking();
         let together = bytes.saturating_add(self.partitions.bytes());
-        if check_bytes(together, context).is_err() && context.execution.blocking().disk.is_some() {
+        if blocking.disk.is_none() {
+            check_bytes(together, context)?;
+        }
+        check_bytes(bytes, context)?;
+        // Documents go to disk by the piece, however little room the values of windows leave.
+        let piece = blocking.bytes(Spilling::SetWindowFields) / SPILLED_PART;
+        if check_bytes(together, context).is_err() && self.partitions.bytes() >= piece {
             self.partitions.spill(context)?;
         }
-        check_bytes(bytes.saturating_add(self.partitions.bytes()), context)?;
         match bytes.checked_sub(self.charged) {
             Some(0) => {}
             Some(more) => self.memory.grow(context.evaluation, more)?,
