@@ -52,6 +52,17 @@ fn positions_in_indexed_paths_agree_with_a_scan() {
         ),
         ("a.0.1", rawdoc! { "_id": 1, "a": [[0, [5]]] }, rawdoc! { "a.0.1": 5 }),
         ("a.0", rawdoc! { "_id": 1, "a": [7] }, rawdoc! { "a.0": 7 }),
+        // An array in an array is one key as a whole.
+        (
+            "a",
+            rawdoc! { "_id": 1, "a": [[1, 2]] },
+            rawdoc! { "a": { "$elemMatch": { "$elemMatch": { "$gt": 1 } } } },
+        ),
+        (
+            "a",
+            rawdoc! { "_id": 1, "a": [[1, 2], 3] },
+            rawdoc! { "a": { "$elemMatch": { "$size": 2 } } },
+        ),
     ];
     let natural = rawdoc! { "$natural": 1 };
     for (path, document, filter) in cases {
