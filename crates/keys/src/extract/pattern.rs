@@ -83,7 +83,7 @@ pub enum PatternError {
 pub enum FieldKind {
     /// The value itself.
     Value,
-    /// A hash of the value, see [`crate::hash`].
+    /// A hash of the value, see [`crate::hash()`].
     Hashed,
     /// The cells of a geometry on the sphere: `2dsphere`.
     Sphere,

@@ -126,8 +126,8 @@ impl KeyExtractor {
         Ok(self.noted(index, pieces, met_array, out))
     }
 
-    /// The pieces, null if there are none. Several of them, or an array on the way to them, are noted as if the first part
-    /// of the path had met an array: nobody asks which it was.
+    /// The pieces, null if there are none. Several of them, or an array on the way to them, are noted as if the first
+    /// part of the path had met an array: nobody asks which it was.
     fn noted<'a>(&self, index: usize, mut pieces: Vec<Piece<'a>>, met_array: bool, out: &mut KeySet) -> Vec<Piece<'a>> {
         if met_array || pieces.len() > 1 {
             out.multikey.insert(index, 0);
@@ -216,16 +216,16 @@ impl KeyExtractor {
         Ok(())
     }
 
-    /// Appends the geometries at a field's path, those of all elements where it goes through arrays; an array at its end
-    /// is one. Says whether it went through arrays.
+    /// Appends the geometries at a field's path, those of all elements where it goes through arrays; an array at its
+    /// end is one. Says whether it went through arrays.
     fn values_at<'a>(&self, document: &'a [u8], index: usize, out: &mut Vec<Value<'a>>) -> Result<bool, ExtractError> {
         let parts = self.pattern.fields()[index].parts();
         collect(document, parts, false, &mut |value| out.extend(value)).map_err(|_| self.malformed(index))
     }
 }
 
-/// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else that
-/// array. Says whether the path led into an array.
+/// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else
+/// that array. Says whether the path led into an array.
 fn collect<'a>(
     document: &'a [u8],
     parts: &[PathPart],
