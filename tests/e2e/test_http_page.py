@@ -1,12 +1,11 @@
 """The monitoring page in a real browser: it is drawn, it moves, nothing is fetched from elsewhere, and it fits a phone."""
 
 import os
-import shutil
 import threading
 import time
 
 import pytest
-from playwright.sync_api import sync_playwright
+from pages import browser, watch  # noqa: F401, the fixture
 from server import Server
 from test_http import http_port
 
@@ -40,16 +39,6 @@ def served(new_folder):
         user.join()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    path = next(filter(None, found), None)
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
 @pytest.fixture
 def opened(browser, served):
     """Opens the page on a screen; afterwards nothing may have come from elsewhere, been logged or thrown."""
@@ -60,11 +49,7 @@ def opened(browser, served):
         context = browser.new_context(**SCREENS[screen])
         contexts.append(context)
         tab = context.new_page()
-        allowed = lambda url: url in (address, f"{address}status.json") or url.startswith("data:")
-        tab.on("request", lambda sent: allowed(sent.url) or troubles.append(f"fetched {sent.url}"))
-        tab.on("console", lambda message: troubles.append(f"console: {message.text}"))
-        tab.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        tab.on("dialog", lambda dialog: troubles.append(f"dialog: {dialog.message}"))
+        watch(tab, lambda url: url in (address, f"{address}status.json") or url.startswith("data:"), troubles)
         tab.goto(address)
         return tab
 

@@ -1,12 +1,11 @@
 """The benchmark report in a real browser: every chart is drawn, nothing is fetched, nothing fails, and it fits a phone."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from pages import browser, watch  # noqa: F401, the fixture
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["page", "engines", "single", "empty", "hostile", "compared"]
@@ -28,17 +27,6 @@ def pages(new_folder):
     return directory
 
 
-@pytest.fixture(scope="module")
-def browser():
-    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    # Without one of the system's, the one that `playwright install` brought.
-    path = next(filter(None, found), None)
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield made
-        made.close()
-
-
 @pytest.fixture
 def opened(browser, pages, request):
     """Opens a page on a screen; afterwards nothing may have been fetched, logged or thrown."""
@@ -49,10 +37,7 @@ def opened(browser, pages, request):
         contexts.append(context)
         tab = context.new_page()
         address = (pages / f"{name}.html").as_uri()
-        allowed = lambda url: url == address or url.startswith("data:")
-        tab.on("request", lambda sent: allowed(sent.url) or troubles.append(f"fetched {sent.url}"))
-        tab.on("console", lambda message: troubles.append(f"console: {message.text}"))
-        tab.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        watch(tab, lambda url: url == address or url.startswith("data:"), troubles)
         tab.goto(address)
         return tab
 
