@@ -290,6 +290,7 @@ def test_hashed_indexes(db, seed):
     assert code([("x", 1), ("y", "2d")]) == 67
     assert code([("x", "2dsphere")], expireAfterSeconds=5) == 67
     assert code([("x", "2d")], bits=40) == 67
+    assert code([("x", "2d")], bits=1.5) == 67
     assert code([("x", "hatched")]) == 67
     with pytest.raises(OperationFailure) as refused:
         db.command("collMod", "c", index={"name": "a_hashed", "expireAfterSeconds": 5})

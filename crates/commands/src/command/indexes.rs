@@ -224,6 +224,10 @@ pub fn parse_spec(
                         "a number",
                     ));
                 }
+                let is_fraction = matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0);
+                if field.as_str() == "bits" && is_fraction {
+                    return Err(cannot("bits for hash must be a whole number".into()));
+                }
                 options.insert(field.as_str(), Bson::try_from(value)?);
             }
             "2dsphereIndexVersion" => match number_as_i64(value) {

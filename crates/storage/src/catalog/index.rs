@@ -10,7 +10,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
-use keys::{Collator, IndexPattern, KeyExtractor, MultikeyPaths};
+use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -274,9 +274,11 @@ struct Shape {
 
 impl Shape {
     fn new(spec: IndexSpec, partial: Option<Arc<dyn Predicate>>) -> Result<Self, StorageError> {
-        let pattern = IndexPattern::parse(&spec.key)
-            .map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?
-            .with_grid(spec.grid()?);
+        let mut pattern =
+            IndexPattern::parse(&spec.key).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+        if let Some(FieldKind::Plane(_)) = pattern.special() {
+            pattern = pattern.with_grid(spec.grid()?);
+        }
         Ok(Self {
             is_id: spec.is_id(),
             extractor: KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref())),
