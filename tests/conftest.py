@@ -25,6 +25,18 @@ def new_folder(request, tmp_path_factory):
             shutil.rmtree(folder)
 
 
+@pytest.fixture(autouse=True)
+def no_server_is_left(request):
+    """A server that a test leaves running in its own folder ends with the test."""
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    for server in list(Server.STARTED):
+        if folder and server.directory.is_relative_to(folder):
+            Server.STARTED.discard(server)
+            if server.process is not None:
+                server.kill()
+
+
 @pytest.fixture(scope="module", params=ENGINES)
 def server(request, new_folder):
     """One server per test module and engine; it must end cleanly."""

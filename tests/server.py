@@ -50,6 +50,8 @@ def send(server, database, command):
 class Server:
     """One tenond process. `start` returns when it accepts connections."""
 
+    STARTED = set()
+
     def __init__(self, directory, engine=ENGINES[0], options=(), port=0, open_files=None):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,7 @@ class Server:
         if self.open_files:
             self.prefix = ["prlimit", f"--nofile={self.open_files}"]
         self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.STARTED.add(self)
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if self.process.poll() is not None:
