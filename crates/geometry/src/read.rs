@@ -105,9 +105,11 @@ pub fn legacy(value: RawBsonRef<'_>) -> Result<PlanePoint, GeometryError> {
     Ok(PlanePoint { x, y })
 }
 
-/// A number of any type but Decimal128, which MongoDB does not take as a coordinate either.
+/// A number of any type.
 pub fn number(value: RawBsonRef<'_>) -> Option<f64> {
     match value {
+        // By its text, which both sides know: nobody has many of these.
+        RawBsonRef::Decimal128(number) => number.to_string().parse().ok(),
         RawBsonRef::Double(number) => Some(number),
         RawBsonRef::Int32(number) => Some(f64::from(number)),
         RawBsonRef::Int64(number) => Some(number as f64),

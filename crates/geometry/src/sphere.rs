@@ -4,9 +4,9 @@
 //! the cells inside a cell have the keys of one interval, so that a covering of at most a few cells is as many
 //! intervals.
 
-use crate::Steps;
 use crate::plane::{PlanePoint, Rectangle};
 use crate::ring::{Arc, Ring, TOUCH};
+use crate::{Steps, uncounted};
 use s2::cap::Cap;
 use s2::cell::Cell;
 use s2::cellid::CellID;
@@ -22,6 +22,8 @@ const CELLS_MAX: usize = 20;
 /// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
 const FINEST_LEVEL: u64 = 23;
 
+/// Arcs up to which debug builds hold what cells inherit against counting it anew.
+const AUDITED_ARCS: usize = 200;
 /// What rectangles around a circle have to spare.
 const SLACK_DEGREES: f64 = 1e-8;
 
@@ -263,6 +265,8 @@ impl Geometry {
     pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         for one in &self.parts {
             for other in &other.parts {
+                // Of two points as well, of which a document may have a million.
+                steps(1)?;
                 if one.meets(other, steps)? {
                     return Ok(true);
                 }
@@ -357,11 +361,16 @@ impl<'p> Outline<'p> {
                 // The way from centre to centre stays in the parent.
                 let mut inside = parent.inside.clone();
                 for (place, arc) in parent.near.iter().map(|i| &self.arcs[*i as usize]) {
-                    inside[*place] ^= !arc.is_point() && arc.is_crossed(&parent.center, &center);
+                    let is_boundary = matches!(self.parts[*place], Part::Polygon(_));
+                    inside[*place] ^= is_boundary && arc.is_crossed(&parent.center, &center);
                 }
                 inside
             }
         };
+        debug_assert!(
+            self.arcs.len() > AUDITED_ARCS || self.with_inside(&center, &mut uncounted) == Ok(inside.clone()),
+            "what is inherited is what counting from the origin says"
+        );
         let around = cell.cap_bound();
         let chord = 2.0 * (around.radius().rad() / 2.0).sin();
         let is_near = |i: &u32| self.arcs[*i as usize].1.is_near(around.center(), chord);

@@ -219,6 +219,10 @@ fn legacy_pairs_are_arrays_or_documents() {
     for pair in [
         Bson::from(vec![1.5, 2.0]),
         Bson::from(doc! {"lng": 1.5, "lat": 2}),
+        Bson::from(vec![
+            Bson::Decimal128("1.50".parse().expect("a decimal")),
+            Bson::from(2_i64),
+        ]),
         Bson::from(vec![Bson::from(1.5), Bson::from(2), Bson::from("note")]),
     ] {
         let wrapped = RawDocumentBuf::try_from(&doc! {"": pair}).expect("a document");

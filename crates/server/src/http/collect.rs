@@ -58,7 +58,7 @@ pub fn call(server: &Arc<Server>, client: &Arc<Client>, command: &RawDocument) -
         Ok(1.0) => Ok(reply),
         _ => Err(Refused {
             code: reply.get_i32("code").unwrap_or(0),
-            message: reply.get_str("errmsg").unwrap_or("it said no").to_owned(),
+            message: reply.get_str("errmsg").unwrap_or("the command failed").to_owned(),
         }),
     }
 }
