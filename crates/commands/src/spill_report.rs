@@ -33,8 +33,14 @@ pub(crate) struct BlockingMetrics {
 impl BlockingMetrics {
     /// Adds what an operation did.
     pub(crate) fn add(&self, counters: &OperationCounters) {
-        self.keys_sorted.add(counters.keys_sorted.get());
-        self.sorted_bytes.add(counters.sorted_bytes.get());
+        // Of nearly every operation there is nothing to add, and all of them share these.
+        if counters.keys_sorted.get() > 0 {
+            self.keys_sorted.add(counters.keys_sorted.get());
+            self.sorted_bytes.add(counters.sorted_bytes.get());
+        }
+        if !counters.has_spilled() {
+            return;
+        }
         for ((what, _), total) in NAMES.iter().zip(&self.spilled) {
             let spilled = counters.spilled(*what);
             total.spills.add(spilled.spills.get());

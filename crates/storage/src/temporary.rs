@@ -83,8 +83,8 @@ impl Storage {
         let found = self.catalog.all_collections();
         for collection in found {
             let namespace = collection.namespace();
-            let is_used = self.temporaries.0.lock().contains(namespace);
-            if is_temporary(namespace.collection()) && !is_used && self.drop_collection(op, namespace)?.is_some() {
+            let is_abandoned = is_temporary(namespace.collection()) && !self.temporaries.0.lock().contains(namespace);
+            if is_abandoned && self.drop_collection(op, namespace)?.is_some() {
                 dropped.push(namespace.clone());
             }
         }
