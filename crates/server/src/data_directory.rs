@@ -1,8 +1,9 @@
 //! The data directory: who uses it, which engine wrote it, and where things lie in it.
 //!
 //! ```text
-//! tenond.lock     locked while a server runs; holds its process id, and whether it keeps a log; empty after a clean end
-//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md; locked, too, while a server runs
+//! tenond.lock     locked while a server runs; holds its process id, and whether it keeps a log; empty after a clean
+//!                 end
+//! storage.bson    engine and layout, written once; see docs/formats/data-directory.md; locked while a server runs
 //! journal/        the log
 //! <engine>/       the engine's files
 //! _tmp/           what operations spill that outgrow their memory; empty between two runs
