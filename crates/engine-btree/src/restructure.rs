@@ -250,8 +250,11 @@ impl Structure {
     }
 
     /// Puts the rows of two neighbours into one leaf. False when one has left the tree, has versions that must stay, or
-    /// when they are not under one inner node.
+    /// when they are not under one inner node, or are one: the leaf between them was removed since the caller found them.
     pub(crate) fn merge(&self, tree: &Arc<Tree>, left: &Arc<Leaf>, right: &Arc<Leaf>) -> bool {
+        if Arc::ptr_eq(left, right) {
+            return false;
+        }
         let guard = rcu::pin();
         let _structure = tree.structure.lock();
         if tree.is_still() || tree.is_dead() {
@@ -407,5 +410,20 @@ mod tests {
         small.dead.store(false, Ordering::Release);
         small.root.replace(Child::Leaf(leaf.clone()), &rcu::pin());
         assert!(matches!(structure.split(&small, &leaf, false), Split::Done(_)));
+    }
+
+    /// The leaf that began where this one ended was removed as empty after the caller had seen the end: what is found
+    /// there now is this leaf. Both locks were taken, for ever, under that of the tree.
+    #[test]
+    fn a_leaf_is_not_merged_with_itself() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), b"value".to_vec()));
+        let tree = store.tree(ROWS);
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        assert!(!store.parts().structure.merge(&tree, &leaf, &leaf));
+        assert!(!leaf.view.load(&rcu::pin()).retired);
     }
 }
