@@ -76,6 +76,12 @@ impl RunWriter {
         self.last_block_bytes
     }
 
+    /// The block at `addr` as it will be on disk, right after it was appended; `None` when it was written out already.
+    pub fn last_block(&self, addr: &BlockAddr) -> Option<&[u8]> {
+        let start = self.buffer.len().checked_sub(addr.bytes() as usize)?;
+        Some(&self.buffer[start..])
+    }
+
     /// Bytes that a block of `raw` bytes would take, without what would be left of its last sector. Nothing is appended.
     /// `Invalid` as for [`RunWriter::append`].
     pub fn block_bytes(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<usize> {

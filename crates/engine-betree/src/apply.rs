@@ -41,6 +41,7 @@ pub(crate) fn apply(core: &Core, applied: &mut Applied, batch: &Batch, seq: Seq)
             }
         };
     }
+    core.cache.fit();
     Ok(bytes)
 }
 

@@ -4,10 +4,17 @@
 //! evict. The order is CLOCK (Corbató, 1968) in shards; nodes and filters, which every lookup needs, get more
 //! rounds than rows do.
 //!
+//! Rows are kept as they are, or as their compressed block, which takes half the room or less: to decompress it costs
+//! a tenth of what a read from the device does. So when the cache is full, rows are worth their room only if they are
+//! asked for several times while the hand goes round once; each slot counts that, the rounds before halved.
+//!
+//! Messages that are in no tree yet have their room here, too, as much as they need at the time: units leave for them.
+//!
 //! An address may be used again for something else after its block was given back: whoever gives it back says so
 //! ([`Cache::forget`]). The key has the block's checksum, too.
 
 use crate::filter::Filter;
+use crate::memtable::Held;
 use crate::node::Node;
 use crate::run::Run;
 use blocks::BlockAddr;
@@ -19,11 +26,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A shard has at least this much, so that its largest units are a small part of it.
 const SHARD_BYTES_MIN: u64 = 8 << 20;
 const SHARDS_MAX: u64 = 16;
-/// Rounds of the hand that something survives without being asked for.
-const ROUNDS_OF_ROWS: u8 = 1;
+/// Rounds of the hand that a node or filter survives without being asked for.
 const ROUNDS_OF_NODES: u8 = 4;
-/// A compressed block that is asked for so often is worth the room that its rows take.
-const USES_OF_BLOCKS: u8 = 3;
+/// So often a block, or rows, must have been asked for to survive the hand.
+const ASKED_OF_BLOCKS: u8 = 1;
+const ASKED_OF_ROWS: u8 = 8;
+/// A block that was asked for so often becomes rows.
+const ASKED_TO_BE_ROWS: u8 = 16;
+/// What of the cache messages cannot take.
+const SHARE_OF_UNITS: u64 = 4;
+/// Room that messages took is made when it is this share of the cache.
+const OVER_SHARE: u64 = 64;
 /// A shard with less than this share of its room free is full.
 const FREE_SHARE: usize = 16;
 
@@ -47,10 +60,20 @@ impl Unit {
         }
     }
 
-    fn rounds(&self) -> u8 {
+    /// How often it must have been asked for to survive the hand, and what is left of that afterwards.
+    fn is_wanted(&self, asked: u8) -> Option<u8> {
         match self {
-            Self::Run(_) | Self::Block(_) => ROUNDS_OF_ROWS,
-            Self::Node(_) | Self::Filter(_) => ROUNDS_OF_NODES,
+            Self::Run(_) => (asked >= ASKED_OF_ROWS).then_some(asked / 2),
+            Self::Block(_) => (asked >= ASKED_OF_BLOCKS).then_some(asked / 2),
+            Self::Node(_) | Self::Filter(_) => asked.min(ROUNDS_OF_NODES).checked_sub(1),
+        }
+    }
+
+    /// How often a new one counts as asked for: rows and blocks that are scanned once leave first.
+    fn asked_at_first(&self) -> u8 {
+        match self {
+            Self::Run(_) | Self::Block(_) => 0,
+            Self::Node(_) | Self::Filter(_) => ROUNDS_OF_NODES - 1,
         }
     }
 }
@@ -65,9 +88,8 @@ struct Slot {
     place: Place,
     unit: Unit,
     bytes: usize,
-    rounds: u8,
-    /// How often it was asked for, up to [`USES_OF_BLOCKS`].
-    uses: u8,
+    /// See [`Unit::is_wanted`].
+    asked: u8,
 }
 
 #[derive(Default)]
@@ -96,8 +118,8 @@ impl Shard {
                 self.hand = 0;
             }
             let slot = &mut self.slots[self.hand];
-            if slot.rounds > 0 {
-                slot.rounds -= 1;
+            if let Some(left) = slot.unit.is_wanted(slot.asked) {
+                slot.asked = left;
                 self.hand += 1;
             } else {
                 // What takes its place, the newest, is looked at in the next round.
@@ -121,18 +143,60 @@ pub(crate) struct CacheCounters {
 /// See the module.
 pub(crate) struct Cache {
     shards: Box<[Mutex<Shard>]>,
-    shard_bytes_max: usize,
+    bytes_max: u64,
+    /// Units of all shards.
+    bytes: AtomicU64,
+    messages: Arc<Held>,
     pub(crate) counters: CacheCounters,
 }
 
 impl Cache {
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    /// Of so many bytes, `messages` included.
+    pub(crate) fn new(bytes_max: u64, messages: Arc<Held>) -> Self {
         let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: (bytes_max / shards) as usize,
+            bytes_max,
+            bytes: AtomicU64::new(0),
+            messages,
             counters: CacheCounters::default(),
         }
+    }
+
+    /// What units may take now.
+    fn limit(&self) -> u64 {
+        let left = self.bytes_max.saturating_sub(self.messages.bytes());
+        left.max(self.bytes_max / SHARE_OF_UNITS)
+    }
+
+    fn shard_bytes_max(&self) -> usize {
+        self.limit() as usize / self.shards.len()
+    }
+
+    /// After messages came: makes the room they took.
+    pub(crate) fn fit(&self) {
+        if self.bytes() <= self.limit() + self.bytes_max / OVER_SHARE {
+            return;
+        }
+        let bytes_max = self.shard_bytes_max();
+        for shard in &self.shards {
+            self.make_room(&mut shard.lock(), 0, bytes_max);
+        }
+    }
+
+    fn make_room(&self, shard: &mut Shard, bytes: usize, bytes_max: usize) {
+        let before = shard.bytes;
+        let evicted = shard.make_room(bytes, bytes_max);
+        if evicted > 0 {
+            self.bytes.fetch_sub((before - shard.bytes) as u64, Ordering::Relaxed);
+            self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, shard: &mut Shard, index: u32) {
+        let before = shard.bytes;
+        shard.remove(index as usize);
+        self.bytes.fetch_sub((before - shard.bytes) as u64, Ordering::Relaxed);
     }
 
     fn shard(&self, place: Place) -> &Mutex<Shard> {
@@ -147,8 +211,10 @@ impl Cache {
             let index = shard.by_place.get(&place).copied();
             index.map(|index| {
                 let slot = &mut shard.slots[index as usize];
-                slot.rounds = slot.rounds.max(slot.unit.rounds());
-                slot.uses = (slot.uses + 1).min(USES_OF_BLOCKS);
+                slot.asked = match slot.unit {
+                    Unit::Run(_) | Unit::Block(_) => slot.asked.saturating_add(1),
+                    Unit::Node(_) | Unit::Filter(_) => ROUNDS_OF_NODES,
+                };
                 slot.unit.clone()
             })
         };
@@ -172,43 +238,41 @@ impl Cache {
         let place = place(addr);
         let shard = self.shard(place).lock();
         let index = shard.by_place.get(&place).copied();
-        let uses = index.map_or(0, |index| shard.slots[index as usize].uses);
-        uses >= USES_OF_BLOCKS || shard.bytes + bytes + self.shard_bytes_max / FREE_SHARE <= self.shard_bytes_max
+        let asked = index.map_or(0, |index| shard.slots[index as usize].asked);
+        let bytes_max = self.shard_bytes_max();
+        asked >= ASKED_TO_BE_ROWS || shard.bytes + bytes + bytes_max / FREE_SHARE <= bytes_max
     }
 
     /// Puts something in; rows take the place of their compressed block.
     pub(crate) fn insert(&self, addr: &BlockAddr, unit: Unit) {
         let bytes = unit.bytes() + size_of::<Slot>() + 32;
         // Half a shard at most: one large row must not throw everything out.
-        if bytes > self.shard_bytes_max / 2 {
+        let bytes_max = self.shard_bytes_max();
+        if bytes > bytes_max / 2 {
             return;
         }
         let place = place(addr);
+        let mut asked = unit.asked_at_first();
         let mut shard = self.shard(place).lock();
         if let Some(index) = shard.by_place.get(&place).copied() {
-            let is_rows = matches!(unit, Unit::Run(_));
-            match shard.slots[index as usize].unit {
-                Unit::Block(_) if is_rows => shard.remove(index as usize),
-                _ => return,
+            let slot = &shard.slots[index as usize];
+            if !matches!((&slot.unit, &unit), (Unit::Block(_), Unit::Run(_))) {
+                return;
             }
+            asked = slot.asked;
+            self.remove(&mut shard, index);
         }
-        let evicted = shard.make_room(bytes, self.shard_bytes_max);
-        // What is scanned once leaves first.
-        let rounds = unit.rounds() - 1;
+        self.make_room(&mut shard, bytes, bytes_max);
         let index = shard.slots.len() as u32;
         shard.slots.push(Slot {
             place,
             unit,
             bytes,
-            rounds,
-            uses: 0,
+            asked,
         });
         shard.by_place.insert(place, index);
         shard.bytes += bytes;
-        drop(shard);
-        if evicted > 0 {
-            self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
-        }
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The block is given back.
@@ -216,12 +280,12 @@ impl Cache {
         let place = place(addr);
         let mut shard = self.shard(place).lock();
         if let Some(index) = shard.by_place.get(&place).copied() {
-            shard.remove(index as usize);
+            self.remove(&mut shard, index);
         }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().bytes as u64).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -251,7 +315,7 @@ mod tests {
     }
 
     fn full() -> Cache {
-        let cache = Cache::new((UNITS * UNIT_BYTES) as u64);
+        let cache = Cache::new((UNITS * UNIT_BYTES) as u64, Arc::default());
         (0..UNITS).for_each(|number| cache.insert(&addr(number), rows()));
         cache
     }
@@ -271,9 +335,12 @@ mod tests {
     #[test]
     fn rows_take_the_place_of_a_block_that_is_asked_for_often() {
         let (cache, wanted) = (full(), addr(1000));
-        assert!(Cache::new(1 << 20).takes_rows(&wanted, UNIT_BYTES), "there is room");
+        assert!(
+            Cache::new(1 << 20, Arc::default()).takes_rows(&wanted, UNIT_BYTES),
+            "there is room"
+        );
         cache.insert(&wanted, block());
-        for _ in 0..USES_OF_BLOCKS {
+        for _ in 0..ASKED_TO_BE_ROWS {
             assert!(!cache.takes_rows(&wanted, UNIT_BYTES));
             assert!(matches!(cache.get(&wanted), Some(Unit::Block(_))));
         }
@@ -283,5 +350,70 @@ mod tests {
         assert!(matches!(cache.get(&wanted), Some(Unit::Run(_))));
         cache.forget(&wanted);
         assert!(cache.get(&wanted).is_none());
+    }
+
+    #[test]
+    fn units_leave_for_messages_and_come_back_when_those_are_gone() {
+        let bytes_max = (UNITS * UNIT_BYTES) as u64;
+        let messages = Arc::new(Held::default());
+        let cache = Cache::new(bytes_max, messages.clone());
+        let fill = || (0..2 * UNITS).for_each(|number| cache.insert(&addr(number), rows()));
+        fill();
+        let summed = || cache.shards.iter().map(|shard| shard.lock().bytes as u64).sum::<u64>();
+        for (held, most) in [
+            (bytes_max / 2, bytes_max / 2),
+            (2 * bytes_max, bytes_max / SHARE_OF_UNITS),
+        ] {
+            messages.change(held as usize, messages.bytes() as usize);
+            cache.fit();
+            assert!(cache.bytes() <= most, "{} with {held} of messages", cache.bytes());
+            assert_eq!(cache.bytes(), summed());
+        }
+        messages.change(0, messages.bytes() as usize);
+        fill();
+        assert!(
+            (bytes_max * 8 / 10..=bytes_max).contains(&cache.bytes()),
+            "{}",
+            cache.bytes()
+        );
+        assert_eq!(cache.bytes(), summed());
+    }
+
+    /// A read of a unit as a lookup does it; whether it was there.
+    fn read(cache: &Cache, number: usize) -> bool {
+        let found = cache.get(&addr(number));
+        let takes_rows = cache.takes_rows(&addr(number), UNIT_BYTES);
+        match found {
+            Some(Unit::Run(_)) => true,
+            found if takes_rows => {
+                cache.insert(&addr(number), rows());
+                found.is_some()
+            }
+            found => {
+                cache.insert(&addr(number), block());
+                found.is_some()
+            }
+        }
+    }
+
+    #[test]
+    fn a_cache_holds_blocks_of_what_is_read_at_random_and_rows_of_what_is_hot() {
+        use vfs::{Random, SeededRandom};
+        let (cache, random) = (full(), SeededRandom::new(7));
+        let below = |end: usize| random.next_u64() as usize % end;
+        (0..40 * UNITS).for_each(|_| {
+            read(&cache, below(4 * UNITS));
+        });
+        let found = (0..40 * UNITS).filter(|_| read(&cache, below(4 * UNITS))).count();
+        // Half of the units fit as blocks, a quarter as rows.
+        assert!(found > 16 * UNITS, "{found} of {}", 40 * UNITS);
+        let hot = UNITS / 4;
+        for _ in 0..80 * UNITS {
+            read(&cache, below(hot));
+            read(&cache, below(4 * UNITS));
+        }
+        let are_rows = |number: &usize| matches!(cache.get(&addr(*number)), Some(Unit::Run(_)));
+        let rows = (0..hot).filter(are_rows).count();
+        assert!(rows > hot * 3 / 4, "{rows} of {hot}");
     }
 }

@@ -163,7 +163,12 @@ impl<'c> Change<'c> {
 
     pub(crate) fn write_basement(&mut self, run: Run) -> Result<UnitRef> {
         let unit = self.write_unit(KIND_ROWS, self.table.codec, run.raw())?;
-        self.core.cache.insert(&unit.first, Unit::Run(Arc::new(run)));
+        let cache = &self.core.cache;
+        if unit.rest.is_some() || cache.takes_rows(&unit.first, run.memory_bytes()) {
+            cache.insert(&unit.first, Unit::Run(Arc::new(run)));
+        } else if let Some(block) = self.writer.last_block(&unit.first) {
+            cache.insert(&unit.first, Unit::Block(block.into()));
+        }
         count(&self.core.counters.basements_written, 1);
         Ok(unit)
     }

@@ -122,7 +122,7 @@ pub(crate) struct Core {
     pub(crate) checkpoint: Mutex<Seq>,
     pub(crate) durable: AtomicU64,
     /// Memory of all messages that are in no tree.
-    pub(crate) held: Held,
+    pub(crate) held: Arc<Held>,
     /// Tables to be flushed though they take little memory.
     pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
     /// The last flush found the disk full: nothing gives memory back now.
@@ -140,8 +140,9 @@ impl Core {
         directory: Table,
         durable: Seq,
     ) -> Self {
+        let held = Arc::new(Held::default());
         Self {
-            cache: Cache::new(options.cache_bytes - options.messages_bytes()),
+            cache: Cache::new(options.cache_bytes, held.clone()),
             store,
             path,
             options,
@@ -163,7 +164,7 @@ impl Core {
             loads: Mutex::default(),
             checkpoint: Mutex::new(durable),
             durable: AtomicU64::new(durable.0),
-            held: Held::default(),
+            held,
             urgent: Mutex::default(),
             is_disk_full: AtomicBool::new(false),
             scratches: Mutex::default(),
