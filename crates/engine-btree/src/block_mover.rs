@@ -15,7 +15,7 @@ use crate::clock_list::ClockEntry;
 use crate::counters::Counters;
 use crate::directory::DIRECTORY;
 use crate::foundation::Foundation;
-use crate::leaf::{Base, Found, Leaf};
+use crate::leaf::{Base, Elsewhere, Found, Leaf};
 use crate::page::{LargeRef, LeafImage, decode_inner};
 use crate::pages::{LoadRows, Pages};
 use crate::readers::Readers;
@@ -178,7 +178,7 @@ impl BlockMover {
                 // The next plan finds the block again.
                 return Ok(Move::Done);
             }
-            let Found::Large(cell) = view.get(key, NEWEST, &guard) else {
+            let Found::Elsewhere(Elsewhere::Large(cell)) = view.get(key, NEWEST, &guard) else {
                 // Something else is there: the block goes when nobody reads it.
                 return Ok(Move::Done);
             };

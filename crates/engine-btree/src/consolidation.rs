@@ -204,6 +204,7 @@ fn unshared(value: Value) -> Value {
     match value {
         Value::Inline(bytes) => Value::Inline(bytes::Bytes::copy_from_slice(&bytes)),
         Value::Large(cell, owner) => Value::Large(bytes::Bytes::copy_from_slice(&cell), owner),
+        Value::Spilled(spilled) => Value::Spilled(spilled),
     }
 }
 
@@ -213,6 +214,7 @@ fn new_value(value: &Value) -> NewValue<'_> {
         Value::Large(cell, _) => {
             NewValue::Large(LargeRef::from_cell(cell).expect("a cell is checked when it comes in"))
         }
+        Value::Spilled(_) => unreachable!("what a checkpoint or the newest reader sees is not in the file of history"),
     }
 }
 

@@ -47,4 +47,5 @@ pub(crate) struct Counters {
     pub(crate) relocated: Counter,
     pub(crate) written_behind: Counter,
     pub(crate) snapshots_ended: Counter,
+    pub(crate) values_spilled: Counter,
 }

@@ -4,6 +4,7 @@
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
 use crate::counters::Counters;
+use crate::history_file::HistoryFile;
 use crate::large_values::LargeValues;
 use crate::options::BtreeOptions;
 use crate::pages::Pages;
@@ -62,7 +63,7 @@ impl Foundation {
             path.to_owned(),
         );
         Self {
-            readers: Arc::new(Readers::new(durable, cache.clone())),
+            readers: Arc::new(Readers::new(durable, cache.clone(), HistoryFile::new(&env.fs, path))),
             catalog: Arc::new(Catalog::new(
                 directory_tree,
                 store.clone(),

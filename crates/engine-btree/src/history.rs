@@ -2,13 +2,14 @@
 //!
 //! A consolidation keeps, of what it merges, the values that open snapshots see (undo, see `consolidation`). That is
 //! *history*: it cannot leave memory before those snapshots go. This is the count of it and the list of leaves that
-//! have some; `history_limit` bounds it.
+//! have some; `history_limit` bounds it: by values that go to a file (`history_file`), then by ending snapshots.
 //!
 //! What was written and not consolidated yet is not history. It is bounded as deltas are, and becomes history, or
 //! nothing, by the consolidation.
 
 use crate::cache::PageCache;
 use crate::clock_list::ClockEntry;
+use crate::history_file::HistoryFile;
 use crate::leaf::{Leaf, LeafState};
 use crate::tree::Tree;
 use engine::{HISTORY_PERCENT_DEFAULT, history_bytes};
@@ -16,10 +17,16 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+/// The file may have so many times what history may take of memory: about what comes of rows of 1 KiB whose keys and
+/// versions stay.
+const FILE_PER_MEMORY: u64 = 10;
+
 /// Undo of all leaves. Invariant: `bytes` is the sum of the leaves' `undo_bytes`, and a leaf with some is in the list
 /// (`in_history`).
 pub(crate) struct History {
     cache: Arc<PageCache>,
+    /// Where values go that memory has no room for.
+    file: Arc<HistoryFile>,
     bytes: AtomicI64,
     /// Leaves that have some, or had when they were last consolidated.
     leaves: Mutex<Vec<ClockEntry>>,
@@ -31,9 +38,10 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(crate) fn new(cache: Arc<PageCache>) -> Self {
+    pub(crate) fn new(cache: Arc<PageCache>, file: Arc<HistoryFile>) -> Self {
         Self {
             cache,
+            file,
             bytes: AtomicI64::new(0),
             leaves: Mutex::default(),
             percent: AtomicU32::new(HISTORY_PERCENT_DEFAULT),
@@ -52,6 +60,15 @@ impl History {
     /// Bytes that history may take.
     pub(crate) fn limit(&self) -> u64 {
         history_bytes(self.cache.budget().limit(), self.percent.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn file(&self) -> &Arc<HistoryFile> {
+        &self.file
+    }
+
+    /// Bytes that the file may have.
+    pub(crate) fn file_limit(&self) -> u64 {
+        self.limit() * FILE_PER_MEMORY
     }
 
     /// Whether there is too much, and noticeably more than nothing could be done about the last time.

@@ -13,6 +13,7 @@
 
 use crate::budget::good_size;
 use crate::delta::{Arena, Entry, Order, WRITES_MAX};
+use crate::history_file::Spilled;
 use crate::page::{CellValue, LeafImage, head_u64};
 use crate::running::CheckpointPosition;
 use crate::version::{Change, Ground, NEWEST, SEQ_MAX, Sight, Taken, Value, change_bytes, sum};
@@ -195,12 +196,19 @@ impl LeafState {
     }
 }
 
+/// Where a value lies that is not in a leaf. To be read without latch and epoch, see [`crate::pages::Pages::fetch`].
+pub(crate) enum Elsewhere {
+    /// In blocks of its own: its cell.
+    Large(Bytes),
+    /// In the file of history.
+    Spilled(Spilled),
+}
+
 /// What a read found.
 pub(crate) enum Found {
     Nothing,
     Inline(Bytes),
-    /// The cell of a large value.
-    Large(Bytes),
+    Elsewhere(Elsewhere),
     /// The image at this address has to be loaded first; the number, if any, counts on top of what it holds.
     NotLoaded(BlockAddr, Option<i64>),
 }
@@ -322,10 +330,12 @@ impl LeafView {
     }
 }
 
-fn found(value: &Value) -> Found {
+/// What a reader finds in a version.
+pub(crate) fn found(value: &Value) -> Found {
     match value {
         Value::Inline(bytes) => Found::Inline(bytes.clone()),
-        Value::Large(cell, _) => Found::Large(cell.clone()),
+        Value::Large(cell, _) => Found::Elsewhere(Elsewhere::Large(cell.clone())),
+        Value::Spilled(spilled) => Found::Elsewhere(Elsewhere::Spilled(spilled.clone())),
     }
 }
 
@@ -337,7 +347,7 @@ pub(crate) fn found_in(image: &LeafImage, index: usize) -> Found {
 fn shared_from(image: &LeafImage, value: CellValue<'_>) -> Found {
     match value {
         CellValue::Inline(range) => Found::Inline(image.data().slice(range)),
-        CellValue::Large(large) => Found::Large(image.data().slice_ref(large.cell())),
+        CellValue::Large(large) => Found::Elsewhere(Elsewhere::Large(image.data().slice_ref(large.cell()))),
     }
 }
 
@@ -351,7 +361,7 @@ fn copied_from(image: &LeafImage, value: CellValue<'_>) -> Found {
     }
 }
 
-/// Additions on top of what they stand on. Large values are not numbers.
+/// Additions on top of what they stand on. Values that lie elsewhere are not numbers.
 pub(crate) fn with_added(ground: Found, added: Option<i64>) -> Found {
     match (added, ground) {
         (None, ground) => ground,
@@ -528,7 +538,7 @@ impl Leaf {
 fn settled(view: &LeafView, key: &[u8], amount: i64, guard: &Guard) -> Change {
     match view.get(key, NEWEST, guard) {
         Found::Inline(bytes) => Change::Put(Value::Inline(sum(&bytes, amount))),
-        Found::Nothing | Found::Large(_) => Change::Put(Value::Inline(sum(&[], amount))),
+        Found::Nothing | Found::Elsewhere(_) => Change::Put(Value::Inline(sum(&[], amount))),
         Found::NotLoaded(..) => Change::Add(amount),
     }
 }

@@ -39,6 +39,7 @@ mod fill;
 mod fixture;
 mod foundation;
 mod history;
+mod history_file;
 mod history_limit;
 mod job;
 mod large_values;

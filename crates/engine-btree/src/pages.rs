@@ -9,7 +9,7 @@
 use crate::block_cache::{BlockLookup, Pieces};
 use crate::cache::PageCache;
 use crate::counters::Counters;
-use crate::leaf::{Base, Found, Leaf, LeafView, with_added};
+use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
@@ -161,7 +161,9 @@ impl Pages {
             LeafImage::find_in(raw, key).map(|value| match value {
                 None => Found::Nothing,
                 Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
-                Some(NewValue::Large(large)) => Found::Large(Bytes::copy_from_slice(large.cell())),
+                Some(NewValue::Large(large)) => {
+                    Found::Elsewhere(Elsewhere::Large(Bytes::copy_from_slice(large.cell())))
+                }
             })
         };
         match self.cache.look_up_block(&block_key) {
@@ -210,6 +212,14 @@ impl Pages {
             });
         }
         Ok(Inner::loaded(level, page.separators, children, address))
+    }
+
+    /// The bytes of a value that is not in its leaf. The caller has a snapshot that sees it.
+    pub(crate) fn fetch(&self, tree: &Tree, place: &Elsewhere) -> Result<Bytes> {
+        match place {
+            Elsewhere::Large(cell) => self.read_large(tree, cell),
+            Elsewhere::Spilled(spilled) => spilled.read(),
+        }
     }
 
     /// The bytes of a large value.
@@ -445,8 +455,8 @@ pub(crate) enum Missing {
     Base(Arc<Leaf>, BlockAddr, Option<i64>),
     /// A page on the way, and its level.
     Child(BlockAddr, u8),
-    /// The large value of a cell.
-    Large(Bytes),
+    /// A value that is not in its leaf.
+    Elsewhere(Elsewhere),
 }
 
 /// The value of a key as of `at`, as far as it is in memory.
@@ -464,7 +474,7 @@ pub(crate) fn look_up(tree: &Tree, key: &[u8], at: Seq, guard: &Guard) -> Lookup
                 return match view.get(key, at, guard) {
                     Found::Inline(bytes) => Lookup::Known(Some(bytes)),
                     Found::Nothing => Lookup::Known(None),
-                    Found::Large(cell) => Lookup::Missing(Missing::Large(cell)),
+                    Found::Elsewhere(place) => Lookup::Missing(Missing::Elsewhere(place)),
                     Found::NotLoaded(address, added) => Lookup::Missing(Missing::Base(leaf.clone(), address, added)),
                 };
             }
@@ -493,7 +503,7 @@ impl Pages {
     ) -> Result<Option<Bytes>> {
         loop {
             match missing {
-                Missing::Large(cell) => return self.read_large(tree, &cell).map(Some),
+                Missing::Elsewhere(place) => return self.fetch(tree, &place).map(Some),
                 Missing::Base(leaf, address, added) => {
                     if let Some(found) = self.look_up_in_block(tree, address, key) {
                         return self.value_of(tree, with_added(found, added));
@@ -520,7 +530,7 @@ impl Pages {
         match found {
             Found::Inline(bytes) => Ok(Some(bytes)),
             Found::Nothing => Ok(None),
-            Found::Large(cell) => self.read_large(tree, &cell).map(Some),
+            Found::Elsewhere(place) => self.fetch(tree, &place).map(Some),
             Found::NotLoaded(..) => unreachable!("the base was looked at"),
         }
     }

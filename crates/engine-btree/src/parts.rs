@@ -111,10 +111,12 @@ impl Parts {
         })
     }
 
-    /// Runs a checkpoint, see [`Checkpointer::checkpoint`], and has segments emptied that it has chosen.
+    /// Runs a checkpoint, see [`Checkpointer::checkpoint`], has segments emptied that it has chosen, and gives back
+    /// what history's file no longer needs.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
         let position = self.checkpointer.checkpoint(force)?;
         self.relocator.relocate_soon();
+        self.base.readers.history().file().trim();
         Ok(position)
     }
 

@@ -4,6 +4,7 @@
 
 use crate::cache::PageCache;
 use crate::history::History;
+use crate::history_file::HistoryFile;
 use engine::Seq;
 use pins::{Holder, Horizon, Pin, Pins};
 use std::cell::RefCell;
@@ -22,10 +23,10 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// `durable` is published, and nobody reads.
-    pub(crate) fn new(durable: Seq, cache: Arc<PageCache>) -> Self {
+    pub(crate) fn new(durable: Seq, cache: Arc<PageCache>, file: Arc<HistoryFile>) -> Self {
         Self {
             pins: Pins::new(durable),
-            history: History::new(cache.clone()),
+            history: History::new(cache.clone(), file),
             cache,
         }
     }
@@ -61,6 +62,11 @@ impl Readers {
     /// Ends the oldest snapshot that may be ended; `None` when there is none.
     pub(crate) fn expire_oldest(&self) -> Option<Seq> {
         self.pins.expire_oldest()
+    }
+
+    /// No work of the engine's own, such as a checkpoint, stands below this position, now or later.
+    pub(crate) fn oldest_of_engine(&self) -> Seq {
+        self.pins.oldest_of_engine()
     }
 
     #[inline]

@@ -53,6 +53,8 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("snapshots.ended", counters.snapshots_ended.get()),
         ("history.bytes", base.readers.history().bytes()),
         ("history.limitBytes", base.readers.history().limit()),
+        ("history.diskBytes", base.readers.history().file().bytes()),
+        ("history.valuesSpilled", counters.values_spilled.get()),
         ("checkpoint.count", counters.checkpoints.get()),
         ("checkpoint.totalMillis", counters.checkpoint_ms.get()),
         ("checkpoint.lastMillis", counters.checkpoint_ms_last.get()),

@@ -11,6 +11,7 @@
 //!   below it or the base. So any version can leave a chain without a look at the others, but the absolute one that an
 //!   addition stands on.
 
+use crate::history_file::Spilled;
 use crate::large_values::LargeOwner;
 use bytes::Bytes;
 use engine::Seq;
@@ -30,6 +31,9 @@ pub(crate) enum Value {
     Inline(Bytes),
     /// Where a large value lies, as a leaf's cell has it; with its owner while no leaf on disk holds that cell.
     Large(Bytes, Option<Arc<LargeOwner>>),
+    /// In the file of history. Only a version that is covered by a newer one in the leaf's base, and that no checkpoint
+    /// sees: it never becomes a base's row.
+    Spilled(Spilled),
 }
 
 impl Value {
@@ -37,6 +41,7 @@ impl Value {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Inline(bytes) | Self::Large(bytes, _) => bytes.len(),
+            Self::Spilled(_) => 0,
         }
     }
 }
@@ -154,7 +159,9 @@ impl Chain {
             (Change::Add(amount), Some(Change::Put(Value::Inline(bytes)))) if in_batch.is_some() => {
                 Change::Put(Value::Inline(sum(bytes, amount)))
             }
-            (Change::Add(amount), Some(Change::Put(Value::Large(..)) | Change::Delete)) if in_batch.is_some() => {
+            (Change::Add(amount), Some(Change::Put(Value::Large(..) | Value::Spilled(_)) | Change::Delete))
+                if in_batch.is_some() =>
+            {
                 Change::Put(Value::Inline(sum(&[], amount)))
             }
             (change, _) => change,
@@ -179,6 +186,18 @@ impl Chain {
     #[inline]
     pub(crate) fn see<'g>(&self, at: Seq, guard: &'g Guard) -> Sight<'g> {
         see_from(self.head.load(guard), at, guard)
+    }
+
+    /// The change of the version at `seq`, if there is one.
+    pub(crate) fn at<'g>(&self, seq: Seq, guard: &'g Guard) -> Option<&'g Change> {
+        let mut next = self.head.load(guard);
+        while let Some(version) = next {
+            if version.seq == seq {
+                return Some(&version.change);
+            }
+            next = version.older.load(guard);
+        }
+        None
     }
 
     /// Puts another change in the place of the version at `seq`, if there is one, and answers the heap bytes that this
@@ -317,7 +336,7 @@ mod tests {
         let sight = chain.see(Seq(at), &guard);
         let ground = match sight.ground {
             Ground::Value(Value::Inline(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-            Ground::Value(Value::Large(..)) => "large".to_owned(),
+            Ground::Value(Value::Large(..) | Value::Spilled(_)) => "elsewhere".to_owned(),
             Ground::Gone => "gone".to_owned(),
             Ground::Base => "base".to_owned(),
         };

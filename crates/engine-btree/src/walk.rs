@@ -3,13 +3,12 @@
 //! It remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside
 //! the rows it yields and leaves every leaf free to change in between.
 
-use crate::leaf::{Base, Found, LeafView, found_in, with_added};
-use crate::page::{CellValue, LeafImage};
+use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
+use crate::page::{CellValue, LargeRef, LeafImage};
 use crate::pages::{LoadRows, Pages};
 use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
 use crate::tree::{Child, Fence, Target, Tree};
-use crate::version::{Ground, Value};
-use bytes::Bytes;
+use crate::version::Ground;
 use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
 use rcu::Guard;
 use std::ops::Bound;
@@ -144,10 +143,10 @@ impl Walk {
                     let last = rows.key(rows.len() - 1).to_vec();
                     self.position = Position::At(Bound::Excluded(last));
                 }
-                Some(Stop::Large(key, cell)) => {
-                    // The snapshot keeps the value's blocks.
+                Some(Stop::Elsewhere(key, place)) => {
+                    // The snapshot keeps the value where it is.
                     drop(guard);
-                    let value = pages.read_large(tree, &cell)?;
+                    let value = pages.fetch(tree, &place)?;
                     rows.push_shared(&key, value);
                     // What comes next is in this leaf still: the walk goes on here unless the limits are reached.
                     self.position = Position::At(Bound::Excluded(key));
@@ -186,8 +185,12 @@ impl Walk {
 /// Why a walk took no more rows of a leaf.
 enum Stop {
     Limits,
-    /// A large value comes next: its key and cell.
-    Large(Vec<u8>, Bytes),
+    /// A value comes next that is not in the leaf: its key and place.
+    Elsewhere(Vec<u8>, Elsewhere),
+}
+
+fn stop_at_large(image: &LeafImage, key: Vec<u8>, large: LargeRef<'_>) -> Stop {
+    Stop::Elsewhere(key, Elsewhere::Large(image.data().slice_ref(large.cell())))
 }
 
 /// The rows and entries of a leaf that a walk may yet take.
@@ -257,7 +260,7 @@ fn take_base(
                 rows.push_of_page([key.prefix, key.suffix], page, range);
                 limits.are_reached_by(rows).then_some(Stop::Limits)
             }
-            CellValue::Large(large) => Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell()))),
+            CellValue::Large(large) => Some(stop_at_large(image, key.to_vec(), large)),
         }
     };
     match direction {
@@ -325,7 +328,7 @@ fn take_merged(
                     rows.push_of_page([key.prefix, key.suffix], page.expect("with the image"), range)
                 }
                 CellValue::Large(large) => {
-                    return Some(Stop::Large(key.to_vec(), image.data().slice_ref(large.cell())));
+                    return Some(stop_at_large(image, key.to_vec(), large));
                 }
             }
         } else {
@@ -333,17 +336,14 @@ fn take_merged(
             let sight = entry.chain.see(at, guard);
             let ground = match sight.ground {
                 Ground::Gone => Found::Nothing,
-                Ground::Value(Value::Inline(bytes)) => Found::Inline(bytes.clone()),
-                Ground::Value(Value::Large(cell, _)) => Found::Large(cell.clone()),
+                Ground::Value(value) => found(value),
                 Ground::Base if has_row => found_in(image.expect("it has rows"), next_row),
                 Ground::Base => Found::Nothing,
             };
             match with_added(ground, sight.added) {
                 Found::Nothing => continue,
                 Found::Inline(bytes) => rows.push_shared(&entry.key, bytes),
-                Found::Large(cell) => {
-                    return Some(Stop::Large(entry.key.to_vec(), cell));
-                }
+                Found::Elsewhere(place) => return Some(Stop::Elsewhere(entry.key.to_vec(), place)),
                 Found::NotLoaded(..) => unreachable!("the base was looked at"),
             }
         }

@@ -124,18 +124,27 @@ impl Pins {
     /// Ends the readers at the oldest position of all, and answers it. Not the newest, which need nothing that is old, and not while
     /// the engine's own work stands there or before: that needs what they do, and ends by itself.
     pub fn expire_oldest(&self) -> Option<Seq> {
-        let published = self.published();
-        let expired = self.expired();
-        let oldest_of = |holder| {
-            let oldest = |shard: &Aligned<Mutex<Shard>>| shard.0.lock().oldest_of(holder, expired);
-            self.shards.iter().filter_map(oldest).min()
-        };
-        let others = oldest_of(Holder::Engine).map_or(published, |engine| engine.min(published));
-        let oldest = oldest_of(Holder::Reader).filter(|&oldest| oldest < others)?;
+        let others = self.oldest_of_engine();
+        let oldest = self.oldest_of(Holder::Reader).filter(|&oldest| oldest < others)?;
         rcu::schedule_point();
         // Before anybody frees what they needed: a horizon without them is drawn by who has seen this.
         self.expired.0.fetch_max(oldest.next().0, Ordering::AcqRel);
         Some(oldest)
+    }
+
+    fn oldest_of(&self, holder: Holder) -> Option<Seq> {
+        let expired = self.expired();
+        let oldest = |shard: &Aligned<Mutex<Shard>>| shard.0.lock().oldest_of(holder, expired);
+        self.shards.iter().filter_map(oldest).min()
+    }
+
+    /// The oldest position at which the engine's own work stands, or can stand later; the published one when there is
+    /// none.
+    pub fn oldest_of_engine(&self) -> Seq {
+        // First: see the module.
+        let published = self.published();
+        self.oldest_of(Holder::Engine)
+            .map_or(published, |engine| engine.min(published))
     }
 
     /// Brings `horizon` up to date now and then, for who asks before each batch: on average that costs as much as a few

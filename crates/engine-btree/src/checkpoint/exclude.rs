@@ -4,7 +4,7 @@
 
 use super::Run;
 use crate::large_values::NotedForCheckpoint;
-use crate::leaf::Found;
+use crate::leaf::{Elsewhere, Found};
 use crate::page::LargeRef;
 use crate::running::CheckpointPosition;
 use crate::tree::{Child, Target, Tree};
@@ -81,7 +81,7 @@ impl Run<'_> {
                 continue;
             }
             return match view.get(key, at, &guard) {
-                Found::Large(cell) => cell == standing.cell,
+                Found::Elsewhere(Elsewhere::Large(cell)) => cell == standing.cell,
                 Found::NotLoaded(..) => in_base(),
                 _ => false,
             };

@@ -140,7 +140,7 @@ impl PageWriter<'_> {
 mod tests {
     use super::*;
     use crate::fixture::{ROWS, Store};
-    use crate::leaf::Found;
+    use crate::leaf::{Elsewhere, Found};
     use crate::options::BtreeOptions;
     use crate::version::NEWEST;
     use crate::write_back::{Need, Written};
@@ -162,7 +162,7 @@ mod tests {
         let (mut writer, mut mover) = (new_writer(), new_writer());
         assert_eq!(writer.write(&tree, &leaf, Need::Dirty).expect("room"), Written::Done);
         let found = leaf.view.load(&rcu::pin()).get(b"key", NEWEST, &rcu::pin());
-        let Found::Large(cell) = found else {
+        let Found::Elsewhere(Elsewhere::Large(cell)) = found else {
             panic!("the value has blocks");
         };
         let moved = mover.move_large(&tree, &leaf, b"key", &cell);
