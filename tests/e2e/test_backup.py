@@ -5,16 +5,14 @@ import shutil
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
-from server import Server
+from server import ENGINES, Server, binary
 
 # Checkpoints, and with them purges of the log, beside whatever the tests do.
 OPTIONS = ["--syncdelay", "1"]
-CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 
 
 def begin(client, batch_size=None, **options):
@@ -344,21 +342,96 @@ def test_engines_without_backups_say_so(client, server):
     assert not is_open(client)
 
 
-def test_the_script_copies_beside_writers(own, tmp_path):
-    """`scripts/backup.js`, as docs/operations.md has it."""
-    program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
-    script = str(Path(__file__).parents[2] / "scripts" / "backup.js")
-    command = [str(program), "--quiet", "--norc", own.uri(), script]
+def tenon(*arguments, **options):
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
+
+
+def test_the_tool_copies_beside_writers(own, tmp_path):
     client = own.client()
     with Writers(client) as writers:
         writers.wait(100)
         before = acknowledged(writers)
         target = tmp_path / "target"
-        done = subprocess.run(command, env={**os.environ, "TARGET": str(target)}, capture_output=True, text=True, timeout=300)
+        done = tenon("backup", "--uri", own.uri(), "--out", target)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert str(target) in done.stdout, done.stdout
         assert not is_open(client)
-        again = subprocess.run(command, env={**os.environ, "TARGET": str(target)}, capture_output=True, text=True, timeout=300)
-        assert again.returncode != 0, "it does not write over an older copy"
+        again = tenon("backup", "--uri", own.uri(), "--out", target)
+        assert again.returncode != 0 and "is there already" in again.stderr, "it does not write over an older copy"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["server", "target"]
         check_copy(tmp_path / "copy", target, before)
     assert not writers.errors
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_backup_and_what_the_log_added_are_the_newest_state(tmp_path, engine):
+    """Every engine: hot where it can, with writes held back elsewhere; the log is added twice beside writers."""
+    lock = [] if engine in ("btree", "betree") else ["--lock"]
+    with Server(tmp_path / "live", engine, options=["--replSet", "rs0", "--replSetInitiate"]) as live:
+        client = live.client(replicaSet="rs0", serverSelectionTimeoutMS=5000)
+        rows = client.work.rows
+        rows.insert_many([{"_id": n, "n": n % 7} for n in range(500)])
+        rows.create_index("n")
+        backup = tmp_path / "backup"
+        if lock:
+            refused = tenon("backup", "--uri", live.uri(), "--out", backup)
+            assert refused.returncode != 0 and "--lock" in refused.stderr, refused.stderr
+            assert not any(tmp_path.glob("backup*"))
+        done = tenon("backup", "--uri", live.uri(), "--out", backup, *lock)
+        assert done.returncode == 0, done.stderr
+        for round_ in range(2):
+            rows.insert_many([{"_id": 1000 * (round_ + 1) + n, "n": n % 7} for n in range(300)])
+            rows.delete_many({"_id": {"$lt": 100 * (round_ + 1)}})
+            done = tenon("backup", "--uri", live.uri(), "--add-log", backup, *lock)
+            assert done.returncode == 0, done.stderr
+        assert not [path for path in (backup / "journal").iterdir() if path.suffix != ".log"]
+        expected = sorted(document["_id"] for document in rows.find())
+        rows.insert_one({"_id": "after the last"})
+    restored = tmp_path / "restored"
+    done = tenon("restore", "--backup", backup, "--to-end", "--out", restored)
+    assert done.returncode == 0, done.stderr
+    again = Server(tmp_path / "again", engine)
+    os.rmdir(again.data)
+    shutil.move(restored, again.data)
+    with again:
+        client = again.client()
+        assert sorted(document["_id"] for document in client.work.rows.find()) == expected
+        validate_all(client)
+
+
+def test_a_log_that_has_moved_on_is_not_added(own, tmp_path):
+    client = own.client()
+    client.work.c.insert_one({"_id": 1})
+    target = tmp_path / "target"
+    assert tenon("backup", "--uri", own.uri(), "--out", target).returncode == 0
+    segments = target / "journal"
+    segments.mkdir(exist_ok=True)
+    for segment in segments.iterdir():
+        segment.unlink()
+    (segments / "0000000000000000.log").write_bytes(b"one that the server gave up long ago")
+    client.work.c.insert_one({"_id": 2})
+    refused = tenon("backup", "--uri", own.uri(), "--add-log", target)
+    assert refused.returncode != 0 and "make a new backup" in refused.stderr, refused.stderr
+    assert not is_open(client)
+    refused = tenon("backup", "--uri", own.uri(), "--add-log", tmp_path / "nothing")
+    assert refused.returncode != 0 and "is this a backup?" in refused.stderr, refused.stderr
+
+
+def test_a_tool_that_is_killed_leaves_no_backup(own, tmp_path):
+    client = own.client()
+    client.work.c.insert_many([{"_id": n, "value": os.urandom(100_000)} for n in range(300)])
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    target = tmp_path / "target"
+    command = [program, "backup", "--uri", own.uri(), "--out", str(target)]
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    unfinished = tmp_path / "target.unfinished"
+    while not unfinished.exists() and killed.poll() is None:
+        time.sleep(0.001)
+    killed.kill()
+    killed.wait()
+    if not target.exists():
+        refused = tenon("backup", "--uri", own.uri(), "--out", target)
+        assert refused.returncode != 0 and str(unfinished) in refused.stderr, refused.stderr
+        shutil.rmtree(unfinished)
+    client.admin.command("ping")

@@ -516,13 +516,15 @@ impl Log {
     }
 
     /// Pins the segments with the entries after `after`, for copying: all that was appended before the call is in them, nothing
-    /// is written to them any more, and no purge takes them while the pin lives. The entry to come begins a new segment. None
-    /// are pinned when there is no such entry, or no log.
+    /// is written to them any more, and no purge takes them, or what comes behind them, while the pin lives. The entry to come
+    /// begins a new segment. Where there is no such entry yet the last segment is pinned, and none where nothing was ever
+    /// appended or there is no log.
     ///
     /// Errors: those of [`Log::flush`]; `Purged`.
     pub fn pin(&self, after: Seq) -> Result<PinnedLog> {
         let shared = &*self.shared;
-        if self.flush()? <= after || shared.mode == LogMode::Off {
+        let has_entry = self.flush()? > after;
+        if shared.mode == LogMode::Off {
             return Ok(PinnedLog::new(Vec::new()));
         }
         let pinned = {
@@ -530,11 +532,14 @@ impl Log {
             writer.seal();
             shared.catalog.pin(after.next())
         };
-        let segments = pinned.ok_or_else(|| LogError::Purged {
-            wanted: after.next(),
-            first: self.first_seq(),
-        })?;
-        Ok(PinnedLog::new(segments))
+        match pinned {
+            Some(segments) => Ok(PinnedLog::new(segments)),
+            None if has_entry => Err(LogError::Purged {
+                wanted: after.next(),
+                first: self.first_seq(),
+            }),
+            None => Ok(PinnedLog::new(Vec::new())),
+        }
     }
 
     /// Changes `commit_interval`.

@@ -5,6 +5,7 @@
     reason = "a client program: time and files are the machine's own"
 )]
 
+mod backup;
 mod bench_command;
 mod compare;
 mod connect;
@@ -47,6 +48,7 @@ enum Command {
     Bench(bench_command::BenchCommand),
     /// Write and read under every durability, and see what is lost or torn
     Stress(stress::StressArguments),
+    Backup(backup::BackupCommand),
     Dump(dump::DumpCommand),
     Restore(dump::RestoreCommand),
     Bson(dump::BsonCommand),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(command) => command.run(),
         Command::Stress(arguments) => stress::run(&arguments),
+        Command::Backup(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Restore(command) => command.run(),
         Command::Bson(command) => command.run(),

@@ -108,16 +108,23 @@ fn however_full_the_segment_in_use_is_it_is_sealed() {
 }
 
 #[test]
-fn without_entries_after_the_mark_nothing_is_pinned_or_sealed() {
+fn without_entries_after_the_mark_the_last_segment_is_pinned() {
     let fs = SimulatedFs::new(1);
     let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
     assert!(log.pin(Seq::ZERO).unwrap().files().is_empty());
     let mut model = Model::default();
     model.append(&log, 1, 100).unwrap();
-    assert!(log.pin(Seq(1)).unwrap().files().is_empty());
+    let pinned = log.pin(Seq(1)).unwrap();
+    let path = pinned.files()[0].0.clone();
+    assert_eq!((pinned.files().len(), segments(&fs)), (1, vec![path.clone()]));
+    // What comes then is kept, too, however much the engine has of it.
     model.append(&log, 1, 100).unwrap();
     log.flush().unwrap();
-    assert_eq!(segments(&fs).len(), 1, "the segment in use is still in use");
+    log.purge(Seq(2)).unwrap();
+    assert_eq!((segments(&fs).len(), segments(&fs)[0].clone()), (2, path));
+    drop(pinned);
+    log.purge(Seq(2)).unwrap();
+    assert_eq!(segments(&fs).len(), 1);
     log.close().unwrap();
     assert!(matches!(log.pin(Seq::ZERO).map(drop), Err(LogError::Closed)));
     let off = LogOptions {

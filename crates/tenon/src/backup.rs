@@ -1,0 +1,472 @@
+//! `tenon backup`: copies the data directory of a running server, or what its log has had since.
+//!
+//! The server keeps its files fit for copying as long as a backup cursor is open (`$backupCursor`), or, on engines
+//! without, as long as writes are held back (`fsync` with `lock`). What is copied is the state of one moment either
+//! way, and everything acknowledged before it began is in it. The copy gets its name when it is whole.
+
+use crate::connect::{self, BYTES, ServerArgs};
+use anyhow::{Context as _, Result, bail, ensure};
+use bench::interrupt::Interrupt;
+use bson::{Document, doc};
+use clap::Args;
+use dump::{Client, DumpError};
+use indicatif::ProgressBar;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+
+/// Bytes that are copied before the server is told again that somebody is copying.
+const PIECE_BYTES: u64 = 64 << 20;
+/// What a server has in its data directory for as long as it runs.
+const NOT_COPIED: [&str; 3] = ["tenond.lock", "history.tmp", "_tmp"];
+/// The folder of the log, in a data directory.
+const JOURNAL: &str = "journal";
+/// Segments of the log that are ready for use begin so.
+const SPARE: &str = "spare-";
+
+/// Copy the data of a running server, or add to such a copy what its log has had since
+///
+/// Runs on the server's machine, as a user who may read its data directory. See docs/operations.md.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("what").args(["out", "add_log"]).required(true)))]
+pub struct BackupCommand {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The directory to make: a server can be started on it
+    #[arg(long, value_name = "DIR", help_heading = "Backup")]
+    out: Option<PathBuf>,
+    /// A backup that was made before: its log then reaches up to now, and a server started on it does, too
+    #[arg(long, value_name = "DIR", help_heading = "Backup")]
+    add_log: Option<PathBuf>,
+    /// Hold writes back while files are copied, on engines that cannot do without
+    #[arg(long, help_heading = "Behaviour")]
+    lock: bool,
+    /// Prints nothing but errors
+    #[arg(long, help_heading = "Behaviour")]
+    quiet: bool,
+}
+
+impl BackupCommand {
+    /// Copies, and says how much.
+    pub fn run(&self) -> Result<ExitCode> {
+        let interrupt = Interrupt::new();
+        interrupt.install()?;
+        let (server, _) = self.server.server(None)?;
+        let client = Client::open(&server, &interrupt)?;
+        let bar = connect::progress(self.quiet, BYTES);
+        let copied = match (&self.out, &self.add_log) {
+            (Some(out), _) => whole(client, self.lock, out, &bar, &interrupt),
+            (None, Some(backup)) => added(client, self.lock, backup, &bar, &interrupt),
+            (None, None) => bail!("--out or --add-log has to be given"),
+        };
+        bar.finish_and_clear();
+        let (files, bytes, target) = copied?;
+        if !self.quiet {
+            println!("{files} files, {bytes} bytes are in {}", target.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Files that the server keeps as they are.
+struct Held {
+    client: Client,
+    by: HeldBy,
+    directory: PathBuf,
+    /// Below the directory, and how many bytes of each count.
+    files: Vec<(PathBuf, u64)>,
+}
+
+enum HeldBy {
+    Cursor(i64),
+    Lock,
+}
+
+impl Held {
+    fn begin(mut client: Client, may_lock: bool) -> Result<Self> {
+        let command =
+            doc! { "aggregate": 1, "pipeline": [{ "$backupCursor": {} }], "cursor": { "batchSize": i32::MAX } };
+        match client.run("admin", &command) {
+            Ok(reply) => Self::of_cursor(client, &reply),
+            Err(DumpError::Server(bench::Error::Refused { code: 115, .. })) if may_lock => Self::of_lock(client),
+            Err(error @ DumpError::Server(bench::Error::Refused { code: 115, .. })) => {
+                Err(error).context("this storage engine copies only while writes are held back: --lock does that")
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn of_cursor(client: Client, reply: &Document) -> Result<Self> {
+        let cursor = reply.get_document("cursor").context("the reply has no cursor")?;
+        let mut held = Self {
+            client,
+            by: HeldBy::Cursor(cursor.get_i64("id").context("the cursor has no id")?),
+            directory: PathBuf::new(),
+            files: Vec::new(),
+        };
+        let batch = cursor.get_array("firstBatch").context("the cursor has no batch")?;
+        let mut listed = batch.iter().filter_map(|entry| entry.as_document());
+        let metadata = listed.next().and_then(|first| first.get_document("metadata").ok());
+        let directory = metadata.and_then(|metadata| metadata.get_str("dbpath").ok());
+        held.directory = directory.context("the backup has no dbpath")?.into();
+        for file in listed {
+            let name = Path::new(file.get_str("filename").context("a file has no name")?);
+            let below = name.strip_prefix(&held.directory).ok().filter(|below| is_below(below));
+            let below = below.with_context(|| format!("{} is not in the data directory", name.display()))?;
+            let bytes = match file.get("fileSize") {
+                Some(bson::Bson::Int32(bytes)) => u64::try_from(*bytes).ok(),
+                Some(bson::Bson::Int64(bytes)) => u64::try_from(*bytes).ok(),
+                _ => None,
+            };
+            let bytes = bytes.with_context(|| format!("{} has no size", name.display()))?;
+            held.files.push((below.to_owned(), bytes));
+        }
+        Ok(held)
+    }
+
+    fn of_lock(mut client: Client) -> Result<Self> {
+        let directory = data_directory(&mut client)?;
+        client.run("admin", &doc! { "fsync": 1, "lock": true })?;
+        let mut held = Self {
+            client,
+            by: HeldBy::Lock,
+            directory,
+            files: Vec::new(),
+        };
+        let mut files = Vec::new();
+        list(&held.directory, Path::new(""), &mut files).context("listing the data directory")?;
+        held.files = files;
+        Ok(held)
+    }
+
+    /// Tells the server that somebody is copying; an error when it has given the files up.
+    fn keep(&mut self) -> Result<()> {
+        if let HeldBy::Cursor(id) = self.by {
+            let more = doc! { "getMore": id, "collection": "$cmd.aggregate" };
+            self.client
+                .run("admin", &more)
+                .context("the server no longer keeps the files: the copy is worthless")?;
+        }
+        Ok(())
+    }
+
+    /// Ends it; an error when the files were not held until now.
+    fn end(mut self) -> Result<()> {
+        let kept = self.keep();
+        let ended = self.let_go();
+        kept.and(ended)
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        let command = match self.by {
+            HeldBy::Cursor(id) => doc! { "killCursors": "$cmd.aggregate", "cursors": [id] },
+            HeldBy::Lock => doc! { "fsyncUnlock": 1 },
+        };
+        self.client.run("admin", &command)?;
+        Ok(())
+    }
+
+    /// Copies files from the directory to another; both are given up on an error.
+    fn copy_all(
+        mut self,
+        target: &Path,
+        files: &[(PathBuf, u64, PathBuf)],
+        bar: &ProgressBar,
+        interrupt: &Interrupt,
+    ) -> Result<u64> {
+        let copied = self.copy(target, files, bar, interrupt);
+        match copied {
+            Ok(bytes) => self.end().map(|()| bytes),
+            Err(error) => {
+                // The reason is the first error, whether or not the server can still be told.
+                let _ = self.let_go();
+                Err(error)
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        target: &Path,
+        files: &[(PathBuf, u64, PathBuf)],
+        bar: &ProgressBar,
+        interrupt: &Interrupt,
+    ) -> Result<u64> {
+        bar.set_length(files.iter().map(|(_, bytes, _)| bytes).sum());
+        let mut directories = BTreeSet::from([target.to_owned()]);
+        let mut copied = 0;
+        for (from, bytes, to) in files {
+            let (from, to) = (self.directory.join(from), target.join(to));
+            let parent = to.parent().unwrap_or(target);
+            fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
+            directories.extend(
+                parent
+                    .ancestors()
+                    .take_while(|made| made.starts_with(target))
+                    .map(Path::to_owned),
+            );
+            self.copy_file(&from, *bytes, &to, bar, interrupt)
+                .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+            copied += bytes;
+        }
+        for directory in directories.iter().map(PathBuf::as_path).chain(target.parent()) {
+            sync_directory(directory)?;
+        }
+        Ok(copied)
+    }
+
+    fn copy_file(
+        &mut self,
+        from: &Path,
+        bytes: u64,
+        to: &Path,
+        bar: &ProgressBar,
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let source = File::open(from).context("is this the server's machine, and may this user read there?")?;
+        let mut copy = OpenOptions::new().write(true).create(true).truncate(true).open(to)?;
+        let mut left = bytes;
+        while left > 0 {
+            interrupt.check()?;
+            let piece = io::copy(&mut (&source).take(left.min(PIECE_BYTES)), &mut copy)?;
+            ensure!(piece > 0, "the file has become shorter");
+            left -= piece;
+            bar.inc(piece);
+            self.keep()?;
+        }
+        copy.sync_all()?;
+        Ok(())
+    }
+}
+
+/// A backup that a server can be started on.
+fn whole(
+    client: Client,
+    may_lock: bool,
+    out: &Path,
+    bar: &ProgressBar,
+    interrupt: &Interrupt,
+) -> Result<(usize, u64, PathBuf)> {
+    ensure!(!out.try_exists()?, "{} is there already", out.display());
+    let unfinished = with_suffix(out, ".unfinished");
+    fs::create_dir(&unfinished).with_context(|| format!("making {}", unfinished.display()))?;
+    let copied = Held::begin(client, may_lock).and_then(|held| {
+        let files: Vec<_> = held
+            .files
+            .iter()
+            .map(|(name, bytes)| (name.clone(), *bytes, name.clone()))
+            .collect();
+        let bytes = held.copy_all(&unfinished, &files, bar, interrupt)?;
+        Ok((files.len(), bytes))
+    });
+    let named = copied.and_then(|copied| {
+        fs::rename(&unfinished, out).with_context(|| format!("naming {}", out.display()))?;
+        sync_directory(out.parent().unwrap_or(Path::new("")))?;
+        Ok(copied)
+    });
+    match named {
+        Ok((files, bytes)) => Ok((files, bytes, out.to_owned())),
+        Err(error) => {
+            let _ = fs::remove_dir_all(&unfinished);
+            Err(error)
+        }
+    }
+}
+
+/// The log since a backup, put behind the backup's own. Each segment gets its name when all are copied, in their order:
+/// whenever that is cut short, the backup's log ends earlier.
+fn added(
+    client: Client,
+    may_lock: bool,
+    backup: &Path,
+    bar: &ProgressBar,
+    interrupt: &Interrupt,
+) -> Result<(usize, u64, PathBuf)> {
+    let marker = backup.join("storage.bson");
+    ensure!(marker.is_file(), "{} is not there: is this a backup?", marker.display());
+    let target = backup.join(JOURNAL);
+    let known = segments(&target)?;
+    fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+    let mut held = Held::begin(client, may_lock)?;
+    let source = held.directory.join(JOURNAL);
+    let wanted = segments(&source).and_then(|there| match known.last() {
+        // The backup's last one may have grown since.
+        Some(last) => match there.contains(last) {
+            true => Ok(there.into_iter().filter(|segment| segment >= last).collect()),
+            false => bail!(
+                "the server's log no longer has its segment {last}, with which this backup ends: make a new backup"
+            ),
+        },
+        None => Ok(there),
+    });
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let _ = held.let_go();
+            return Err(error);
+        }
+    };
+    let mut files = Vec::new();
+    for segment in &wanted {
+        let name = Path::new(JOURNAL).join(segment);
+        let bytes = fs::metadata(held.directory.join(&name)).map_or(0, |metadata| metadata.len());
+        files.push((name, bytes, with_suffix(Path::new(segment), ".unfinished")));
+    }
+    let before = identities(&source, &wanted);
+    let copied = held.copy_all(&target, &files, bar, interrupt).and_then(|bytes| {
+        // A file of the log that the server needs no longer is used again under another name.
+        ensure!(
+            before == identities(&source, &wanted),
+            "the server gave a part of its log up meanwhile: try again"
+        );
+        Ok(bytes)
+    });
+    for segment in &wanted {
+        let unfinished = with_suffix(&target.join(segment), ".unfinished");
+        match copied {
+            Ok(_) => fs::rename(unfinished, target.join(segment))?,
+            Err(_) => drop(fs::remove_file(unfinished)),
+        }
+    }
+    let bytes = copied?;
+    sync_directory(&target)?;
+    Ok((files.len(), bytes, target))
+}
+
+/// Which files the names of segments stand for.
+fn identities(folder: &Path, names: &BTreeSet<String>) -> Vec<Option<u64>> {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |name| fs::metadata(folder.join(name)).ok().map(|metadata| metadata.ino());
+    names.iter().map(identity).collect()
+}
+
+/// The names of the log's segments in a folder, which rise with their numbers; none where there is no folder.
+fn segments(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    if !folder.try_exists()? {
+        return Ok(found);
+    }
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        found.extend(segment_name(Path::new(&entry?.file_name())));
+    }
+    Ok(found)
+}
+
+/// A segment's name: sixteen hexadecimal digits and `.log`, see `docs/formats/log.md`.
+fn segment_name(name: &Path) -> Option<String> {
+    let name = name.to_str()?;
+    let digits = name.strip_suffix(".log")?;
+    (digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())).then(|| name.to_owned())
+}
+
+/// Whether a path has no way up in it.
+fn is_below(path: &Path) -> bool {
+    path.components()
+        .all(|component| matches!(component, Component::Normal(_)))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The files of a server whose writes are held back, with their lengths.
+fn list(root: &Path, below: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let name = below.join(entry.file_name());
+        let is_spare =
+            below == Path::new(JOURNAL) && entry.file_name().as_encoded_bytes().starts_with(SPARE.as_bytes());
+        if is_spare || below == Path::new("") && NOT_COPIED.iter().any(|left| name == Path::new(left)) {
+            continue;
+        }
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            list(root, &name, files)?;
+        } else if kind.is_file() {
+            files.push((name, entry.metadata()?.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Where a server has its data; a path that is not from the root is from where it was started.
+fn data_directory(client: &mut Client) -> Result<PathBuf> {
+    let options = client.run("admin", &doc! { "getCmdLineOpts": 1 })?;
+    let path = options
+        .get_document("parsed")
+        .and_then(|parsed| parsed.get_document("storage"))
+        .and_then(|storage| storage.get_str("dbPath"))
+        .context("the server does not tell its data directory")?;
+    if Path::new(path).is_absolute() {
+        return Ok(path.into());
+    }
+    let status = client.run("admin", &doc! { "serverStatus": 1 })?;
+    let process = status.get_i64("pid").context("the server does not tell its process")?;
+    let started = fs::read_link(format!("/proc/{process}/cwd")).context("is this the server's machine?")?;
+    Ok(started.join(path))
+}
+
+fn sync_directory(directory: &Path) -> Result<()> {
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    File::open(directory)
+        .and_then(|opened| opened.sync_all())
+        .with_context(|| format!("syncing {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_running_server_is_not_copied() {
+        let root = tempfile::tempdir().unwrap();
+        let made = [
+            "storage.bson",
+            "tenond.lock",
+            "history.tmp",
+            "_tmp/1.run",
+            "journal/0000000000000001.log",
+            "journal/spare-0000000000000000",
+            "a/_tmp/x",
+        ];
+        for name in made {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        let mut files = Vec::new();
+        list(root.path(), Path::new(""), &mut files).unwrap();
+        files.sort();
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        assert_eq!(names, ["a/_tmp/x", "journal/0000000000000001.log", "storage.bson"]);
+        assert!(
+            files
+                .iter()
+                .all(|(name, bytes)| *bytes == name.as_os_str().len() as u64)
+        );
+    }
+
+    #[test]
+    fn segments_are_told_by_their_names_and_paths_stay_below() {
+        let name = |name: &str| segment_name(Path::new(name));
+        assert_eq!(name("00000000000000ff.log").as_deref(), Some("00000000000000ff.log"));
+        for other in [
+            "00ff.log",
+            "00000000000000ff.log.unfinished",
+            "spare-0000000000000000",
+            "0000000000000xyz.log",
+        ] {
+            assert_eq!(name(other), None, "{other}");
+        }
+        assert!(is_below(Path::new("btree/main.blocks")));
+        assert!(!is_below(Path::new("../etc/passwd")) && !is_below(Path::new("/etc/passwd")));
+    }
+}
