@@ -28,6 +28,7 @@ use crate::table::COMMANDS;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
 use query::raw::Elements;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -230,6 +231,7 @@ impl Call<'_> {
             exhaust_allowed: self.request.exhaust_allowed,
             is_repeated: self.request.is_repeated,
             rights: Rights::Unchecked,
+            ticket: Cell::default(),
             report: Report::default(),
         };
         let admitted = admit(&mut invocation).and_then(|()| match is_new_use {

@@ -24,7 +24,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let now = server.env.clock.monotonic();
             call.pinned = Some(server.pinned.at(&server.storage, call.read_concern.at, now)?);
         }
-        return (call.command.run)(call, reply);
+        return run_with_ticket(call, reply);
     };
     let server = call.server;
     let key = SessionKey {
@@ -42,7 +42,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             retried: Vec::new(),
         });
         call.in_session = Some(session);
-        let result = (call.command.run)(call, reply);
+        let result = run_with_ticket(call, reply);
         call.in_session = None;
         return result;
     }
@@ -56,6 +56,16 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return result;
     }
     statement(call, reply, session, fields)
+}
+
+/// Runs a command when it is its turn, see [`crate::tickets`].
+fn run_with_ticket(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    if let Some(pool) = call.server.tickets.of(call.command.kind) {
+        call.ticket.set(Some(pool.take(&call.operation)?));
+    }
+    let result = (call.command.run)(call, reply);
+    call.ticket.set(None);
+    result
 }
 
 /// A statement of a transaction.

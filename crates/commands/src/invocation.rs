@@ -10,6 +10,7 @@ use crate::pinned::PinnedState;
 use crate::request::Request;
 use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
+use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
@@ -106,6 +107,8 @@ pub struct Invocation<'i> {
     pub is_repeated: bool,
     /// What the caller may do.
     pub rights: Rights,
+    /// Its permission to run, where it needs one.
+    pub(crate) ticket: Cell<Option<Ticket>>,
     /// What it did.
     pub report: Report,
 }
@@ -486,6 +489,7 @@ impl<'i> Invocation<'i> {
             exhaust_allowed: false,
             is_repeated: false,
             rights: Rights::Unchecked,
+            ticket: Cell::default(),
             report: Report::default(),
         }
     }
@@ -516,6 +520,7 @@ impl<'i> Invocation<'i> {
             exhaust_allowed: false,
             is_repeated: false,
             rights: self.rights.clone(),
+            ticket: Cell::default(),
             report: Report::default(),
         }
     }

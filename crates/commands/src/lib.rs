@@ -45,6 +45,7 @@ mod table;
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod throttle;
+mod tickets;
 mod transactions;
 mod validation;
 

@@ -52,6 +52,12 @@ pub struct Parameters {
     pub bucket_auto_bytes_max: AtomicI64,
     /// `internalDocumentSourceSetWindowFieldsMaxMemoryBytes`: what a `$setWindowFields` does.
     pub window_bytes_max: AtomicI64,
+    /// `storageEngineConcurrentReadTransactions`: so many reads run at a time.
+    pub read_tickets: AtomicI64,
+    /// `storageEngineConcurrentWriteTransactions`: so many writes do.
+    pub write_tickets: AtomicI64,
+    /// `ticketQueueMax`: so many reads, and as many writes, may wait to run.
+    pub ticket_queue_max: AtomicI64,
     /// `internalQuerySpillingMinAvailableDiskSpaceBytes`: nothing spills that would leave less free space.
     pub spilling_available_bytes_min: AtomicI64,
 }
@@ -70,6 +76,11 @@ const SYNC_SOURCES: [&str; 5] = [
 const OPERATION_MEMORY_BYTES_MAX: i64 = 1 << 30;
 /// A limit of memory below what a single step of an account takes would refuse everything.
 const MEMORY_BYTES_RANGE: std::ops::RangeInclusive<i64> = 1 << 20..=i64::MAX;
+/// Reads, and writes, that run at a time when nothing is set, and that may wait.
+const TICKETS: i64 = 128;
+const TICKET_QUEUE_MAX: i64 = 4096;
+/// With fewer, a few slow operations would hold everybody up.
+const TICKETS_RANGE: std::ops::RangeInclusive<i64> = 5..=1_000_000;
 /// Free disk space that spilling leaves when nothing is set.
 const SPILLING_AVAILABLE_BYTES_MIN: i64 = 500 << 20;
 
@@ -104,12 +115,15 @@ impl Parameters {
             group_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
             bucket_auto_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
             window_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            read_tickets: AtomicI64::new(TICKETS),
+            write_tickets: AtomicI64::new(TICKETS),
+            ticket_queue_max: AtomicI64::new(TICKET_QUEUE_MAX),
             spilling_available_bytes_min: AtomicI64::new(SPILLING_AVAILABLE_BYTES_MIN),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 21] = [
+    pub const NAMES: [&'static str; 24] = [
         "allowDiskUseByDefault",
         "cursorTimeoutMillis",
         "enableFlowControl",
@@ -126,7 +140,10 @@ impl Parameters {
         "operationMemoryBytesMax",
         "quiet",
         "snapshotHistoryCachePercent",
+        "storageEngineConcurrentReadTransactions",
+        "storageEngineConcurrentWriteTransactions",
         "syncdelay",
+        "ticketQueueMax",
         "totalOperationMemoryBytesMax",
         "transactionLifetimeLimitSeconds",
         "ttlMonitorEnabled",
@@ -168,6 +185,9 @@ impl Parameters {
             "internalQuerySpillingMinAvailableDiskSpaceBytes" => {
                 Slot::Integer(&self.spilling_available_bytes_min, 0..=i64::MAX)
             }
+            "storageEngineConcurrentReadTransactions" => Slot::Integer(&self.read_tickets, TICKETS_RANGE),
+            "storageEngineConcurrentWriteTransactions" => Slot::Integer(&self.write_tickets, TICKETS_RANGE),
+            "ticketQueueMax" => Slot::Integer(&self.ticket_queue_max, 0..=1_000_000),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),
             "enableFlowControl" => Slot::Boolean(&self.flow_control),

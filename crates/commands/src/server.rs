@@ -15,6 +15,7 @@ use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
 use crate::session_cache::SessionCache;
+use crate::tickets::Tickets;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
 use parking_lot::{Mutex, RwLock};
@@ -67,6 +68,8 @@ pub struct Server {
     pub started: (i64, Duration),
     /// What all operations may gather in memory.
     memory: Arc<MemoryBudget>,
+    /// How many reads and writes run at a time.
+    pub(crate) tickets: Tickets,
     next_client: AtomicU32,
     next_operation: AtomicU32,
     last_timestamp: AtomicU64,
@@ -114,6 +117,7 @@ impl Server {
             clients: Mutex::new(HashMap::new()),
             started,
             memory: MemoryBudget::unlimited(),
+            tickets: Tickets::new(),
             next_client: AtomicU32::new(1),
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
@@ -153,6 +157,10 @@ impl Server {
             .set_operation_bytes_max(bytes(&parameters.operation_memory_bytes_max));
         self.memory
             .set_total_bytes_max(bytes(&parameters.total_operation_memory_bytes_max));
+        let count = |parameter: &AtomicI64| parameter.load(Ordering::Relaxed) as usize;
+        let waiting = count(&parameters.ticket_queue_max);
+        self.tickets.read.set_bounds(count(&parameters.read_tickets), waiting);
+        self.tickets.write.set_bounds(count(&parameters.write_tickets), waiting);
         if let Some(space) = &self.settings.spill_space {
             space.set_available_bytes_min(bytes(&parameters.spilling_available_bytes_min));
         }

@@ -341,7 +341,13 @@ fn fetch_plan(
             .filter(|left| !left.is_zero());
         match (state, left) {
             (ExecState::Exhausted, _) => return Ok((returned, false)),
-            (ExecState::CaughtUp, Some(left)) if returned == 0 && executor.wait_for_data(&context, left)? => {}
+            (ExecState::CaughtUp, Some(left)) if returned == 0 => {
+                // Who writes what it waits for needs one.
+                call.ticket.set(None);
+                if !executor.wait_for_data(&context, left)? {
+                    return Ok((returned, true));
+                }
+            }
             _ => return Ok((returned, true)),
         }
     }

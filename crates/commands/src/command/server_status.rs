@@ -9,6 +9,7 @@ use crate::metrics::OperationKind;
 use crate::replica_set::ReplicaSet;
 use crate::reply::{Reply, narrowed};
 use crate::server::Server;
+use crate::tickets::{Pool, Tickets};
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, DateTime, Document, doc};
@@ -212,13 +213,27 @@ fn connections(call: &Invocation<'_>) -> Result<Bson> {
     .into())
 }
 
-/// Reads and writes that run, in the form of WiredTiger's tickets. There are none here: each connection may run its operation, so
-/// that as many could run as connections are allowed.
+/// The tickets of reads and writes.
 pub(super) fn execution(call: &Invocation<'_>) -> Document {
-    let activity = activity(call);
-    let max = call.server.settings.connections_max as i32;
-    let tickets = |out: i32| doc! { "out": out, "available": (max - out).max(0), "totalTickets": max };
-    doc! { "write": tickets(activity.writing), "read": tickets(activity.reading) }
+    let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let tickets = |pool: &Pool| {
+        let figures = pool.figures();
+        doc! {
+            "out": small(figures.out),
+            "available": small(figures.total.saturating_sub(figures.out)),
+            "totalTickets": small(figures.total),
+            "normalPriority": {
+                "queueLength": small(figures.queued),
+                "addedToQueue": figures.ever_queued as i64,
+                "removedFromQueue": (figures.ever_queued - figures.queued as u64) as i64,
+                "canceled": figures.canceled as i64,
+                "refused": figures.refused as i64,
+                "totalTimeQueuedMicros": figures.queued_time.as_micros() as i64,
+            },
+        }
+    };
+    let Tickets { read, write } = &call.server.tickets;
+    doc! { "write": tickets(write), "read": tickets(read) }
 }
 
 /// Microseconds of one tick of the kernel's clock of processes, a hundred a second on every machine.
@@ -269,7 +284,9 @@ fn waiting(call: &Invocation<'_>) -> (i32, i32) {
             None => {}
         });
     }
-    (readers, writers)
+    let queued = |pool: &Pool| i32::try_from(pool.figures().queued).unwrap_or(i32::MAX);
+    let Tickets { read, write } = &call.server.tickets;
+    (readers + queued(read), writers + queued(write))
 }
 
 fn lock_level(level: &LevelStats) -> Document {

@@ -1,0 +1,99 @@
+"""More work than the server can do at a time: it queues, says so, and those who watch it are answered."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pymongo import CursorType
+from pymongo.errors import OperationFailure
+from server import Server
+
+MILLION = {"$range": [0, 1_000_000]}
+# For hours, in little memory.
+SLOW = {"$expr": {"$lt": [{"$reduce": {"input": MILLION, "initialValue": "$_id", "in": {"$size": MILLION}}}, 0]}}
+
+
+def test_reads_wait_for_a_ticket_and_monitors_do_not(tmp_path):
+    """As many reads run as there are tickets; others wait in their order, can be killed, and are refused when too many wait."""
+    options = ["--setParameter", "storageEngineConcurrentReadTransactions=5"]
+    with Server(tmp_path / "server", "inMemory", options=options) as server, ThreadPoolExecutor(16) as pool:
+        client = server.client()
+        rows = client.t.rows
+        rows.insert_many([{"_id": n} for n in range(3)])
+
+        def outcome(filter, **options):
+            try:
+                return len(list(rows.find(filter, **options)))
+            except OperationFailure as error:
+                return error
+
+        def running(comment):
+            operations = client.admin.aggregate([{"$currentOp": {}}]) if comment is None else client.admin.command("currentOp")["inprog"]
+            return [op["opid"] for op in operations if op.get("command", {}).get("comment") == comment]
+
+        def tickets(side):
+            return client.admin.command("serverStatus")["queues"]["execution"][side]
+
+        def until(condition):
+            limit = time.monotonic() + 60
+            while not condition():
+                assert time.monotonic() < limit
+                time.sleep(0.01)
+
+        slow = [pool.submit(outcome, SLOW, comment="slow") for _ in range(5)]
+        until(lambda: tickets("read")["out"] == 5)
+        assert tickets("read")["available"] == 0 and tickets("read")["totalTickets"] == 5
+        killed = pool.submit(outcome, {}, comment="to be killed")
+        until(lambda: tickets("read")["normalPriority"]["queueLength"] == 1)
+        late = outcome({}, max_time_ms=50)
+        assert isinstance(late, OperationFailure) and late.code == 50, late
+        served = pool.submit(outcome, {}, comment="served")
+        until(lambda: tickets("read")["normalPriority"]["queueLength"] == 2)
+        # Whoever watches, writes, or runs a transaction does not wait.
+        assert client.admin.command("hello")["ok"] == client.admin.command("ping")["ok"] == 1
+        rows.insert_one({"_id": 3})
+        status = client.admin.command("serverStatus")
+        assert status["globalLock"]["currentQueue"]["readers"] == 2
+        [operation] = running("to be killed")
+        client.admin.command("killOp", op=operation)
+        assert killed.result(60).code == 11601
+        client.admin.command("setParameter", ticketQueueMax=1)
+        refused = outcome({})
+        assert refused.code == 462 and refused.has_error_label("SystemOverloadedError"), refused
+        assert refused.has_error_label("RetryableError")
+        assert tickets("read")["normalPriority"]["refused"] >= 1
+        assert not served.done()
+        # One more ticket is one more that runs.
+        client.admin.command("setParameter", storageEngineConcurrentReadTransactions=6)
+        assert served.result(60) == 4
+        for operation in running("slow"):
+            client.admin.command("killOp", op=operation)
+        assert {found.result(60).code for found in slow} == {11601}
+        assert outcome({}) == 4
+        until(lambda: tickets("read")["out"] == 0)
+        with pytest.raises(OperationFailure) as error:
+            client.admin.command("setParameter", storageEngineConcurrentReadTransactions=4)
+        assert error.value.code == 2
+
+
+def test_cursors_that_wait_for_data_hold_no_ticket(tmp_path):
+    options = ["--setParameter", "storageEngineConcurrentReadTransactions=5"]
+    with Server(tmp_path / "server", "inMemory", options=options) as server, ThreadPoolExecutor(16) as pool:
+        client = server.client()
+        log = client.t.create_collection("log", capped=True, size=1 << 20)
+        log.insert_one({"_id": 0})
+
+        def follow():
+            cursor = log.find(cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(60_000)
+            next(cursor)
+            return next(cursor)["_id"]
+
+        followers = [pool.submit(follow) for _ in range(12)]
+        started = {"$match": {"op": "getmore", "active": True}}
+        limit = time.monotonic() + 60
+        while len(list(client.admin.aggregate([{"$currentOp": {}}, started]))) < 12:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert log.count_documents({}) == 1, "reads go on beside them"
+        log.insert_one({"_id": 1})
+        assert [follower.result(60) for follower in followers] == [1] * 12
