@@ -1,5 +1,5 @@
-//! Compiles the shim over WiredTiger when its header is there; otherwise the crate is built without WiredTiger, and says so
-//! at run time. `WIREDTIGER_INCLUDE` and `WIREDTIGER_LIB` name folders other than the system's.
+//! Compiles the shim over WiredTiger when its header is there; otherwise the crate is built without WiredTiger, and
+//! says so at run time. `WIREDTIGER_INCLUDE` and `WIREDTIGER_LIB` name folders other than the system's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

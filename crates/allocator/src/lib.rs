@@ -1,7 +1,8 @@
-//! The memory allocator of Tenon's programs: jemalloc, set up so that freed memory is used again soon, by whichever thread.
+//! The memory allocator of Tenon's programs: jemalloc, set up so that freed memory is used again soon, by whichever
+//! thread.
 //!
-//! A program takes it by `use allocator as _;`. What C libraries allocate is not its business. A program's user can change
-//! settings by the environment variable `_RJEM_MALLOC_CONF`. Decision 6 has the measurements.
+//! A program takes it by `use allocator as _;`. What C libraries allocate is not its business. A program's user can
+//! change settings by the environment variable `_RJEM_MALLOC_CONF`. Decision 6 has the measurements.
 
 use std::ffi::CStr;
 use tikv_jemalloc_ctl::{epoch, stats};
@@ -10,10 +11,10 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// - `narenas:1`: pages are loaded by one thread and dropped by another, and what is dropped has to serve the next load,
-///   whoever does it. Small objects come from each thread's cache; only what that lacks takes a lock.
-/// - `dirty_decay_ms`, `muzzy_decay_ms`, `background_thread`: what nobody has used for a while goes back to the system, even if
-///   nobody allocates.
+/// - `narenas:1`: pages are loaded by one thread and dropped by another, and what is dropped has to serve the next
+///   load, whoever does it. Small objects come from each thread's cache; only what that lacks takes a lock.
+/// - `dirty_decay_ms`, `muzzy_decay_ms`, `background_thread`: what nobody has used for a while goes back to the system,
+///   even if nobody allocates.
 /// - `cache_oblivious:false`: without it a page more for every block of 16 KiB and longer.
 const SETTINGS: &[u8; 103] =
     b"narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0,background_thread:true,cache_oblivious:false,abort:false\0";
@@ -58,13 +59,13 @@ pub fn heap_use() -> HeapUse {
     told.unwrap_or_default()
 }
 
-/// Gives all freed pages back to the system at once, instead of when nobody has used them for a while. Not where another
-/// thread is at it just now: then those that it has not come to stay for a while.
+/// Gives all freed pages back to the system at once, instead of when nobody has used them for a while. Not where
+/// another thread is at it just now: then those that it has not come to stay for a while.
 pub fn give_back() {
     // "All arenas", in jemalloc's notation (`MALLCTL_ARENAS_ALL`).
     const PURGE: &CStr = c"arena.4096.purge";
     let nothing = std::ptr::null_mut();
-    // SAFETY: the name ends with a zero; this control reads and writes nothing, which is what the null pointers tell. When
-    // it refuses, nothing has happened, and there is nothing to be done about it.
+    // SAFETY: the name ends with a zero; this control reads and writes nothing, which is what the null pointers tell.
+    // When it refuses, nothing has happened, and there is nothing to be done about it.
     let _ = unsafe { tikv_jemalloc_sys::mallctl(PURGE.as_ptr(), nothing, std::ptr::null_mut(), nothing, 0) };
 }

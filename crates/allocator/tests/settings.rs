@@ -35,9 +35,9 @@ fn figures_follow_what_is_allocated() {
     let sparse = allocator::heap_use();
     assert!(sparse.used < full.used - (BLOCK * BLOCKS / 2) as u64, "{sparse:?}");
     assert_eq!(blocks.len(), BLOCKS / 16);
-    // What is freed together makes whole pages, which nobody but `give_back` gives back from here on. It leaves them where
-    // another thread is at it already, with those freed before.
-    // SAFETY: this control takes a `ssize_t`, milliseconds, and -1 means never.
+    // What is freed together makes whole pages, which nobody but `give_back` gives back from here on. It leaves them
+    // where another thread is at it already, with those freed before. SAFETY: this control takes a `ssize_t`,
+    // milliseconds, and -1 means never.
     unsafe { raw::write(b"arena.0.dirty_decay_ms\0", -1_isize) }.expect("a setting");
     let whole: Vec<Vec<u8>> = (0..BLOCKS / 4).map(|_| vec![1; 16 * BLOCK]).collect();
     drop(whole);

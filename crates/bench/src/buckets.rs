@@ -1,7 +1,7 @@
 //! Latencies counted while others look on: the p99 of a single second, from differences of counts.
 //!
-//! Buckets are a 32nd of a power of two wide, so that a percentile is right within 3 %. The exact histogram of the whole run is
-//! another, which only its thread sees.
+//! Buckets are a 32nd of a power of two wide, so that a percentile is right within 3 %. The exact histogram of the
+//! whole run is another, which only its thread sees.
 //!
 //! Invariant: one thread adds; counts never fall, but wrap.
 

@@ -1,7 +1,7 @@
 //! What is measured: engines of the server's build with a few options, or configuration files of the user.
 //!
-//! Which engines there are is the server's answer. What is known here is only under which name an engine takes its cache size
-//! and its compressor; an engine without such an option is measured without it, and the report says so.
+//! Which engines there are is the server's answer. What is known here is only under which name an engine takes its
+//! cache size and its compressor; an engine without such an option is measured without it, and the report says so.
 
 use crate::error::{Doing, Error, Result};
 use crate::server::Build;

@@ -1,9 +1,9 @@
 //! Drives a server from few threads: each waits for many connections at once, so that the generator's own cost per
 //! operation stays small.
 //!
-//! Closed loop: a client starts its next operation when the last one was answered. Open loop: operations are due at the ticks of a
-//! Poisson process, whether or not a client is free; latency counts from when an operation was due, so that a server that
-//! stands still is seen by all operations that should have run meanwhile (no coordinated omission).
+//! Closed loop: a client starts its next operation when the last one was answered. Open loop: operations are due at the
+//! ticks of a Poisson process, whether or not a client is free; latency counts from when an operation was due, so that
+//! a server that stands still is seen by all operations that should have run meanwhile (no coordinated omission).
 //!
 //! Sockets block. A thread reads only from sockets that the kernel called readable, and from its only one directly.
 //!

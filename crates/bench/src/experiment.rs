@@ -1,7 +1,8 @@
 //! All that one call measures: each workload on each configuration, one after the other.
 //!
-//! Repetitions of a workload go through the configurations in turns, there and back, so that a machine that grows slower or faster
-//! does so for all of them. A configuration that fails does not keep the others from being measured. Ctrl-C ends everything.
+//! Repetitions of a workload go through the configurations in turns, there and back, so that a machine that grows
+//! slower or faster does so for all of them. A configuration that fails does not keep the others from being measured.
+//! Ctrl-C ends everything.
 
 use crate::configuration::Setup;
 use crate::context::Context;
@@ -216,7 +217,8 @@ fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: 
     result.and(removed)
 }
 
-/// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, nobody waits for it to be done.
+/// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, nobody waits for it to be
+/// done.
 fn remove_databases(subject: &Subject, databases: &[&str]) -> Result<()> {
     let mut connection = subject.connect()?;
     databases

@@ -1,7 +1,7 @@
 //! Measures servers from outside: load over the wire protocol, and what the system says about the server's process.
 //!
-//! It starts a server for each configuration on fresh data, or takes one that is running; drives it by a workload in a closed or an
-//! open loop; and puts what it saw into [`report::Session`]. It knows nothing of the server's insides.
+//! It starts a server for each configuration on fresh data, or takes one that is running; drives it by a workload in a
+//! closed or an open loop; and puts what it saw into [`report::Session`]. It knows nothing of the server's insides.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! Limits that the system puts on a server: memory and disk speed by a control group (version 2), and an empty page cache.
+//! Limits that the system puts on a server: memory and disk speed by a control group (version 2), and an empty page
+//! cache.
 //!
 //! None of them is certain to be allowed. Each function says what it could not do, in a sentence for the report.
 
@@ -40,8 +41,8 @@ impl Hierarchy {
         })
     }
 
-    /// The directory of the group that the server's becomes a child of: next to this process's, because a group that has
-    /// processes cannot limit its children.
+    /// The directory of the group that the server's becomes a child of: next to this process's, because a group that
+    /// has processes cannot limit its children.
     fn parent(&self) -> PathBuf {
         let own = self.mount.join(&self.own);
         match own.parent() {

@@ -1,8 +1,8 @@
 //! One run: clients at work, looked at every second.
 //!
-//! Numbered steps: 1. the threads connect and warm up; 2. counters are read, the threads told to record; 3. every second the
-//! counters are read again, until the time is over, the work is done, or something ends the run; 4. the threads are told to
-//! stop; 5. what was written is made durable, so that it counts; 6. all is put into one [`Run`].
+//! Numbered steps: 1. the threads connect and warm up; 2. counters are read, the threads told to record; 3. every
+//! second the counters are read again, until the time is over, the work is done, or something ends the run; 4. the
+//! threads are told to stop; 5. what was written is made durable, so that it counts; 6. all is put into one [`Run`].
 //!
 //! Whatever goes wrong, what was measured until then is in the run, and the run says how it ended.
 
@@ -422,8 +422,8 @@ fn contention(run: &mut Run, counts: &Counts, clients: &[ClientProgress]) {
     }
 }
 
-/// Says so when an open loop that ran to its end did clearly less than it was to do: by a twentieth, and more than the times that
-/// operations are due at, which are random, explain.
+/// Says so when an open loop that ran to its end did clearly less than it was to do: by a twentieth, and more than the
+/// times that operations are due at, which are random, explain.
 fn missed_rate(run: &Run, phase: &Phase, counts: &Counts) -> Option<String> {
     let Pacing::Open { rate } = phase.pacing else {
         return None;

@@ -1,7 +1,8 @@
-//! Requests, encoded straight into a buffer that is used again: an operation allocates nothing once the buffer has grown.
+//! Requests, encoded straight into a buffer that is used again: an operation allocates nothing once the buffer has
+//! grown.
 //!
-//! A request is an OP_MSG with a session id, as drivers send them. The caller opens and ends documents in the right order;
-//! the encoder keeps the places of the lengths.
+//! A request is an OP_MSG with a session id, as drivers send them. The caller opens and ends documents in the right
+//! order; the encoder keeps the places of the lengths.
 //!
 //! Invariant: between [`Message::begin`] and [`Message::end_body`] every open document has its place in `open`.
 

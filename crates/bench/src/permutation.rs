@@ -1,4 +1,5 @@
-//! A permutation of `0..count` that a seed decides, without a table: ranks become ids, so that hot ids are no neighbours.
+//! A permutation of `0..count` that a seed decides, without a table: ranks become ids, so that hot ids are no
+//! neighbours.
 //!
 //! A Feistel network (Luby, Rackoff, 1988) over the next even power of two, walked until it falls into the range again
 //! (Black, Rogaway, 2002). It is invertible, which is what makes it a permutation.

@@ -1,4 +1,5 @@
-//! A server that stores nothing: it answers every request of the generator at once, from one thread, with replies made beforehand.
+//! A server that stores nothing: it answers every request of the generator at once, from one thread, with replies made
+//! beforehand.
 //!
 //! For tests of the generator, and to see what sockets and the generator alone cost on a machine: the floor below every
 //! server's figures (`examples/responder.rs`). It checks no more than it needs to know which reply to send.

@@ -1,4 +1,5 @@
-//! Asks the server for its counters every second, on a thread of its own: a server that stands still must not stop the clock.
+//! Asks the server for its counters every second, on a thread of its own: a server that stands still must not stop the
+//! clock.
 
 use crate::connection::Connection;
 use bson::{Document, rawdoc};

@@ -1,8 +1,8 @@
 //! Zipf-distributed ranks, by the method of Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating
 //! billion-record synthetic databases" (SIGMOD 1994).
 //!
-//! Rank 0 is drawn most often; rank `r` with a probability close to `1 / (r + 1)^theta`. The method is exact for the first two ranks
-//! and approximates the others by the continuous distribution.
+//! Rank 0 is drawn most often; rank `r` with a probability close to `1 / (r + 1)^theta`. The method is exact for the
+//! first two ranks and approximates the others by the continuous distribution.
 
 use crate::random::Random;
 

@@ -53,8 +53,8 @@ impl Compressor {
         self.codec
     }
 
-    /// Compresses `raw` as one block, appends it to `out`, and returns its length in bytes. The result may be longer than
-    /// `raw`: whoever stores it may prefer [`Codec::None`] then. On an error `out` is as it was.
+    /// Compresses `raw` as one block, appends it to `out`, and returns its length in bytes. The result may be longer
+    /// than `raw`: whoever stores it may prefer [`Codec::None`] then. On an error `out` is as it was.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, CodecError> {
         let start = out.len();
         let result = self.compress_tail(raw, out);

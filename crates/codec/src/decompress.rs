@@ -29,8 +29,8 @@ impl Decompressor {
     }
 
     /// Decompresses the block `stored` and appends its raw bytes, **exactly** `raw_bytes` of them, to `out`; a block of
-    /// more, fewer or damaged bytes is an error and leaves `out` as it was. `out` grows by `raw_bytes` at once: a caller
-    /// that read the number from a file or the network bounds it first.
+    /// more, fewer or damaged bytes is an error and leaves `out` as it was. `out` grows by `raw_bytes` at once: a
+    /// caller that read the number from a file or the network bounds it first.
     pub fn decompress(
         &mut self,
         codec: Codec,
@@ -51,9 +51,9 @@ impl Decompressor {
         result
     }
 
-    /// Decompresses the block `stored` into `raw`, which is **exactly** as long as its raw bytes; a block of more, fewer or
-    /// damaged bytes is an error and leaves anything there. What `raw` held does not matter: a buffer can be used again as
-    /// it is.
+    /// Decompresses the block `stored` into `raw`, which is **exactly** as long as its raw bytes; a block of more,
+    /// fewer or damaged bytes is an error and leaves anything there. What `raw` held does not matter: a buffer can be
+    /// used again as it is.
     pub fn decompress_into(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<(), CodecError> {
         match self.fill(codec, stored, raw) {
             Ok(found) if found == raw.len() => Ok(()),

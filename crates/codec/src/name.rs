@@ -1,5 +1,5 @@
-//! Names and tags of the algorithms. Tags are stored in files and never renumbered; those up to zstd's are also the wire
-//! protocol's compressor ids.
+//! Names and tags of the algorithms. Tags are stored in files and never renumbered; those up to zstd's are also the
+//! wire protocol's compressor ids.
 
 use crate::CodecError;
 use std::fmt;

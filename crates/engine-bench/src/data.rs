@@ -1,7 +1,8 @@
 //! Keys and values: everything follows from seeds, and costs little next to an operation.
 //!
-//! Numbers come from SplitMix64 (Steele, Lea, Flood 2014). Values are half random letters and half one repeated pattern: what
-//! only looks for repetition (snappy, lz4) halves them, and what counts letters, too (zlib, zstd), leaves a third.
+//! Numbers come from SplitMix64 (Steele, Lea, Flood 2014). Values are half random letters and half one repeated
+//! pattern: what only looks for repetition (snappy, lz4) halves them, and what counts letters, too (zlib, zstd), leaves
+//! a third.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

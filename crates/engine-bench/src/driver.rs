@@ -1,8 +1,8 @@
 //! Calls operations on client threads and times them.
 //!
-//! In a closed loop the next call begins when the last one ends. In an open loop every call has an intended time, and its
-//! latency counts from there: a stall delays all calls that were due in it, and none of them is left out. Waiting for the
-//! intended time is a spin, because a sleeping thread's wake-up would be measured instead.
+//! In a closed loop the next call begins when the last one ends. In an open loop every call has an intended time, and
+//! its latency counts from there: a stall delays all calls that were due in it, and none of them is left out. Waiting
+//! for the intended time is a spin, because a sleeping thread's wake-up would be measured instead.
 
 use crate::machine::Usage;
 use crate::statistics::SLICE;

@@ -1,4 +1,5 @@
-//! What the machine is, what this process has used, what files take, and ways to keep the page cache out of a measurement.
+//! What the machine is, what this process has used, what files take, and ways to keep the page cache out of a
+//! measurement.
 
 use anyhow::{Context, Result};
 use rustix::fs::Advice;
@@ -71,8 +72,8 @@ pub fn files_below(path: &Path) -> Vec<PathBuf> {
     entries.flatten().flat_map(|entry| files_below(&entry.path())).collect()
 }
 
-/// Asks the kernel to forget the cached pages of all files below a folder; written back first when `sync` says so (pages that
-/// are not on disk cannot be forgotten). Answers how many files could not be asked for.
+/// Asks the kernel to forget the cached pages of all files below a folder; written back first when `sync` says so
+/// (pages that are not on disk cannot be forgotten). Answers how many files could not be asked for.
 pub fn drop_page_cache(directory: &Path, sync: bool) -> usize {
     let drop_one = |path: &PathBuf| -> Result<()> {
         let file = File::open(path)?;
@@ -88,8 +89,8 @@ pub fn drop_page_cache(directory: &Path, sync: bool) -> usize {
         .count()
 }
 
-/// Limits the memory of this process, page cache included, by a cgroup that the user prepared and may write to (version 1 or
-/// 2, without other processes); then moves the process into it.
+/// Limits the memory of this process, page cache included, by a cgroup that the user prepared and may write to (version
+/// 1 or 2, without other processes); then moves the process into it.
 pub fn join_memory_group(group: &Path, limit_bytes: u64) -> Result<()> {
     let version_2 = group.join("memory.max");
     let limit = if version_2.exists() {

@@ -7,7 +7,8 @@ use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Figure of a run whose subject kept in memory what should not have fitted: it says nothing about data larger than memory.
+/// Figure of a run whose subject kept in memory what should not have fitted: it says nothing about data larger than
+/// memory.
 pub const OVER_MEMORY: &str = "over_memory";
 
 /// The figures of one run. Names end in their unit; `docs/engine-bench.md` lists them.

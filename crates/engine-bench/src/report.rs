@@ -61,8 +61,8 @@ pub struct Comparison {
     pub goal: String,
     /// What a first version has to reach, in words.
     pub first: Option<String>,
-    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of the median; `void: memory` when
-    /// data larger than the cache was kept in memory.
+    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of the median; `void:
+    /// memory` when data larger than the cache was kept in memory.
     pub verdict: String,
 }
 
@@ -85,7 +85,8 @@ pub fn run_line(outcome: &Outcome) -> String {
     line
 }
 
-/// What is to be said of a run of one of our engines in which a second fell below a tenth of the median: it fails, whatever its rate.
+/// What is to be said of a run of one of our engines in which a second fell below a tenth of the median: it fails,
+/// whatever its rate.
 pub fn stall(outcome: &Outcome) -> Option<String> {
     let (slowest, middle) = stalled_second(&outcome.slices).filter(|_| outcome.subject.engine().is_some())?;
     Some(format!(

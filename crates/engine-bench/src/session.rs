@@ -34,8 +34,8 @@ pub struct Plan {
     pub template: RunSpec,
 }
 
-/// Makes all runs and compares them. A run that fails is reported and left out; a session without any run is an error. `save` gets
-/// what has been measured after each run, should the session not come to its end.
+/// Makes all runs and compares them. A run that fails is reported and left out; a session without any run is an error.
+/// `save` gets what has been measured after each run, should the session not come to its end.
 pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> {
     let machine = Machine::describe(&plan.template.directory);
     let mut report = Report {

@@ -64,8 +64,8 @@ pub fn worst_rate(slices: &[u64], window: usize) -> f64 {
     }
 }
 
-/// The slowest whole second and the median one, in operations, when the slowest is below a tenth of the median. Seconds are those
-/// from the beginning; one that the end cut off does not count.
+/// The slowest whole second and the median one, in operations, when the slowest is below a tenth of the median. Seconds
+/// are those from the beginning; one that the end cut off does not count.
 pub fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
     /// A second below one part in so many of the median is a stall.
     const STALL_PART: f64 = 10.0;

@@ -1,5 +1,5 @@
-//! Every workload on every subject of the build, with few rows: each must come to its end with the figures that the targets
-//! look at.
+//! Every workload on every subject of the build, with few rows: each must come to its end with the figures that the
+//! targets look at.
 #![allow(clippy::disallowed_methods, reason = "a test of a tool that works on real files")]
 
 use engine_bench::spec::RunSpec;

@@ -1,7 +1,7 @@
 //! Bulk loads: sorted files, written beside the database and then taken in all at once.
 //!
-//! RocksDB takes several files in by one change of its manifest, so a crash leaves all rows or none. A file that a crash
-//! left behind before that is removed at the next start.
+//! RocksDB takes several files in by one change of its manifest, so a crash leaves all rows or none. A file that a
+//! crash left behind before that is removed at the next start.
 
 use crate::backup::io_error;
 use crate::error::rocks_error;

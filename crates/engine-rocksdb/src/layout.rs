@@ -1,7 +1,7 @@
 //! Keys and values inside RocksDB.
 //!
-//! A row's key is its table's id, four bytes big-endian, and then the caller's key. The id `0xFFFFFFFF` is the engine's own:
-//! `m` holds the durable mark, `v` the format version, `t` and an id a table's options. Numbers in values are
+//! A row's key is its table's id, four bytes big-endian, and then the caller's key. The id `0xFFFFFFFF` is the engine's
+//! own: `m` holds the durable mark, `v` the format version, `t` and an id a table's options. Numbers in values are
 //! little-endian. `docs/formats/rocksdb.md` is the description.
 
 use engine::{EngineError, KeyRange, Result, TableId, TableKind, TableSpec};

@@ -202,7 +202,8 @@ const SPACE_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 /// What a simulated file system says then.
 const CRASHED: &str = "the simulated machine has crashed";
 
-/// Asks the engine whether all is well: pages, order of keys, the marks of used space, and what the durable checkpoint is on disk.
+/// Asks the engine whether all is well: pages, order of keys, the marks of used space, and what the durable checkpoint
+/// is on disk.
 pub fn engine_is_sound(engine: &dyn Subject, what: &str) -> Result<()> {
     let report = engine.maintain(&Maintenance::Verify(None))?;
     // A file that cannot be read any more is a problem to the engine: that is no fault of its own where a run has the
@@ -215,8 +216,8 @@ pub fn engine_is_sound(engine: &dyn Subject, what: &str) -> Result<()> {
         problem.contains("marked as used for nothing") || problem.contains("a large value that nothing holds")
     };
     let mut problems = engine.check_space()?;
-    // Large values give their blocks back when readers' epochs have passed, and epochs belong to the process: an engine of
-    // another test may hold them up.
+    // Large values give their blocks back when readers' epochs have passed, and epochs belong to the process: an engine
+    // of another test may hold them up.
     for _ in 0..SPACE_TRIES {
         if !problems.iter().any(lost) {
             break;

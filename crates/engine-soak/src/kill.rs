@@ -1,8 +1,8 @@
 //! An engine in a process of its own that is killed, again and again, on the machine's file system.
 //!
-//! The child writes the events of a plan, one after the other, and notes each mark that a checkpoint answered with in a file.
-//! The parent kills it at a random moment, computes from the plan what must be there at the recovered mark, and compares. A
-//! killed process loses its memory and nothing it gave to the operating system.
+//! The child writes the events of a plan, one after the other, and notes each mark that a checkpoint answered with in a
+//! file. The parent kills it at a random moment, computes from the plan what must be there at the recovered mark, and
+//! compares. A killed process loses its memory and nothing it gave to the operating system.
 
 use crate::check;
 use crate::dice::Dice;

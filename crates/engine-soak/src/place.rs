@@ -75,8 +75,8 @@ impl Place {
         }
     }
 
-    /// Loses what a crash loses. On a directory the engine must have been abandoned already; before that, `copy_for_crash`
-    /// must have been called.
+    /// Loses what a crash loses. On a directory the engine must have been abandoned already; before that,
+    /// `copy_for_crash` must have been called.
     pub fn restart(&mut self) {
         match self {
             Self::Simulated(fs) => fs.restart(),

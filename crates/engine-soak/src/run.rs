@@ -106,7 +106,8 @@ impl Run {
         &**self.engine.as_ref().expect("it is open between steps")
     }
 
-    /// Whether an engine is open and answers. After an error it need not be: the step may have closed it, or it stopped.
+    /// Whether an engine is open and answers. After an error it need not be: the step may have closed it, or it
+    /// stopped.
     pub fn is_working(&self) -> bool {
         self.engine.as_ref().is_some_and(|engine| engine.snapshot().is_ok())
     }
@@ -267,7 +268,8 @@ impl Run {
         Ok(())
     }
 
-    /// Opens a copy of a simulated disk as a crash now would leave it: it must hold the checkpoint that has just been made.
+    /// Opens a copy of a simulated disk as a crash now would leave it: it must hold the checkpoint that has just been
+    /// made.
     fn look_at_copy(&mut self, mark: Seq) -> Result<()> {
         let Place::Simulated(fs) = &self.place else {
             return Ok(());
@@ -318,8 +320,8 @@ impl Run {
         self.place.restart();
     }
 
-    /// Opens what a crash left, and compares: the state must be that of exactly one position, which no checkpoint's answer lies
-    /// above.
+    /// Opens what a crash left, and compares: the state must be that of exactly one position, which no checkpoint's
+    /// answer lies above.
     pub fn recover(&mut self) -> Result<()> {
         self.views.clear();
         self.engine = None;

@@ -12,8 +12,8 @@ pub enum Op {
     Delete(TableId, Bytes),
     /// Removes every key of a range.
     DeleteRange(TableId, KeyRange),
-    /// Adds a signed 64-bit little-endian integer to the value and wraps. A missing key, and a value that is not 8 bytes
-    /// long, count as 0.
+    /// Adds a signed 64-bit little-endian integer to the value and wraps. A missing key, and a value that is not 8
+    /// bytes long, count as 0.
     Add(TableId, Bytes, i64),
     /// Creates a table; one of that id that exists with the same kind is fine and keeps its options.
     CreateTable(TableId, TableSpec),

@@ -15,7 +15,8 @@ pub enum ErrorKind {
     Unsupported,
     /// Stored bytes are damaged.
     Corrupt,
-    /// The disk, a quota or a configured limit is full, or there are too many open files; works again when there is room.
+    /// The disk, a quota or a configured limit is full, or there are too many open files; works again when there is
+    /// room.
     OutOfSpace,
     /// Input or output failed.
     Io,

@@ -54,14 +54,16 @@ pub trait Engine: Send + Sync {
     /// The live tables as of the newest published `Seq`, by id.
     fn tables(&self) -> Result<Vec<(TableId, TableSpec)>>;
 
-    /// A view of all tables at the newest published `Seq`, or at a later applied one where [`Engine::apply`] makes batches
-    /// visible at once; [`Snapshot::seq`] **must** tell which, exactly. The view **must** not change afterwards, whatever
-    /// is applied, and **must** keep rows of a table dropped later readable. Cheap (well under a microsecond is the aim).
+    /// A view of all tables at the newest published `Seq`, or at a later applied one where [`Engine::apply`] makes
+    /// batches visible at once; [`Snapshot::seq`] **must** tell which, exactly. The view **must** not change
+    /// afterwards, whatever is applied, and **must** keep rows of a table dropped later readable. Cheap (well under a
+    /// microsecond is the aim).
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
-    /// Does what may fail about creating a table: a file of its own is made and opened here, not in [`Engine::apply`], which
-    /// **must not** fail for want of it. Called before the log gets the entry that creates the table, one caller at a time, and
-    /// followed by that batch or by nothing; nothing of the table is to be seen meanwhile, and only the last call counts.
+    /// Does what may fail about creating a table: a file of its own is made and opened here, not in [`Engine::apply`],
+    /// which **must not** fail for want of it. Called before the log gets the entry that creates the table, one caller
+    /// at a time, and followed by that batch or by nothing; nothing of the table is to be seen meanwhile, and only the
+    /// last call counts.
     ///
     /// Errors: `OutOfSpace` (of file descriptors too), `Io`; everything is as it was then.
     fn prepare_table(&self, _spec: &TableSpec) -> Result<()> {
@@ -69,57 +71,61 @@ pub trait Engine: Send + Sync {
     }
 
     /// Puts a batch into the engine as of `seq`. Blind: never reads to obey. Calls come in rising `Seq` order, one at a
-    /// time unless `Capabilities::concurrent_apply`; a `seq` may be left out. The batch **must** become visible as a whole,
-    /// to snapshots taken after [`Engine::publish`] of its `seq` or a later one. Engines without `concurrent_apply` may make
-    /// it visible at once. The engine **must not** keep the batch's buffers after the call: the caller may hand in slices of
-    /// a larger buffer and reuse it. It **must not** wait for memory or for background work: writers do that in
-    /// [`Engine::throttle`], before they take the lock under which they call this.
+    /// time unless `Capabilities::concurrent_apply`; a `seq` may be left out. The batch **must** become visible as a
+    /// whole, to snapshots taken after [`Engine::publish`] of its `seq` or a later one. Engines without
+    /// `concurrent_apply` may make it visible at once. The engine **must not** keep the batch's buffers after the call:
+    /// the caller may hand in slices of a larger buffer and reuse it. It **must not** wait for memory or for background
+    /// work: writers do that in [`Engine::throttle`], before they take the lock under which they call this.
     ///
-    /// Errors: `Invalid` for a `seq` that does not rise, an operation on a table that does not exist, a key or value beyond
-    /// its limit, a table that exists as another kind. A caller that keeps the rules sees none. After an error the engine is
-    /// poisoned (part of the batch may be in): every later call **must** answer `Closed`.
+    /// Errors: `Invalid` for a `seq` that does not rise, an operation on a table that does not exist, a key or value
+    /// beyond its limit, a table that exists as another kind. A caller that keeps the rules sees none. After an error
+    /// the engine is poisoned (part of the batch may be in): every later call **must** answer `Closed`.
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()>;
 
-    /// Bounds what is kept in memory for open snapshots to this part of the engine's memory, in percent, from now on; it is
-    /// [`HISTORY_PERCENT_DEFAULT`] after opening. See [`Snapshot`]. An engine whose snapshots last whatever they hold
-    /// ([`Capabilities::ends_snapshots`] is false) keeps nothing in memory for them. [`history_bytes`] tells what that comes to.
+    /// Bounds what is kept in memory for open snapshots to this part of the engine's memory, in percent, from now on;
+    /// it is [`HISTORY_PERCENT_DEFAULT`] after opening. See [`Snapshot`]. An engine whose snapshots last whatever they
+    /// hold ([`Capabilities::ends_snapshots`] is false) keeps nothing in memory for them. [`history_bytes`] tells what
+    /// that comes to.
     fn set_history_percent(&self, percent: u32);
 
-    /// Back-pressure: a writer calls it before it begins what ends in [`Engine::apply`], with no lock held, as long as it answers
-    /// false; between two calls the caller looks whether it was interrupted. Where the engine falls behind, it waits in
-    /// proportion, at most 10 ms a call. It **must** answer true after finitely many calls when nobody writes, and it **must not**
-    /// wait for memory that nothing can free. An engine that never falls behind answers true at once.
+    /// Back-pressure: a writer calls it before it begins what ends in [`Engine::apply`], with no lock held, as long as
+    /// it answers false; between two calls the caller looks whether it was interrupted. Where the engine falls behind,
+    /// it waits in proportion, at most 10 ms a call. It **must** answer true after finitely many calls when nobody
+    /// writes, and it **must not** wait for memory that nothing can free. An engine that never falls behind answers
+    /// true at once.
     fn throttle(&self) -> bool {
         true
     }
 
-    /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may lie
-    /// above the last batch when log entries came between that concern no engine. Going back is ignored.
+    /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may
+    /// lie above the last batch when log entries came between that concern no engine. Going back is ignored.
     fn publish(&self, seq: Seq);
 
-    /// Hands in the log's side of the write-ahead rule, once, before the first batch. From then on the engine **must not** make
-    /// a state durable before it has called `log` with the `Seq` the state stands at, or a later one, and got no error:
-    /// not by [`Engine::checkpoint`], between drawing the cut and committing it, nor by [`Engine::close`], by maintenance,
-    /// by a backup, or on its own. Otherwise a crash could leave an engine ahead of its log, and a hole in the log's history. An
-    /// error of `log` is the error of the call that needed it, and leaves the durable mark where it was. Without a log
-    /// nothing is handed in, and nothing waits.
+    /// Hands in the log's side of the write-ahead rule, once, before the first batch. From then on the engine **must
+    /// not** make a state durable before it has called `log` with the `Seq` the state stands at, or a later one, and
+    /// got no error: not by [`Engine::checkpoint`], between drawing the cut and committing it, nor by
+    /// [`Engine::close`], by maintenance, by a backup, or on its own. Otherwise a crash could leave an engine ahead of
+    /// its log, and a hole in the log's history. An error of `log` is the error of the call that needed it, and leaves
+    /// the durable mark where it was. Without a log nothing is handed in, and nothing waits.
     fn set_write_ahead(&self, log: WriteAhead);
 
     /// The newest `Seq` whose fold would be found after a crash now; `Seq::ZERO` when nothing is.
     fn durable_seq(&self) -> Seq;
 
-    /// Makes everything published at the time of the call durable, the log first ([`Engine::set_write_ahead`]), and returns
-    /// the new durable mark (`Seq::ZERO` from an engine that keeps nothing, [`CheckpointCost::Never`]). Runs beside `apply` without blocking it. With nothing new to
-    /// keep it **must** write nothing. A sync that fails **must** poison the engine. `OutOfSpace` leaves the checkpoint
-    /// before as it was; whether the engine goes on when space returns, or must be reopened, is its own affair.
+    /// Makes everything published at the time of the call durable, the log first ([`Engine::set_write_ahead`]), and
+    /// returns the new durable mark (`Seq::ZERO` from an engine that keeps nothing, [`CheckpointCost::Never`]). Runs
+    /// beside `apply` without blocking it. With nothing new to keep it **must** write nothing. A sync that fails
+    /// **must** poison the engine. `OutOfSpace` leaves the checkpoint before as it was; whether the engine goes on when
+    /// space returns, or must be reopened, is its own affair.
     fn checkpoint(&self) -> Result<Seq>;
 
-    /// Fills an empty, freshly created table from strictly rising keys, faster than batches would, and returns the number of
-    /// rows. Runs beside `apply`; until it returns and `seq` is published nobody else reads or writes the table. The rows
-    /// belong to `seq`, which lies at or above the table's creation: snapshots at or above it, taken after the return,
-    /// **must** see all of them. After a crash **either all or none** of them **must** be there, and all of them once a
-    /// [`Engine::checkpoint`] that began after the return has succeeded. Unsorted or duplicate keys, a row beyond its limit,
-    /// or a table that is not empty are `Invalid`; the table is then as it was and the engine goes on.
+    /// Fills an empty, freshly created table from strictly rising keys, faster than batches would, and returns the
+    /// number of rows. Runs beside `apply`; until it returns and `seq` is published nobody else reads or writes the
+    /// table. The rows belong to `seq`, which lies at or above the table's creation: snapshots at or above it, taken
+    /// after the return, **must** see all of them. After a crash **either all or none** of them **must** be there, and
+    /// all of them once a [`Engine::checkpoint`] that began after the return has succeeded. Unsorted or duplicate keys,
+    /// a row beyond its limit, or a table that is not empty are `Invalid`; the table is then as it was and the engine
+    /// goes on.
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, seq: Seq) -> Result<u64>;
 
     /// Bytes a table takes, see [`TableStats`].
@@ -152,16 +158,18 @@ pub trait Engine: Send + Sync {
     /// Pins a checkpoint and lists the files that hold it. `Unsupported` where `Capabilities::hot_backup` is false.
     fn backup(&self) -> Result<Box<dyn Backup>>;
 
-    /// Stops background work. With `CloseMode::Checkpoint` everything published is durable on return and reopening needs
-    /// no replay. Later calls **must** answer `Closed`; snapshots and cursors that are still open may go on or answer it.
+    /// Stops background work. With `CloseMode::Checkpoint` everything published is durable on return and reopening
+    /// needs no replay. Later calls **must** answer `Closed`; snapshots and cursors that are still open may go on or
+    /// answer it.
     fn close(&self, mode: CloseMode) -> Result<()>;
 }
 
 /// A consistent view of all tables. Dropping it releases what it pins.
 ///
-/// An engine that keeps in memory what old snapshots see may bound that, and end the oldest snapshot when it takes more: from then
-/// on every call on it and on its cursors **must** answer [`EngineError::SnapshotTooOld`], and none of them anything wrong before. A
-/// snapshot at the newest published position **must not** be ended, nor the engine's own, from which a checkpoint is written.
+/// An engine that keeps in memory what old snapshots see may bound that, and end the oldest snapshot when it takes
+/// more: from then on every call on it and on its cursors **must** answer [`EngineError::SnapshotTooOld`], and none of
+/// them anything wrong before. A snapshot at the newest published position **must not** be ended, nor the engine's own,
+/// from which a checkpoint is written.
 pub trait Snapshot: Send + Sync {
     /// The `Seq` the view stands at.
     fn seq(&self) -> Seq;
@@ -169,11 +177,12 @@ pub trait Snapshot: Send + Sync {
     /// The value of a key, `None` when there is none. A table that does not exist in the view is `NoSuchTable`.
     fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive, so
-    /// that a plan can hold view and cursor side by side.
+    /// A cursor over a range of a table, standing before the first row in its direction. It keeps the snapshot alive,
+    /// so that a plan can hold view and cursor side by side.
     fn cursor(self: Arc<Self>, table: TableId, range: KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
 
-    /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal shares.
+    /// Estimated rows and bytes of a range, and up to `splits` sorted keys inside it that part it into about equal
+    /// shares.
     fn estimate(&self, table: TableId, range: &KeyRange, splits: usize) -> Result<Estimate>;
 }
 
@@ -182,8 +191,8 @@ pub trait Cursor: Send {
     /// Moves so that the next row is the first one at or after `key` in the cursor's direction, within its range.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Clears `rows` and appends the next rows until a limit is reached (always at least one row when one is left, however
-    /// large). Returns false when nothing is left, and then `rows` is empty.
+    /// Clears `rows` and appends the next rows until a limit is reached (always at least one row when one is left,
+    /// however large). Returns false when nothing is left, and then `rows` is empty.
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool>;
 }
 
@@ -225,8 +234,8 @@ pub enum StatValue {
 pub enum Maintenance {
     /// Check every block and the order of every key of a table (`None`: of all).
     Verify(Option<TableId>),
-    /// Give space back, of these tables or of all. One call for tables that belong together: where tables share files, each
-    /// call works on the files as a whole.
+    /// Give space back, of these tables or of all. One call for tables that belong together: where tables share files,
+    /// each call works on the files as a whole.
     Compact(Option<Vec<TableId>>),
 }
 

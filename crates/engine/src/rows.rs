@@ -1,7 +1,7 @@
 //! A batch of rows.
 //!
-//! Invariant: `rows[i]` describes row `i`; key bytes, and value bytes that were copied in, lie in `arena`; values of a page lie
-//! in `pages`; `shared_bytes` is the length of the values that do not lie in `arena`.
+//! Invariant: `rows[i]` describes row `i`; key bytes, and value bytes that were copied in, lie in `arena`; values of a
+//! page lie in `pages`; `shared_bytes` is the length of the values that do not lie in `arena`.
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -86,15 +86,15 @@ impl Rows {
         });
     }
 
-    /// Keeps a page of the engine's memory until the rows are cleared, for [`Rows::push_of_page`]: one count of users for all
-    /// rows of the page instead of one for each.
+    /// Keeps a page of the engine's memory until the rows are cleared, for [`Rows::push_of_page`]: one count of users
+    /// for all rows of the page instead of one for each.
     pub fn add_page(&mut self, page: &Bytes) -> PageIndex {
         self.pages.push(page.clone());
         PageIndex(self.pages.len() as u32 - 1)
     }
 
-    /// Adds a row whose value is the bytes `start..end` of a page, and whose key comes in two parts. Panics when the page has
-    /// no such bytes.
+    /// Adds a row whose value is the bytes `start..end` of a page, and whose key comes in two parts. Panics when the
+    /// page has no such bytes.
     #[inline]
     pub fn push_of_page(&mut self, key: [&[u8]; 2], page: PageIndex, value: Range<usize>) {
         assert!(

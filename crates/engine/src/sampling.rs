@@ -1,10 +1,10 @@
 //! Estimates for engines that keep no counts of ranges: short ranges are counted, long ones sampled.
 //!
 //! 1. Count up to [`COUNTED_MAX`] rows. If the range ends there, the answer is exact.
-//! 2. Otherwise place the keys after the counted ones on a line from 0 to 1, so that evenly spread keys lie evenly: the bytes
-//!    that the first and the last of them share are left out, and each further byte is a digit among the bytes that occur
-//!    at its position ([`Line`]). Which occur is learnt from keys looked at; so decimal or hexadecimal text is as even as
-//!    binary numbers are.
+//! 2. Otherwise place the keys after the counted ones on a line from 0 to 1, so that evenly spread keys lie evenly: the
+//!    bytes that the first and the last of them share are left out, and each further byte is a digit among the bytes
+//!    that occur at its position ([`Line`]). Which occur is learnt from keys looked at; so decimal or hexadecimal text
+//!    is as even as binary numbers are.
 //! 3. Cut the line into [`SEGMENTS`] equal pieces and read up to [`SAMPLE`] rows at each piece's start: rows seen over
 //!    length passed is the density, density times length the piece's rows.
 //! 4. Split keys lie where the running sum of rows passes each share.
@@ -20,8 +20,8 @@ const SAMPLE: u64 = 64;
 const LEARNING_ROUNDS: usize = 2;
 /// Bytes of a key, after the shared ones, that place it.
 const DIGITS_MAX: usize = 16;
-/// So many bytes in a row that were not seen between seen ones are taken not to occur (as between `9` and `a`). With fewer
-/// the samples may just have missed them.
+/// So many bytes in a row that were not seen between seen ones are taken not to occur (as between `9` and `a`). With
+/// fewer the samples may just have missed them.
 const GAP_MIN: usize = 32;
 /// Longer keys are remembered by their beginnings.
 const KEPT_KEY_BYTES: usize = 256;
@@ -37,8 +37,8 @@ pub enum Sampling {
 
 /// A range of a table, as [`estimate_by_sampling`] looks at it.
 pub trait SampledRange {
-    /// Shows key and value length of the rows from the first key at or above `from` (the empty key: from the start of the
-    /// range), in rising order, until `visit` has enough or the range ends.
+    /// Shows key and value length of the rows from the first key at or above `from` (the empty key: from the start of
+    /// the range), in rising order, until `visit` has enough or the range ends.
     fn scan(&mut self, from: &[u8], visit: &mut dyn FnMut(&[u8], usize) -> Sampling) -> Result<()>;
 
     /// The last key of the range.

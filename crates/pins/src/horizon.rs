@@ -5,8 +5,8 @@ use engine::Seq;
 /// The positions at which versions are needed: those of open snapshots, the published one, and every later one.
 ///
 /// An answer never becomes wrong with time: a snapshot opened later stands at the published position of the horizon or
-/// behind it, and one that has gone since only makes the horizon keep more than it must. So a writer may go on with an old
-/// one and bring it up to date now and then.
+/// behind it, and one that has gone since only makes the horizon keep more than it must. So a writer may go on with an
+/// old one and bring it up to date now and then.
 #[derive(Debug, Default)]
 pub struct Horizon {
     pub(crate) published: Seq,

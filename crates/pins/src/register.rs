@@ -1,8 +1,8 @@
 //! The register itself.
 //!
 //! Why a [`Horizon`] is sound: [`Pins::update`] loads the published position *before* it takes the shards' locks, and
-//! [`Pins::pin`] loads it *under* one. A pin that an update did not find took its shard's lock after the update had released
-//! it, and so loaded a position no older than the update's.
+//! [`Pins::pin`] loads it *under* one. A pin that an update did not find took its shard's lock after the update had
+//! released it, and so loaded a position no older than the update's.
 
 use crate::horizon::Horizon;
 use crate::shard::Shard;
@@ -11,8 +11,8 @@ use rcu::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Enough that threads on different processors rarely meet, few enough to look at all of them. The schedule checker would
-/// spend its time on them.
+/// Enough that threads on different processors rarely meet, few enough to look at all of them. The schedule checker
+/// would spend its time on them.
 const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 16 };
 
 /// See [`Pins::refresh`]. A key that is written again and again keeps about so many versions more than it must.
@@ -114,15 +114,15 @@ impl Pins {
         self.shards[pin.shard].0.lock().unpin(pin.seq, pin.holder);
     }
 
-    /// Whether a reader was ended. To be asked *after* it has read: what it needs went only after this became true, so what
-    /// was read while it is false is right.
+    /// Whether a reader was ended. To be asked *after* it has read: what it needs went only after this became true, so
+    /// what was read while it is false is right.
     #[inline]
     pub fn is_expired(&self, pin: &Pin) -> bool {
         pin.holder == Holder::Reader && pin.seq < self.expired()
     }
 
-    /// Ends the readers at the oldest position of all, and answers it. Not the newest, which need nothing that is old, and not while
-    /// the engine's own work stands there or before: that needs what they do, and ends by itself.
+    /// Ends the readers at the oldest position of all, and answers it. Not the newest, which need nothing that is old,
+    /// and not while the engine's own work stands there or before: that needs what they do, and ends by itself.
     pub fn expire_oldest(&self) -> Option<Seq> {
         let others = self.oldest_of_engine();
         let oldest = self.oldest_of(Holder::Reader).filter(|&oldest| oldest < others)?;
@@ -182,8 +182,8 @@ impl Pins {
         oldest.map_or(published, |oldest| oldest.min(published))
     }
 
-    /// The published position, and the oldest one that is held, one holder at `own` left out; behind the published one when
-    /// there is no other.
+    /// The published position, and the oldest one that is held, one holder at `own` left out; behind the published one
+    /// when there is no other.
     pub fn oldest_but(&self, own: Option<Seq>) -> (Seq, Seq) {
         let published = self.published();
         let expired = self.expired();

@@ -72,7 +72,8 @@ impl Shard {
             return;
         }
         self.over += 1;
-        // Most are at one of the ends. Those in the middle go together: each that ends pays for itself and one that stays.
+        // Most are at one of the ends. Those in the middle go together: each that ends pays for itself and one that
+        // stays.
         while self.open.front().is_some_and(Open::is_over) {
             self.open.pop_front();
             self.over -= 1;

@@ -1,4 +1,5 @@
-//! The register under a schedule checker: snapshots come, go and are ended while positions are published and versions freed.
+//! The register under a schedule checker: snapshots come, go and are ended while positions are published and versions
+//! freed.
 //!
 //! What is proved: a version that a horizon gave up is seen by no snapshot that is open and was not ended.
 //! `TENON_SHUTTLE_SEED=n` repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n times as long.

@@ -4,11 +4,13 @@
 //! - a pointer in a cell was made from an `Owned<T>`, points to a live `T`, and is in one cell only;
 //! - it leaves the cell only by a swap, and whoever swapped it out hands it to the epoch collector exactly once, whose
 //!   deferred drop runs when every guard that was pinned before has gone;
-//! - a value that leaves a chain alone ([`RcuOption::take_over`], [`RcuOption::unlink`]) still points to the rest, which another
-//!   cell has taken over: the deferred drop clears that pointer first, when nobody can load it any more;
-//! - so a reference loaded under a guard stays good while that guard lives, even if the cell itself is dropped meanwhile.
+//! - a value that leaves a chain alone ([`RcuOption::take_over`], [`RcuOption::unlink`]) still points to the rest,
+//!   which another cell has taken over: the deferred drop clears that pointer first, when nobody can load it any more;
+//! - so a reference loaded under a guard stays good while that guard lives, even if the cell itself is dropped
+//!   meanwhile.
 //!
-//! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later time.
+//! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later
+//! time.
 
 use crate::schedule_point;
 use crate::waiting::Weight;
@@ -98,8 +100,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         retire(old, 0, guard);
     }
 
-    /// Puts a value in whose `link` cell takes over what this cell held: a push onto a chain. The old value stays readable
-    /// through the new one. One writer at a time: the caller holds the chain's lock.
+    /// Puts a value in whose `link` cell takes over what this cell held: a push onto a chain. The old value stays
+    /// readable through the new one. One writer at a time: the caller holds the chain's lock.
     #[inline]
     pub fn push(&self, value: T, link: impl FnOnce(&T) -> &RcuOption<T>, guard: &Guard) {
         schedule_point();
@@ -116,8 +118,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         assert!(swapped == old, "one writer at a time pushes onto a chain");
     }
 
-    /// Puts a value in the place of the first of a chain: its `link` cell takes over what the old value's held. Readers of the
-    /// old value go on to the rest as before. One writer at a time: the caller holds the chain's lock.
+    /// Puts a value in the place of the first of a chain: its `link` cell takes over what the old value's held. Readers
+    /// of the old value go on to the rest as before. One writer at a time: the caller holds the chain's lock.
     #[inline]
     pub fn take_over(&self, value: T, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
         schedule_point();
@@ -141,8 +143,9 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         retire_without_link(old, rest, guard);
     }
 
-    /// Takes the first value out of a chain; what its `link` cell holds comes into its place. Readers that stand on it go on to
-    /// the rest as before. Does nothing to an empty cell. One writer at a time: the caller holds the chain's lock.
+    /// Takes the first value out of a chain; what its `link` cell holds comes into its place. Readers that stand on it
+    /// go on to the rest as before. Does nothing to an empty cell. One writer at a time: the caller holds the chain's
+    /// lock.
     #[inline]
     pub fn unlink(&self, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
         schedule_point();
@@ -196,14 +199,16 @@ fn own_link<'v, T: Send + Sync + 'static>(value: &'v T, link: &impl Fn(&T) -> &R
     link
 }
 
-/// As [`retire`], for a value that has left a chain whose rest stays: `link` is the cell inside it that points to the rest.
+/// As [`retire`], for a value that has left a chain whose rest stays: `link` is the cell inside it that points to the
+/// rest.
 #[inline]
 fn retire_without_link<T: Send + Sync + 'static>(old: Shared<'_, T>, link: *const RcuOption<T>, guard: &Guard) {
     let weight = Weight::of(size_of::<T>());
     weight.retired();
-    // SAFETY: for `old` as in `retire`. `link` lies inside the value that `old` points to (`own_link`), which stays where it is
-    // until it is dropped here, so it is good until then. No guard that could load it is left, and what it points to is in
-    // another cell, or was handed to the collector from there: cleared, it is not retired a second time.
+    // SAFETY: for `old` as in `retire`. `link` lies inside the value that `old` points to (`own_link`), which stays
+    // where it is until it is dropped here, so it is good until then. No guard that could load it is left, and what it
+    // points to is in another cell, or was handed to the collector from there: cleared, it is not retired a second
+    // time.
     unsafe {
         guard.defer_unchecked(move || {
             let value = old.into_owned();
@@ -214,8 +219,8 @@ fn retire_without_link<T: Send + Sync + 'static>(old: Shared<'_, T>, link: *cons
     }
 }
 
-/// Empties a cell that is being dropped. The value may still be in use under a guard, so it is retired, not freed; that also
-/// keeps the drop of a long chain from recursing.
+/// Empties a cell that is being dropped. The value may still be in use under a guard, so it is retired, not freed; that
+/// also keeps the drop of a long chain from recursing.
 fn drop_pointer<T: Send + Sync + 'static>(pointer: &Atomic<T>) {
     let guard = crate::pin();
     let old = pointer.swap(Shared::null(), Ordering::AcqRel, &guard);

@@ -1,5 +1,5 @@
-//! A condition variable for [`crate::Mutex`]. Under the schedule checker a wait with a bound never ends by its bound: what is
-//! only found by looking again after a while counts as lost there.
+//! A condition variable for [`crate::Mutex`]. Under the schedule checker a wait with a bound never ends by its bound:
+//! what is only found by looking again after a while counts as lost there.
 
 use crate::MutexGuard;
 use std::time::Duration;

@@ -1,13 +1,14 @@
 //! Cells that readers load without a latch, and the locks beside them.
 //!
-//! [`Rcu`] and [`RcuOption`] hold an immutable value that a writer replaces as a whole (read-copy-update). A reader pins the
-//! current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is freed when no
-//! reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
+//! [`Rcu`] and [`RcuOption`] hold an immutable value that a writer replaces as a whole (read-copy-update). A reader
+//! pins the current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is
+//! freed when no reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
 //!
 //! [`waiting()`] tells how much that is.
 //!
-//! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many, [`Condvar`] and `thread` are for those who
-//! sleep. With the feature `shuttle` they are the schedule checker's, and every load, replacement and [`schedule_point`] is a point where the checker may switch threads.
+//! [`Mutex`] is the lock for writers, [`RwLock`] the one for few that exclude many, [`Condvar`] and `thread` are for
+//! those who sleep. With the feature `shuttle` they are the schedule checker's, and every load, replacement and
+//! [`schedule_point`] is a point where the checker may switch threads.
 
 mod cell;
 mod condvar;

@@ -1,5 +1,5 @@
-//! The writers' lock. A panic while it is held does not poison it: whoever holds one leaves its data consistent at every
-//! point where it can panic, or panics for good.
+//! The writers' lock. A panic while it is held does not poison it: whoever holds one leaves its data consistent at
+//! every point where it can panic, or panics for good.
 
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::MutexGuard;

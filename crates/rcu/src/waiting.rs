@@ -1,8 +1,8 @@
 //! How much was replaced and waits for readers before it is freed, over all cells of the process.
 //!
-//! Two sums that only rise, of what was retired and of what was freed; the difference is what waits. Each counts values and
-//! bytes in one number, so that one addition does both. It wraps: differences stay right as long as fewer than `VALUES_MAX`
-//! values and a terabyte wait.
+//! Two sums that only rise, of what was retired and of what was freed; the difference is what waits. Each counts values
+//! and bytes in one number, so that one addition does both. It wraps: differences stay right as long as fewer than
+//! `VALUES_MAX` values and a terabyte wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,10 +51,11 @@ pub struct Waiting {
     pub freed: u64,
 }
 
-/// What was replaced in cells, whosever they are, and is not freed yet because a reader may hold it, or because nobody has come
-/// to free it ([`crate::Guard::flush`] does some). A moment old.
+/// What was replaced in cells, whosever they are, and is not freed yet because a reader may hold it, or because nobody
+/// has come to free it ([`crate::Guard::flush`] does some). A moment old.
 ///
-/// Under the schedule checker nothing ever seems to wait: the sums outlive an execution, which must not depend on another.
+/// Under the schedule checker nothing ever seems to wait: the sums outlive an execution, which must not depend on
+/// another.
 pub fn waiting() -> Waiting {
     if cfg!(feature = "shuttle") {
         return Waiting::default();

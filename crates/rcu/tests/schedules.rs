@@ -1,7 +1,8 @@
 //! The cells under a schedule checker: thousands of orders in which threads load, replace, push, come and go.
 //!
-//! What is proved of a value: nobody who loaded it under a guard finds it freed while the guard lives; it is freed once; and
-//! in the end nothing is left. `TENON_SHUTTLE_SEED=n` repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
+//! What is proved of a value: nobody who loaded it under a guard finds it freed while the guard lives; it is freed
+//! once; and in the end nothing is left. `TENON_SHUTTLE_SEED=n` repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n
+//! times as long.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
@@ -187,7 +188,8 @@ fn nested_guards() {
             collect();
             schedule_point();
             register.expect_alive(&[first, second]);
-            // Guards that go in the order of their coming: what the first saw is the second's no more, and the other way round.
+            // Guards that go in the order of their coming: what the first saw is the second's no more, and the other
+            // way round.
             let later = pin();
             let third = cell.load(&later).id;
             drop(outer);
@@ -267,7 +269,8 @@ fn walk(head: &RcuOption<Link>, guard: &Guard) -> (Vec<u64>, Vec<u64>) {
     (ids, numbers)
 }
 
-/// Writers push under a lock, one trims: a reader always finds a run of numbers without a gap that starts at the newest.
+/// Writers push under a lock, one trims: a reader always finds a run of numbers without a gap that starts at the
+/// newest.
 fn a_chain_without_gaps() {
     let register = Register::default();
     let head = Arc::new(RcuOption::none());
@@ -330,7 +333,8 @@ fn a_chain_that_grows_and_is_trimmed_has_no_gaps() {
     );
 }
 
-/// A writer pushes, and takes out of the middle what is not at an end or even; another puts new values in the head's place.
+/// A writer pushes, and takes out of the middle what is not at an end or even; another puts new values in the head's
+/// place.
 fn a_chain_that_loses_its_middle() {
     let register = Register::default();
     let head = Arc::new(RcuOption::some(Link {

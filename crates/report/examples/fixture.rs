@@ -1,4 +1,5 @@
-//! Writes pages of made-up sessions into a directory, for the test in a browser: `cargo run -p report --example fixture -- DIRECTORY`.
+//! Writes pages of made-up sessions into a directory, for the test in a browser: `cargo run -p report --example fixture
+//! -- DIRECTORY`.
 
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;

@@ -128,7 +128,8 @@ impl<'a> Experiment<'a> {
 }
 
 impl<'a> Pool<'a> {
-    /// The repetition that charts and tables of single runs show: the one in the middle by throughput, of two the slower.
+    /// The repetition that charts and tables of single runs show: the one in the middle by throughput, of two the
+    /// slower.
     pub fn typical(&self) -> Option<&'a Run> {
         let mut runs = self.runs.clone();
         let rate = |run: &Run| run.rate().unwrap_or(0.0);

@@ -1,5 +1,5 @@
-//! The figures of a session as Markdown, for a page of a manual: where and how it ran, who wins what, and a table for each workload
-//! and measure with a row for each phase and a column for each configuration.
+//! The figures of a session as Markdown, for a page of a manual: where and how it ran, who wins what, and a table for
+//! each workload and measure with a row for each phase and a column for each configuration.
 //!
 //! It has no charts and no single operations: those are in the page, [`crate::html`].
 

@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 /// The version of the file's format that this crate writes and reads.
 pub const FORMAT: u64 = 1;
 
-/// Systems count processor time in ticks of 10 ms, and a difference of two counts may be one of them wrong: less than this is not
-/// known within 5 %, and nothing is said of it per operation.
+/// Systems count processor time in ticks of 10 ms, and a difference of two counts may be one of them wrong: less than
+/// this is not known within 5 %, and nothing is said of it per operation.
 pub const CPU_US_MIN: u64 = 200_000;
 
 /// Everything that one call of the tool measured.
@@ -457,7 +457,8 @@ impl Run {
         self.per_operation(self.server_cpu_us.filter(|us| *us >= CPU_US_MIN))
     }
 
-    /// Processor time of the load generator per operation in microseconds, unless it is less than [`CPU_US_MIN`] in all.
+    /// Processor time of the load generator per operation in microseconds, unless it is less than [`CPU_US_MIN`] in
+    /// all.
     pub fn generator_cpu_us_per_operation(&self) -> Option<f64> {
         self.per_operation(self.generator_cpu_us.filter(|us| *us >= CPU_US_MIN))
     }

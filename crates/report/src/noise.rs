@@ -122,7 +122,8 @@ impl Ratio {
         Self::among(a, b, 1)
     }
 
-    /// [`Self::of`] with an interval so wide that in 99 of 100 cases all of so many comparisons hold (C. E. Bonferroni).
+    /// [`Self::of`] with an interval so wide that in 99 of 100 cases all of so many comparisons hold (C. E.
+    /// Bonferroni).
     pub fn among(a: &Estimate, b: &Estimate, comparisons: usize) -> Option<Self> {
         let value = a.value / b.value;
         if !(a.value > 0.0 && b.value > 0.0 && value.is_finite() && value > 0.0) {
@@ -264,7 +265,8 @@ mod tests {
     use super::*;
     use vfs::{Random, SeededRandom};
 
-    /// Throughput of `points` seconds around `mean` with a share of noise, of which a part is left over from the second before.
+    /// Throughput of `points` seconds around `mean` with a share of noise, of which a part is left over from the second
+    /// before.
     fn series(random: &SeededRandom, points: usize, mean: f64, share: f64, memory: f64) -> Columns {
         let mut state = 0.0;
         let numerator = (0..points).map(|_| {

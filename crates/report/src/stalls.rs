@@ -32,9 +32,9 @@ const COLLAPSE_SECONDS_MIN: usize = 10;
 /// An interval below one part in so many of the median is a collapse.
 const COLLAPSE_PART: f64 = 10.0;
 
-/// The slowest interval's part of the median interval's operations, when that is less than a tenth: a run in which a server stood
-/// nearly still for a second fails, whatever its rate. The last interval, which the end may cut, does not count, and short runs say
-/// nothing.
+/// The slowest interval's part of the median interval's operations, when that is less than a tenth: a run in which a
+/// server stood nearly still for a second fails, whatever its rate. The last interval, which the end may cut, does not
+/// count, and short runs say nothing.
 pub fn collapse(series: &Series) -> Option<f64> {
     let total = series.total();
     let (_, whole) = total.split_last()?;

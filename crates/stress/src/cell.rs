@@ -3,8 +3,8 @@
 //! 1. A fresh server and the plan's admin commands.
 //! 2. Writers write documents 1 to N.
 //! 3. At once, readers on connections of their own read N down to 1 and compare every byte.
-//! 4. What was not there is asked for again once the server has taken all that the writers sent: then it was late, or it
-//!    is lost.
+//! 4. What was not there is asked for again once the server has taken all that the writers sent: then it was late, or
+//!    it is lost.
 //! 5. The server ends in an orderly way; its folder is removed.
 
 use crate::document::{Documents, Tally};

@@ -1,9 +1,9 @@
 //! The documents: what is written, and whether what is read is exactly that.
 //!
-//! Every document can be made again from its number, so a reader needs no other record of what was written. The layout is
-//! fixed: `{ _id: int64, count: int64, g: int32, run: int64, data: binary }`, all told exactly as many bytes as asked for.
-//! `count` is the number, counted from 1; `g` its lowest six bits, the shard key of the article; `run` tells the cell, so
-//! that a document of another one is noticed.
+//! Every document can be made again from its number, so a reader needs no other record of what was written. The layout
+//! is fixed: `{ _id: int64, count: int64, g: int32, run: int64, data: binary }`, all told exactly as many bytes as
+//! asked for. `count` is the number, counted from 1; `g` its lowest six bits, the shard key of the article; `run` tells
+//! the cell, so that a document of another one is noticed.
 
 use std::ops::RangeInclusive;
 

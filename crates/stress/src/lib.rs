@@ -1,8 +1,8 @@
 //! The MOST experiment (Object Computing, 2011): what write concern, journal and capped collections cost, per engine.
 //!
-//! A cell of the matrix is a server on fresh data. Threads write documents 1 to N in batches; at once others read them back,
-//! N down to 1, and every byte is compared with what was written. Every command line and every admin command is told
-//! before it is executed, so that it can be repeated by hand. This crate prints nothing and parses no arguments.
+//! A cell of the matrix is a server on fresh data. Threads write documents 1 to N in batches; at once others read them
+//! back, N down to 1, and every byte is compared with what was written. Every command line and every admin command is
+//! told before it is executed, so that it can be repeated by hand. This crate prints nothing and parses no arguments.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! A blocking connection that never hangs: every wait ends by an answer, by the user's wish to stop, or by a time limit.
+//! A blocking connection that never hangs: every wait ends by an answer, by the user's wish to stop, or by a time
+//! limit.
 //!
 //! Requests are whole messages, encoded by the caller. A request with `moreToCome` gets no reply, so it is only sent.
 //!

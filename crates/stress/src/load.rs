@@ -1,7 +1,7 @@
 //! One phase of a cell: threads that share a row of batches, and a watcher that counts by the second.
 //!
-//! 1. Batches are numbered from 0. Each thread takes the next number until there is none, a batch has failed, or the user
-//!    wants to stop. Batches therefore begin in order.
+//! 1. Batches are numbered from 0. Each thread takes the next number until there is none, a batch has failed, or the
+//!    user wants to stop. Batches therefore begin in order.
 //! 2. Meanwhile the calling thread tells how far it is, and notes each second what was done and what the server used.
 //! 3. The phase ends when the last thread has finished its last batch.
 

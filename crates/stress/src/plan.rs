@@ -1,5 +1,5 @@
-//! What is done to set a cell up: a folder, a server, admin commands. The same values are told and executed, so what the
-//! user reads is what happens.
+//! What is done to set a cell up: a folder, a server, admin commands. The same values are told and executed, so what
+//! the user reads is what happens.
 //!
 //! [`Topology`] is the seam: another one makes another plan.
 

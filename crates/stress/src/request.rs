@@ -1,4 +1,5 @@
-//! The two requests of the experiment, inserts of a batch and reads of a range, encoded into buffers that are used again.
+//! The two requests of the experiment, inserts of a batch and reads of a range, encoded into buffers that are used
+//! again.
 
 use crate::document::Documents;
 use crate::link::{BODY_AT, NO_REPLY, message, set_header};

@@ -1,5 +1,5 @@
-//! OP_COMPRESSED: `i32 original op code`, `i32 uncompressed size`, `u8 compressor`, compressed bytes (of what follows the
-//! original header).
+//! OP_COMPRESSED: `i32 original op code`, `i32 uncompressed size`, `u8 compressor`, compressed bytes (of what follows
+//! the original header).
 //!
 //! A size that the compressed bytes cannot have is refused before memory is set aside for it. The contexts are large
 //! (zstd's is over a megabyte), so they belong to threads, not to connections, and are made at first use.
@@ -98,8 +98,8 @@ impl Default for Codecs {
 }
 
 impl Codecs {
-    /// Writes the message inside a compressed one into `out` (cleared first), with a header of its own, and returns that
-    /// header and the compressor. The ids are the outer message's.
+    /// Writes the message inside a compressed one into `out` (cleared first), with a header of its own, and returns
+    /// that header and the compressor. The ids are the outer message's.
     pub fn decompress(
         &mut self,
         header: &Header,

@@ -1,8 +1,8 @@
 //! Message framing of the MongoDB wire protocol: parsing what clients send, building what they get back.
 //!
-//! Parsing borrows from the received bytes and copies nothing; every document is validated once, so that the layers above
-//! never meet a malformed one. This crate knows no sockets and no commands. The subset that is implemented is described in
-//! `docs/formats/wire.md`.
+//! Parsing borrows from the received bytes and copies nothing; every document is validated once, so that the layers
+//! above never meet a malformed one. This crate knows no sockets and no commands. The subset that is implemented is
+//! described in `docs/formats/wire.md`.
 
 mod compressed;
 mod error;

@@ -23,8 +23,8 @@ pub enum Form {
     Reply,
 }
 
-/// Appends what stands before the document. Append exactly one document, then call [`finish`] with `out`'s length before
-/// this call.
+/// Appends what stands before the document. Append exactly one document, then call [`finish`] with `out`'s length
+/// before this call.
 pub fn begin(form: Form, out: &mut Vec<u8>) {
     match form {
         // Header and flags are filled in by `finish`; the last byte is the kind of the one section.
@@ -38,8 +38,8 @@ pub fn begin(form: Form, out: &mut Vec<u8>) {
     }
 }
 
-/// Completes the message that begins at `start`. `flags` are OP_MSG's beside the checksum's. Fails when the message is too
-/// long to be sent.
+/// Completes the message that begins at `start`. `flags` are OP_MSG's beside the checksum's. Fails when the message is
+/// too long to be sent.
 pub fn finish(
     form: Form,
     out: &mut Vec<u8>,

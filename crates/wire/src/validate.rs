@@ -1,8 +1,8 @@
 //! Validates BSON from the network: structure, sizes, UTF-8, C strings, types, depth.
 //!
-//! One pass, no recursion, no allocation. A document that passes can be read to its last value by the `bson` crate's raw
-//! types without an error. Where that crate is stricter than MongoDB (strings must be UTF-8, the inner length of the old
-//! binary subtype must fit) so is this one.
+//! One pass, no recursion, no allocation. A document that passes can be read to its last value by the `bson` crate's
+//! raw types without an error. Where that crate is stricter than MongoDB (strings must be UTF-8, the inner length of
+//! the old binary subtype must fit) so is this one.
 
 use crate::limits::{DOCUMENT_INTERNAL_BYTES_MAX, NESTING_MAX};
 use bson::RawDocument;
@@ -129,8 +129,8 @@ impl Frames {
 
 /// Walks all elements of a document whose length and terminator have been checked.
 ///
-/// Invariant of the loop: `position <= end < bytes.len()`, `end` is the offset of the innermost document's terminator, and
-/// the byte there is 0.
+/// Invariant of the loop: `position <= end < bytes.len()`, `end` is the offset of the innermost document's terminator,
+/// and the byte there is 0.
 fn elements(bytes: &[u8]) -> Result<()> {
     let mut frames = Frames {
         ends: [0; NESTING_MAX],
@@ -186,7 +186,8 @@ fn elements(bytes: &[u8]) -> Result<()> {
 
 /// Checks a C string at `start` that must end before `end`; returns the offset behind its NUL.
 ///
-/// Eight bytes a step: `zeros` has the high bit of every NUL byte set (exact for the first one, which is all that counts).
+/// Eight bytes a step: `zeros` has the high bit of every NUL byte set (exact for the first one, which is all that
+/// counts).
 #[inline]
 fn c_string(bytes: &[u8], start: usize, end: usize) -> Result<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;

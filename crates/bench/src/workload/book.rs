@@ -1,12 +1,13 @@
-//! The experiments of "MongoDB in Action", 2nd edition, chapter 10 (Banker et al., Manning 2016): tables 10.3 to 10.5 and figure 10.1.
+//! The experiments of "MongoDB in Action", 2nd edition, chapter 10 (Banker et al., Manning 2016): tables 10.3 to 10.5
+//! and figure 10.1.
 //!
-//! Steps: 1. a fresh server; one client inserts documents one by one, in loops; the server stops (table 10.3); 2. the page cache is
-//! emptied, the server starts again, one client reads everything so many times, the server stops (tables 10.4 and 10.5); 3. what
-//! the chapter says it left out: many clients at once, searches at random, filters. The chapter's own configurations, when they run beside
-//! others, have only what its tables show.
+//! Steps: 1. a fresh server; one client inserts documents one by one, in loops; the server stops (table 10.3); 2. the
+//! page cache is emptied, the server starts again, one client reads everything so many times, the server stops (tables
+//! 10.4 and 10.5); 3. what the chapter says it left out: many clients at once, searches at random, filters. The
+//! chapter's own configurations, when they run beside others, have only what its tables show.
 //!
-//! The chapter drives the server by JavaScript, which takes longer than the server; this client does not, so that times are the
-//! server's. `make book` is the version by mongosh.
+//! The chapter drives the server by JavaScript, which takes longer than the server; this client does not, so that times
+//! are the server's. `make book` is the version by mongosh.
 
 mod document;
 
@@ -84,8 +85,8 @@ impl Choices {
     }
 }
 
-/// Writes the chapter's files into a directory and reads them as configurations. Left out are those whose engine the build
-/// does not have.
+/// Writes the chapter's files into a directory and reads them as configurations. Left out are those whose engine the
+/// build does not have.
 pub fn shipped(directory: &Path, build: &Build) -> Result<Vec<Setup>> {
     let has = |engine: &str| build.engines.iter().any(|have| have == engine);
     let folder = directory.join("book");
@@ -149,8 +150,8 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
     left_out(context, subject, documents, &parameters)
 }
 
-/// Ends our own server and tells how long it took and what it left on the disk. When that fails, or the user wants to stop meanwhile,
-/// the run says so: what was measured before is kept.
+/// Ends our own server and tells how long it took and what it left on the disk. When that fails, or the user wants to
+/// stop meanwhile, the run says so: what was measured before is kept.
 fn stop(subject: &mut Subject, run: &mut Run) {
     if !run.is_complete() {
         return;

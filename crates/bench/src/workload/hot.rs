@@ -1,7 +1,7 @@
 //! One hot document beside single inserts, on data four times the cache: queues, sequences and counters.
 //!
-//! What is looked for is not the rate but a collapse: a structure that grows with the updates of one document, or one that has left
-//! memory and is changed all the same, shows here.
+//! What is looked for is not the rate but a collapse: a structure that grows with the updates of one document, or one
+//! that has left memory and is changed all the same, shows here.
 
 use super::load::Load;
 use crate::actor::{Actor, Progress, affected};

@@ -1,8 +1,8 @@
-//! The insert benchmark for MongoDB (Tim Callaghan's `iibench-mongodb`): inserts in batches into a collection with up to three secondary
-//! indexes, beside covered index queries.
+//! The insert benchmark for MongoDB (Tim Callaghan's `iibench-mongodb`): inserts in batches into a collection with up
+//! to three secondary indexes, beside covered index queries.
 //!
-//! The first documents are loaded before the queries begin, as `queryBeginNumDocs` has it. So that data depends on the seed alone,
-//! `dateandtime` is not the clock's but a clock of its own that goes with the number of the document.
+//! The first documents are loaded before the queries begin, as `queryBeginNumDocs` has it. So that data depends on the
+//! seed alone, `dateandtime` is not the clock's but a clock of its own that goes with the number of the document.
 
 use super::load::Load;
 use crate::actor::{Actor, Progress, batch};

@@ -1,11 +1,13 @@
-//! LinkBench (Armstrong, Ponnekanti, Borthakur, Callaghan, "LinkBench: a database benchmark based on the Facebook social graph", SIGMOD
-//! 2013), as its ports to MongoDB run it: nodes, links between them, counts of links; a load and the published mix of ten operations.
+//! LinkBench (Armstrong, Ponnekanti, Borthakur, Callaghan, "LinkBench: a database benchmark based on the Facebook
+//! social graph", SIGMOD 2013), as its ports to MongoDB run it: nodes, links between them, counts of links; a load and
+//! the published mix of ten operations.
 //!
-//! Two sets of indexes: `covering` is LinkBenchX's, with a seven-field index that holds the links' data; `few` is that of the other
-//! port, with compound `_id`s. Each can be run cached, and then I/O-bound: with a small cache, and with the server's memory limited by
-//! the system or the pages of its files dropped every second.
+//! Two sets of indexes: `covering` is LinkBenchX's, with a seven-field index that holds the links' data; `few` is that
+//! of the other port, with compound `_id`s. Each can be run cached, and then I/O-bound: with a small cache, and with
+//! the server's memory limited by the system or the pages of its files dropped every second.
 //!
-//! Where the ports do not keep the counts of links up, this does: one update of the count for each link that appears or disappears.
+//! Where the ports do not keep the counts of links up, this does: one update of the count for each link that appears or
+//! disappears.
 
 mod data;
 mod graph;

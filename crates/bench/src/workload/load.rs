@@ -1,5 +1,5 @@
-//! Loading: documents in batches, from chunks that any client may take. What a document holds depends on the seed and its
-//! number alone, so that the data is the same whoever loads it.
+//! Loading: documents in batches, from chunks that any client may take. What a document holds depends on the seed and
+//! its number alone, so that the data is the same whoever loads it.
 
 use crate::actor::{Actor, Progress, affected};
 use crate::context::Context;

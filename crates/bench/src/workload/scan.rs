@@ -1,5 +1,5 @@
-//! Reading a whole collection, cold and cached, per compressor, with a disk as slow as asked: the figure of Adam Comerford's "MongoDB 2.8:
-//! Improving WiredTiger Performance" (2014).
+//! Reading a whole collection, cold and cached, per compressor, with a disk as slow as asked: the figure of Adam
+//! Comerford's "MongoDB 2.8: Improving WiredTiger Performance" (2014).
 //!
 //! The point of it: on a slow disk a compressor that takes processor time saves more of the disk's.
 

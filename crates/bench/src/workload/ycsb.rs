@@ -1,8 +1,8 @@
 //! YCSB's core workloads A to F (Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010).
 //!
-//! Documents have ten fields of a hundred random bytes; keys are `user` and a hash of the document's number. Requests follow
-//! a scrambled Zipf distribution with constant 0.99; in D the newest documents are read most. D and E insert; what is read
-//! stays behind what is being inserted.
+//! Documents have ten fields of a hundred random bytes; keys are `user` and a hash of the document's number. Requests
+//! follow a scrambled Zipf distribution with constant 0.99; in D the newest documents are read most. D and E insert;
+//! what is read stays behind what is being inserted.
 
 use super::load::Load;
 use crate::actor::{Actor, Progress, affected, batch};

@@ -1,10 +1,9 @@
-//! Log entries of the harness: the parts of the storage layer's, and 4 bytes more per value, because a BSON document has
-//! its length inside and these values do not.
+//! Log entries of the harness: the parts of the storage layer's, and 4 bytes more per value, because a BSON document
+//! has its length inside and these values do not.
 //!
-//! A header of 8 bytes (version, three zeros, number of operations) and operations: tag, table, then by tag. `Create` names
-//! the use of a table, `Put` has a record id, a length and a value, `Add` a record id and a number of 8
-//! bytes, `Delete` a record id. Index entries are not logged.
-//! Decoding checks every length.
+//! A header of 8 bytes (version, three zeros, number of operations) and operations: tag, table, then by tag. `Create`
+//! names the use of a table, `Put` has a record id, a length and a value, `Add` a record id and a number of 8 bytes,
+//! `Delete` a record id. Index entries are not logged. Decoding checks every length.
 
 use super::subject::{Table, TableUse};
 use anyhow::{Context, Result, bail};

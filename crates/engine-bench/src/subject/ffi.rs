@@ -1,7 +1,7 @@
 //! The shim over WiredTiger's C interface (`shim/wtshim.c`), behind safe types: the one module with `unsafe`.
 //!
-//! A [`Database`] is WiredTiger's connection: shared by all threads. A [`Handle`] is a session with its cursors: one thread
-//! at a time. A handle keeps its database open, so no pointer outlives what it points into.
+//! A [`Database`] is WiredTiger's connection: shared by all threads. A [`Handle`] is a session with its cursors: one
+//! thread at a time. A handle keeps its database open, so no pointer outlives what it points into.
 
 #![allow(unsafe_code, reason = "calls into a C library")]
 
@@ -117,8 +117,8 @@ pub(super) struct Database {
     raw: NonNull<RawDatabase>,
 }
 
-// SAFETY: a WT_CONNECTION may be used from any thread ("connection handles are thread-safe", WiredTiger's documentation on
-// multithreading), and the shim keeps nothing else in it that changes.
+// SAFETY: a WT_CONNECTION may be used from any thread ("connection handles are thread-safe", WiredTiger's documentation
+// on multithreading), and the shim keeps nothing else in it that changes.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
@@ -165,9 +165,9 @@ pub(super) struct Handle {
 // SAFETY: a WT_SESSION may move between threads as long as one at a time uses it, which `&mut self` everywhere ensures.
 unsafe impl Send for Handle {}
 
-// SAFETY (of all calls below): `self.raw` is open until `self` is dropped, and `&mut self` makes this the only user. Slices
-// are handed over as pointer and length and are not kept after the call, except by WiredTiger's cursors, which read a key or
-// value that was set only within the same shim function.
+// SAFETY (of all calls below): `self.raw` is open until `self` is dropped, and `&mut self` makes this the only user.
+// Slices are handed over as pointer and length and are not kept after the call, except by WiredTiger's cursors, which
+// read a key or value that was set only within the same shim function.
 impl Handle {
     /// Creates a table with a configuration in WiredTiger's words.
     pub fn create(&mut self, table: u32, config: &str) -> Result<()> {
@@ -298,8 +298,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the session is open, this is its only user, and its database is kept open by `_database`. WiredTiger rolls
-        // back a transaction that is open.
+        // SAFETY: the session is open, this is its only user, and its database is kept open by `_database`. WiredTiger
+        // rolls back a transaction that is open.
         let code = unsafe { wts_session_close(self.raw.as_ptr()) };
         if let Err(code) = check(code) {
             eprintln!("closing a session: {code}");

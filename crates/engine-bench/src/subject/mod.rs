@@ -1,8 +1,8 @@
 //! What is measured, behind one interface: an engine of Tenon with the one log in front, or WiredTiger.
 //!
-//! A [`Subject`] is shared by the threads of a run, a [`Session`] belongs to one of them. Tables are small numbers; keys of
-//! [`TableUse::Records`] are 8 bytes, most significant first. Entries of index tables follow from the record's id (see
-//! [`crate::data::index_key`]), so a subject may leave them out of its log and make them again at recovery.
+//! A [`Subject`] is shared by the threads of a run, a [`Session`] belongs to one of them. Tables are small numbers;
+//! keys of [`TableUse::Records`] are 8 bytes, most significant first. Entries of index tables follow from the record's
+//! id (see [`crate::data::index_key`]), so a subject may leave them out of its log and make them again at recovery.
 
 mod counting;
 mod entry;

@@ -1,8 +1,8 @@
 //! An engine of Tenon with the one log in front, as the storage layer drives it: one entry per transaction is appended,
 //! applied and published under a short mutex; the log is flushed by its own thread, or by the caller that asks for it.
 //!
-//! Document locks live above the engines and are not part of this. Index entries are not logged, as in the storage layer:
-//! recovery makes them from the record's id.
+//! Document locks live above the engines and are not part of this. Index entries are not logged, as in the storage
+//! layer: recovery makes them from the record's id.
 
 use super::counting::{CountingFs, counting_fs};
 use super::entry::{EntryOp, EntryWriter, read_entry};

@@ -1,8 +1,8 @@
 //! WiredTiger, opened and used as mongod 3.2 to 4.0 does: numeric record keys, one transaction per operation, the log
 //! flushed with sync every 100 ms, checkpoints by the caller.
 //!
-//! The tuned variant lets dirty pages fill most of the cache, has 16 KiB leaves, and leaves grouping of synced commits to
-//! WiredTiger instead of flushing the log the way mongod does.
+//! The tuned variant lets dirty pages fill most of the cache, has 16 KiB leaves, and leaves grouping of synced commits
+//! to WiredTiger instead of flushing the log the way mongod does.
 
 use super::ffi::{Code, Database, Handle, version};
 use super::kind::{Layout, SubjectKind};

@@ -59,8 +59,9 @@ const COUNTS: Table = 1;
 const HOT_ROW: u64 = 0;
 const HOT_PATIENCE: f64 = 6.0;
 
-/// W21: each transaction inserts a row and updates the one row that all update, as counts and queues are. The rows loaded before take
-/// four times the cache, and a transaction that has begun before them stays open: what it sees must be kept, and nothing else.
+/// W21: each transaction inserts a row and updates the one row that all update, as counts and queues are. The rows
+/// loaded before take four times the cache, and a transaction that has begun before them stays open: what it sees must
+/// be kept, and nothing else.
 pub fn beside_a_hot_row(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.large_rows();
     bench.spec.cache_bytes = bench.spec.small_cache_bytes;

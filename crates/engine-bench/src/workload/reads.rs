@@ -56,8 +56,8 @@ pub fn scan_cached(bench: &mut Bench) -> Result<()> {
     bench.close()
 }
 
-/// W5, the second process: once, with nothing in memory. In the first one, memory that closing gave up would be given back to the
-/// system, or used again, while the scan runs.
+/// W5, the second process: once, with nothing in memory. In the first one, memory that closing gave up would be given
+/// back to the system, or used again, while the scan runs.
 pub fn scan_cold(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let kept = drop_page_cache(&bench.spec.directory, true);

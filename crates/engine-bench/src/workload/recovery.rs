@@ -1,7 +1,7 @@
 //! W19: recovery of a log, in two processes: one writes and ends as a crash would, the other opens what it left.
 //!
-//! Engines of Tenon start empty, so that the whole log is read, decompressed and applied whatever the engine had kept by
-//! itself; WiredTiger has no checkpoint and replays its log from the start, too.
+//! Engines of Tenon start empty, so that the whole log is read, decompressed and applied whatever the engine had kept
+//! by itself; WiredTiger has no checkpoint and replays its log from the start, too.
 
 use super::bench::{Background, Bench, Inserter, scan_once};
 use crate::machine::{Usage, disk_bytes, drop_page_cache};

@@ -7,7 +7,8 @@ use crate::outcome::Outcome;
 use crate::spec::RunSpec;
 use anyhow::Result;
 
-/// Does one run, or one process of it. W19's first run leaves its subject open, as a crash would: the process has to end after it.
+/// Does one run, or one process of it. W19's first run leaves its subject open, as a crash would: the process has to
+/// end after it.
 pub fn run(spec: RunSpec) -> Result<Outcome> {
     let mut bench = Bench::new(spec)?;
     match bench.spec.workload {

@@ -51,13 +51,13 @@ pub fn index_entries(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Checkpoints that a server takes by itself in a few minutes after the last write, and the time between them here, in which an
-/// engine may put its files in order.
+/// Checkpoints that a server takes by itself in a few minutes after the last write, and the time between them here, in
+/// which an engine may put its files in order.
 const CHECKPOINTS_AFTER: usize = 3;
 const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(2);
 
-/// W11: against the size right after the load. A checkpoint that writes every page again has two copies on disk; what stays
-/// is what there is some checkpoints later.
+/// W11: against the size right after the load. A checkpoint that writes every page again has two copies on disk; what
+/// stays is what there is some checkpoints later.
 pub fn after_updates(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let subject = bench.open_loaded(Background::Checkpoints, rows, 0)?;

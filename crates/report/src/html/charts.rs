@@ -68,7 +68,8 @@ pub struct LineOf {
     pub points: Vec<[f64; 4]>,
 }
 
-/// The page has thousands of points: one whose least and most are its mean goes without them, a whole number without a fraction.
+/// The page has thousands of points: one whose least and most are its mean goes without them, a whole number without a
+/// fraction.
 fn short_points<S: Serializer>(points: &[[f64; 4]], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(points.iter().map(|point| {
         let [_, mean, low, high] = *point;

@@ -1,8 +1,8 @@
 //! The chapter's document: four fields of four types, an array of eight such documents and eight such sub-documents.
 //!
-//! All four values of a set come from one random number: a date before 2017, a whole number below 10^8, a string of about 40
-//! characters, and the whole number's parity. The string is the number times 10^64 in base 36, as JavaScript writes it: what a
-//! double cannot hold is zeros.
+//! All four values of a set come from one random number: a date before 2017, a whole number below 10^8, a string of
+//! about 40 characters, and the whole number's parity. The string is the number times 10^64 in base 36, as JavaScript
+//! writes it: what a double cannot hold is zeros.
 
 use crate::message::{Message, numbered_id};
 use crate::random::Random;

@@ -1,5 +1,5 @@
-//! The data of nodes and links: sizes and bytes as LinkBench's "motif" generator makes them, so that compressors find what they
-//! found there.
+//! The data of nodes and links: sizes and bytes as LinkBench's "motif" generator makes them, so that compressors find
+//! what they found there.
 //!
 //! Bytes come in chunks of 128: either fresh random ones or a slice of a fixed buffer, the motif.
 

@@ -1,8 +1,9 @@
 //! The graph: how many links each node has, and how often each node is asked for.
 //!
-//! Out-degrees follow Facebook's distribution. Up to 38 links it is the published table (`Distribution.dat`, linear between the points
-//! kept here); the tail, 0.355 % of the nodes with nearly all of the mean of 4.10, is a Pareto distribution cut off at the table's
-//! last value, its exponent fitted to that mean. No node has more links than there are nodes.
+//! Out-degrees follow Facebook's distribution. Up to 38 links it is the published table (`Distribution.dat`, linear
+//! between the points kept here); the tail, 0.355 % of the nodes with nearly all of the mean of 4.10, is a Pareto
+//! distribution cut off at the table's last value, its exponent fitted to that mean. No node has more links than there
+//! are nodes.
 
 use crate::permutation::Permutation;
 use crate::random::Random;

@@ -1,6 +1,8 @@
-//! The load: nodes first, then links with their counts, in unordered batches of 1024, from chunks of 2048 ids that any client may take.
+//! The load: nodes first, then links with their counts, in unordered batches of 1024, from chunks of 2048 ids that any
+//! client may take.
 //!
-//! Links are upserts and counts replacements, as the ports load them. What is loaded depends on the seed and the id alone.
+//! Links are upserts and counts replacements, as the ports load them. What is loaded depends on the seed and the id
+//! alone.
 
 use super::data::Payload;
 use super::graph::{FIRST_LINK_TYPE, Graph, LINK_TYPES};

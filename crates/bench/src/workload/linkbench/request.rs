@@ -1,4 +1,5 @@
-//! The request phase: ten operations in the published mix. Some take several commands, so a client is a small state machine.
+//! The request phase: ten operations in the published mix. Some take several commands, so a client is a small state
+//! machine.
 
 use super::data::Payload;
 use super::graph::{Access, FIRST_LINK_TYPE, Graph, LINK_TYPES};
@@ -255,7 +256,8 @@ impl Client {
         message.int32("version", 0);
     }
 
-    /// Gives a link that is there new data. It stays hidden if another client has hidden it meanwhile, and counted that.
+    /// Gives a link that is there new data. It stays hidden if another client has hidden it meanwhile, and counted
+    /// that.
     fn set_link(&mut self, message: &mut Message) {
         self.begin_update(LINKS, message);
         put_link_filter(
