@@ -6,8 +6,8 @@
 //!
 //! Nobody waits for a ticket who holds what a holder of a ticket may wait for. So none is taken by commands that are
 //! neither reads nor writes (who ends something others wait for: `commitTransaction`, `fsyncUnlock`, `killOp`; who
-//! builds or drops; monitors; members), by statements of transactions, which hold locks, and before a session is checked
-//! out. A cursor that waits for data gives its ticket back first.
+//! builds or drops; monitors; members), by statements of transactions, which hold locks, and before a session is
+//! checked out. A cursor that waits for data gives its ticket back first.
 
 use crate::error::{CommandError, Result};
 use crate::metrics::OperationKind;

@@ -2,8 +2,8 @@
 //!
 //! One file per engine, made when it is first needed and removed at opening: no snapshot outlives its process, so
 //! nothing in it is synced or read by another. It consists of segments of [`SEGMENT_BYTES`], each written once, in one
-//! piece, with values of any leaves behind each other. A segment's room is free again with the last value that refers to
-//! it: what one snapshot held goes together. The keys, and which version is whose, stay in memory; a value knows its
+//! piece, with values of any leaves behind each other. A segment's room is free again with the last value that refers
+//! to it: what one snapshot held goes together. The keys, and which version is whose, stay in memory; a value knows its
 //! place, its length and its checksum ([`Spilled`]).
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
 //! Bounding history: beyond its share of the cache values go to a file (`history_file`); where that is not enough, the
-//! oldest snapshot is ended ([`pins::Pins::expire_oldest`]), and its undo dropped. The engine's own snapshots, a checkpoint's for one, are never ended: they go by themselves.
+//! oldest snapshot is ended ([`pins::Pins::expire_oldest`]), and its undo dropped. The engine's own snapshots, a
+//! checkpoint's for one, are never ended: they go by themselves.
 
 use crate::cache::PageCache;
 use crate::consolidator::Consolidator;
@@ -72,8 +73,8 @@ impl HistoryLimit {
         }
     }
 
-    /// Moves values that only old snapshots see to the file, until a quarter of history's share is free or the file takes
-    /// no more.
+    /// Moves values that only old snapshots see to the file, until a quarter of history's share is free or the file
+    /// takes no more.
     fn spill(&self) {
         let history = self.readers.history();
         let target = history.limit() - history.limit() / 4;

@@ -250,7 +250,8 @@ impl Structure {
     }
 
     /// Puts the rows of two neighbours into one leaf. False when one has left the tree, has versions that must stay, or
-    /// when they are not under one inner node, or are one: the leaf between them was removed since the caller found them.
+    /// when they are not under one inner node, or are one: the leaf between them was removed since the caller found
+    /// them.
     pub(crate) fn merge(&self, tree: &Arc<Tree>, left: &Arc<Leaf>, right: &Arc<Leaf>) -> bool {
         if Arc::ptr_eq(left, right) {
             return false;

@@ -515,24 +515,18 @@ impl Log {
         })
     }
 
-    /// Pins the segments with the entries after `after`, for copying: all that was appended before the call is in them, nothing
-    /// is written to them any more, and no purge takes them, or what comes behind them, while the pin lives. The entry to come
-    /// begins a new segment. Where there is no such entry yet the last segment is pinned, and none where nothing was ever
-    /// appended or there is no log.
-    ///
-    /// Errors: those of [`Log::flush`]; `Purged`.
+    /// Pins the segments with the entries after `after`, see [`PinnedLog`]: all that was appended before the call is in
+    /// them, and the entry to come begins a new one. Where none came yet the last segment is pinned, and none where
+    /// nothing was ever appended or there is no log. Errors: those of [`Log::flush`]; `Purged`.
     pub fn pin(&self, after: Seq) -> Result<PinnedLog> {
         let shared = &*self.shared;
         let has_entry = self.flush()? > after;
         if shared.mode == LogMode::Off {
             return Ok(PinnedLog::new(Vec::new()));
         }
-        let pinned = {
-            let mut writer = shared.writer.lock();
-            writer.seal();
-            shared.catalog.pin(after.next())
-        };
-        match pinned {
+        let mut writer = shared.writer.lock();
+        writer.seal();
+        match shared.catalog.pin(after.next()) {
             Some(segments) => Ok(PinnedLog::new(segments)),
             None if has_entry => Err(LogError::Purged {
                 wanted: after.next(),

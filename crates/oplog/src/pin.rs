@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Segments that stay as they are until this is dropped, see [`crate::Log::pin`].
+/// Segments that stay as they are until this is dropped, see [`crate::Log::pin`]: nothing is written to them any more,
+/// and no purge takes them or what comes behind them.
 pub struct PinnedLog {
     segments: Vec<Arc<Segment>>,
 }

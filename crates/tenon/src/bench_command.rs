@@ -333,7 +333,8 @@ struct CommonArgs {
     /// Operations per second, due by the clock (open loop); without it each client goes on when it was answered
     #[arg(long, help_heading = "Load")]
     rate: Option<f64>,
-    /// Measure everything so often, the configurations in turns. From 4 on, the spread of the repetitions decides how sure a verdict is
+    /// Measure everything so often, the configurations in turns. From 4 on, the spread of the repetitions decides how
+    /// sure a verdict is
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
     repeat: u32,
     /// Threads of the load generator; half the processors by default

@@ -59,8 +59,8 @@ pub fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Checks that files can be made, or replaced: a file is written beside its place and then put there, which would put it in the
-/// place of a device, too.
+/// Checks that files can be made, or replaced: a file is written beside its place and then put there, which would put
+/// it in the place of a device, too.
 pub fn check_files<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<()> {
     for path in paths.into_iter().flatten() {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -81,7 +81,8 @@ pub fn check_files<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<()> {
     Ok(())
 }
 
-/// The command line without the program's folder and without the files of results, which do not decide what is measured.
+/// The command line without the program's folder and without the files of results, which do not decide what is
+/// measured.
 fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
     const FILES: [&str; 3] = ["--json", "--csv", "--report"];
     let mut line = Vec::new();
@@ -102,7 +103,8 @@ fn called_as(arguments: impl Iterator<Item = String>) -> Vec<String> {
     line
 }
 
-/// What this process was called as, for results. Arguments need not be Unicode; those that are not are shown as well as can be.
+/// What this process was called as, for results. Arguments need not be Unicode; those that are not are shown as well as
+/// can be.
 pub fn command_line() -> Vec<String> {
     called_as(std::env::args_os().map(|word| word.to_string_lossy().into_owned()))
 }

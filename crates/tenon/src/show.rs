@@ -1,4 +1,5 @@
-//! `tenon bench show`: results that were kept, shown again: the table of the terminal, the page, CSV, or Markdown for a manual.
+//! `tenon bench show`: results that were kept, shown again: the table of the terminal, the page, CSV, or Markdown for a
+//! manual.
 
 use crate::output::{check_files, say, table};
 use anyhow::{Context as _, Result};

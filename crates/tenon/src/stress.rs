@@ -16,8 +16,8 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// The MOST experiment: write concern x journal x capped, in memory and larger than memory, for each engine.
 ///
-/// Starts a server for each cell on fresh data, prints each command line and each admin command it issues, writes documents
-/// 1 to N in batches, at once reads them back from N down to 1 on other connections, and compares every byte.
+/// Starts a server for each cell on fresh data, prints each command line and each admin command it issues, writes
+/// documents 1 to N in batches, at once reads them back from N down to 1 on other connections, and compares every byte.
 #[derive(Debug, clap::Args)]
 pub struct StressArguments {
     /// Settings: YAML (*.yaml, *.yml) or properties, such as stress/quick.yaml and stress/most.properties
