@@ -105,6 +105,22 @@ impl Registry {
         }
     }
 
+    /// Whether what an engine writes can be encrypted.
+    ///
+    /// # Errors
+    /// A sentence: it cannot, and why.
+    pub fn check_encryption(&self, name: &str) -> Result<(), String> {
+        let reason = match name {
+            "btree" | "betree" | "inMemory" => return Ok(()),
+            "mmapv1" => "its pages are written without room for a seal",
+            "rocksdb" => "the RocksDB library opens its files itself, and its C interface has no place for a cipher",
+            _ => "it does not come with this server, which cannot tell what it writes",
+        };
+        Err(format!(
+            "security.enableEncryption (--enableEncryption): the storage engine {name} cannot encrypt: {reason}"
+        ))
+    }
+
     /// Opens an engine by its own name on its directory, which must exist.
     pub fn open(
         &self,

@@ -70,6 +70,8 @@ const WT_CONFIG: &str = "a text of WiredTiger options";
 const TLS: &str = "this part of TLS";
 const TRANSITION: &str = "passing over to access control while clients work";
 const ENTERPRISE: &str = "authentication by directory services and Kerberos";
+const KEY_SERVERS: &str =
+    "keeping the master key on a KMIP or Vault server (security.encryptionKeyCommand runs a program that fetches it)";
 const REPLICATION: &str = "replication";
 const SHARDING: &str = "sharding";
 
@@ -104,6 +106,34 @@ pub const OPTIONS: &[Spec] = &[
         "none",
     ),
     short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
+    spec(
+        "",
+        "encryptionNewKeyCommand",
+        Kind::Text,
+        "none",
+        "program that prints the new master key, for --encryptionRotateMasterKey",
+    ),
+    spec(
+        "",
+        "encryptionNewKeyFile",
+        Kind::Text,
+        "none",
+        "file of the new master key, for --encryptionRotateMasterKey",
+    ),
+    spec(
+        "",
+        "encryptionRotateDataKey",
+        Kind::Action,
+        "",
+        "add a data key, with which all is encrypted that is written from the next start on, and exit",
+    ),
+    spec(
+        "",
+        "encryptionRotateMasterKey",
+        Kind::Action,
+        "",
+        "wrap the data keys with a new master key, and exit",
+    ),
     spec(
         "",
         "repair",
@@ -310,7 +340,34 @@ pub const OPTIONS: &[Spec] = &[
         "keyFile with a keyFile",
         "how members of a cluster prove themselves to each other; implies --auth",
     ),
-    not_built("security.enableEncryption", "enableEncryption", "encryption at rest"),
+    spec(
+        "security.enableEncryption",
+        "enableEncryption",
+        Kind::Boolean,
+        "false",
+        "encrypt the data; for a dbPath that is empty or was encrypted from the start",
+    ),
+    spec(
+        "security.encryptionCipherMode",
+        "encryptionCipherMode",
+        Kind::Text,
+        "AES256-GCM",
+        "cipher of the data; there is this one",
+    ),
+    spec(
+        "security.encryptionKeyCommand",
+        "encryptionKeyCommand",
+        Kind::Text,
+        "none",
+        "program that prints the master key, with its arguments",
+    ),
+    spec(
+        "security.encryptionKeyFile",
+        "encryptionKeyFile",
+        Kind::Text,
+        "none",
+        "file of the master key: 32 bytes in base64, for its owner only",
+    ),
     spec(
         "security.javascriptEnabled",
         "",
@@ -325,6 +382,13 @@ pub const OPTIONS: &[Spec] = &[
         "none",
         "file of the key, or keys, that the members of a cluster share; implies --auth",
     ),
+    not_built("security.kmip.clientCertificateFile", "kmipClientCertificateFile", KEY_SERVERS),
+    not_built("security.kmip.keyIdentifier", "kmipKeyIdentifier", KEY_SERVERS),
+    not_built("security.kmip.rotateMasterKey", "kmipRotateMasterKey", KEY_SERVERS),
+    not_built("security.kmip.serverName", "kmipServerName", KEY_SERVERS),
+    not_built("security.vault.rotateMasterKey", "vaultRotateMasterKey", KEY_SERVERS),
+    not_built("security.vault.serverName", "vaultServerName", KEY_SERVERS),
+    not_built("security.vault.tokenFile", "vaultTokenFile", KEY_SERVERS),
     spec(
         "setParameter",
         "setParameter",
@@ -743,16 +807,17 @@ pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
 ];
 
 /// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
-pub const SECTIONS_NOT_BUILT: [(&str, &str); 12] = [
+pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
     ("auditLog.", "auditing"),
     ("net.ssl.", TLS),
     ("net.tls.", TLS),
     ("net.http.", "this part of the HTTP interface"),
     ("replication.", REPLICATION),
-    ("security.kmip.", "encryption at rest"),
+    ("security.kmip.", KEY_SERVERS),
     ("security.ldap.", ENTERPRISE),
     ("security.sasl.", ENTERPRISE),
     ("security.transitionToAuth", TRANSITION),
+    ("security.vault.", KEY_SERVERS),
     ("security.", "this part of access control"),
     ("sharding.", SHARDING),
     ("snmp.", "SNMP"),
@@ -788,6 +853,6 @@ impl Spec {
         // This one takes its value as an argument in MongoDB too.
         let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
         (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value)
-            || matches!(self.flag, "cpu" | "enableEncryption")
+            || self.flag == "cpu"
     }
 }

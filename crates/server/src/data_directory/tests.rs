@@ -10,7 +10,7 @@ fn metadata(engine: &str) -> Metadata {
 }
 
 fn open(path: &Path, engine: &str) -> Result<DataDirectory> {
-    DataDirectory::open(&RealFs::new(), path, &metadata(engine))
+    DataDirectory::open(&RealFs::new(), path, &metadata(engine), None)
 }
 
 #[test]
