@@ -153,6 +153,7 @@ impl DataDirectory {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));
         }
+        key_place::check(fs, path, master)?;
         let lock = lock(fs, path, LOCK_FILE)?;
         let keys = check_metadata(fs, path, wanted, master)?;
         let metadata_lock = self::lock(fs, path, METADATA_FILE)?;

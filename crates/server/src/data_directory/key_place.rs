@@ -78,6 +78,16 @@ pub(super) fn keys(
     Ok(Some(Arc::new(store.keys())))
 }
 
+/// What [`keys`] would refuse of a directory that is there, before its lock file is made or anything else is touched.
+pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<()> {
+    let is_encrypted = super::is_encrypted(fs, directory)?;
+    let path = directory.join(KEY_STORE_FILE);
+    match is_encrypted.is_some() || fs.exists(&path).map_err(io("look at", &path))? {
+        true => keys(fs, directory, is_encrypted, master).map(drop),
+        false => Ok(()),
+    }
+}
+
 /// The keys of a directory, for who only reads it; `None` where it is not encrypted.
 pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
     let has_store = fs.exists(&directory.join(KEY_STORE_FILE)).map_err(io("look at", directory))?;
