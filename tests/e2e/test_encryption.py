@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 from server import ENGINES, Server, binary
 
 TENON = Path(os.environ.get("TENON", Path(binary()).with_name("tenon")))
-CIPHERED = [engine for engine in ENGINES if engine in ("btree", "betree", "inMemory")]
+CIPHERED = [engine for engine in ENGINES if engine in ("btree", "betree", "inMemory", "mmapv1")]
 # In no document twice, so that nothing compresses it away.
 KNOWN = "a sentence that is known word for word"
 MARKER = random.Random(41).randbytes(64)

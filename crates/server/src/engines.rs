@@ -111,8 +111,7 @@ impl Registry {
     /// A sentence: it cannot, and why.
     pub fn check_encryption(&self, name: &str) -> Result<(), String> {
         let reason = match name {
-            "btree" | "betree" | "inMemory" => return Ok(()),
-            "mmapv1" => "its pages are written without room for a seal",
+            "btree" | "betree" | "inMemory" | "mmapv1" => return Ok(()),
             "rocksdb" => "the RocksDB library opens its files itself, and its C interface has no place for a cipher",
             _ => "it does not come with this server, which cannot tell what it writes",
         };
