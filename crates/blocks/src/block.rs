@@ -69,7 +69,11 @@ impl BlockHeader {
     pub fn finish(&self, block: &mut [u8], sealing: Option<&Sealing>) -> u32 {
         debug_assert_eq!(self.is_sealed, sealing.is_some(), "all of a store is sealed or nothing");
         block[4..6].copy_from_slice(&BLOCK_MAGIC);
-        block[6] = if self.is_sealed { SEALED_BLOCK_VERSION } else { BLOCK_VERSION };
+        block[6] = if self.is_sealed {
+            SEALED_BLOCK_VERSION
+        } else {
+            BLOCK_VERSION
+        };
         block[7] = self.kind as u8;
         block[8] = self.codec.tag();
         block[9] = self.label_bytes;

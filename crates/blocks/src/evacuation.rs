@@ -65,8 +65,7 @@ impl BlockStore {
             while at < run.len() {
                 let sector = first + (run.start + at) as u64;
                 // The rest of a block that begins in the segment before looks like damage, too.
-                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut opener)
-                else {
+                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut opener) else {
                     break;
                 };
                 blocks.push(block);
@@ -86,12 +85,7 @@ impl BlockStore {
 }
 
 /// The block at the start of `bytes`, which lie at `sector`, and its length.
-fn block_in(
-    volume: &Volume,
-    bytes: &[u8],
-    sector: u64,
-    opener: &mut Opener,
-) -> Option<(MovingBlock, usize)> {
+fn block_in(volume: &Volume, bytes: &[u8], sector: u64, opener: &mut Opener) -> Option<(MovingBlock, usize)> {
     let head = bytes.first_chunk::<BLOCK_HEADER_BYTES>()?;
     let header = BlockHeader::decode(head).ok()?;
     if header.sector != sector || header.volume != volume.id {

@@ -6,8 +6,8 @@ use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::space::HEAD_SECTORS;
 use crate::store::volume_file;
-use crate::superblock::{SEALED_SUPERBLOCK_VERSION, SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_SEAL_OFFSET};
 use crate::superblock::SUPERBLOCK_VERSION;
+use crate::superblock::{SEALED_SUPERBLOCK_VERSION, SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_SEAL_OFFSET};
 use crate::superblock::{Superblock, VOLUME_HEADER_BYTES, VolumeHeader};
 use crate::superblocks::{SLOT_BYTES, SUPERBLOCKS_BYTES};
 use crate::{BlockAddr, BlockKind, SECTOR_BYTES, VolumeId, limits};
@@ -80,7 +80,10 @@ fn round_trips() {
     assert_eq!(BlockAddr::decode(&[0; 12]), None);
     assert_eq!(BlockHeader::decode(sealed().first_chunk().unwrap()), Ok(header()));
     assert_eq!((header().sectors(), header().content_bytes()), (2, 691));
-    assert_eq!(Superblock::decode(&superblock().encode(4096, None), 4096, None), Ok(superblock()));
+    assert_eq!(
+        Superblock::decode(&superblock().encode(4096, None), 4096, None),
+        Ok(superblock())
+    );
     let longest = Superblock {
         root: vec![1; limits::ROOT_BYTES_MAX],
         ..superblock()
@@ -115,7 +118,10 @@ fn every_flipped_bit_of_a_sealed_superblock_is_noticed_even_with_the_checksum_ma
         assert_eq!(error.0, what);
     }
     let plain = superblock().encode(4096, None);
-    assert_eq!(Superblock::decode(&plain, 4096, Some(&keys)).unwrap_err().0, "format version");
+    assert_eq!(
+        Superblock::decode(&plain, 4096, Some(&keys)).unwrap_err().0,
+        "format version"
+    );
     for bit in 0..SUPERBLOCK_BYTES * 8 {
         let mut other = bytes;
         other[bit / 8] ^= 1 << (bit % 8);
@@ -197,8 +203,14 @@ fn layout_snapshot() {
     let mut line = |name: &str, value: &dyn std::fmt::Debug| writeln!(text, "{name} {value:02x?}").unwrap();
     line("files", &[volume_file(""), volume_file("db"), SIDE_FILE.into()]);
     line("versions: block, superblock", &(BLOCK_VERSION, SUPERBLOCK_VERSION));
-    line("versions, encrypted: block, superblock", &(SEALED_BLOCK_VERSION, SEALED_SUPERBLOCK_VERSION));
-    line("encrypted: seal, its offset in a superblock", &[crypt::SEAL_BYTES, SUPERBLOCK_SEAL_OFFSET].map(Decimal));
+    line(
+        "versions, encrypted: block, superblock",
+        &(SEALED_BLOCK_VERSION, SEALED_SUPERBLOCK_VERSION),
+    );
+    line(
+        "encrypted: seal, its offset in a superblock",
+        &[crypt::SEAL_BYTES, SUPERBLOCK_SEAL_OFFSET].map(Decimal),
+    );
     line("magic of a block", &BLOCK_MAGIC);
     line(
         "sizes: sector, address, block header",
@@ -240,7 +252,10 @@ fn layout_snapshot() {
     address().encode(&mut encoded);
     line("address", &encoded);
     line("block", &&sealed()[..BLOCK_HEADER_BYTES + 2]);
-    line("superblock", &&superblock().encode(4096, None)[..SUPERBLOCK_ROOT_OFFSET + 6]);
+    line(
+        "superblock",
+        &&superblock().encode(4096, None)[..SUPERBLOCK_ROOT_OFFSET + 6],
+    );
     line("volume header", &&volume_header().encode()[..34]);
     line("directory", &directory().encode());
     let expected = include_str!("../tests/layout.snapshot");

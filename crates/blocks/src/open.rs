@@ -50,7 +50,14 @@ impl BlockStore {
         let (file, found) = open_main(env, directory, &path, make)?;
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let sealing = Sealing::of(&*env.fs, found.superblock.store);
-        let main = Arc::new(Volume::new((&*env.fs, sealing.clone()), VolumeId::MAIN, "", path, file, length)?);
+        let main = Arc::new(Volume::new(
+            (&*env.fs, sealing.clone()),
+            VolumeId::MAIN,
+            "",
+            path,
+            file,
+            length,
+        )?);
         let superblock = found.superblock.clone();
         let segment_sectors = superblock.segment_bytes / SECTOR_BYTES as u32;
         let state = State {
@@ -156,7 +163,14 @@ impl BlockStore {
             result => result.map_err(BlockError::io("open", &path))?,
         };
         let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let volume = Volume::new((&*self.fs, self.sealing.clone()), listed.id, &listed.name, path, file, length)?;
+        let volume = Volume::new(
+            (&*self.fs, self.sealing.clone()),
+            listed.id,
+            &listed.name,
+            path,
+            file,
+            length,
+        )?;
         let mut bytes = [0; VOLUME_HEADER_BYTES];
         read_head(&volume.file, &volume.path, &mut bytes, 0)?;
         let expected = VolumeHeader {

@@ -1,8 +1,8 @@
 //! Reading blocks, one or many, with every check.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
-use crate::sealing::{Sealing, stored_bytes};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::sealing::{Sealing, stored_bytes};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};

@@ -187,7 +187,8 @@ fn find(
         // superblock as it was or as it was to be.
         for broken in &broken {
             for (place, bytes) in &broken.copies {
-                check_torn(bytes, *place, &superblock, keys).map_err(|mismatch| damaged(&broken.path, *place, mismatch))?;
+                check_torn(bytes, *place, &superblock, keys)
+                    .map_err(|mismatch| damaged(&broken.path, *place, mismatch))?;
             }
         }
     }

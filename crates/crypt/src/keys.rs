@@ -127,7 +127,10 @@ mod tests {
             other[at] ^= 1;
             assert_eq!(keys.open(b"place 1", &seal, &mut other), Err(SealError::Tag));
         }
-        assert_eq!(Keys::ephemeral().open(b"place 1", &seal, &mut text.clone()), Err(SealError::Tag));
+        assert_eq!(
+            Keys::ephemeral().open(b"place 1", &seal, &mut text.clone()),
+            Err(SealError::Tag)
+        );
         keys.open(b"place 1", &seal, &mut text).expect("opens");
         assert_eq!(&text, b"a secret of some length");
     }

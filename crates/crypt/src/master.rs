@@ -81,7 +81,12 @@ mod tests {
         let text = STANDARD.encode([7; 32]);
         let key = MasterKey::parse(format!("  {text}\n").as_bytes()).expect("a key");
         assert_eq!(key.id(), MasterKey::parse(text.as_bytes()).expect("a key").id());
-        assert_ne!(key.id(), MasterKey::parse(STANDARD.encode([8; 32]).as_bytes()).expect("a key").id());
+        assert_ne!(
+            key.id(),
+            MasterKey::parse(STANDARD.encode([8; 32]).as_bytes())
+                .expect("a key")
+                .id()
+        );
         let failed = |text: &str| MasterKey::parse(text.as_bytes()).expect_err("no key");
         assert_eq!(failed(""), MasterKeyError::Length(0));
         assert_eq!(failed(&STANDARD.encode([7; 31])), MasterKeyError::Length(31));

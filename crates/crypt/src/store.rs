@@ -57,7 +57,10 @@ impl KeyStore {
     pub fn create() -> Self {
         let mut store = [0; 16];
         fill_random(&SystemRandom::new(), &mut store);
-        let mut created = Self { store, keys: Vec::new() };
+        let mut created = Self {
+            store,
+            keys: Vec::new(),
+        };
         created.add_generation().expect("there is room for one");
         created
     }
@@ -184,7 +187,12 @@ fn entry_context(store: &[u8; 16], generation: u32) -> Vec<u8> {
 
 /// Of all but the checksum, which is not known yet.
 fn whole_context(content: &[u8]) -> Vec<u8> {
-    [b"whole key store\0".as_slice(), &content[..CRC_AT], &content[STORE_AT..]].concat()
+    [
+        b"whole key store\0".as_slice(),
+        &content[..CRC_AT],
+        &content[STORE_AT..],
+    ]
+    .concat()
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -222,7 +230,10 @@ mod tests {
         let bytes = store.encode(&master(1));
         let found = KeyStore::decode(&bytes, &master(1)).expect("whole");
         assert_eq!((found.generations(), found.keys().generation()), (2, 2));
-        found.keys().open(b"c", &seal, &mut text).expect("the keys are the same");
+        found
+            .keys()
+            .open(b"c", &seal, &mut text)
+            .expect("the keys are the same");
         assert_eq!(&text, b"text");
         let error = KeyStore::decode(&bytes, &master(2)).err();
         assert!(matches!(error, Some(KeyStoreError::OtherMaster { .. })), "{error:?}");
@@ -255,7 +266,10 @@ mod tests {
         let crc = crc32c::crc32c(&shorter[STORE_AT..]);
         shorter[CRC_AT..STORE_AT].copy_from_slice(&crc.to_le_bytes());
         let error = KeyStore::decode(&shorter, &master(1)).err();
-        assert_eq!(error, Some(KeyStoreError::Damaged("it is not what was sealed with the master key")));
+        assert_eq!(
+            error,
+            Some(KeyStoreError::Damaged("it is not what was sealed with the master key"))
+        );
     }
 
     #[test]

@@ -44,7 +44,10 @@ impl Xaes {
             let mut block = [0; BLOCK_BYTES];
             block[..4].copy_from_slice(&[0, counter, b'X', 0]);
             block[4..].copy_from_slice(&nonce[..12]);
-            block.iter_mut().zip(&self.subkey).for_each(|(byte, mask)| *byte ^= mask);
+            block
+                .iter_mut()
+                .zip(&self.subkey)
+                .for_each(|(byte, mask)| *byte ^= mask);
             let mut block = block.into();
             self.cipher.encrypt_block(&mut block);
             half.copy_from_slice(&block);

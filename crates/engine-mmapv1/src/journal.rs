@@ -78,7 +78,13 @@ fn body_context(generation: u64) -> Vec<u8> {
 
 /// Which checkpoint's, which of its images, and where it belongs.
 fn image_context(generation: u64, number: u64, header: &[u8; IMAGE_HEADER_BYTES]) -> Vec<u8> {
-    [b"mmjimage".as_slice(), &generation.to_le_bytes(), &number.to_le_bytes(), header].concat()
+    [
+        b"mmjimage".as_slice(),
+        &generation.to_le_bytes(),
+        &number.to_le_bytes(),
+        header,
+    ]
+    .concat()
 }
 
 pub(crate) struct Journal {
@@ -176,7 +182,8 @@ impl Journal {
         self.read(&mut header, 0)?;
         let word = |at| u32_at(&header, at).unwrap_or(0);
         let long = |at| u64_at(&header, at).unwrap_or(0);
-        let is_whole = long(0) == MAGIC && word(44) == crc32c::crc32c(&header[..44]) && word(8) == version(self.keys.as_deref());
+        let is_whole =
+            long(0) == MAGIC && word(44) == crc32c::crc32c(&header[..44]) && word(8) == version(self.keys.as_deref());
         let (body_bytes, bytes) = (u64::from(word(12)), long(32));
         if !is_whole || length - (HEADER_BYTES as u64) < bytes || body_bytes > bytes {
             return Ok(None);

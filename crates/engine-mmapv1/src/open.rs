@@ -168,13 +168,7 @@ fn open_file(shared: &Shared, path: &Path) -> Result<Arc<dyn File>> {
 }
 
 /// Reads a page that the root has the checksum of.
-fn read_checked(
-    file: &dyn File,
-    path: &Path,
-    page: u32,
-    expected: u32,
-    sealing: Option<&PageSealing>,
-) -> Result<Page> {
+fn read_checked(file: &dyn File, path: &Path, page: u32, expected: u32, sealing: Option<&PageSealing>) -> Result<Page> {
     let read = read_page_at(file, path, page, sealing)?;
     match checksum(&read[..]) {
         found if found == expected => Ok(read),
@@ -232,7 +226,13 @@ fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile
     let read_map = |first: u32, sums: &[u32]| -> Result<Vec<u32>> {
         let mut all = Vec::with_capacity(known.pages as usize);
         for (page, &expected) in (first..).zip(sums) {
-            all.extend(entries(&*read_checked(&*handle, &path, page, expected, sealing.as_ref())?));
+            all.extend(entries(&*read_checked(
+                &*handle,
+                &path,
+                page,
+                expected,
+                sealing.as_ref(),
+            )?));
         }
         all.truncate(known.pages as usize);
         Ok(all)

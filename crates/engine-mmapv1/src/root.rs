@@ -221,7 +221,11 @@ fn read((file, path): &(Arc<dyn File>, PathBuf), keys: Option<&Keys>) -> Result<
     }
     if word(8) != version(keys) {
         let is_encrypted = if keys.is_some() { "encrypted" } else { "not encrypted" };
-        let reason = format!("format version {}, {} is that of data that is {is_encrypted}", word(8), version(keys));
+        let reason = format!(
+            "format version {}, {} is that of data that is {is_encrypted}",
+            word(8),
+            version(keys)
+        );
         return Err(corrupt(path, 8, reason));
     }
     let body_bytes = u64::from(word(12));

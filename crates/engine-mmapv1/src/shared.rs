@@ -80,7 +80,14 @@ impl Shared {
     pub(crate) fn make_database(&self, name: &str, own_directory: bool) -> Arc<Database> {
         let id = self.next_database.fetch_add(1, Relaxed);
         let keys = self.env.fs.keys().cloned();
-        Arc::new(Database::new(id, name, own_directory, &self.directory, &self.options, keys))
+        Arc::new(Database::new(
+            id,
+            name,
+            own_directory,
+            &self.directory,
+            &self.options,
+            keys,
+        ))
     }
 
     /// The database of a table, made when it is the first one.

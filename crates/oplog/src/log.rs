@@ -527,7 +527,7 @@ impl Log {
         }
         let pinned = {
             let mut writer = shared.writer.lock();
-            writer.seal();
+            writer.end_segment();
             shared.catalog.pin(after.next())
         };
         let segments = pinned.ok_or_else(|| LogError::Purged {

@@ -126,7 +126,7 @@ impl Writer {
     }
 
     /// Writes no more to the segment in use: what comes next begins a new one.
-    pub fn seal(&mut self) {
+    pub fn end_segment(&mut self) {
         self.tail = None;
     }
 

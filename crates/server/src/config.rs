@@ -9,8 +9,8 @@ pub mod options;
 pub(crate) mod suggestion;
 mod values;
 
-use crate::engines::Registry;
 use crate::encryption::{CIPHER_MODE, KeySource, RotationTask};
+use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
 use commands::ProfilingLevel;
@@ -310,7 +310,10 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
 fn key_source(values: &Values, names: [&str; 2], current_directory: &Path) -> Result<Option<KeySource>, ConfigError> {
     let [file, command] = names.map(|name| values.text(name));
     match (file, command) {
-        (Some(_), Some(_)) => Err(ConfigError(format!("{} and {} cannot both be given", names[0], names[1]))),
+        (Some(_), Some(_)) => Err(ConfigError(format!(
+            "{} and {} cannot both be given",
+            names[0], names[1]
+        ))),
         (Some(path), None) => Ok(Some(KeySource::File(current_directory.join(path)))),
         (None, Some(command)) => Ok(Some(KeySource::Command(command.to_owned()))),
         (None, None) => Ok(None),
@@ -346,7 +349,8 @@ fn encryption(values: &Values, current_directory: &Path) -> Result<Option<KeySou
         // Somebody who gives a key believes that it is used.
         (false, None) if mode.is_none() => Ok(None),
         (false, _) => Err(ConfigError(
-            "security.encryption* options have to be used with security.enableEncryption (--enableEncryption)".to_owned(),
+            "security.encryption* options have to be used with security.enableEncryption (--enableEncryption)"
+                .to_owned(),
         )),
     }
 }
@@ -354,16 +358,24 @@ fn encryption(values: &Values, current_directory: &Path) -> Result<Option<KeySou
 /// What is asked for with `--encryptionRotate...`.
 fn rotation(values: &Values, current_directory: &Path) -> Result<Option<RotationTask>, ConfigError> {
     let asked = |name| values.boolean(name) == Some(true);
-    let new = key_source(values, ["encryptionNewKeyFile", "encryptionNewKeyCommand"], current_directory)?;
+    let new = key_source(
+        values,
+        ["encryptionNewKeyFile", "encryptionNewKeyCommand"],
+        current_directory,
+    )?;
     let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
-    match (asked("encryptionRotateMasterKey"), asked("encryptionRotateDataKey"), new) {
+    match (
+        asked("encryptionRotateMasterKey"),
+        asked("encryptionRotateDataKey"),
+        new,
+    ) {
         (false, false, None) => Ok(None),
         (false, true, None) => Ok(Some(RotationTask::Data)),
         (true, false, Some(new)) => Ok(Some(RotationTask::Master(new))),
         (true, true, _) => refused("--encryptionRotateMasterKey and --encryptionRotateDataKey are two runs"),
-        (true, false, None) => {
-            refused("--encryptionRotateMasterKey has to be used with --encryptionNewKeyFile or --encryptionNewKeyCommand")
-        }
+        (true, false, None) => refused(
+            "--encryptionRotateMasterKey has to be used with --encryptionNewKeyFile or --encryptionNewKeyCommand",
+        ),
         (false, _, Some(_)) => refused("a new master key is for --encryptionRotateMasterKey"),
     }
 }

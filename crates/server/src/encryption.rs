@@ -180,7 +180,10 @@ mod tests {
         }
         for text in ["", "AQEB", "no key"] {
             let error = load(text, 0o600).unwrap_err();
-            assert!(error.starts_with("encryptionKeyFile ") && !error.contains("AQEB"), "{error}");
+            assert!(
+                error.starts_with("encryptionKeyFile ") && !error.contains("AQEB"),
+                "{error}"
+            );
         }
         assert!(load(&"A".repeat(2000), 0o600).unwrap_err().contains("longer"));
         let missing = KeySource::File(directory.path().join("none")).load().unwrap_err();

@@ -298,6 +298,21 @@ mod tests {
     }
 
     #[test]
+    fn engines_encrypt_or_say_why_not() {
+        let engines = Registry::built_in().with("mine", |_, _| Err(EngineError::Closed));
+        for name in ["btree", "betree", "inMemory", "mmapv1"] {
+            assert_eq!(engines.check_encryption(name), Ok(()));
+        }
+        for (name, reason) in [
+            ("rocksdb", "opens its files itself"),
+            ("mine", "does not come with this server"),
+        ] {
+            let refusal = engines.check_encryption(name).expect_err("it cannot");
+            assert!(refusal.contains(name) && refusal.contains(reason), "{refusal}");
+        }
+    }
+
+    #[test]
     fn others_stand_beside_those_of_the_build() {
         let engines = Registry::built_in().with("mine", |_, _| Err(EngineError::Closed));
         assert_eq!(engines.choose(Some("mine")), Ok("mine"));

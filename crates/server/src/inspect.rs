@@ -420,7 +420,12 @@ impl Unused {
             engine: name.to_owned(),
             directory_per_db: false,
         };
-        let directory = DataDirectory::open(&*self.env.fs, &self.config.storage.db_path, &wanted, self.master.as_ref())?;
+        let directory = DataDirectory::open(
+            &*self.env.fs,
+            &self.config.storage.db_path,
+            &wanted,
+            self.master.as_ref(),
+        )?;
         let OpenedEngine { engine, _copy } = self.open_engine(name)?;
         let (log, mut options) = run::parts_of(&self.config, name, &directory)?;
         options.background = false;

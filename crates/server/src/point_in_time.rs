@@ -107,7 +107,11 @@ fn make_empty(path: &Path) -> Result<bool> {
 
 fn restore_into(request: &Request<'_>) -> Result<Restored> {
     let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
-    let master = request.key.map(KeySource::load).transpose().map_err(|reason| anyhow!(reason))?;
+    let master = request
+        .key
+        .map(KeySource::load)
+        .transpose()
+        .map_err(|reason| anyhow!(reason))?;
     let keys = data_directory::keys_to_read(&*real, request.backup, master.as_ref())?;
     let Some(engine) = DataDirectory::engine_of(&*real, request.backup)? else {
         bail!("{} is no data directory of Tenon's", request.backup.display());
@@ -201,12 +205,7 @@ fn header(path: &Path) -> Result<[u8; 48]> {
     Ok(header)
 }
 
-fn replay(
-    env: &Env,
-    engine_name: String,
-    request: &Request<'_>,
-    master: Option<&MasterKey>,
-) -> Result<Restored> {
+fn replay(env: &Env, engine_name: String, request: &Request<'_>, master: Option<&MasterKey>) -> Result<Restored> {
     let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
     config.storage.db_path = request.out.to_owned();
     let name = Registry::built_in()

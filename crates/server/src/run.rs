@@ -328,7 +328,11 @@ impl Running {
                 Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, own, instance))
             });
         settings.replica_set = set.clone();
-        settings.encryption = opening.directory.keys.as_deref().map(|keys| encryption::status(config, keys));
+        settings.encryption = opening
+            .directory
+            .keys
+            .as_deref()
+            .map(|keys| encryption::status(config, keys));
         settings.spill_space = Some(SpillSpace::open(env.fs.clone(), opening.directory.temporary())?);
         let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);

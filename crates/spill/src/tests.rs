@@ -214,7 +214,9 @@ fn with_keys_nothing_is_to_be_seen_all_is_read_back_and_a_block_put_elsewhere_is
     for row in &rows {
         writer.push(&mut file, &[row]).expect("pushed");
     }
-    writer.push(&mut file, &[&b"what is known ".repeat(50)]).expect("pushed");
+    writer
+        .push(&mut file, &[&b"what is known ".repeat(50)])
+        .expect("pushed");
     let run = writer.finish(&mut file).expect("finished");
     file.flush().expect("flushed");
     let path = Path::new(DIRECTORY).join(&files(&fs)[0]);
@@ -241,5 +243,8 @@ fn with_keys_nothing_is_to_be_seen_all_is_read_back_and_a_block_put_elsewhere_is
     raw.write_all_at(&swapped, 0).expect("written");
     let mut access = access.run.access();
     let error = access.row(0).expect_err("another block");
-    assert!(matches!(error, SpillError::Damaged { what: "encryption", .. }), "{error}");
+    assert!(
+        matches!(error, SpillError::Damaged { what: "encryption", .. }),
+        "{error}"
+    );
 }

@@ -102,7 +102,10 @@ fn every_flipped_bit_is_noticed_though_the_checksum_fits() {
 fn a_block_that_was_moved_is_noticed_though_header_and_checksum_say_it_belongs_there() {
     let fs = disk(1);
     let store = open(&fs).unwrap().0;
-    let (from, to) = (append(&store, Codec::None, &[1; 100]), append(&store, Codec::None, &[2; 100]));
+    let (from, to) = (
+        append(&store, Codec::None, &[1; 100]),
+        append(&store, Codec::None, &[2; 100]),
+    );
     let mut block = block_at(&fs, &from);
     block[28..34].copy_from_slice(&to.sector().to_le_bytes()[..6]);
     let forged = forged(&fs, &to, block);
@@ -134,7 +137,9 @@ fn without_the_keys_and_with_others_nothing_opens_and_nothing_is_changed() {
     let others: Arc<dyn FileSystem> = Arc::new(KeyedFs::new(plain.clone(), Arc::new(Keys::ephemeral())));
     for other in [plain, others] {
         let env = Env { fs: other, ..env(&fs) };
-        let options = StoreOptions { segment_bytes: 64 << 10 };
+        let options = StoreOptions {
+            segment_bytes: 64 << 10,
+        };
         let error = BlockStore::open(&env, Path::new(DIRECTORY), options).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(before == bytes_of(&fs));

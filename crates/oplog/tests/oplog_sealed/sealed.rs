@@ -27,13 +27,20 @@ fn write(fs: &SimulatedFs, path: &Path, bytes: &[u8]) {
 }
 
 fn entries(log: &Log) -> Vec<Vec<u8>> {
-    log.read(Seq(1)).unwrap().map(|entry| entry.unwrap().1.to_vec()).collect()
+    log.read(Seq(1))
+        .unwrap()
+        .map(|entry| entry.unwrap().1.to_vec())
+        .collect()
 }
 
 /// Three groups: short, long and compressed, short.
 fn written(fs: &SimulatedFs) -> Vec<Vec<u8>> {
     let log = Log::open(&env(fs, 1), options(), Seq::ZERO).unwrap();
-    let all = vec![b"a secret entry".to_vec(), b"a long secret ".repeat(500), b"the last secret".to_vec()];
+    let all = vec![
+        b"a secret entry".to_vec(),
+        b"a long secret ".repeat(500),
+        b"the last secret".to_vec(),
+    ];
     for entry in &all {
         let seq = log.append(&[entry]).unwrap();
         log.wait_durable(seq).unwrap();
@@ -42,7 +49,8 @@ fn written(fs: &SimulatedFs) -> Vec<Vec<u8>> {
         term: 5,
         vote: 0x5555_5555,
         commit: Seq(2),
-    }).unwrap();
+    })
+    .unwrap();
     all
 }
 
@@ -147,7 +155,9 @@ fn a_frame_of_a_generation_that_is_not_there_is_refused_and_left() {
     fit(&mut bytes, last);
     write(&fs, &segment(1), &bytes);
     let error = Log::open(&env(&fs, 2), options(), Seq::ZERO).err().unwrap();
-    let LogError::Corrupt { damage, .. } = error else { panic!("{error}") };
+    let LogError::Corrupt { damage, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!(damage, Damage::Seal(crypt::SealError::Generation(9)));
     assert!(bytes == bytes_of(&fs, &segment(1)));
 }
@@ -157,7 +167,10 @@ fn without_the_keys_and_with_others_it_does_not_open_nor_does_a_plain_one_with_k
     let fs = SimulatedFs::new(1);
     written(&fs);
     let plain: Arc<dyn FileSystem> = Arc::new(fs.clone());
-    let with = |fs: &Arc<dyn FileSystem>| Env { fs: fs.clone(), ..env(&SimulatedFs::new(2), 2) };
+    let with = |fs: &Arc<dyn FileSystem>| Env {
+        fs: fs.clone(),
+        ..env(&SimulatedFs::new(2), 2)
+    };
     let others: Arc<dyn FileSystem> = Arc::new(KeyedFs::new(plain.clone(), Arc::new(Keys::ephemeral())));
     let before = bytes_of(&fs, &segment(1));
     for (other, expected) in [
@@ -165,7 +178,9 @@ fn without_the_keys_and_with_others_it_does_not_open_nor_does_a_plain_one_with_k
         (&others, Damage::Seal(crypt::SealError::Tag)),
     ] {
         let error = Log::open(&with(other), options(), Seq::ZERO).err().unwrap();
-        let LogError::Corrupt { damage, .. } = error else { panic!("{error}") };
+        let LogError::Corrupt { damage, .. } = error else {
+            panic!("{error}")
+        };
         assert_eq!(damage, expected);
         assert!(before == bytes_of(&fs, &segment(1)));
     }
@@ -173,6 +188,8 @@ fn without_the_keys_and_with_others_it_does_not_open_nor_does_a_plain_one_with_k
     let plain: Arc<dyn FileSystem> = Arc::new(fs.clone());
     drop(Log::open(&with(&plain), options(), Seq::ZERO).map(|log| log.append(&[b"x"]).and_then(|_| log.flush())));
     let error = Log::open(&env(&fs, 1), options(), Seq::ZERO).err().unwrap();
-    let LogError::Corrupt { damage, .. } = error else { panic!("{error}") };
+    let LogError::Corrupt { damage, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!(damage, Damage::Sealing { is_sealed: false });
 }

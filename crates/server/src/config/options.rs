@@ -382,7 +382,11 @@ pub const OPTIONS: &[Spec] = &[
         "none",
         "file of the key, or keys, that the members of a cluster share; implies --auth",
     ),
-    not_built("security.kmip.clientCertificateFile", "kmipClientCertificateFile", KEY_SERVERS),
+    not_built(
+        "security.kmip.clientCertificateFile",
+        "kmipClientCertificateFile",
+        KEY_SERVERS,
+    ),
     not_built("security.kmip.keyIdentifier", "kmipKeyIdentifier", KEY_SERVERS),
     not_built("security.kmip.rotateMasterKey", "kmipRotateMasterKey", KEY_SERVERS),
     not_built("security.kmip.serverName", "kmipServerName", KEY_SERVERS),
@@ -852,7 +856,6 @@ impl Spec {
     pub fn takes_no_argument(&self) -> bool {
         // This one takes its value as an argument in MongoDB too.
         let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
-        (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value)
-            || self.flag == "cpu"
+        (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value) || self.flag == "cpu"
     }
 }

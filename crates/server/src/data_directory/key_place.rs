@@ -90,7 +90,9 @@ pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&Maste
 
 /// The keys of a directory, for who only reads it; `None` where it is not encrypted.
 pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
-    let has_store = fs.exists(&directory.join(KEY_STORE_FILE)).map_err(io("look at", directory))?;
+    let has_store = fs
+        .exists(&directory.join(KEY_STORE_FILE))
+        .map_err(io("look at", directory))?;
     match (super::is_encrypted(fs, directory)?.unwrap_or(has_store), master) {
         (false, None) => Ok(None),
         (true, None) => Err(refused(directory, KeyPlaceError::Encrypted)),
@@ -119,10 +121,17 @@ pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotatio
     }
     if !fs.exists(&path).map_err(io("look at", &path))? {
         let is_lost = super::is_encrypted(fs, directory)? == Some(true);
-        let reason = if is_lost { KeyPlaceError::Lost } else { KeyPlaceError::Plain };
+        let reason = if is_lost {
+            KeyPlaceError::Lost
+        } else {
+            KeyPlaceError::Plain
+        };
         return Err(refused(directory, reason));
     }
-    let _locks = [lock(fs, directory, super::LOCK_FILE)?, lock(fs, directory, super::METADATA_FILE)?];
+    let _locks = [
+        lock(fs, directory, super::LOCK_FILE)?,
+        lock(fs, directory, super::METADATA_FILE)?,
+    ];
     let mut store = read_store(fs, directory, master)?.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
     let wrapping = match rotation {
         Rotation::Master(new) => *new,
@@ -178,7 +187,10 @@ mod tests {
         drop(opened);
         assert!(matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted));
         let other = reason(open(&fs, Some(&master(2))));
-        assert!(matches!(other, KeyPlaceError::Store(crypt::KeyStoreError::OtherMaster { .. })));
+        assert!(matches!(
+            other,
+            KeyPlaceError::Store(crypt::KeyStoreError::OtherMaster { .. })
+        ));
         drop(open(&fs, Some(&master(1))).unwrap());
         fs.remove_file(Path::new("/db/encryption.keys")).unwrap();
         assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Lost));
@@ -215,7 +227,10 @@ mod tests {
             let has = |name: &str| fs.exists(&Path::new("/db").join(name)).unwrap();
             if has(KEY_STORE_FILE) {
                 half_made += u32::from(!has(METADATA_FILE));
-                assert!(matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted), "crash at {crash_at}");
+                assert!(
+                    matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted),
+                    "crash at {crash_at}"
+                );
             }
             let opened = open(&fs, Some(&master(1))).unwrap();
             assert!(opened.keys.is_some());
@@ -281,7 +296,10 @@ mod tests {
         let bytes = fs.open(path, Access::Read).unwrap().len().unwrap();
         for bit in 0..bytes * 8 {
             fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
-            assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)), "bit {bit}");
+            assert!(
+                matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)),
+                "bit {bit}"
+            );
             fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
         }
         drop(open(&fs, Some(&master(1))).unwrap());

@@ -40,7 +40,14 @@ fn the_layout_is_what_the_document_says() {
             BlockKind::Rows as u8,
             BlockKind::End as u8
         ),
-        format!("file header {:02x?}", FileHeader { seq: Seq(258), is_sealed: false }.encode()),
+        format!(
+            "file header {:02x?}",
+            FileHeader {
+                seq: Seq(258),
+                is_sealed: false
+            }
+            .encode()
+        ),
         format!("block header {:02x?}", header().encode(b"abc")),
         format!("table {table:02x?}"),
         format!("row {row:02x?}"),
@@ -60,7 +67,10 @@ fn the_layout_is_what_the_document_says() {
 
 #[test]
 fn everything_round_trips() {
-    let file = FileHeader { seq: Seq(9), is_sealed: false };
+    let file = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    };
     assert_eq!(FileHeader::decode(&file.encode()), Ok(file));
     let bytes = header().encode(b"abc");
     assert_eq!(BlockHeader::decode(&bytes), Ok(header()));
@@ -87,7 +97,11 @@ fn everything_round_trips() {
 
 #[test]
 fn every_flipped_bit_of_a_header_is_refused() {
-    let file = FileHeader { seq: Seq(9), is_sealed: false }.encode();
+    let file = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    }
+    .encode();
     let block = header().encode(b"abc");
     for bit in 0..FILE_HEADER_BYTES * 8 {
         let mut damaged = file;
@@ -106,7 +120,11 @@ fn every_flipped_bit_of_a_header_is_refused() {
 
 #[test]
 fn a_newer_version_is_refused_by_its_number() {
-    let mut bytes = FileHeader { seq: Seq(9), is_sealed: false }.encode();
+    let mut bytes = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    }
+    .encode();
     bytes[8] = 3;
     let checksum = crc32c::crc32c(&bytes[..28]);
     bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
