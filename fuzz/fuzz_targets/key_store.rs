@@ -1,5 +1,5 @@
-//! A key store of arbitrary bytes, or a sound one of which some bytes were changed and the checksum made anew: never a panic, and never
-//! opened unless it is what was sealed.
+//! A key store of arbitrary bytes, or a sound one of which some bytes were changed and the checksum made anew: never a
+//! panic, and never opened unless it is what was sealed.
 #![no_main]
 
 use base64::Engine as _;

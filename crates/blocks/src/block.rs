@@ -64,8 +64,8 @@ pub(crate) fn mismatch(what: &'static str, expected: impl ToString, found: impl 
 }
 
 impl BlockHeader {
-    /// Writes the header over the start of `block`, which is whole sectors with the stored bytes in place, seals these with
-    /// `sealing`, and returns the checksum.
+    /// Writes the header over the start of `block`, which is whole sectors with the stored bytes in place, seals these
+    /// with `sealing`, and returns the checksum.
     pub fn finish(&self, block: &mut [u8], sealing: Option<&Sealing>) -> u32 {
         debug_assert_eq!(self.is_sealed, sealing.is_some(), "all of a store is sealed or nothing");
         block[4..6].copy_from_slice(&BLOCK_MAGIC);

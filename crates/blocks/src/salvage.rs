@@ -32,10 +32,10 @@ pub struct SalvagedBlock {
 }
 
 impl BlockStore {
-    /// Finds every block whose header and checksum are right and that lies where its header says, whatever superblocks and
-    /// maps say; freed blocks that nothing has overwritten are among them. Sealed ones are found as long as a superblock or the head of
-    /// a volume still says which store they belong to. Reads all files from start to end; what cannot be
-    /// read is passed over.
+    /// Finds every block whose header and checksum are right and that lies where its header says, whatever superblocks
+    /// and maps say; freed blocks that nothing has overwritten are among them. Sealed ones are found as long as a
+    /// superblock or the head of a volume still says which store they belong to. Reads all files from start to end;
+    /// what cannot be read is passed over.
     pub fn salvage_scan(env: &Env, directory: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
         let sealing = store_number(env, directory)?.and_then(|store| Sealing::of(&*env.fs, store));
         for path in volume_files(env, directory)? {

@@ -1,6 +1,7 @@
 //! Sealing blocks and superblocks, in a store whose file system has keys.
 //!
-//! All of a store is sealed or nothing: what is plain where there are keys, and what is sealed where there are none, is damage.
+//! All of a store is sealed or nothing: what is plain where there are keys, and what is sealed where there are none, is
+//! damage.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, mismatch};
 use crypt::{Keys, SEAL_BYTES, Seal};

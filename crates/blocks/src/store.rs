@@ -145,8 +145,8 @@ pub struct BlockStore {
 impl BlockStore {
     /// Longest root of a checkpoint.
     pub const ROOT_BYTES_MAX: usize = ROOT_BYTES_MAX;
-    /// Longest block before compression; one that long can be appended whether it can be compressed or not. In a store that is
-    /// sealed it is shorter by a seal.
+    /// Longest block before compression; one that long can be appended whether it can be compressed or not. In a store
+    /// that is sealed it is shorter by a seal.
     pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
     /// Longest label of a block, in bytes.
     pub const LABEL_BYTES_MAX: usize = crate::limits::LABEL_BYTES_MAX;

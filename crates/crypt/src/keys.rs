@@ -25,7 +25,8 @@ pub enum SealError {
 pub struct Keys {
     /// By rising generation; not empty.
     generations: Vec<(u32, Xaes)>,
-    /// Nonces come from the operating system alone: a stream that is reproduced, as a simulator's is, would repeat them.
+    /// Nonces come from the operating system alone: a stream that is reproduced, as a simulator's is, would repeat
+    /// them.
     random: SystemRandom,
 }
 
@@ -62,8 +63,8 @@ impl Keys {
         self.generations.last().expect("something seals")
     }
 
-    /// Encrypts `text` in place and returns its seal. `context` says what it is and where it stands, and is not kept. Cost: a call
-    /// of the system, a key schedule and the text: about a microsecond and then gigabytes in a second.
+    /// Encrypts `text` in place and returns its seal. `context` says what it is and where it stands, and is not kept.
+    /// Cost: a call of the system, a key schedule and the text: about a microsecond and then gigabytes in a second.
     pub fn seal(&self, context: &[u8], text: &mut [u8]) -> Seal {
         let (generation, key) = self.newest();
         let mut nonce = [0; NONCE_BYTES];

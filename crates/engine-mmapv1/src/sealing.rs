@@ -1,7 +1,8 @@
 //! Sealing pages, roots and the journal, in a directory whose file system has keys.
 //!
-//! A sealed page takes a sector more on disk than in memory: behind its bytes, encrypted, stands its seal. The checksums in maps and
-//! root stay those of the plain pages: an older state of a page that is put back opens, and is refused by them.
+//! A sealed page takes a sector more on disk than in memory: behind its bytes, encrypted, stands its seal. The
+//! checksums in maps and root stay those of the plain pages: an older state of a page that is put back opens, and is
+//! refused by them.
 //!
 //! Written in place a page is written whole, since all of it changes; the journal has it whole, too.
 
@@ -65,8 +66,8 @@ impl PageSealing {
         out.resize(start + SEALED_PAGE_BYTES, 0);
     }
 
-    /// The page that is stored as these bytes, of which there are as many as a sealed page has. The rest of the seal's sector is
-    /// checked, too, so that no bit of a file changes unnoticed.
+    /// The page that is stored as these bytes, of which there are as many as a sealed page has. The rest of the seal's
+    /// sector is checked, too, so that no bit of a file changes unnoticed.
     pub(crate) fn open(&self, page: u32, stored: &[u8]) -> Result<Page, SealError> {
         let (bytes, seal) = stored.split_at(PAGE_BYTES);
         let (seal, rest) = seal.split_first_chunk().expect("a sector has room for a seal");

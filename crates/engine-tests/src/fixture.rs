@@ -38,8 +38,8 @@ impl Fixture for Opened {
     }
 }
 
-/// The same files with keys, for a run of the kit on an engine that encrypts. The keys are the process's: what it has written it reads
-/// again.
+/// The same files with keys, for a run of the kit on an engine that encrypts. The keys are the process's: what it has
+/// written it reads again.
 pub fn encrypted(env: &Env) -> Env {
     static KEYS: LazyLock<Arc<Keys>> = LazyLock::new(|| Arc::new(Keys::ephemeral()));
     Env {

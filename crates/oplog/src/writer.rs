@@ -9,9 +9,10 @@
 //!
 //! When the segment has no room for a frame, everything in it has been synced, and a new segment is made.
 //!
-//! Invariants: `pending` starts with the entry after the durable mark and is what the buffer has in flight; the file below `offset` is durable; frames made from
-//! the same chunks have the same lengths and entries (the same bytes, unless they are sealed), so a group that found the disk full can
-//! be written again over itself: whichever write a frame is of, it says the same, and one that is of both has a wrong checksum.
+//! Invariants: `pending` starts with the entry after the durable mark and is what the buffer has in flight; the file
+//! below `offset` is durable; frames made from the same chunks have the same lengths and entries (the same bytes,
+//! unless they are sealed), so a group that found the disk full can be written again over itself: whichever write a
+//! frame is of, it says the same, and one that is of both has a wrong checksum.
 
 use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};

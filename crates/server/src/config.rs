@@ -6,6 +6,7 @@
 mod command_line;
 mod file;
 pub mod options;
+mod spec;
 pub(crate) mod suggestion;
 mod values;
 

@@ -147,8 +147,8 @@ fn io<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(Error) -> Data
 }
 
 impl DataDirectory {
-    /// Locks the directory, checks that it belongs to `wanted`'s engine and that it is encrypted if there is a master key and only
-    /// then, and creates what is missing.
+    /// Locks the directory, checks that it belongs to `wanted`'s engine and that it is encrypted if there is a master
+    /// key and only then, and creates what is missing.
     pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata, master: Option<&MasterKey>) -> Result<Self> {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));

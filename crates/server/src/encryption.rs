@@ -84,7 +84,8 @@ fn output_of(command: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     }
 }
 
-/// The master key, where encryption is switched on and the engine carries it. To be asked before anything is made or changed.
+/// The master key, where encryption is switched on and the engine carries it. To be asked before anything is made or
+/// changed.
 ///
 /// # Errors
 /// A sentence.

@@ -335,8 +335,8 @@ struct Opened {
 }
 
 impl Unused {
-    /// Keeps servers away from a directory. One that a server uses, or that is not there, is an error, and one that is encrypted
-    /// without its key.
+    /// Keeps servers away from a directory. One that a server uses, or that is not there, is an error, and one that is
+    /// encrypted without its key.
     pub fn lock(db_path: &Path, key: Option<&KeySource>) -> Result<Self> {
         let below: Arc<dyn FileSystem> = Arc::new(RealFs::new());
         if !below.exists(db_path)? {

@@ -99,7 +99,8 @@ pub(crate) fn stored_bytes(header: &[u8; BLOCK_HEADER_BYTES], left: u64, at: (&P
     }
 }
 
-/// Checks a block, header and all, and puts its rows into `raw`, which is emptied first. What was sealed is decrypted in place.
+/// Checks a block, header and all, and puts its rows into `raw`, which is emptied first. What was sealed is decrypted
+/// in place.
 pub(crate) fn open_block(
     block: &mut [u8],
     place: BlockPlace,

@@ -57,8 +57,8 @@ pub trait FileSystem: Send + Sync {
     /// that could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next
     /// segment.
     fn check_descriptors(&self) -> Result<()>;
-    /// The keys under which whoever writes data here must seal it; `None`: data is written as it is. Required, and without
-    /// a default body: a wrapper that forgot to hand them on would have plain text written.
+    /// The keys under which whoever writes data here must seal it; `None`: data is written as it is. Required, and
+    /// without a default body: a wrapper that forgot to hand them on would have plain text written.
     fn keys(&self) -> Option<&Arc<Keys>>;
 }
 

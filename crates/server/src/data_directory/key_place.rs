@@ -1,7 +1,7 @@
 //! The key store of a data directory: whether there must be one, and reading and writing it.
 //!
-//! All of a directory is encrypted or nothing, from its first file on. `storage.bson` says which; so a key store that is lost, and a
-//! key that is given for a directory that is not encrypted, are told by name.
+//! All of a directory is encrypted or nothing, from its first file on. `storage.bson` says which; so a key store that
+//! is lost, and a key that is given for a directory that is not encrypted, are told by name.
 
 use super::{DataDirectoryError, KEY_STORE_FILE, Result, io, lock, read_at_most, write_whole};
 use crypt::{KEY_STORE_BYTES_MAX, KeyStore, Keys, MasterKey};
@@ -45,8 +45,8 @@ fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Resu
     store.map_err(|error| refused(directory, error))
 }
 
-/// The keys of a directory of which the metadata says whether it is encrypted, or that has no metadata yet: then a store is made,
-/// before anything that needs it. The directory is locked.
+/// The keys of a directory of which the metadata says whether it is encrypted, or that has no metadata yet: then a
+/// store is made, before anything that needs it. The directory is locked.
 pub(super) fn keys(
     fs: &dyn FileSystem,
     directory: &Path,
@@ -112,8 +112,8 @@ pub enum Rotation<'m> {
     Data,
 }
 
-/// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one. Answers how many
-/// generations of data keys there are.
+/// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one. Answers how
+/// many generations of data keys there are.
 pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotation: &Rotation<'_>) -> Result<usize> {
     let path = directory.join(KEY_STORE_FILE);
     if !fs.exists(directory).map_err(io("look at", directory))? {
