@@ -97,3 +97,42 @@ pub(crate) fn open_text<'s>(keys: &Keys, context: &[u8], sealed: &'s mut [u8]) -
     keys.open(context, seal, text)?;
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_opens_in_its_place_alone_and_with_every_bit_as_it_was() {
+        let keys = Arc::new(Keys::ephemeral());
+        let sealing = PageSealing::new(&keys, "one", 3);
+        let page = [7; PAGE_BYTES];
+        let mut stored = Vec::new();
+        sealing.seal(5, &page, &mut stored);
+        assert_eq!(stored.len(), SEALED_PAGE_BYTES);
+        assert!(!stored.windows(4).any(|part| part == [7; 4]), "it is not to be seen");
+        assert_eq!(sealing.open(5, &stored).map(|page| *page), Ok(page));
+        assert!(sealing.open(6, &stored).is_err());
+        for (database, file) in [("one", 4), ("two", 3)] {
+            assert!(PageSealing::new(&keys, database, file).open(5, &stored).is_err());
+        }
+        // Text, seal, and what is left of the seal's sector.
+        for bit in (0..PAGE_BYTES * 8)
+            .step_by(997)
+            .chain(PAGE_BYTES * 8..SEALED_PAGE_BYTES * 8)
+        {
+            stored[bit / 8] ^= 1 << (bit % 8);
+            assert!(sealing.open(5, &stored).is_err(), "bit {bit}");
+            stored[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_text_opens_in_its_context_alone() {
+        let keys = Keys::ephemeral();
+        let mut sealed = seal_text(&keys, b"here", b"text");
+        assert!(open_text(&keys, b"there", &mut sealed.clone()).is_err());
+        assert!(open_text(&keys, b"here", &mut sealed[..20].to_vec()).is_err());
+        assert_eq!(open_text(&keys, b"here", &mut sealed), Ok(&b"text"[..]));
+    }
+}

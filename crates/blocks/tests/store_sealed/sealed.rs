@@ -152,3 +152,25 @@ fn without_the_keys_and_with_others_nothing_opens_and_nothing_is_changed() {
     reader.scan(&mut |block| found.push(block.raw));
     assert!(found.contains(&vec![1; 400]));
 }
+
+/// Opening writes the durable superblock again. Sealed anew it would have other bytes, and a crash could tear both of its copies.
+#[test]
+fn opening_writes_the_same_superblock_again() {
+    let fs = disk(1);
+    let store = open(&fs).unwrap().0;
+    for seq in 1..=2 {
+        store.begin_checkpoint();
+        store.commit_checkpoint(seq, b"root").unwrap();
+    }
+    drop(store);
+    let before = bytes_of(&fs);
+    drop(open(&fs).unwrap());
+    assert!(before[..8192] == bytes_of(&fs)[..8192]);
+    // A copy that was damaged is made whole.
+    fs.flip_bit(&main_file(), 700, 3).unwrap();
+    fs.flip_bit(&main_file(), 4096 + 700, 3).unwrap();
+    assert_eq!(open(&fs).unwrap().1.unwrap().seq, 2);
+    fs.flip_bit(&main_file(), 2048 + 700, 3).unwrap();
+    fs.flip_bit(&main_file(), 6144 + 700, 3).unwrap();
+    assert_eq!(open(&fs).unwrap().1.unwrap().seq, 2);
+}

@@ -144,3 +144,35 @@ fn cut_content_is_refused() {
     (0..row.len()).for_each(|length| assert!(split_row(&row[..length]).is_err(), "{length} bytes"));
     assert!(Totals::decode(&[0; END_BYTES - 1]).is_err());
 }
+
+#[test]
+fn a_sealed_block_opens_in_its_place_alone_and_with_every_bit_as_it_was() {
+    let keys = Keys::ephemeral();
+    let mut sealed = Vec::new();
+    header().seal(b"abc", &keys, &mut sealed);
+    assert_eq!(sealed.len(), SEAL_BYTES + 3);
+    let others = [
+        BlockHeader { number: 5, ..header() },
+        BlockHeader {
+            seq: Seq(6),
+            ..header()
+        },
+        BlockHeader {
+            kind: BlockKind::Table,
+            ..header()
+        },
+        BlockHeader {
+            raw_bytes: 8,
+            ..header()
+        },
+    ];
+    for other in others {
+        assert!(other.open(&mut sealed.clone(), &keys).is_err(), "{other:?}");
+    }
+    for bit in 0..sealed.len() * 8 {
+        let mut damaged = sealed.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(header().open(&mut damaged, &keys).is_err(), "bit {bit}");
+    }
+    assert_eq!(header().open(&mut sealed, &keys), Ok(&b"abc"[..]));
+}
