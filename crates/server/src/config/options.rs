@@ -64,7 +64,6 @@ pub const OPTIONS: &[Spec] = &[
         "",
         "none",
     ),
-    short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
     spec(
         "",
         "encryptionNewKeyCommand",
@@ -93,6 +92,7 @@ pub const OPTIONS: &[Spec] = &[
         "",
         "wrap the data keys with a new master key, and exit",
     ),
+    short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
     spec(
         "",
         "repair",
