@@ -164,6 +164,10 @@ def test_a_directory_that_is_not_encrypted_stays_so(tmp_path):
         (["--enableEncryption", "--vaultServerName", "host"], "KMIP or Vault"),
         (["--enableEncryption", "--encryptionKeyFile", "KEY", "--encryptionRotateMasterKey"], "--encryptionNewKeyFile"),
         (["--enableEncryption", "--encryptionKeyCommand", "false"], "false ended with"),
+        (["--enableEncryption", "--encryptionKeyCommand", "/no/such/program"], "cannot start /no/such/program"),
+        (["--enableEncryption", "--encryptionKeyCommand", " "], "names no program"),
+        (["--enableEncryption", "--encryptionKeyCommand", "echo no key"], "is not one key in base64"),
+        (["--enableEncryption", "--encryptionKeyCommand", "cat /dev/zero"], "printed more than 1 KiB"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_by_name(tmp_path, options, said):

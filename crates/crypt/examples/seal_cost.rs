@@ -24,7 +24,8 @@ fn main() {
         let mut scratch = text.clone();
         for _ in 0..rounds {
             scratch.copy_from_slice(&text);
-            keys.open(&context, &seal, black_box(&mut scratch)).expect("it was sealed here");
+            keys.open(&context, &seal, black_box(&mut scratch))
+                .expect("it was sealed here");
         }
         let each = |time: std::time::Duration| time.as_nanos() as usize / rounds;
         println!("{bytes:>8} {:>12} {:>12}", each(sealing), each(begun.elapsed()));

@@ -191,22 +191,6 @@ mod tests {
         assert!(missing.contains("No such file"), "{missing}");
     }
 
-    #[test]
-    fn a_key_comes_from_a_program() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = file(directory.path(), KEY, 0o600);
-        let load = |command: &str| KeySource::Command(command.to_owned()).load();
-        let expected = MasterKey::parse(KEY.as_bytes()).unwrap().id();
-        assert_eq!(load(&format!("cat {}", path.display())).unwrap().id(), expected);
-        for (command, reason) in [
-            ("", "names no program"),
-            ("false", "ended with"),
-            ("/no/such/program", "cannot start"),
-            ("echo no key", "is not one key"),
-            ("cat /dev/zero", "more than 1 KiB"),
-        ] {
-            let error = load(command).unwrap_err();
-            assert!(error.contains(reason), "{command}: {error}");
-        }
-    }
+    // Programs are started by tests/e2e/test_encryption.py: a child that is about to begin holds the locks of other
+    // tests here.
 }

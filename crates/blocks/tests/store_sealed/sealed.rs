@@ -153,7 +153,8 @@ fn without_the_keys_and_with_others_nothing_opens_and_nothing_is_changed() {
     assert!(found.contains(&vec![1; 400]));
 }
 
-/// Opening writes the durable superblock again. Sealed anew it would have other bytes, and a crash could tear both of its copies.
+/// Opening writes the durable superblock again. Sealed anew it would have other bytes, and a crash could tear both of
+/// its copies.
 #[test]
 fn opening_writes_the_same_superblock_again() {
     let fs = disk(1);
