@@ -268,6 +268,29 @@ def test_tools_read_it_with_the_key_and_find_what_was_changed(tmp_path, engine):
     assert changed >= len(files), changed
 
 
+def test_damaged_files_are_repaired_and_stay_encrypted(tmp_path):
+    server = encrypted(tmp_path, "btree").start()
+    server.client().secret_db.secret_collection.insert_many(documents(0, 3000))
+    checkpoint(server.client())
+    assert server.stop() == 0
+    main = server.data / "btree" / "main.blocks"
+    key = ["--encryptionKeyFile", server.options[2]]
+    content = main.read_bytes()
+    # Whole sectors of noise, from the middle on, until something that is needed is hit.
+    for at in range(len(content) // 2 // 512 * 512, len(content), 4096):
+        main.write_bytes(content[:at] + random.Random(at).randbytes(512) + content[at + 512 :])
+        if tenon("verify", server.data, *key).returncode == 1:
+            break
+    without = subprocess.run([binary(), "--dbpath", str(server.data), "--repair"], capture_output=True, text=True, timeout=60)
+    assert without.returncode == 1 and "it is encrypted" in without.stderr
+    done = rotate(server, "--repair")
+    assert done.returncode == 0 and "are damaged" in done.stdout, done
+    with server:
+        found = list(server.client().secret_db.secret_collection.find())
+        assert 2000 < len(found) <= 3000 and all(each == documents(each["_id"], 1)[0] for each in found)
+    look_for_plain_text(server.data)
+
+
 def test_a_backup_by_files_has_its_keys(tmp_path):
     server = encrypted(tmp_path, CIPHERED[0]).start()
     client = server.client()

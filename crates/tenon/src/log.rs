@@ -56,8 +56,12 @@ impl LogCommand {
         let inner = self.path.join("journal");
         let directory = if inner.is_dir() { inner } else { self.path.clone() };
         // The key store lies beside the log.
-        let around = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let fs = inspect::files(around.unwrap_or(Path::new("..")), self.key.source().as_ref())?;
+        let around = match directory.parent() {
+            None => Path::new(".."),
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+        };
+        let fs = inspect::files(around, self.key.source().as_ref())?;
         let files = oplog::segment_files(&*fs, &directory)?;
         if files.is_empty() {
             bail!("there is no log in {}", self.path.display());

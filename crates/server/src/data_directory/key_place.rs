@@ -88,12 +88,17 @@ pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&Maste
     }
 }
 
-/// The keys of a directory, for who only reads it; `None` where it is not encrypted.
+/// The keys of a directory, for who only reads it; `None` where it is not encrypted. Metadata that is damaged is told by who needs
+/// it: whether there is a key store says enough here.
 pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
-    let has_store = fs
-        .exists(&directory.join(KEY_STORE_FILE))
-        .map_err(io("look at", directory))?;
-    match (super::is_encrypted(fs, directory)?.unwrap_or(has_store), master) {
+    let path = directory.join(KEY_STORE_FILE);
+    let has_store = fs.exists(&path).map_err(io("look at", &path))?;
+    let is_encrypted = match super::is_encrypted(fs, directory) {
+        Ok(said) => said.unwrap_or(has_store),
+        Err(DataDirectoryError::Damaged { .. } | DataDirectoryError::Version { .. }) => has_store,
+        Err(error) => return Err(error),
+    };
+    match (is_encrypted, master) {
         (false, None) => Ok(None),
         (true, None) => Err(refused(directory, KeyPlaceError::Encrypted)),
         (false, Some(_)) => Err(refused(directory, KeyPlaceError::Plain)),
@@ -286,6 +291,34 @@ mod tests {
         assert_eq!(rotate(&fs, path, &master(1), &Rotation::Data).unwrap(), 2);
         assert_eq!(rotate(&fs, path, &master(1), &Rotation::Master(&master(3))).unwrap(), 2);
         assert_eq!(open(&fs, Some(&master(3))).unwrap().keys.unwrap().generation(), 2);
+    }
+
+    /// `tenon verify` is there to tell of damage, and must not end at the first.
+    #[test]
+    fn who_only_reads_finds_the_keys_though_the_metadata_is_damaged() {
+        let path = Path::new("/db");
+        let (encrypted, plain) = (disk(), disk());
+        drop(open(&encrypted, Some(&master(1))).unwrap());
+        drop(open(&plain, None).unwrap());
+        for fs in [&encrypted, &plain] {
+            fs.flip_bit(&path.join(METADATA_FILE), 60, 1).unwrap();
+        }
+        assert!(keys_to_read(&encrypted, path, Some(&master(1))).unwrap().is_some());
+        assert!(matches!(
+            reason(keys_to_read(&encrypted, path, None)),
+            KeyPlaceError::Encrypted
+        ));
+        assert!(keys_to_read(&plain, path, None).unwrap().is_none());
+        assert!(matches!(
+            reason(keys_to_read(&plain, path, Some(&master(1)))),
+            KeyPlaceError::Plain
+        ));
+        encrypted.remove_file(&path.join(KEY_STORE_FILE)).unwrap();
+        encrypted.flip_bit(&path.join(METADATA_FILE), 60, 1).unwrap();
+        assert!(matches!(
+            reason(keys_to_read(&encrypted, path, Some(&master(1)))),
+            KeyPlaceError::Lost
+        ));
     }
 
     #[test]
