@@ -230,6 +230,34 @@ def test_keys_are_rotated(tmp_path, engine):
     look_for_plain_text(server.data)
 
 
+def test_a_rotation_that_is_killed_leaves_one_of_both_keys_in_force(tmp_path):
+    server = encrypted(tmp_path, CIPHERED[0])
+    with server:
+        server.client().db.c.insert_one({"_id": 1})
+    keys = [Path(server.options[2]), new_key(tmp_path, "new")]
+    dice = random.Random(3)
+    turned = 0
+    for _ in range(15):
+        old, new = keys
+        options = ["--enableEncryption", "--encryptionKeyFile", str(old), "--encryptionRotateMasterKey", "--encryptionNewKeyFile", str(new)]
+        killed = subprocess.Popen([binary(), "--dbpath", str(server.data), *options], stdout=subprocess.DEVNULL)
+        try:
+            killed.wait(dice.random() * 0.08)
+        except subprocess.TimeoutExpired:
+            killed.kill()
+        killed.wait()
+        # A run that changes nothing of the keys that are there, with either.
+        fits = [tenon("log", server.data, "--encryptionKeyFile", key).returncode == 0 for key in keys]
+        assert sorted(fits) == [False, True], fits
+        if fits[1]:
+            keys.reverse()
+            turned += 1
+    assert turned
+    server.options[2] = str(keys[0])
+    with server:
+        assert server.client().db.c.find_one() == {"_id": 1}
+
+
 def tenon(*arguments):
     return subprocess.run([str(TENON), *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
