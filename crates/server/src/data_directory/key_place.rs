@@ -88,8 +88,8 @@ pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&Maste
     }
 }
 
-/// The keys of a directory, for who only reads it; `None` where it is not encrypted. Metadata that is damaged is told by who needs
-/// it: whether there is a key store says enough here.
+/// The keys of a directory, for who only reads it; `None` where it is not encrypted. Metadata that is damaged is told
+/// by who needs it: whether there is a key store says enough here.
 pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
     let path = directory.join(KEY_STORE_FILE);
     let has_store = fs.exists(&path).map_err(io("look at", &path))?;
