@@ -1,8 +1,10 @@
 //! A block's header. Described in `docs/formats/btree-blocks.md`.
 
 use crate::limits::RAW_BYTES_MAX;
+use crate::sealing::Sealing;
 use crate::{SECTOR_BYTES, VolumeId};
 use codec::Codec;
+use crypt::SEAL_BYTES;
 
 /// What a block holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,6 +34,8 @@ impl BlockKind {
 /// Start of every block, of format [`BLOCK_VERSION`].
 pub(crate) const BLOCK_MAGIC: [u8; 2] = *b"Tb";
 pub(crate) const BLOCK_VERSION: u8 = 1;
+/// The same, encrypted.
+pub(crate) const SEALED_BLOCK_VERSION: u8 = 2;
 pub(crate) const BLOCK_HEADER_BYTES: usize = 40;
 
 /// What a block says of itself.
@@ -48,6 +52,8 @@ pub(crate) struct BlockHeader {
     pub sector: u64,
     /// 48 bits of it are stored.
     pub checkpoint: u64,
+    /// A seal stands before the stored bytes, which are encrypted.
+    pub is_sealed: bool,
 }
 
 /// A field that is not as it must be: its name, what is expected, what is found.
@@ -58,11 +64,16 @@ pub(crate) fn mismatch(what: &'static str, expected: impl ToString, found: impl 
 }
 
 impl BlockHeader {
-    /// Writes the header over the start of `block`, which is whole sectors with the stored bytes in place, and returns the
-    /// checksum.
-    pub fn seal(&self, block: &mut [u8]) -> u32 {
+    /// Writes the header over the start of `block`, which is whole sectors with the stored bytes in place, seals these
+    /// with `sealing`, and returns the checksum.
+    pub fn finish(&self, block: &mut [u8], sealing: Option<&Sealing>) -> u32 {
+        debug_assert_eq!(self.is_sealed, sealing.is_some(), "all of a store is sealed or nothing");
         block[4..6].copy_from_slice(&BLOCK_MAGIC);
-        block[6] = BLOCK_VERSION;
+        block[6] = if self.is_sealed {
+            SEALED_BLOCK_VERSION
+        } else {
+            BLOCK_VERSION
+        };
         block[7] = self.kind as u8;
         block[8] = self.codec.tag();
         block[9] = self.label_bytes;
@@ -73,6 +84,9 @@ impl BlockHeader {
         block[24..28].copy_from_slice(&self.stored_bytes.to_le_bytes());
         block[28..34].copy_from_slice(&self.sector.to_le_bytes()[..6]);
         block[34..40].copy_from_slice(&self.checkpoint.to_le_bytes()[..6]);
+        if let Some(sealing) = sealing {
+            sealing.seal(block, self.stored_bytes as usize);
+        }
         let crc = crc32c::crc32c(&block[4..]);
         block[..4].copy_from_slice(&crc.to_le_bytes());
         crc
@@ -87,7 +101,7 @@ impl BlockHeader {
                 format!("{:02x?}", &bytes[4..6]),
             ));
         }
-        if bytes[6] != BLOCK_VERSION {
+        if ![BLOCK_VERSION, SEALED_BLOCK_VERSION].contains(&bytes[6]) {
             return Err(mismatch("format version", BLOCK_VERSION, bytes[6]));
         }
         if bytes[10..12] != [0; 2] {
@@ -103,6 +117,7 @@ impl BlockHeader {
             stored_bytes: u32_at(bytes, 24),
             sector: u48_at(bytes, 28),
             checkpoint: u48_at(bytes, 34),
+            is_sealed: bytes[6] == SEALED_BLOCK_VERSION,
         };
         if header.raw_bytes as usize > RAW_BYTES_MAX {
             return Err(mismatch(
@@ -135,8 +150,13 @@ impl BlockHeader {
 
     /// Length of the block in sectors.
     pub fn sectors(&self) -> usize {
-        (BLOCK_HEADER_BYTES + self.stored_bytes as usize).div_ceil(SECTOR_BYTES)
+        (BLOCK_HEADER_BYTES + seal_bytes(self.is_sealed) + self.stored_bytes as usize).div_ceil(SECTOR_BYTES)
     }
+}
+
+/// Bytes between a block's header and its stored bytes.
+pub(crate) fn seal_bytes(is_sealed: bool) -> usize {
+    if is_sealed { SEAL_BYTES } else { 0 }
 }
 
 /// The checksum of a block: of all its sectors but the first four bytes.

@@ -5,11 +5,10 @@
 //! a cost that goes by the segment and not by all there is.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, block_crc, u32_at};
-use crate::read::{decompress, read_bytes};
+use crate::read::{Opener, decompress, read_bytes};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
-use codec::Decompressor;
 
 /// A block that shall move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +53,7 @@ impl BlockStore {
         let mut blocks = Vec::new();
         let first = u64::from(segment) * u64::from(self.segment_sectors);
         let mut bytes = Vec::new();
-        let mut decompressor = Decompressor::new();
+        let mut opener = Opener::default();
         for run in runs {
             bytes.resize(run.len() * SECTOR_BYTES, 0);
             // Past the end of the file lies what has not been written.
@@ -66,8 +65,7 @@ impl BlockStore {
             while at < run.len() {
                 let sector = first + (run.start + at) as u64;
                 // The rest of a block that begins in the segment before looks like damage, too.
-                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut decompressor)
-                else {
+                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut opener) else {
                     break;
                 };
                 blocks.push(block);
@@ -87,12 +85,7 @@ impl BlockStore {
 }
 
 /// The block at the start of `bytes`, which lie at `sector`, and its length.
-fn block_in(
-    volume: &Volume,
-    bytes: &[u8],
-    sector: u64,
-    decompressor: &mut Decompressor,
-) -> Option<(MovingBlock, usize)> {
+fn block_in(volume: &Volume, bytes: &[u8], sector: u64, opener: &mut Opener) -> Option<(MovingBlock, usize)> {
     let head = bytes.first_chunk::<BLOCK_HEADER_BYTES>()?;
     let header = BlockHeader::decode(head).ok()?;
     if header.sector != sector || header.volume != volume.id {
@@ -113,7 +106,7 @@ fn block_in(
     if block_crc(block) != crc {
         return None;
     }
-    let (raw, label) = decompress(&header, block, decompressor).ok()?;
+    let (raw, label) = decompress(&header, block, volume.sealing.as_ref(), opener).ok()?;
     let block = MovingBlock {
         addr: BlockAddr::new(sector, u16::try_from(sectors).ok()?, crc),
         kind: header.kind,

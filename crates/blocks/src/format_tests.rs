@@ -1,12 +1,13 @@
 //! Round trips, refused bytes, and the layout snapshot: every size, offset, tag and limit, so that a change of the format is
 //! seen in review.
 
-use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, BlockHeader};
+use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, BlockHeader, SEALED_BLOCK_VERSION};
 use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::space::HEAD_SECTORS;
 use crate::store::volume_file;
-use crate::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_VERSION};
+use crate::superblock::SUPERBLOCK_VERSION;
+use crate::superblock::{SEALED_SUPERBLOCK_VERSION, SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_SEAL_OFFSET};
 use crate::superblock::{Superblock, VOLUME_HEADER_BYTES, VolumeHeader};
 use crate::superblocks::{SLOT_BYTES, SUPERBLOCKS_BYTES};
 use crate::{BlockAddr, BlockKind, SECTOR_BYTES, VolumeId, limits};
@@ -28,6 +29,7 @@ fn header() -> BlockHeader {
         stored_bytes: 600,
         sector: 0x1122_3344_5566,
         checkpoint: 0x0A0B_0C0D_0E0F,
+        is_sealed: false,
     }
 }
 
@@ -64,7 +66,7 @@ fn directory() -> Directory {
 
 fn sealed() -> Vec<u8> {
     let mut block = vec![0; 2 * SECTOR_BYTES];
-    header().seal(&mut block);
+    header().finish(&mut block, None);
     block
 }
 
@@ -78,12 +80,15 @@ fn round_trips() {
     assert_eq!(BlockAddr::decode(&[0; 12]), None);
     assert_eq!(BlockHeader::decode(sealed().first_chunk().unwrap()), Ok(header()));
     assert_eq!((header().sectors(), header().content_bytes()), (2, 691));
-    assert_eq!(Superblock::decode(&superblock().encode(4096), 4096), Ok(superblock()));
+    assert_eq!(
+        Superblock::decode(&superblock().encode(4096, None), 4096, None),
+        Ok(superblock())
+    );
     let longest = Superblock {
         root: vec![1; limits::ROOT_BYTES_MAX],
         ..superblock()
     };
-    assert_eq!(Superblock::decode(&longest.encode(4096), 4096), Ok(longest));
+    assert_eq!(Superblock::decode(&longest.encode(4096, None), 4096, None), Ok(longest));
     assert_eq!(VolumeHeader::decode(&volume_header().encode()), Ok(volume_header()));
     assert_eq!(Directory::decode(&directory().encode()), Ok(directory()));
 }
@@ -91,9 +96,9 @@ fn round_trips() {
 #[test]
 fn every_flipped_bit_of_a_superblock_is_noticed() {
     for bit in 0..SUPERBLOCK_BYTES * 8 {
-        let mut bytes = superblock().encode(4096);
+        let mut bytes = superblock().encode(4096, None);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(Superblock::decode(&bytes, 4096).is_err(), "bit {bit}");
+        assert!(Superblock::decode(&bytes, 4096, None).is_err(), "bit {bit}");
     }
     for bit in 0..VOLUME_HEADER_BYTES * 8 {
         let mut bytes = volume_header().encode();
@@ -103,13 +108,38 @@ fn every_flipped_bit_of_a_superblock_is_noticed() {
 }
 
 #[test]
+fn every_flipped_bit_of_a_sealed_superblock_is_noticed_even_with_the_checksum_made_anew() {
+    let keys = crypt::Keys::ephemeral();
+    let bytes = superblock().encode(4096, Some(&keys));
+    assert_eq!(Superblock::decode(&bytes, 4096, Some(&keys)), Ok(superblock()));
+    assert!(!bytes.windows(4).any(|part| part == b"root"), "it is not to be seen");
+    for (keys, what) in [(Some(crypt::Keys::ephemeral()), "encryption"), (None, "format version")] {
+        let error = Superblock::decode(&bytes, 4096, keys.as_ref()).unwrap_err();
+        assert_eq!(error.0, what);
+    }
+    let plain = superblock().encode(4096, None);
+    assert_eq!(
+        Superblock::decode(&plain, 4096, Some(&keys)).unwrap_err().0,
+        "format version"
+    );
+    for bit in 0..SUPERBLOCK_BYTES * 8 {
+        let mut other = bytes;
+        other[bit / 8] ^= 1 << (bit % 8);
+        let crc = crc32c::crc32c(&other[12..]);
+        other[8..12].copy_from_slice(&crc.to_le_bytes());
+        let is_whole = Superblock::decode(&other, 4096, Some(&keys)).is_ok();
+        assert_eq!(is_whole, (64..96).contains(&bit), "bit {bit}");
+    }
+}
+
+#[test]
 fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
     let patched = |at: usize, bytes: &[u8]| {
-        let mut block = superblock().encode(4096);
+        let mut block = superblock().encode(4096, None);
         block[at..at + bytes.len()].copy_from_slice(bytes);
         let crc = crc32c::crc32c(&block[12..]);
         block[8..12].copy_from_slice(&crc.to_le_bytes());
-        Superblock::decode(&block, 4096).map_err(|(what, ..)| what)
+        Superblock::decode(&block, 4096, None).map_err(|(what, ..)| what)
     };
     assert_eq!(patched(12, &[2]), Err("format version"));
     assert_eq!(patched(16, &[1]), Err("length of a segment"));
@@ -118,7 +148,7 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
     assert_eq!(patched(60, &[1]), Err("own place"));
     assert_eq!(patched(2047, &[1]), Err("reserved"));
     let mut refused = Vec::new();
-    for (at, value) in [(4, 0), (6, 2), (7, 6), (7, 0), (8, 5), (10, 1), (23, 3), (25, 3)] {
+    for (at, value) in [(4, 0), (6, 3), (7, 6), (7, 0), (8, 5), (10, 1), (23, 3), (25, 3)] {
         let mut block = sealed();
         block[at] = value;
         refused.push(BlockHeader::decode(block.first_chunk().unwrap()).unwrap_err().0);
@@ -129,7 +159,7 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
         ..header()
     };
     let mut block = vec![0; SECTOR_BYTES];
-    label.seal(&mut block);
+    label.finish(&mut block, None);
     refused.push(BlockHeader::decode(block.first_chunk().unwrap()).unwrap_err().0);
     assert_eq!(
         refused,
@@ -173,6 +203,14 @@ fn layout_snapshot() {
     let mut line = |name: &str, value: &dyn std::fmt::Debug| writeln!(text, "{name} {value:02x?}").unwrap();
     line("files", &[volume_file(""), volume_file("db"), SIDE_FILE.into()]);
     line("versions: block, superblock", &(BLOCK_VERSION, SUPERBLOCK_VERSION));
+    line(
+        "versions, encrypted: block, superblock",
+        &(SEALED_BLOCK_VERSION, SEALED_SUPERBLOCK_VERSION),
+    );
+    line(
+        "encrypted: seal, its offset in a superblock",
+        &[crypt::SEAL_BYTES, SUPERBLOCK_SEAL_OFFSET].map(Decimal),
+    );
     line("magic of a block", &BLOCK_MAGIC);
     line(
         "sizes: sector, address, block header",
@@ -214,7 +252,10 @@ fn layout_snapshot() {
     address().encode(&mut encoded);
     line("address", &encoded);
     line("block", &&sealed()[..BLOCK_HEADER_BYTES + 2]);
-    line("superblock", &&superblock().encode(4096)[..SUPERBLOCK_ROOT_OFFSET + 6]);
+    line(
+        "superblock",
+        &&superblock().encode(4096, None)[..SUPERBLOCK_ROOT_OFFSET + 6],
+    );
     line("volume header", &&volume_header().encode()[..34]);
     line("directory", &directory().encode());
     let expected = include_str!("../tests/layout.snapshot");

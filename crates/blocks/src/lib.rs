@@ -23,6 +23,7 @@ mod pin;
 mod read;
 mod salvage;
 mod salvage_reader;
+mod sealing;
 mod space;
 mod stats;
 mod store;

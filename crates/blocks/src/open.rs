@@ -7,6 +7,7 @@ use crate::block::mismatch;
 use crate::checkpoint::{DIRECTORY_OWNER, MetaTree, SIDE_FILE, VolumeMeta};
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::read::damaged;
+use crate::sealing::Sealing;
 use crate::space::SpaceMap;
 use crate::stats::Counters;
 use crate::store::{State, volume_path};
@@ -48,7 +49,15 @@ impl BlockStore {
         };
         let (file, found) = open_main(env, directory, &path, make)?;
         let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let main = Arc::new(Volume::new(&*env.fs, VolumeId::MAIN, "", path, file, length)?);
+        let sealing = Sealing::of(&*env.fs, found.superblock.store);
+        let main = Arc::new(Volume::new(
+            (&*env.fs, sealing.clone()),
+            VolumeId::MAIN,
+            "",
+            path,
+            file,
+            length,
+        )?);
         let superblock = found.superblock.clone();
         let segment_sectors = superblock.segment_bytes / SECTOR_BYTES as u32;
         let state = State {
@@ -71,6 +80,7 @@ impl BlockStore {
             directory: directory.to_owned(),
             segment_sectors,
             store_id: superblock.store,
+            sealing,
             volumes: RwLock::new(HashMap::from([(VolumeId::MAIN, main)])),
             state: Mutex::new(state),
             checkpoint: Mutex::new(MetaTree::default()),
@@ -153,7 +163,14 @@ impl BlockStore {
             result => result.map_err(BlockError::io("open", &path))?,
         };
         let length = file.len().map_err(BlockError::io("measure", &path))?;
-        let volume = Volume::new(&*self.fs, listed.id, &listed.name, path, file, length)?;
+        let volume = Volume::new(
+            (&*self.fs, self.sealing.clone()),
+            listed.id,
+            &listed.name,
+            path,
+            file,
+            length,
+        )?;
         let mut bytes = [0; VOLUME_HEADER_BYTES];
         read_head(&volume.file, &volume.path, &mut bytes, 0)?;
         let expected = VolumeHeader {

@@ -2,6 +2,7 @@
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::sealing::{Sealing, stored_bytes};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
@@ -27,6 +28,14 @@ pub struct ReadScratch {
     /// What it decompresses to.
     raw: Vec<u8>,
     order: Vec<u32>,
+    opener: Opener,
+}
+
+/// What opening a block needs, and uses again.
+#[derive(Default)]
+pub(crate) struct Opener {
+    /// The stored bytes of a block that was sealed.
+    plain: Vec<u8>,
     decompressor: Decompressor,
 }
 
@@ -84,17 +93,14 @@ impl BlockStore {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
         let ReadScratch {
-            buffer,
-            raw,
-            decompressor,
-            ..
+            buffer, raw, opener, ..
         } = scratch;
         let [first, rest] = block;
         let bytes = filled(buffer, first.len() + rest.len());
         let (first_place, rest_place) = bytes.split_at_mut(first.len());
         first_place.copy_from_slice(first);
         rest_place.copy_from_slice(rest);
-        open_with(&volume, addr, owner, kind, bytes, raw, decompressor, take)
+        open_with(&volume, addr, owner, kind, bytes, raw, opener, take)
     }
 
     /// A hint that a stretch of sectors will be read soon. Costs a call of the system; may be wrong.
@@ -129,10 +135,7 @@ impl BlockStore {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let ReadScratch {
-            buffer,
-            raw,
-            decompressor,
-            ..
+            buffer, raw, opener, ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
         let file = match near {
@@ -141,7 +144,7 @@ impl BlockStore {
         };
         read_from(&**file, volume, bytes, addr.sector())?;
         self.count_read(addr);
-        let taken = open_with(volume, addr, owner, kind, bytes, raw, decompressor, take);
+        let taken = open_with(volume, addr, owner, kind, bytes, raw, opener, take);
         if buffer.len() > BUFFER_BYTES_MAX {
             *buffer = Vec::new();
         }
@@ -193,9 +196,7 @@ impl BlockStore {
                 each(index, self.read_at(&volume, &addrs[index], owner, kind, scratch));
                 continue;
             }
-            let ReadScratch {
-                buffer, decompressor, ..
-            } = scratch;
+            let ReadScratch { buffer, opener, .. } = scratch;
             let bytes = filled(buffer, (end - start) as usize * SECTOR_BYTES);
             if read_bytes(&volume, bytes, start).is_ok() {
                 for index in group {
@@ -203,10 +204,7 @@ impl BlockStore {
                     self.count_read(addr);
                     let at = (addr.sector() - start) as usize * SECTOR_BYTES;
                     let block = &mut bytes[at..at + addr.bytes() as usize];
-                    each(
-                        *index as usize,
-                        open_block(&volume, addr, owner, kind, block, decompressor),
-                    );
+                    each(*index as usize, open_block(&volume, addr, owner, kind, block, opener));
                 }
             } else {
                 // One by one tells which of them cannot be read.
@@ -269,16 +267,20 @@ fn open_with<T>(
     kind: BlockKind,
     bytes: &[u8],
     raw: &mut Vec<u8>,
-    decompressor: &mut Decompressor,
+    opener: &mut Opener,
     take: impl FnOnce(&[u8]) -> T,
 ) -> Result<T> {
     let taken = check_block(volume.id, addr, owner, kind, bytes)
         .and_then(|header| {
-            decompress_again(&header, bytes, raw, decompressor).map(|raw| take(&raw[..header.content_bytes()]))
+            let raw = decompress_again(&header, bytes, raw, volume.sealing.as_ref(), opener)?;
+            Ok(take(&raw[..header.content_bytes()]))
         })
         .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
     if raw.len() > RAW_BUFFER_BYTES_MAX {
         *raw = Vec::new();
+    }
+    if opener.plain.len() > RAW_BUFFER_BYTES_MAX {
+        opener.plain = Vec::new();
     }
     taken
 }
@@ -289,10 +291,10 @@ pub(crate) fn open_block(
     owner: u32,
     kind: BlockKind,
     bytes: &[u8],
-    decompressor: &mut Decompressor,
+    opener: &mut Opener,
 ) -> Result<Vec<u8>> {
     check_block(volume.id, addr, owner, kind, bytes)
-        .and_then(|header| decompress(&header, bytes, decompressor))
+        .and_then(|header| decompress(&header, bytes, volume.sealing.as_ref(), opener))
         .map(|(content, _)| content)
         .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
 }
@@ -338,9 +340,10 @@ fn decompress_again<'b>(
     header: &BlockHeader,
     bytes: &'b [u8],
     raw: &'b mut Vec<u8>,
-    decompressor: &mut Decompressor,
+    sealing: Option<&Sealing>,
+    Opener { plain, decompressor }: &'b mut Opener,
 ) -> std::result::Result<&'b [u8], Mismatch> {
-    let stored = stored_bytes(header, bytes);
+    let stored = stored_bytes(sealing, header, bytes, plain)?;
     if header.codec == Codec::None && header.stored_bytes == header.raw_bytes {
         return Ok(stored);
     }
@@ -355,21 +358,14 @@ fn decompress_again<'b>(
 pub(crate) fn decompress(
     header: &BlockHeader,
     bytes: &[u8],
-    decompressor: &mut Decompressor,
+    sealing: Option<&Sealing>,
+    Opener { plain, decompressor }: &mut Opener,
 ) -> std::result::Result<(Vec<u8>, Vec<u8>), Mismatch> {
+    let stored = stored_bytes(sealing, header, bytes, plain)?;
     let mut raw = Vec::with_capacity(header.raw_bytes as usize);
     decompressor
-        .decompress(
-            header.codec,
-            stored_bytes(header, bytes),
-            header.raw_bytes as usize,
-            &mut raw,
-        )
+        .decompress(header.codec, stored, header.raw_bytes as usize, &mut raw)
         .map_err(|error| mismatch("content", "compressed bytes", error))?;
     let label = raw.split_off(header.content_bytes());
     Ok((raw, label))
-}
-
-fn stored_bytes<'b>(header: &BlockHeader, bytes: &'b [u8]) -> &'b [u8] {
-    &bytes[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + header.stored_bytes as usize]
 }

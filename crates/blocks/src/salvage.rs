@@ -3,9 +3,10 @@
 use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, block_crc, u32_at};
 use crate::limits::IO_BYTES_MAX;
 use crate::open::volume_files;
-use crate::read::decompress;
+use crate::read::{Opener, decompress};
+use crate::salvage_reader::store_number;
+use crate::sealing::Sealing;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
-use codec::Decompressor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::{Access, Env, File};
@@ -31,19 +32,26 @@ pub struct SalvagedBlock {
 }
 
 impl BlockStore {
-    /// Finds every block whose header and checksum are right and that lies where its header says, whatever superblocks and
-    /// maps say; freed blocks that nothing has overwritten are among them. Reads all files from start to end; what cannot be
-    /// read is passed over.
+    /// Finds every block whose header and checksum are right and that lies where its header says, whatever superblocks
+    /// and maps say; freed blocks that nothing has overwritten are among them. Sealed ones are found as long as a
+    /// superblock or the head of a volume still says which store they belong to. Reads all files from start to end;
+    /// what cannot be read is passed over.
     pub fn salvage_scan(env: &Env, directory: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
+        let sealing = store_number(env, directory)?.and_then(|store| Sealing::of(&*env.fs, store));
         for path in volume_files(env, directory)? {
-            Self::salvage_file(env, &path, each)?;
+            Self::salvage_file(env, &path, sealing.clone(), each)?;
         }
         Ok(())
     }
 
     /// The same for one file.
-    pub(crate) fn salvage_file(env: &Env, path: &Path, each: &mut dyn FnMut(SalvagedBlock)) -> Result<()> {
-        let mut scan = Scan::open(env, path.to_owned())?;
+    pub(crate) fn salvage_file(
+        env: &Env,
+        path: &Path,
+        sealing: Option<Sealing>,
+        each: &mut dyn FnMut(SalvagedBlock),
+    ) -> Result<()> {
+        let mut scan = Scan::open(env, path.to_owned(), sealing)?;
         while let Some(found) = scan.next_block() {
             each(found);
         }
@@ -51,8 +59,8 @@ impl BlockStore {
     }
 
     /// The first whole block of a file; `None` when it has none or cannot be opened.
-    pub(crate) fn salvage_first(env: &Env, path: &Path) -> Option<SalvagedBlock> {
-        Scan::open(env, path.to_owned()).ok()?.next_block()
+    pub(crate) fn salvage_first(env: &Env, path: &Path, sealing: Option<Sealing>) -> Option<SalvagedBlock> {
+        Scan::open(env, path.to_owned(), sealing).ok()?.next_block()
     }
 }
 
@@ -65,13 +73,14 @@ struct Scan {
     chunk_start: u64,
     chunk_bytes: usize,
     block: Vec<u8>,
-    decompressor: Decompressor,
+    opener: Opener,
+    sealing: Option<Sealing>,
     /// Where to look next.
     sector: u64,
 }
 
 impl Scan {
-    fn open(env: &Env, path: PathBuf) -> Result<Self> {
+    fn open(env: &Env, path: PathBuf, sealing: Option<Sealing>) -> Result<Self> {
         let file = env
             .fs
             .open(&path, Access::Read)
@@ -85,7 +94,8 @@ impl Scan {
             chunk_start: 0,
             chunk_bytes: 0,
             block: Vec::new(),
-            decompressor: Decompressor::new(),
+            opener: Opener::default(),
+            sealing,
             sector: 0,
         })
     }
@@ -127,7 +137,7 @@ impl Scan {
         if block_crc(block) != crc {
             return None;
         }
-        let (raw, _) = decompress(&header, block, &mut self.decompressor).ok()?;
+        let (raw, _) = decompress(&header, block, self.sealing.as_ref(), &mut self.opener).ok()?;
         Some(SalvagedBlock {
             path: self.path.clone(),
             volume: header.volume,

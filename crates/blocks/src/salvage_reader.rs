@@ -9,13 +9,13 @@ use crate::block::mismatch;
 use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};
 use crate::directory::{Directory, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::open::volume_files;
-use crate::read::{damaged, open_block, read_bytes};
+use crate::read::{Opener, damaged, open_block, read_bytes};
+use crate::sealing::Sealing;
 use crate::store::volume_path;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock, VOLUME_HEADER_BYTES, VolumeHeader};
 use crate::superblocks::SUPERBLOCKS_BYTES;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, CheckpointRoot, Result, SalvagedBlock, VolumeId};
-use codec::Decompressor;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use vfs::{Access, Env, File};
@@ -61,6 +61,7 @@ impl SalvageReader {
         let main_path = volume_path(directory, "");
         let superblocks = superblocks(env, &[main_path.clone(), directory.join(SIDE_FILE)]);
         let store = superblocks.first().map(|superblock| superblock.store);
+        let sealing = store_number(env, directory)?.and_then(|store| Sealing::of(&*env.fs, store));
         let mut volumes = Vec::new();
         for path in volume_files(env, directory)? {
             // What cannot be opened cannot be read: its blocks are lost, those of other files are not.
@@ -70,10 +71,10 @@ impl SalvageReader {
             let Ok(length) = file.len() else { continue };
             let id = match path == main_path {
                 true => Some(VolumeId::MAIN),
-                false => volume_of(env, &path, &*file, store),
+                false => volume_of(env, &path, &*file, store, sealing.clone()),
             };
             if let Some(id) = id {
-                volumes.extend(Volume::new(&*env.fs, id, "", path, file, length));
+                volumes.extend(Volume::new((&*env.fs, sealing.clone()), id, "", path, file, length));
             }
         }
         let meta = superblocks.first().and_then(|superblock| superblock.directory);
@@ -162,7 +163,7 @@ impl SalvageReader {
     pub fn scan(&self, each: &mut dyn FnMut(SalvagedBlock)) {
         for volume in &self.volumes {
             // A file that cannot be opened any more is one that cannot be read.
-            let _ = BlockStore::salvage_file(&self.env, &volume.path, &mut |block| {
+            let _ = BlockStore::salvage_file(&self.env, &volume.path, volume.sealing.clone(), &mut |block| {
                 if block.volume == volume.id {
                     each(block);
                 }
@@ -182,11 +183,27 @@ fn read_one(volume: &Volume, addr: &BlockAddr, owner: u32, kind: BlockKind) -> R
     }
     let mut bytes = vec![0; addr.bytes() as usize];
     read_bytes(volume, &mut bytes, addr.sector())?;
-    open_block(volume, addr, owner, kind, &bytes, &mut Decompressor::new())
+    open_block(volume, addr, owner, kind, &bytes, &mut Opener::default())
+}
+
+/// The number of the store, by its superblocks or else by the head of one of its volumes.
+pub(crate) fn store_number(env: &Env, directory: &Path) -> Result<Option<u64>> {
+    let paths = [volume_path(directory, ""), directory.join(SIDE_FILE)];
+    if let Some(superblock) = superblocks(env, &paths).first() {
+        return Ok(Some(superblock.store));
+    }
+    let of_volume = |path: &PathBuf| {
+        let mut bytes = [0; VOLUME_HEADER_BYTES];
+        let file = env.fs.open(path, Access::Read).ok()?;
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Some(VolumeHeader::decode(&bytes).ok()?.store)
+    };
+    Ok(volume_files(env, directory)?.iter().find_map(of_volume))
 }
 
 /// The superblocks that are whole, the newest first.
 fn superblocks(env: &Env, paths: &[PathBuf]) -> Vec<Superblock> {
+    let keys = env.fs.keys().map(|keys| &**keys);
     let mut found = Vec::new();
     for path in paths {
         let Ok(file) = env.fs.open(path, Access::Read) else {
@@ -195,7 +212,7 @@ fn superblocks(env: &Env, paths: &[PathBuf]) -> Vec<Superblock> {
         for place in (0..SUPERBLOCKS_BYTES).step_by(SUPERBLOCK_BYTES) {
             let mut bytes = [0; SUPERBLOCK_BYTES];
             if file.read_exact_at(&mut bytes, place as u64).is_ok() {
-                found.extend(Superblock::decode(&bytes, place as u32));
+                found.extend(Superblock::decode(&bytes, place as u32, keys));
             }
         }
     }
@@ -205,12 +222,18 @@ fn superblocks(env: &Env, paths: &[PathBuf]) -> Vec<Superblock> {
 }
 
 /// The volume that a file other than the main one is; `None` for one of another store, or without any whole block.
-fn volume_of(env: &Env, path: &Path, file: &dyn File, store: Option<u64>) -> Option<VolumeId> {
+fn volume_of(
+    env: &Env,
+    path: &Path,
+    file: &dyn File,
+    store: Option<u64>,
+    sealing: Option<Sealing>,
+) -> Option<VolumeId> {
     let mut bytes = [0; VOLUME_HEADER_BYTES];
     if file.read_exact_at(&mut bytes, 0).is_ok()
         && let Ok(header) = VolumeHeader::decode(&bytes)
     {
         return store.is_none_or(|store| store == header.store).then_some(header.volume);
     }
-    BlockStore::salvage_first(env, path).map(|block| block.volume)
+    BlockStore::salvage_first(env, path, sealing).map(|block| block.volume)
 }

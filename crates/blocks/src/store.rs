@@ -8,6 +8,7 @@
 use crate::checkpoint::MetaTree;
 use crate::directory::check_name;
 use crate::limits::{BACKGROUND_SEGMENTS, BACKGROUND_SHARE, ROOT_BYTES_MAX, TAIL_SEGMENTS};
+use crate::sealing::Sealing;
 use crate::space::{Mark, Phase, SpaceMap};
 use crate::stats::{Counters, add};
 use crate::superblock::{Superblock, VolumeHeader};
@@ -128,6 +129,8 @@ pub struct BlockStore {
     pub(crate) directory: PathBuf,
     pub(crate) segment_sectors: u32,
     pub(crate) store_id: u64,
+    /// With what everything in it is sealed.
+    pub(crate) sealing: Option<Sealing>,
     pub(crate) volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
     pub(crate) state: Mutex<State>,
     pub(crate) checkpoint: Mutex<MetaTree>,
@@ -142,7 +145,8 @@ pub struct BlockStore {
 impl BlockStore {
     /// Longest root of a checkpoint.
     pub const ROOT_BYTES_MAX: usize = ROOT_BYTES_MAX;
-    /// Longest block before compression; one that long can be appended whether it can be compressed or not.
+    /// Longest block before compression; one that long can be appended whether it can be compressed or not. In a store
+    /// that is sealed it is shorter by a seal.
     pub const RAW_BYTES_MAX: usize = crate::limits::RAW_BYTES_MAX;
     /// Longest label of a block, in bytes.
     pub const LABEL_BYTES_MAX: usize = crate::limits::LABEL_BYTES_MAX;
@@ -156,6 +160,10 @@ impl BlockStore {
             seq: *seq,
             root: root.clone(),
         })
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealing.is_some()
     }
 
     /// Length of a segment in bytes.
@@ -211,7 +219,7 @@ impl BlockStore {
             .map_err(BlockError::io("create", &path))?;
         // A file of that name is what a crash left of a volume that no checkpoint knows.
         file.set_len(0).map_err(BlockError::io("empty", &path))?;
-        let volume = Volume::new(&*self.fs, id, name, path, file, 0)?;
+        let volume = Volume::new((&*self.fs, self.sealing.clone()), id, name, path, file, 0)?;
         let header = VolumeHeader {
             segment_bytes: self.segment_bytes(),
             store: self.store_id,

@@ -14,6 +14,7 @@ use crate::space::HEAD_SECTORS;
 use crate::stats::add;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock, check_torn};
 use crate::{BlockError, BlockStore, Result, SECTOR_BYTES, VolumeId};
+use crypt::Keys;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,8 +112,9 @@ fn make_file(fs: &dyn FileSystem, directory: &Path, path: &Path, superblock: &Su
     let file = fs.open(&unfinished, Access::OpenOrCreate);
     let file = file.map_err(BlockError::io("create", &unfinished))?;
     let mut bytes = Vec::with_capacity(SUPERBLOCKS_BYTES);
+    let keys = fs.keys().map(|keys| &**keys);
     for place in (0..SUPERBLOCKS_BYTES).step_by(SUPERBLOCK_BYTES) {
-        bytes.extend_from_slice(&superblock.encode(place as u32));
+        bytes.extend_from_slice(&superblock.encode(place as u32, keys));
     }
     file.set_len(0).map_err(BlockError::io("empty", &unfinished))?;
     file.write_all_at(&bytes, 0)
@@ -141,6 +143,7 @@ fn find(
     env.fs
         .sync_directory(directory)
         .map_err(BlockError::io("sync", directory))?;
+    let keys = env.fs.keys().map(|keys| &**keys);
     let mut whole: Vec<(Superblock, Slot)> = Vec::new();
     let mut broken = Vec::new();
     for (file, path, in_side) in [(Some(file), path, false), (side.as_ref(), side_path, true)] {
@@ -156,7 +159,7 @@ fn find(
         let before = whole.len();
         for second in [false, true] {
             let slot = Slot { side: in_side, second };
-            match read_slot(file, path, slot)? {
+            match read_slot(file, path, slot, keys)? {
                 Ok(found) => whole.push((found, slot)),
                 Err(bad) => broken.push(bad),
             }
@@ -184,7 +187,8 @@ fn find(
         // superblock as it was or as it was to be.
         for broken in &broken {
             for (place, bytes) in &broken.copies {
-                check_torn(bytes, *place, &superblock).map_err(|mismatch| damaged(&broken.path, *place, mismatch))?;
+                check_torn(bytes, *place, &superblock, keys)
+                    .map_err(|mismatch| damaged(&broken.path, *place, mismatch))?;
             }
         }
     }
@@ -196,8 +200,16 @@ fn find(
         _ => (file, path),
     };
     for place in slot.places() {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
         in_file
-            .write_all_at(&superblock.encode(place), u64::from(place))
+            .read_exact_at(&mut bytes, u64::from(place))
+            .map_err(BlockError::io("read", in_path))?;
+        // The same bytes: sealed anew they would be others, and a crash could tear both copies at once.
+        if Superblock::decode(&bytes, place, keys).as_ref() != Ok(&superblock) {
+            bytes = superblock.encode(place, keys);
+        }
+        in_file
+            .write_all_at(&bytes, u64::from(place))
             .map_err(BlockError::io("write to", in_path))?;
     }
     in_file.sync_data().map_err(BlockError::io("sync", in_path))?;
@@ -205,14 +217,19 @@ fn find(
 }
 
 /// The newer of the whole copies of a slot.
-fn read_slot(file: &Arc<dyn File>, path: &Path, slot: Slot) -> Result<std::result::Result<Superblock, Broken>> {
+fn read_slot(
+    file: &Arc<dyn File>,
+    path: &Path,
+    slot: Slot,
+    keys: Option<&Keys>,
+) -> Result<std::result::Result<Superblock, Broken>> {
     let mut copies = slot.places().map(|place| (place, [0; SUPERBLOCK_BYTES]));
     let mut best: Option<Superblock> = None;
     let mut first_error = None;
     for (place, bytes) in &mut copies {
         file.read_exact_at(bytes, u64::from(*place))
             .map_err(BlockError::io("read", path))?;
-        match Superblock::decode(bytes, *place) {
+        match Superblock::decode(bytes, *place, keys) {
             Ok(found) if best.as_ref().is_none_or(|best| best.number < found.number) => best = Some(found),
             Ok(_) => {}
             Err(mismatch) => first_error = first_error.or(Some(damaged(path, *place, mismatch))),
@@ -253,7 +270,8 @@ impl BlockStore {
             _ => (&main.file, main.path.clone()),
         };
         for place in slot.places() {
-            file.write_all_at(&superblock.encode(place), u64::from(place))
+            let bytes = superblock.encode(place, self.fs.keys().map(|keys| &**keys));
+            file.write_all_at(&bytes, u64::from(place))
                 .map_err(BlockError::io("write to", &path))?;
         }
         // Not by `Volume::sync`, which leaves a sync that is under way to its caller.

@@ -1,6 +1,7 @@
 //! The file of a volume: its length ahead of the writes, and whether it must be synced. Knows nothing of what lies where.
 
 use crate::limits::GROWTH_BYTES;
+use crate::sealing::Sealing;
 use crate::{BlockError, Result, VolumeId};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
@@ -17,6 +18,8 @@ pub(crate) struct Volume {
     pub file: Arc<dyn File>,
     /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind many in order.
     pub single: Arc<dyn File>,
+    /// What is in it is sealed, with this.
+    pub sealing: Option<Sealing>,
     /// Written to since the last sync. Set after the write, taken before the sync.
     dirty: AtomicBool,
     /// Bytes reserved in the file; what is written lies below.
@@ -28,7 +31,7 @@ pub(crate) struct Volume {
 impl Volume {
     /// `file` is open at `path`.
     pub fn new(
-        fs: &dyn FileSystem,
+        (fs, sealing): (&dyn FileSystem, Option<Sealing>),
         id: VolumeId,
         name: &str,
         path: PathBuf,
@@ -43,6 +46,7 @@ impl Volume {
             path,
             file,
             single,
+            sealing,
             dirty: AtomicBool::new(false),
             length: AtomicU64::new(length),
             growth: Mutex::new(()),

@@ -3,7 +3,7 @@
 //! A writer reserves runs of sectors and fills them one after the other; blocks wait in its buffer, in the form they have on
 //! disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
-use crate::block::{BLOCK_HEADER_BYTES, BlockHeader};
+use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, seal_bytes};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
 use crate::space::Mark;
 use crate::stats::add;
@@ -88,7 +88,7 @@ impl RunWriter {
         let start = self.buffer.len();
         let encoded = self.encode(codec, level, raw);
         self.buffer.truncate(start);
-        encoded.map(|(_, stored_bytes)| BLOCK_HEADER_BYTES + stored_bytes)
+        encoded.map(|(_, stored_bytes)| self.head_bytes() + stored_bytes)
     }
 
     /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be read,
@@ -164,9 +164,10 @@ impl RunWriter {
                 stored_bytes: stored_bytes as u32,
                 sector,
                 checkpoint,
+                is_sealed: self.store.is_sealed(),
             };
-            let crc = header.seal(&mut self.buffer[start..]);
-            self.last_block_bytes = BLOCK_HEADER_BYTES + stored_bytes;
+            let crc = header.finish(&mut self.buffer[start..], self.store.sealing.as_ref());
+            self.last_block_bytes = self.head_bytes() + stored_bytes;
             Ok(BlockAddr::new(sector, sectors as u16, crc))
         });
         let addr = match placed {
@@ -195,21 +196,28 @@ impl RunWriter {
         Ok(addr)
     }
 
+    /// Bytes in front of a block's stored bytes.
+    fn head_bytes(&self) -> usize {
+        BLOCK_HEADER_BYTES + seal_bytes(self.store.is_sealed())
+    }
+
     /// Appends room for the header, the stored bytes and zeros up to the sector's end to the buffer.
     fn encode(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<(Codec, usize)> {
-        if raw.len() > RAW_BYTES_MAX {
+        let head_bytes = self.head_bytes();
+        let raw_bytes_max = RAW_BYTES_MAX + BLOCK_HEADER_BYTES - head_bytes;
+        if raw.len() > raw_bytes_max {
             return Err(BlockError::Invalid {
                 operation: "append a block",
-                reason: format!("{} bytes are more than {RAW_BYTES_MAX}", raw.len()),
+                reason: format!("{} bytes are more than {raw_bytes_max}", raw.len()),
             });
         }
-        let header_end = self.buffer.len() + BLOCK_HEADER_BYTES;
+        let header_end = self.buffer.len() + head_bytes;
         self.buffer.resize(header_end, 0);
         let mut stored_as = codec;
         if codec != Codec::None {
             let compressor = find_compressor(&mut self.compressors, codec, level)?;
             let compressed = compressor.compress(raw, &mut self.buffer).map_err(invalid_codec)?;
-            let sectors = |bytes: usize| (BLOCK_HEADER_BYTES + bytes).div_ceil(SECTOR_BYTES);
+            let sectors = |bytes: usize| (head_bytes + bytes).div_ceil(SECTOR_BYTES);
             if sectors(compressed) >= sectors(raw.len()) {
                 self.buffer.truncate(header_end);
                 stored_as = Codec::None;
@@ -219,7 +227,7 @@ impl RunWriter {
             self.buffer.extend_from_slice(raw);
         }
         let stored_bytes = self.buffer.len() - header_end;
-        let start = header_end - BLOCK_HEADER_BYTES;
+        let start = header_end - head_bytes;
         let block_bytes = (self.buffer.len() - start).next_multiple_of(SECTOR_BYTES);
         self.buffer.resize(start + block_bytes, 0);
         Ok((stored_as, stored_bytes))

@@ -62,4 +62,4 @@ pub use profiler::ProfilingLevel;
 pub use replica_set::{CopyProgress, MemberConnections, MemberThreads, ReplicaSet, Role, WantedCopy};
 pub use request::{Request, Traffic};
 pub use server::Server;
-pub use settings::{MemberStream, Settings, TransportSecurity};
+pub use settings::{EncryptionStatus, MemberStream, Settings, TransportSecurity};

@@ -69,6 +69,8 @@ pub struct Settings {
     pub spill_space: Option<Arc<SpillSpace>>,
     /// The file that tells which engine the data directory belongs to, absolute.
     pub metadata_path: PathBuf,
+    /// Encryption at rest, where it is on.
+    pub encryption: Option<EncryptionStatus>,
     /// `storage.journal.enabled`.
     pub journal: bool,
     /// The version announced to clients, `[8, 0, x]`.
@@ -95,6 +97,17 @@ pub struct Settings {
     pub connections_max: u32,
     /// `net.tls`.
     pub tls: Option<Arc<dyn TransportSecurity>>,
+}
+
+/// How the data is encrypted.
+#[derive(Clone, Debug)]
+pub struct EncryptionStatus {
+    /// `security.encryptionCipherMode`.
+    pub cipher_mode: String,
+    /// The data key that seals what is written now.
+    pub key_generation: u32,
+    /// The file of the data keys, without which a copy of the data cannot be read; absolute.
+    pub key_store: PathBuf,
 }
 
 impl Settings {

@@ -4,9 +4,11 @@
 //! nothing in it is synced or read by another. It consists of segments of [`SEGMENT_BYTES`], each written once, in one
 //! piece, with values of any leaves behind each other. A segment's room is free again with the last value that refers
 //! to it: what one snapshot held goes together. The keys, and which version is whose, stay in memory; a value knows its
-//! place, its length and its checksum ([`Spilled`]).
+//! place, its length and its checksum ([`Spilled`]). Where the file system has keys each value is sealed, its seal before
+//! it.
 
 use bytes::Bytes;
+use crypt::{Keys, SEAL_BYTES};
 use engine::{EngineError, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -14,10 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::{Access, File, FileSystem};
 
-/// See the module. Values that are longer stay in memory.
-pub(crate) const SEGMENT_BYTES: usize = 1 << 20;
+/// See the module.
+const SEGMENT_BYTES: usize = 1 << 20;
+/// Longer values stay in memory.
+pub(crate) const VALUE_BYTES_MAX: usize = SEGMENT_BYTES - SEAL_BYTES;
 /// Shorter values stay in memory: to know where one lies takes as much.
 pub(crate) const VALUE_BYTES_MIN: usize = 64;
+/// What a seal is bound to, and the value's offset in its segment.
+const CONTEXT: &[u8] = b"history value";
 /// What the file leaves free of the disk: the log and the checkpoints need room more than an old snapshot does.
 const FREE_BYTES_MIN: u64 = 500 << 20;
 
@@ -25,6 +31,7 @@ const FREE_BYTES_MIN: u64 = 500 << 20;
 pub(crate) struct HistoryFile {
     fs: Arc<dyn FileSystem>,
     path: PathBuf,
+    keys: Option<Arc<Keys>>,
     segments: Mutex<Segments>,
 }
 
@@ -80,8 +87,9 @@ impl Spilled {
             "nothing that was replaced could be freed while the disk is read"
         );
         let offset = self.segment.offset() + u64::from(self.offset);
-        let mut value = vec![0; self.bytes as usize];
-        let path = &self.segment.owner.path;
+        let HistoryFile { path, keys, .. } = &*self.segment.owner;
+        let sealed_bytes = if keys.is_some() { SEAL_BYTES } else { 0 };
+        let mut value = vec![0; sealed_bytes + self.bytes as usize];
         self.segment
             .file
             .read_exact_at(&mut value, offset)
@@ -90,23 +98,43 @@ impl Spilled {
                 path: path.clone(),
                 source,
             })?;
+        let corrupt = |reason| EngineError::Corrupt {
+            path: path.clone(),
+            offset,
+            reason,
+        };
+        let mut value = Bytes::from(match keys {
+            None => value,
+            Some(keys) => {
+                let (seal, text) = value
+                    .split_first_chunk_mut()
+                    .ok_or_else(|| corrupt("it is shorter than a seal".to_owned()))?;
+                let opened = keys.open(&context(self.offset), seal, text);
+                opened.map_err(|error| corrupt(error.to_string()))?;
+                value
+            }
+        });
+        let value = value.split_off(sealed_bytes);
         let found = crc32c::crc32c(&value);
         if found != self.checksum {
-            return Err(EngineError::Corrupt {
-                path: path.clone(),
-                offset,
-                reason: format!("the checksum is {found:#010x}, {:#010x} expected", self.checksum),
-            });
+            let expected = self.checksum;
+            return Err(corrupt(format!(
+                "the checksum is {found:#010x}, {expected:#010x} expected"
+            )));
         }
-        Ok(value.into())
+        Ok(value)
     }
 }
 
+fn context(offset: u32) -> Vec<u8> {
+    [CONTEXT, &offset.to_le_bytes()].concat()
+}
+
 /// Values on their way into a segment.
-#[derive(Default)]
 pub(crate) struct SegmentBuffer {
+    keys: Option<Arc<Keys>>,
     bytes: Vec<u8>,
-    /// Offsets and checksums.
+    /// Offsets, lengths and checksums.
     values: Vec<(u32, u32, u32)>,
 }
 
@@ -117,11 +145,18 @@ impl SegmentBuffer {
 
     /// Takes a value in; false when it does not fit beside the others.
     pub(crate) fn push(&mut self, value: &[u8]) -> bool {
-        if self.bytes.len() + value.len() > SEGMENT_BYTES {
+        let sealed_bytes = if self.keys.is_some() { SEAL_BYTES } else { 0 };
+        if self.bytes.len() + sealed_bytes + value.len() > SEGMENT_BYTES {
             return false;
         }
         let (offset, bytes) = (self.bytes.len() as u32, value.len() as u32);
+        self.bytes.resize(self.bytes.len() + sealed_bytes, 0);
+        let text = self.bytes.len();
         self.bytes.extend_from_slice(value);
+        if let Some(keys) = &self.keys {
+            let seal = keys.seal(&context(offset), &mut self.bytes[text..]);
+            self.bytes[text - sealed_bytes..text].copy_from_slice(&seal);
+        }
         self.values.push((offset, bytes, crc32c::crc32c(value)));
         true
     }
@@ -144,8 +179,18 @@ impl HistoryFile {
         Arc::new(Self {
             fs: fs.clone(),
             path,
+            keys: fs.keys().cloned(),
             segments: Mutex::default(),
         })
+    }
+
+    /// For values to come.
+    pub(crate) fn buffer(&self) -> SegmentBuffer {
+        SegmentBuffer {
+            keys: self.keys.clone(),
+            bytes: Vec::new(),
+            values: Vec::new(),
+        }
     }
 
     /// Bytes of the segments in use.
@@ -156,7 +201,7 @@ impl HistoryFile {
     /// Writes the values and answers them in order; `None` when the file would have more than `bytes_max`, or the disk
     /// has no room to spare, or an error. The buffer is empty then.
     pub(crate) fn write(self: &Arc<Self>, buffer: &mut SegmentBuffer, bytes_max: u64) -> Option<Vec<Spilled>> {
-        let SegmentBuffer { bytes, values } = std::mem::take(buffer);
+        let SegmentBuffer { bytes, values, .. } = std::mem::replace(buffer, self.buffer());
         let segment = Arc::new(self.take_segment(bytes_max)?);
         segment.file.write_all_at(&bytes, segment.offset()).ok()?;
         let spilled = |(offset, bytes, checksum)| Spilled {
@@ -228,7 +273,7 @@ mod tests {
     }
 
     fn spill(file: &Arc<HistoryFile>, values: &[&[u8]], bytes_max: u64) -> Option<Vec<Spilled>> {
-        let mut buffer = SegmentBuffer::default();
+        let mut buffer = file.buffer();
         values.iter().for_each(|value| assert!(buffer.push(value)));
         file.write(&mut buffer, bytes_max)
     }
@@ -237,10 +282,10 @@ mod tests {
     fn values_are_read_back_and_room_comes_back_with_the_last_of_a_segment() {
         let file = file(&SimulatedFs::new(1));
         let first = spill(&file, &[b"one", b"", b"three"], u64::MAX).expect("room");
-        let second = spill(&file, &[&[7; SEGMENT_BYTES]], u64::MAX).expect("room");
+        let second = spill(&file, &[&[7; VALUE_BYTES_MAX]], u64::MAX).expect("room");
         let read: Vec<Bytes> = first.iter().map(|value| value.read().expect("it is there")).collect();
         assert_eq!(read, [&b"one"[..], b"", b"three"]);
-        assert_eq!(second[0].read().expect("it is there"), vec![7; SEGMENT_BYTES]);
+        assert_eq!(second[0].read().expect("it is there"), vec![7; VALUE_BYTES_MAX]);
         let bytes = |segments: u64| segments * SEGMENT_BYTES as u64;
         assert_eq!(file.bytes(), bytes(2));
         let [one, rest @ ..] = &first[..] else {
@@ -263,6 +308,31 @@ mod tests {
             .as_ref()
             .map(|file| file.len().expect("a length"));
         assert_eq!((length, file.bytes()), (Some(0), 0));
+    }
+
+    #[test]
+    fn a_value_is_sealed_where_there_are_keys() {
+        let plain = SimulatedFs::new(1);
+        let fs: Arc<dyn FileSystem> = Arc::new(vfs::KeyedFs::new(Arc::new(plain.clone()), Arc::new(Keys::ephemeral())));
+        fs.create_directory_all(Path::new("/h")).expect("a directory");
+        let file = HistoryFile::new(&fs, Path::new("/h"));
+        let value = b"what somebody wrote a while ago";
+        let spilled = spill(&file, &[value, &[7; 1000], value], u64::MAX).expect("room");
+        for (spilled, value) in spilled.iter().zip([&value[..], &[7; 1000], value]) {
+            assert_eq!(spilled.read().expect("it is there"), value);
+        }
+        let raw = plain
+            .open(Path::new("/h/history.tmp"), Access::ReadWrite)
+            .expect("the file");
+        let mut bytes = vec![0; raw.len().expect("a length") as usize];
+        raw.read_exact_at(&mut bytes, 0).expect("the file");
+        assert!(!bytes.windows(value.len()).any(|window| window == value));
+        assert!(!bytes.windows(16).any(|window| window == [7; 16]));
+        // The same value where the first one was.
+        let last = spilled[2].offset as usize;
+        raw.write_all_at(&bytes[last..last + SEAL_BYTES + value.len()], 0)
+            .expect("an overwrite");
+        assert!(matches!(spilled[0].read(), Err(EngineError::Corrupt { .. })));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::cache::PageCache;
 use crate::consolidator::Consolidator;
 use crate::counters::Counters;
 use crate::foundation::Foundation;
-use crate::history_file::{SEGMENT_BYTES, SegmentBuffer, VALUE_BYTES_MIN};
+use crate::history_file::{SegmentBuffer, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use crate::job::Job;
 use crate::leaf::{Base, Leaf};
 use crate::readers::Readers;
@@ -81,7 +81,7 @@ impl HistoryLimit {
         // What the engine's own work sees, now or later, may become a base's row.
         let covered_max = self.readers.oldest_of_engine();
         let leaves = history.take_leaves();
-        let mut segment = SegmentBuffer::default();
+        let mut segment = history.file().buffer();
         let mut places: Vec<PlaceOfValue<'_>> = Vec::new();
         'leaves: for (tree, leaf) in &leaves {
             for (key, seq, value) in spillable(leaf, covered_max) {
@@ -196,7 +196,7 @@ fn spillable(leaf: &Leaf, covered_max: Seq) -> Vec<(Box<[u8]>, Seq, Bytes)> {
             if let Some(older) = older
                 && version.seq <= covered_max
                 && let Change::Put(Value::Inline(value)) = &older.change
-                && (VALUE_BYTES_MIN..=SEGMENT_BYTES).contains(&value.len())
+                && (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value.len())
             {
                 found.push((entry.key.clone(), older.seq, value.clone()));
             }

@@ -2,7 +2,7 @@
 
 use engine::{Engine, Result};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
-use engine_tests::{Fixture, Opened, RealSite, Site, run_all};
+use engine_tests::{Fixture, Opened, RealSite, Site, encrypted, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -46,4 +46,9 @@ fn with_checkpoints() {
 #[test]
 fn ephemeral() {
     run_all(&Ephemeral);
+}
+
+#[test]
+fn encrypted_with_checkpoints() {
+    run_all(&Opened(|env, directory| open_kept(&encrypted(env), directory)));
 }

@@ -18,6 +18,7 @@ use crate::files::{DataFile, ENTRIES_PER_PAGE, Page, first_data_page, header_pag
 use crate::journal::{Image, Journal};
 use crate::loc::{ALL_SECTORS, NAMESPACE_FILE, PAGE_BYTES, SECTOR_BYTES};
 use crate::root::{Root, RootDatabase, RootFile, RootFiles};
+use crate::sealing::{PageSealing, SEALED_PAGE_BYTES, stored_page_bytes};
 use crate::shared::Shared;
 use engine::{EngineError, Result, Seq, WriteAheadRule};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +42,12 @@ pub(crate) struct Disk {
 }
 
 /// An open file and its path, for messages.
-pub(crate) type NamedFile = (Arc<dyn File>, PathBuf);
+#[derive(Clone)]
+pub(crate) struct NamedFile {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+    pub(crate) sealing: Option<PageSealing>,
+}
 
 /// Counters.
 #[derive(Clone, Copy, Default)]
@@ -165,7 +171,7 @@ pub(crate) fn write(
     log: &WriteAheadRule,
 ) -> std::result::Result<(), Failure> {
     log.wait_for_log(cut.seq).map_err(Failure::Harmless)?;
-    let plan = plan(disk, cut);
+    let plan = plan(disk, cut, shared.env.fs.keys().is_some());
     make_room(shared, disk, cut, &plan)?;
     let journal_bytes = disk
         .journal
@@ -187,7 +193,9 @@ pub(crate) fn write(
     };
     let in_place_bytes = put_in_place(&plan.images, &mut |image| {
         let (file, path) = handle(image);
-        Ok((file.expect("its file was made before"), path))
+        let file = file.expect("its file was made before");
+        let sealing = cut.databases[image.database as usize].database.sealing(image.file);
+        Ok(NamedFile { file, path, sealing })
     })
     .map_err(Failure::Fatal)?;
     disk.root_files.write(&plan.root).map_err(Failure::Fatal)?;
@@ -204,7 +212,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-fn plan(disk: &Disk, cut: &Cut) -> Plan {
+fn plan(disk: &Disk, cut: &Cut, is_sealed: bool) -> Plan {
     let mut root = Root {
         generation: disk.root.generation + 1,
         seq: cut.seq,
@@ -256,6 +264,10 @@ fn plan(disk: &Disk, cut: &Cut) -> Plan {
         root.databases.push(entry);
     }
     images.sort_by_key(|image| (image.database, image.file, image.page));
+    if is_sealed {
+        // Encrypted anew, each of its bytes changes.
+        images.iter_mut().for_each(|image| image.sectors = ALL_SECTORS);
+    }
     Plan {
         root,
         images,
@@ -382,7 +394,7 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
             .map_err(io_error("create", path))
     };
     let reserve = |file: &dyn File, path: &Path, pages: std::ops::Range<u64>| {
-        let page = PAGE_BYTES as u64;
+        let page = stored_page_bytes(shared.env.fs.keys().is_some());
         let reserved = file.allocate(pages.start * page, (pages.end - pages.start) * page);
         reserved.map_err(io_error("reserve space for", path))
     };
@@ -435,7 +447,7 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
                 }
             }
         }
-        root_files.reserve(plan.root.encode().len())
+        root_files.reserve(plan.root.encode(None).len())
     };
     make().map_err(Failure::Harmless)?;
     for directory in std::mem::take(unsynced) {
@@ -453,7 +465,7 @@ fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::r
 pub(crate) fn put_in_place(images: &[Image], handle: &mut dyn FnMut(&Image) -> Result<NamedFile>) -> Result<u64> {
     let mut bytes_written = 0;
     for of_file in images.chunk_by(|left, right| (left.database, left.file) == (right.database, right.file)) {
-        let (file, path) = handle(&of_file[0])?;
+        let NamedFile { file, path, sealing } = handle(&of_file[0])?;
         let mut buffer: Vec<u8> = Vec::new();
         let mut start = 0;
         let mut flush = |buffer: &mut Vec<u8>, start: u64| {
@@ -463,6 +475,17 @@ pub(crate) fn put_in_place(images: &[Image], handle: &mut dyn FnMut(&Image) -> R
             done
         };
         for image in of_file {
+            if let Some(sealing) = &sealing {
+                let at = u64::from(image.page) * SEALED_PAGE_BYTES as u64;
+                if start + buffer.len() as u64 != at || buffer.len() >= WRITE_BYTES {
+                    if !buffer.is_empty() {
+                        flush(&mut buffer, start)?;
+                    }
+                    start = at;
+                }
+                sealing.seal(image.page, &image.bytes, &mut buffer);
+                continue;
+            }
             for run in Image::runs(image.sectors) {
                 let at = u64::from(image.page) * PAGE_BYTES as u64 + run.start as u64;
                 if start + buffer.len() as u64 != at || buffer.len() >= WRITE_BYTES {

@@ -5,7 +5,9 @@ use crate::files::{DataFile, Page, corrupt};
 use crate::loc::{FILES_MAX, Loc, PAGE_BYTES};
 use crate::namespaces::Namespaces;
 use crate::options::Mmapv1Options;
+use crate::sealing::{PageSealing, stored_page_bytes};
 use crate::space::{Extent, Owner, Space};
+use crypt::Keys;
 use engine::{EngineError, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ pub(crate) struct Database {
     /// Of this run, for [`PageId`].
     pub(crate) id: u32,
     pub(crate) name: String,
+    /// With what its files are sealed.
+    keys: Option<Arc<Keys>>,
     /// Whether it has a directory of its own.
     pub(crate) own_directory: bool,
     /// The newest root has it.
@@ -34,11 +38,19 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) fn new(id: u32, name: &str, own_directory: bool, root: &Path, options: &Mmapv1Options) -> Self {
+    pub(crate) fn new(
+        id: u32,
+        name: &str,
+        own_directory: bool,
+        root: &Path,
+        options: &Mmapv1Options,
+        keys: Option<Arc<Keys>>,
+    ) -> Self {
         let pages = |bytes: u64| (bytes / PAGE_BYTES as u64).clamp(4, 1 << 18) as u32;
         Self {
             id,
             name: name.to_owned(),
+            keys,
             own_directory,
             is_persisted: AtomicBool::new(false),
             root: root.to_owned(),
@@ -49,6 +61,16 @@ impl Database {
             first_file_pages: pages(options.first_file_bytes),
             file_pages_max: pages(options.file_bytes_max),
         }
+    }
+
+    /// With what the pages of a file are sealed: by its number, or [`crate::loc::NAMESPACE_FILE`].
+    pub(crate) fn sealing(&self, file: u32) -> Option<PageSealing> {
+        Some(PageSealing::new(self.keys.as_ref()?, &self.name, file))
+    }
+
+    /// Bytes of a page on disk.
+    pub(crate) fn stored_page_bytes(&self) -> u64 {
+        stored_page_bytes(self.keys.is_some())
     }
 
     /// The directory its files lie in.
@@ -122,7 +144,7 @@ impl Database {
             let pages = self.pages_of_file(number, least);
             space.add_file(pages);
             let path = self.file_path(number);
-            self.push_file(DataFile::new(number as u16, pages, path));
+            self.push_file(DataFile::new(number as u16, pages, path, self.sealing(number as u32)));
         }
         Err(EngineError::Backend {
             operation: "allocate an extent",
@@ -215,7 +237,7 @@ mod tests {
         let mut options = Mmapv1Options::with_cache(0);
         options.first_file_bytes = 64 << 10;
         options.file_bytes_max = 256 << 10;
-        let database = Database::new(1, "d", false, Path::new("/"), &options);
+        let database = Database::new(1, "d", false, Path::new("/"), &options, None);
         let pages = |number, least| database.pages_of_file(number, least);
         assert_eq!([pages(0, 1), pages(1, 1), pages(2, 1), pages(9, 1)], [8, 16, 32, 32]);
         let large = pages(0, 3000);

@@ -7,6 +7,7 @@ use crate::database::database_of;
 use crate::namespaces::{SLOT_BYTES, slots_for};
 use crate::open::{self, check_descriptors};
 use crate::options::Mmapv1Options;
+use crate::sealing::stored_page_bytes;
 use crate::shared::Shared;
 use crate::snapshot::Mmapv1Snapshot;
 use crate::stats::{self, Counts};
@@ -231,7 +232,7 @@ impl Core {
                 .into_iter()
                 .flat_map(|database| database.files());
             files
-                .map(|file| u64::from(file.pages) * crate::loc::PAGE_BYTES as u64)
+                .map(|file| u64::from(file.pages) * stored_page_bytes(file.sealing.is_some()))
                 .sum()
         };
         let before = file_bytes();

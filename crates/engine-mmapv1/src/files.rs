@@ -6,6 +6,7 @@
 
 use crate::bytes_at::{checksum, put, u32_at, u64_at};
 use crate::loc::PAGE_BYTES;
+use crate::sealing::{PageSealing, SEALED_PAGE_BYTES, stored_page_bytes};
 use engine::{EngineError, Result};
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub(crate) struct DataFile {
     pub(crate) number: u16,
     pub(crate) pages: u32,
     pub(crate) path: PathBuf,
+    /// With what its pages are sealed.
+    pub(crate) sealing: Option<PageSealing>,
     /// The newest root has it.
     pub(crate) is_persisted: AtomicBool,
     /// Set when the file is there on disk.
@@ -49,11 +52,12 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    pub(crate) fn new(number: u16, pages: u32, path: PathBuf) -> Self {
+    pub(crate) fn new(number: u16, pages: u32, path: PathBuf, sealing: Option<PageSealing>) -> Self {
         Self {
             number,
             pages,
             path,
+            sealing,
             is_persisted: AtomicBool::new(false),
             handle: OnceLock::new(),
             checksums: RwLock::new(vec![0; pages as usize]),
@@ -62,12 +66,12 @@ impl DataFile {
 
     /// Reads and checks a page.
     pub(crate) fn read_page(&self, page: u32) -> Result<Page> {
-        let offset = u64::from(page) * PAGE_BYTES as u64;
+        let offset = u64::from(page) * stored_page_bytes(self.sealing.is_some());
         let expected = self.checksums.read().get(page as usize).copied().unwrap_or(0);
         let Some(handle) = self.handle.get().filter(|_| expected != 0) else {
             return Err(corrupt(&self.path, offset, "the page was never written".into()));
         };
-        let read = read_page_at(&**handle, &self.path, page)?;
+        let read = read_page_at(&**handle, &self.path, page, self.sealing.as_ref())?;
         match checksum(&read[..]) {
             found if found == expected => Ok(read),
             found => Err(corrupt(
@@ -80,12 +84,27 @@ impl DataFile {
 }
 
 /// Reads a page without knowing what it should be.
-pub(crate) fn read_page_at(file: &dyn File, path: &Path, page: u32) -> Result<Page> {
-    let offset = u64::from(page) * PAGE_BYTES as u64;
-    let mut read = Arc::new([0; PAGE_BYTES]);
-    let buffer = Arc::get_mut(&mut read).expect("nobody else has it yet");
-    match file.read_exact_at(buffer, offset) {
-        Ok(()) => Ok(read),
+pub(crate) fn read_page_at(file: &dyn File, path: &Path, page: u32, sealing: Option<&PageSealing>) -> Result<Page> {
+    let offset = u64::from(page) * stored_page_bytes(sealing.is_some());
+    let read = match sealing {
+        None => {
+            let mut read = Arc::new([0; PAGE_BYTES]);
+            let buffer = Arc::get_mut(&mut read).expect("nobody else has it yet");
+            file.read_exact_at(buffer, offset).map(|()| read)
+        }
+        Some(sealing) => {
+            let mut stored = [0; SEALED_PAGE_BYTES];
+            match file.read_exact_at(&mut stored, offset) {
+                Ok(()) => {
+                    let opened = sealing.open(page, &stored);
+                    return opened.map_err(|error| corrupt(path, offset, format!("encryption: {error}")));
+                }
+                Err(error) => Err(error),
+            }
+        }
+    };
+    match read {
+        Ok(read) => Ok(read),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Err(corrupt(path, offset, "the file ends before this page does".into()))
         }

@@ -12,15 +12,19 @@
 //! | 44..48 | checksum of the bytes before |
 //! | 48.. | the new root's body, then the images |
 //!
+//! Of encrypted data the body and the bytes of each image, a whole page then, are encrypted, with the seal before them.
+//!
 //! An image is database (4, its number in the root), file (4, all ones for the namespace file), page (4), sectors
 //! (2), 2 unused, and the bytes of the sectors. When the journal is synced the checkpoint has happened: whatever
 //! crashes then, opening writes the images in place. It overwrites the journal before, whose images have all been
 //! synced in place.
 
 use crate::bytes_at::{put, u16_at, u32_at, u64_at};
-use crate::files::{FORMAT_VERSION, Page, io_error};
-use crate::loc::{PAGE_BYTES, SECTOR_BYTES};
-use crate::root::Root;
+use crate::files::{Page, corrupt, io_error};
+use crate::loc::{ALL_SECTORS, PAGE_BYTES, SECTOR_BYTES};
+use crate::root::{Root, version};
+use crate::sealing::{open_text, seal_text};
+use crypt::{Keys, SEAL_BYTES, SealError};
 use engine::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +50,15 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    fn header(&self) -> [u8; IMAGE_HEADER_BYTES] {
+        let mut header = [0; IMAGE_HEADER_BYTES];
+        let fields = [self.database, self.file, self.page, self.sectors.into()];
+        for (number, field) in fields.iter().enumerate() {
+            put(&mut header, 4 * number, &field.to_le_bytes());
+        }
+        header
+    }
+
     /// The runs of sectors to write: offsets in the page.
     pub(crate) fn runs(sectors: u16) -> impl Iterator<Item = std::ops::Range<usize>> {
         let mut next = 0;
@@ -59,9 +72,25 @@ impl Image {
     }
 }
 
+fn body_context(generation: u64) -> Vec<u8> {
+    [b"mmjrbody".as_slice(), &generation.to_le_bytes()].concat()
+}
+
+/// Which checkpoint's, which of its images, and where it belongs.
+fn image_context(generation: u64, number: u64, header: &[u8; IMAGE_HEADER_BYTES]) -> Vec<u8> {
+    [
+        b"mmjimage".as_slice(),
+        &generation.to_le_bytes(),
+        &number.to_le_bytes(),
+        header,
+    ]
+    .concat()
+}
+
 pub(crate) struct Journal {
     file: Arc<dyn File>,
     path: PathBuf,
+    keys: Option<Arc<Keys>>,
 }
 
 impl Journal {
@@ -71,12 +100,16 @@ impl Journal {
             .fs
             .open(&path, Access::OpenOrCreate)
             .map_err(io_error("open", &path))?;
-        Ok(Self { file, path })
+        let keys = env.fs.keys().cloned();
+        Ok(Self { file, path, keys })
     }
 
     /// Writes everything without making it durable, and returns the number of bytes.
     pub(crate) fn write(&self, root: &Root, images: &[Image]) -> Result<u64> {
-        let body = root.encode_body();
+        let mut body = root.encode_body();
+        if let Some(keys) = &self.keys {
+            body = seal_text(keys, &body_context(root.generation), &body);
+        }
         let mut sum = crc32c::crc32c(&body);
         let mut length = HEADER_BYTES as u64;
         let mut buffer = body.clone();
@@ -88,13 +121,18 @@ impl Journal {
             buffer.clear();
             Ok::<_, engine::EngineError>(())
         };
-        for image in images {
+        for (number, image) in (0..).zip(images) {
             let start = buffer.len();
-            buffer.extend_from_slice(&image.database.to_le_bytes());
-            buffer.extend_from_slice(&image.file.to_le_bytes());
-            buffer.extend_from_slice(&image.page.to_le_bytes());
-            buffer.extend_from_slice(&u32::from(image.sectors).to_le_bytes());
-            Image::runs(image.sectors).for_each(|run| buffer.extend_from_slice(&image.bytes[run]));
+            let header = image.header();
+            buffer.extend_from_slice(&header);
+            match &self.keys {
+                Some(keys) => {
+                    debug_assert_eq!(image.sectors, ALL_SECTORS, "a sealed page is whole");
+                    let context = image_context(root.generation, number, &header);
+                    buffer.extend_from_slice(&seal_text(keys, &context, &image.bytes[..]));
+                }
+                None => Image::runs(image.sectors).for_each(|run| buffer.extend_from_slice(&image.bytes[run])),
+            }
             sum = crc32c::crc32c_append(sum, &buffer[start..]);
             if buffer.len() >= WRITE_BYTES {
                 write(&mut buffer, &mut length)?;
@@ -103,7 +141,7 @@ impl Journal {
         write(&mut buffer, &mut length)?;
         let mut header = [0; HEADER_BYTES];
         put(&mut header, 0, &MAGIC.to_le_bytes());
-        put(&mut header, 8, &FORMAT_VERSION.to_le_bytes());
+        put(&mut header, 8, &version(self.keys.as_deref()).to_le_bytes());
         put(&mut header, 12, &(body.len() as u32).to_le_bytes());
         put(&mut header, 16, &root.generation.to_le_bytes());
         put(&mut header, 24, &(images.len() as u64).to_le_bytes());
@@ -144,7 +182,8 @@ impl Journal {
         self.read(&mut header, 0)?;
         let word = |at| u32_at(&header, at).unwrap_or(0);
         let long = |at| u64_at(&header, at).unwrap_or(0);
-        let is_whole = long(0) == MAGIC && word(44) == crc32c::crc32c(&header[..44]) && word(8) == FORMAT_VERSION;
+        let is_whole =
+            long(0) == MAGIC && word(44) == crc32c::crc32c(&header[..44]) && word(8) == version(self.keys.as_deref());
         let (body_bytes, bytes) = (u64::from(word(12)), long(32));
         if !is_whole || length - (HEADER_BYTES as u64) < bytes || body_bytes > bytes {
             return Ok(None);
@@ -162,14 +201,24 @@ impl Journal {
         }
         let mut body = vec![0; body_bytes as usize];
         self.read(&mut body, HEADER_BYTES as u64)?;
-        let root = Root::decode_body(&body).filter(|root| root.generation == long(16));
+        let body = match &self.keys {
+            None => &body[..],
+            Some(keys) => match open_text(keys, &body_context(long(16)), &mut body) {
+                Ok(body) => body,
+                // As a checksum that does not fit.
+                Err(SealError::Tag) => return Ok(None),
+                Err(error) => return Err(self.corrupt(HEADER_BYTES as u64, error)),
+            },
+        };
+        let root = Root::decode_body(body).filter(|root| root.generation == long(16));
         Ok(root.map(|root| (root, long(24))))
     }
 
     /// Shows every image of a journal whose root was read.
     pub(crate) fn read_images(&self, root: &Root, count: u64, show: &mut dyn FnMut(Image) -> Result<()>) -> Result<()> {
-        let mut at = (HEADER_BYTES + root.encode_body().len()) as u64;
-        for _ in 0..count {
+        let seal_bytes = self.keys.as_ref().map_or(0, |_| SEAL_BYTES);
+        let mut at = (HEADER_BYTES + seal_bytes + root.encode_body().len()) as u64;
+        for number in 0..count {
             let mut header = [0; IMAGE_HEADER_BYTES];
             self.read(&mut header, at)?;
             at += IMAGE_HEADER_BYTES as u64;
@@ -177,9 +226,17 @@ impl Journal {
             let sectors = u16_at(&header, 12).unwrap_or(0);
             let mut bytes = Arc::new([0; PAGE_BYTES]);
             let page = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
-            for run in Image::runs(sectors) {
-                self.read(&mut page[run.clone()], at)?;
-                at += run.len() as u64;
+            if let Some(keys) = &self.keys {
+                let mut sealed = [0; SEAL_BYTES + PAGE_BYTES];
+                self.read(&mut sealed, at)?;
+                let opened = open_text(keys, &image_context(root.generation, number, &header), &mut sealed);
+                page.copy_from_slice(opened.map_err(|error| self.corrupt(at, error))?);
+                at += sealed.len() as u64;
+            } else {
+                for run in Image::runs(sectors) {
+                    self.read(&mut page[run.clone()], at)?;
+                    at += run.len() as u64;
+                }
             }
             show(Image {
                 database: word(0),
@@ -190,6 +247,10 @@ impl Journal {
             })?;
         }
         Ok(())
+    }
+
+    fn corrupt(&self, at: u64, error: SealError) -> engine::EngineError {
+        corrupt(&self.path, at, format!("encryption: {error}"))
     }
 
     fn read(&self, buffer: &mut [u8], at: u64) -> Result<()> {

@@ -107,7 +107,7 @@ fn structures(text: &mut String) {
             }],
         }],
     };
-    dump("root", &root.encode(), text);
+    dump("root", &root.encode(None), text);
     let (fs, env) = disk();
     let journal = Journal::open(&env, Path::new("/d")).expect("a new disk");
     let bytes: Page = Arc::new([7; PAGE_BYTES]);

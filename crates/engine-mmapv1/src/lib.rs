@@ -32,6 +32,7 @@ mod open;
 mod options;
 mod pager;
 mod root;
+mod sealing;
 mod shared;
 mod snapshot;
 mod space;

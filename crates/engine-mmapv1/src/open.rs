@@ -12,6 +12,7 @@ use crate::loc::NAMESPACE_FILE;
 use crate::namespaces::Namespaces;
 use crate::options::Mmapv1Options;
 use crate::root::{Root, RootDatabase, RootFile, RootFiles};
+use crate::sealing::{PageSealing, stored_page_bytes};
 use crate::shared::Shared;
 use crate::space::{Extent, Owner};
 use crate::table::Table;
@@ -132,8 +133,11 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
             .fs
             .open(&path, Access::OpenOrCreate)
             .map_err(io_error("open", &path))?;
-        handles.insert((image.database, image.file), (Arc::clone(&file), path.clone()));
-        Ok((file, path))
+        let keys = env.fs.keys();
+        let sealing = keys.map(|keys| PageSealing::new(keys, &known.name, image.file));
+        let named = NamedFile { file, path, sealing };
+        handles.insert((image.database, image.file), named.clone());
+        Ok(named)
     };
     let mut images = Vec::new();
     journal.read_images(root, count, &mut |image| {
@@ -164,13 +168,14 @@ fn open_file(shared: &Shared, path: &Path) -> Result<Arc<dyn File>> {
 }
 
 /// Reads a page that the root has the checksum of.
-fn read_checked(file: &dyn File, path: &Path, page: u32, expected: u32) -> Result<Page> {
-    let read = read_page_at(file, path, page)?;
+fn read_checked(file: &dyn File, path: &Path, page: u32, expected: u32, sealing: Option<&PageSealing>) -> Result<Page> {
+    let read = read_page_at(file, path, page, sealing)?;
     match checksum(&read[..]) {
         found if found == expected => Ok(read),
         found => {
             let reason = format!("the page's checksum is {found:08x} and should be {expected:08x}");
-            Err(corrupt(path, u64::from(page) * crate::loc::PAGE_BYTES as u64, reason))
+            let offset = u64::from(page) * stored_page_bytes(sealing.is_some());
+            Err(corrupt(path, offset, reason))
         }
     }
 }
@@ -179,11 +184,13 @@ fn load_database(shared: &Shared, known: &RootDatabase, seq: Seq) -> Result<()> 
     let database = shared.make_database(&known.name, known.own_directory);
     database.is_persisted.store(true, Relaxed);
     let path = database.namespace_path();
+    let sealing = database.sealing(NAMESPACE_FILE);
     let file = open_file(shared, &path)?;
-    check_header(&*read_page_at(&*file, &path, 0)?, &path, &known.name, NAMESPACE_FILE, 0)?;
+    let header = read_page_at(&*file, &path, 0, sealing.as_ref())?;
+    check_header(&header, &path, &known.name, NAMESPACE_FILE, 0)?;
     let pages = (1..)
         .zip(&known.namespaces)
-        .map(|(page, &expected)| read_checked(&*file, &path, page, expected));
+        .map(|(page, &expected)| read_checked(&*file, &path, page, expected, sealing.as_ref()));
     let (namespaces, mut tables) = Namespaces::load(pages.collect::<Result<_>>()?)
         .ok_or_else(|| corrupt(&path, 0, "an entry is unsound".into()))?;
     *database.namespaces.lock() = namespaces;
@@ -210,20 +217,22 @@ fn load_database(shared: &Shared, known: &RootDatabase, seq: Seq) -> Result<()> 
 /// Opens a data file and reads its maps; its extents and whom they belong to.
 fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile) -> Result<Vec<(Extent, Owner)>> {
     let path = database.file_path(number.into());
-    let file = DataFile::new(number, known.pages, path.clone());
+    let sealing = database.sealing(number.into());
+    let file = DataFile::new(number, known.pages, path.clone(), sealing.clone());
     let handle = open_file(shared, &path)?;
-    check_header(
-        &*read_page_at(&*handle, &path, 0)?,
-        &path,
-        &database.name,
-        number.into(),
-        known.pages,
-    )?;
+    let header = read_page_at(&*handle, &path, 0, sealing.as_ref())?;
+    check_header(&header, &path, &database.name, number.into(), known.pages)?;
     let maps = map_pages(known.pages);
     let read_map = |first: u32, sums: &[u32]| -> Result<Vec<u32>> {
         let mut all = Vec::with_capacity(known.pages as usize);
         for (page, &expected) in (first..).zip(sums) {
-            all.extend(entries(&*read_checked(&*handle, &path, page, expected)?));
+            all.extend(entries(&*read_checked(
+                &*handle,
+                &path,
+                page,
+                expected,
+                sealing.as_ref(),
+            )?));
         }
         all.truncate(known.pages as usize);
         Ok(all)

@@ -7,6 +7,8 @@
 
 use crate::bytes_at::{checksum, u32_at, u64_at};
 use crate::files::{FORMAT_VERSION, corrupt, io_error};
+use crate::sealing::{SEALED_FORMAT_VERSION, open_text, seal_text};
+use crypt::{Keys, SEAL_BYTES, SealError};
 use engine::{Result, Seq};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,16 @@ use vfs::{Access, Env, File};
 const MAGIC: u64 = u64::from_le_bytes(*b"TENONmmR");
 /// magic (8), version (4), length of the body (4), checksum of body (4), of the bytes before (4).
 const HEADER_BYTES: usize = 24;
+const ROOT_CONTEXT: &[u8] = b"mmaproot";
+
+/// That of roots and journals.
+pub(crate) fn version(keys: Option<&Keys>) -> u32 {
+    match keys {
+        Some(_) => SEALED_FORMAT_VERSION,
+        None => FORMAT_VERSION,
+    }
+}
+
 pub(crate) const FILE_NAMES: [&str; 2] = ["root.0", "root.1"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,11 +92,15 @@ impl Root {
         })
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let body = self.encode_body();
+    /// With keys its bytes differ from call to call, and it is longer by a seal.
+    pub(crate) fn encode(&self, keys: Option<&Keys>) -> Vec<u8> {
+        let mut body = self.encode_body();
+        if let Some(keys) = keys {
+            body = seal_text(keys, ROOT_CONTEXT, &body);
+        }
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
         bytes.extend_from_slice(&MAGIC.to_le_bytes());
-        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&version(keys).to_le_bytes());
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&checksum(&body).to_le_bytes());
         let sum = checksum(&bytes);
@@ -144,6 +160,7 @@ impl Reader<'_> {
 /// The two files.
 pub(crate) struct RootFiles {
     files: [(Arc<dyn File>, PathBuf); 2],
+    keys: Option<Arc<Keys>>,
 }
 
 impl RootFiles {
@@ -159,14 +176,16 @@ impl RootFiles {
             Ok::<_, engine::EngineError>((file, path))
         };
         let files = [open(FILE_NAMES[0])?, open(FILE_NAMES[1])?];
-        let [first, second] = [read(&files[0])?, read(&files[1])?];
+        let keys = env.fs.keys().cloned();
+        let [first, second] = [read(&files[0], keys.as_deref())?, read(&files[1], keys.as_deref())?];
         let same = first.is_some() && first == second;
         let newest = [first, second].into_iter().flatten().max_by_key(|root| root.generation);
-        Ok((Self { files }, newest, same))
+        Ok((Self { files, keys }, newest, same))
     }
 
     /// Makes room for a root, so that writing it later does not fail for want of space.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn reserve(&self, plain_bytes: usize) -> Result<()> {
+        let bytes = plain_bytes + self.keys.as_ref().map_or(0, |_| SEAL_BYTES);
         for (file, path) in &self.files {
             if file.len().map_err(io_error("measure", path))? < bytes as u64 {
                 file.allocate(0, bytes as u64)
@@ -178,7 +197,7 @@ impl RootFiles {
 
     /// Writes both, one after the other, so that one is whole at any moment.
     pub(crate) fn write(&self, root: &Root) -> Result<()> {
-        let bytes = root.encode();
+        let bytes = root.encode(self.keys.as_deref());
         for (file, path) in &self.files {
             file.write_all_at(&bytes, 0).map_err(io_error("write", path))?;
             file.sync_data().map_err(io_error("sync", path))?;
@@ -188,7 +207,7 @@ impl RootFiles {
 }
 
 /// A root, if the file holds a whole one.
-fn read((file, path): &(Arc<dyn File>, PathBuf)) -> Result<Option<Root>> {
+fn read((file, path): &(Arc<dyn File>, PathBuf), keys: Option<&Keys>) -> Result<Option<Root>> {
     let length = file.len().map_err(io_error("measure", path))?;
     let mut header = [0; HEADER_BYTES];
     if length < HEADER_BYTES as u64 {
@@ -200,12 +219,14 @@ fn read((file, path): &(Arc<dyn File>, PathBuf)) -> Result<Option<Root>> {
     if u64_at(&header, 0) != Some(MAGIC) || word(20) != checksum(&header[..20]) {
         return Ok(None);
     }
-    if word(8) != FORMAT_VERSION {
-        return Err(corrupt(
-            path,
-            8,
-            format!("format version {}, this build reads {FORMAT_VERSION}", word(8)),
-        ));
+    if word(8) != version(keys) {
+        let is_encrypted = if keys.is_some() { "encrypted" } else { "not encrypted" };
+        let reason = format!(
+            "format version {}, {} is that of data that is {is_encrypted}",
+            word(8),
+            version(keys)
+        );
+        return Err(corrupt(path, 8, reason));
     }
     let body_bytes = u64::from(word(12));
     if length - (HEADER_BYTES as u64) < body_bytes {
@@ -213,11 +234,18 @@ fn read((file, path): &(Arc<dyn File>, PathBuf)) -> Result<Option<Root>> {
     }
     let mut body = vec![0; body_bytes as usize];
     read(&mut body, HEADER_BYTES as u64)?;
-    Ok(if checksum(&body) == word(16) {
-        Root::decode_body(&body)
-    } else {
-        None
-    })
+    if checksum(&body) != word(16) {
+        return Ok(None);
+    }
+    let Some(keys) = keys else {
+        return Ok(Root::decode_body(&body));
+    };
+    match open_text(keys, ROOT_CONTEXT, &mut body) {
+        Ok(body) => Ok(Root::decode_body(body)),
+        // As a checksum that does not fit: the other one counts.
+        Err(SealError::Tag) => Ok(None),
+        Err(error) => Err(corrupt(path, HEADER_BYTES as u64, format!("encryption: {error}"))),
+    }
 }
 
 #[cfg(test)]
@@ -249,6 +277,6 @@ mod tests {
         );
         assert_eq!(Root::decode_body(&body).as_ref(), Some(&root));
         (0..body.len()).for_each(|cut| assert_eq!(Root::decode_body(&body[..cut]), None));
-        assert_eq!(&root.encode()[..16], b"TENONmmR\x01\0\0\0\x36\0\0\0");
+        assert_eq!(&root.encode(None)[..16], b"TENONmmR\x01\0\0\0\x36\0\0\0");
     }
 }

@@ -79,7 +79,15 @@ impl Shared {
     /// A new database, which nobody knows yet.
     pub(crate) fn make_database(&self, name: &str, own_directory: bool) -> Arc<Database> {
         let id = self.next_database.fetch_add(1, Relaxed);
-        Arc::new(Database::new(id, name, own_directory, &self.directory, &self.options))
+        let keys = self.env.fs.keys().cloned();
+        Arc::new(Database::new(
+            id,
+            name,
+            own_directory,
+            &self.directory,
+            &self.options,
+            keys,
+        ))
     }
 
     /// The database of a table, made when it is the first one.

@@ -2,7 +2,6 @@
 
 use crate::checkpoint::Written;
 use crate::database::Database;
-use crate::loc::PAGE_BYTES;
 use crate::shared::Shared;
 use crate::table::Table;
 use engine::StatValue;
@@ -79,13 +78,13 @@ impl Figures {
         let file_bytes = database
             .files()
             .iter()
-            .map(|file| u64::from(file.pages) * PAGE_BYTES as u64)
+            .map(|file| u64::from(file.pages) * database.stored_page_bytes())
             .sum();
         Self {
             files: files as u64,
             file_bytes,
             free_extents: free_extents as u64,
-            free_bytes: free_pages * PAGE_BYTES as u64,
+            free_bytes: free_pages * database.stored_page_bytes(),
         }
     }
 }
@@ -95,7 +94,7 @@ pub(crate) fn database_details(shared: &Shared, name: &str, sink: &mut dyn FnMut
     let database = shared.databases.read().get(name).cloned();
     let Some(database) = database else { return };
     let figures = Figures::of(&database);
-    let namespace_bytes = database.namespaces.lock().page_count() as u64 * PAGE_BYTES as u64;
+    let namespace_bytes = database.namespaces.lock().page_count() as u64 * database.stored_page_bytes();
     let mut number = |name: &str, value: u64| sink(name, StatValue::Number(value as i64));
     number("fileSize", figures.file_bytes);
     number("nsSizeMB", namespace_bytes.max(shared.options.namespace_bytes) >> 20);

@@ -3,7 +3,7 @@
 
 use engine::{Engine, Result};
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
-use engine_tests::{Opened, run_all};
+use engine_tests::{Opened, encrypted, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -42,4 +42,14 @@ fn with_small_files() {
 #[test]
 fn with_every_option_turned() {
     run_all(&Opened(open_otherwise));
+}
+
+#[test]
+fn encrypted_with_small_files() {
+    run_all(&Opened(|env, directory| open(&encrypted(env), directory)));
+}
+
+#[test]
+fn encrypted_with_every_option_turned() {
+    run_all(&Opened(|env, directory| open_otherwise(&encrypted(env), directory)));
 }

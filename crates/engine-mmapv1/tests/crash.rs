@@ -12,6 +12,7 @@ use engine::{
     TableSpec,
 };
 use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
+use engine_tests::encrypted;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,8 @@ fn open(fs: &SimulatedFs, seed: u64) -> Result<Mmapv1Engine> {
         clock: Arc::new(SimulatedClock::new(0)),
         random: Arc::new(SeededRandom::new(1)),
     };
+    // Every other seed's files are encrypted.
+    let env = if seed & 16 == 16 { encrypted(&env) } else { env };
     Mmapv1Engine::open(&env, Path::new(DIRECTORY), options(seed))
 }
 

@@ -1,10 +1,11 @@
 //! What the kit needs from an engine, and what a test of it is.
 
 use crate::RealSite;
+use crypt::Keys;
 use engine::{Engine, Result};
 use std::path::Path;
-use std::sync::Arc;
-use vfs::Env;
+use std::sync::{Arc, LazyLock};
+use vfs::{Env, KeyedFs};
 
 /// How the kit gets at an engine.
 pub trait Fixture {
@@ -34,6 +35,16 @@ impl Fixture for Opened {
 
     fn open_on(&self, env: &Env, directory: &Path) -> Option<Result<Arc<dyn Engine>>> {
         Some((self.0)(env, directory))
+    }
+}
+
+/// The same files with keys, for a run of the kit on an engine that encrypts. The keys are the process's: what it has
+/// written it reads again.
+pub fn encrypted(env: &Env) -> Env {
+    static KEYS: LazyLock<Arc<Keys>> = LazyLock::new(|| Arc::new(Keys::ephemeral()));
+    Env {
+        fs: Arc::new(KeyedFs::new(env.fs.clone(), KEYS.clone())),
+        ..env.clone()
     }
 }
 

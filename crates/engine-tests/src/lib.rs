@@ -31,7 +31,7 @@ mod space;
 mod suite;
 mod write_ahead;
 
-pub use fixture::{Fixture, Opened, Site};
+pub use fixture::{Fixture, Opened, Site, encrypted};
 pub use measure::measure;
 pub use real_site::RealSite;
 pub use suite::run_all;

@@ -200,7 +200,7 @@ impl Catalog {
     ) -> Result<(Arc<Segment>, Arc<dyn File>)> {
         let file = disk.open(spare, Access::OpenOrCreate)?;
         reserve(&*file, spare, header.file_bytes)?;
-        disk.write(&*file, spare, &header.encode(), 0)?;
+        disk.write(&*file, spare, &header.encode(disk.keys()), 0)?;
         if !frames.is_empty() {
             disk.write(&*file, spare, frames, FRAMES_START)?;
         }

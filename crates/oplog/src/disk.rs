@@ -5,6 +5,7 @@
 
 use crate::stats::{Counters, add};
 use crate::{LogError, Result};
+use crypt::Keys;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +44,11 @@ impl Disk {
             clock: env.clock.clone(),
             counters: Counters::default(),
         }
+    }
+
+    /// With what the log is sealed.
+    pub fn keys(&self) -> Option<&Keys> {
+        self.fs.keys().map(|keys| &**keys)
     }
 
     pub fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn File>> {

@@ -1,6 +1,7 @@
 //! What can go wrong in the log, sorted by what the caller will do about it.
 
 use codec::CodecError;
+use crypt::SealError;
 use engine::{ErrorKind, Seq};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -226,6 +227,15 @@ pub enum Damage {
     /// A frame with valid checksums does not decompress.
     #[error("frame does not decompress: {0}")]
     Decompress(CodecError),
+    /// The log has keys and the segment is not encrypted, or the other way round.
+    #[error("the segment is {}", if *.is_sealed { "encrypted, and there is no key" } else { "not encrypted, and the log is" })]
+    Sealing {
+        /// The segment is encrypted.
+        is_sealed: bool,
+    },
+    /// What is encrypted is not what was written here, or its key is not there.
+    #[error("encryption: {0}")]
+    Seal(SealError),
     /// A frame's raw bytes do not split into its entries.
     #[error("frame's entries do not fill it")]
     Entries,

@@ -6,6 +6,7 @@
 use crate::Damage;
 use crate::limits::FRAME_RAW_BYTES_MAX;
 use codec::Codec;
+use crypt::{Keys, SEAL_BYTES, Seal, SealError};
 use engine::Seq;
 
 /// First bytes of every segment.
@@ -42,11 +43,20 @@ const FIRST_AT: usize = 32;
 const LENGTH_AT: usize = 40;
 const MADE_AT: usize = 48;
 const TERM_BEFORE_AT: usize = 56;
+/// Of a sealed segment; in others it is reserved.
+const SEAL_AT: usize = 64;
 const RESERVED_AT: usize = 64;
 const RESERVED_AT_1: usize = 48;
 
 /// The flag of a segment that takes back the entries from its first one on that earlier segments hold.
 const FLAG_TRUNCATES: u32 = 1;
+/// The flag of a segment whose header and frames are sealed.
+const FLAG_SEALED: u32 = 2;
+
+const HEADER_CONTEXT: [u8; 8] = *b"logsegmt";
+const FRAME_CONTEXT: [u8; 8] = *b"logframe";
+/// What it is, the segment's number and stamp, the frame's offset, and its header without the checksums.
+const FRAME_CONTEXT_BYTES: usize = 8 + 8 + 8 + 8 + FRAME_HEADER_BYTES - STORED_BYTES_AT;
 
 const FRAME_CRC_AT: usize = 0;
 const PAYLOAD_CRC_AT: usize = 4;
@@ -85,6 +95,8 @@ pub(crate) struct SegmentHeader {
     pub truncates: bool,
     /// The format it is written in.
     pub version: u32,
+    /// The payloads of its frames are encrypted, and a seal stands before each.
+    pub is_sealed: bool,
 }
 
 /// What the frame's payload is.
@@ -110,7 +122,7 @@ pub struct HardState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub payload_crc: u32,
-    /// Bytes of the payload as stored.
+    /// Bytes of the payload as stored, with the seal before it if there is one.
     pub stored_bytes: u32,
     /// Bytes of the payload decompressed.
     pub raw_bytes: u32,
@@ -164,13 +176,15 @@ impl HardState {
 }
 
 impl SegmentHeader {
-    /// Always in the newest format.
-    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+    /// Always in the newest format; of a sealed segment `keys` are those of the log.
+    pub fn encode(&self, keys: Option<&Keys>) -> [u8; SEGMENT_HEADER_BYTES] {
         debug_assert_eq!(self.version, VERSION, "nothing older is written");
+        debug_assert_eq!(self.is_sealed, keys.is_some(), "all of a log is sealed or nothing");
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         put(&mut bytes, 0, &MAGIC);
         put(&mut bytes, VERSION_AT, &VERSION.to_le_bytes());
-        let flags = if self.truncates { FLAG_TRUNCATES } else { 0 };
+        let truncates = if self.truncates { FLAG_TRUNCATES } else { 0 };
+        let flags = truncates | if keys.is_some() { FLAG_SEALED } else { 0 };
         put(&mut bytes, FLAGS_AT, &flags.to_le_bytes());
         put(&mut bytes, NUMBER_AT, &self.number.0.to_le_bytes());
         put(&mut bytes, STAMP_AT, &self.stamp.0.to_le_bytes());
@@ -178,6 +192,10 @@ impl SegmentHeader {
         put(&mut bytes, LENGTH_AT, &self.file_bytes.to_le_bytes());
         put(&mut bytes, MADE_AT, &self.made_ms.to_le_bytes());
         put(&mut bytes, TERM_BEFORE_AT, &self.term_before.to_le_bytes());
+        if let Some(keys) = keys {
+            let seal = keys.seal(&header_context(&bytes), &mut []);
+            put(&mut bytes, SEAL_AT, &seal);
+        }
         let crc_at = SEGMENT_HEADER_BYTES - CRC_BYTES;
         let crc = crc32c::crc32c(&bytes[..crc_at]);
         put(&mut bytes, crc_at, &crc.to_le_bytes());
@@ -185,7 +203,7 @@ impl SegmentHeader {
     }
 
     /// The version is looked at before the checksum, so that a later format may move the rest.
-    pub fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> Result<Self, HeaderError> {
+    pub fn decode(bytes: &[u8; SEGMENT_HEADER_BYTES], keys: Option<&Keys>) -> Result<Self, HeaderError> {
         if bytes[..MAGIC.len()] != MAGIC {
             return Err(HeaderError::Damage(Damage::Magic));
         }
@@ -206,9 +224,20 @@ impl SegmentHeader {
             return Err(field("version", u64::from(VERSION), u64::from(version)));
         }
         let flags = u32_at(bytes, FLAGS_AT);
-        let known_flags = if version == VERSION_1 { 0 } else { FLAG_TRUNCATES };
+        let known_flags = if version == VERSION_1 {
+            0
+        } else {
+            FLAG_TRUNCATES | FLAG_SEALED
+        };
+        let is_sealed = flags & FLAG_SEALED & known_flags != 0;
+        let reserved_at = if is_sealed { SEAL_AT + SEAL_BYTES } else { reserved_at };
         if flags & !known_flags != 0 || bytes[reserved_at..crc_at].iter().any(|&byte| byte != 0) {
             return Err(field("reserved", 0, 1));
+        }
+        match keys {
+            Some(keys) if is_sealed => check_header_seal(bytes, keys).map_err(HeaderError::Damage)?,
+            None if !is_sealed => {}
+            _ => return Err(HeaderError::Damage(Damage::Sealing { is_sealed })),
         }
         let (number, first) = (u64_at(bytes, NUMBER_AT), u64_at(bytes, FIRST_AT));
         let file_bytes = u64_at(bytes, LENGTH_AT);
@@ -231,7 +260,13 @@ impl SegmentHeader {
             term_before: since_2(TERM_BEFORE_AT),
             truncates: flags & FLAG_TRUNCATES != 0,
             version,
+            is_sealed,
         })
+    }
+
+    /// Bytes of the seal before each payload.
+    pub fn seal_bytes(&self) -> usize {
+        if self.is_sealed { SEAL_BYTES } else { 0 }
     }
 
     /// Frames can be appended to it: it is of the newest format.
@@ -246,6 +281,15 @@ impl SegmentHeader {
             _ => FRAME_HEADER_BYTES,
         }
     }
+}
+
+fn header_context(header: &[u8]) -> Vec<u8> {
+    [&HEADER_CONTEXT, &header[..SEAL_AT]].concat()
+}
+
+fn check_header_seal(header: &[u8; SEGMENT_HEADER_BYTES], keys: &Keys) -> Result<(), Damage> {
+    let seal = header[SEAL_AT..].first_chunk().expect("the header has room for it");
+    keys.open(&header_context(header), seal, &mut []).map_err(Damage::Seal)
 }
 
 /// The checksum of a frame header: also of where the frame stands and of the segment's stamp, so that neither a frame of
@@ -272,6 +316,38 @@ impl FrameHeader {
         let crc = frame_crc(&bytes, stamp, offset);
         put(&mut bytes, FRAME_CRC_AT, &crc.to_le_bytes());
         bytes
+    }
+
+    /// What the frame is, and where it stands.
+    fn context(&self, segment: &SegmentHeader, offset: u64) -> [u8; FRAME_CONTEXT_BYTES] {
+        let mut context = [0; FRAME_CONTEXT_BYTES];
+        put(&mut context, 0, &FRAME_CONTEXT);
+        put(&mut context, 8, &segment.number.0.to_le_bytes());
+        put(&mut context, 16, &segment.stamp.0.to_le_bytes());
+        put(&mut context, 24, &offset.to_le_bytes());
+        put(&mut context, 32, &self.encode(segment.stamp, offset)[STORED_BYTES_AT..]);
+        context
+    }
+
+    /// Encrypts the payload, in front of which there is room for the seal.
+    pub fn seal(&self, segment: &SegmentHeader, offset: u64, payload: &mut [u8], keys: &Keys) {
+        let (seal, text) = payload.split_at_mut(SEAL_BYTES);
+        seal.copy_from_slice(&keys.seal(&self.context(segment, offset), text));
+    }
+
+    /// Puts the payload, decrypted, into `plain`.
+    pub fn open(
+        &self,
+        segment: &SegmentHeader,
+        offset: u64,
+        payload: &[u8],
+        keys: &Keys,
+        plain: &mut Vec<u8>,
+    ) -> Result<(), SealError> {
+        let (seal, text): (&Seal, _) = payload.split_first_chunk().ok_or(SealError::Tag)?;
+        plain.clear();
+        plain.extend_from_slice(text);
+        keys.open(&self.context(segment, offset), seal, plain)
     }
 
     /// The header at `offset` of that segment; `None` when the bytes are none. Cheap tests come first, since a scan tries
@@ -310,8 +386,8 @@ impl FrameHeader {
             FrameKind::State => header.entries == 0 && raw_bytes == HARD_STATE_BYTES && header.codec == Codec::None,
         };
         let plausible = fits_kind
-            && header.stored_bytes > 0
-            && header.stored_bytes <= header.raw_bytes
+            && header.stored_bytes as usize > segment.seal_bytes()
+            && header.stored_bytes as usize <= raw_bytes + segment.seal_bytes()
             && (FRAMES_START..=offset).contains(&header.group_start)
             && header.first.0 <= POSITION_MAX;
         (plausible && u32_at(bytes, FRAME_CRC_AT) == frame_crc(bytes, segment.stamp, offset)).then_some(header)
@@ -373,6 +449,9 @@ pub fn layout_description() -> String {
     line("segment_header.reserved.at", RESERVED_AT as u64);
     line("segment_header.crc32c.at", (SEGMENT_HEADER_BYTES - CRC_BYTES) as u64);
     line("segment_header.flag.truncates", u64::from(FLAG_TRUNCATES));
+    line("segment_header.flag.sealed", u64::from(FLAG_SEALED));
+    line("segment_header.seal.at", SEAL_AT as u64);
+    line("seal.bytes", SEAL_BYTES as u64);
     line("frames.start", FRAMES_START);
     line("frames.align", FRAME_ALIGN);
     line("frame_header.bytes", FRAME_HEADER_BYTES as u64);

@@ -14,13 +14,14 @@ fn segment() -> SegmentHeader {
         term_before: 4,
         truncates: true,
         version: VERSION,
+        is_sealed: false,
     }
 }
 
 /// A segment header as the first format had it.
 fn segment_1() -> [u8; SEGMENT_HEADER_BYTES] {
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    let newest = segment().encode();
+    let newest = segment().encode(None);
     bytes[..RESERVED_AT_1].copy_from_slice(&newest[..RESERVED_AT_1]);
     put(&mut bytes, VERSION_AT, &VERSION_1.to_le_bytes());
     put(&mut bytes, FLAGS_AT, &0_u32.to_le_bytes());
@@ -49,7 +50,7 @@ fn decode(bytes: &[u8], stamp: Stamp, offset: u64) -> Option<FrameHeader> {
 
 #[test]
 fn headers_round_trip() {
-    assert_eq!(SegmentHeader::decode(&segment().encode()), Ok(segment()));
+    assert_eq!(SegmentHeader::decode(&segment().encode(None), None), Ok(segment()));
     let encoded = frame().encode(STAMP, 9_000);
     assert_eq!(decode(&encoded, STAMP, 9_000), Some(frame()));
     assert_eq!(frame().end(&segment(), 9_000), 10_048);
@@ -59,9 +60,9 @@ fn headers_round_trip() {
 #[test]
 fn every_changed_bit_of_a_header_is_noticed() {
     for bit in 0..SEGMENT_HEADER_BYTES * 8 {
-        let mut bytes = segment().encode();
+        let mut bytes = segment().encode(None);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(SegmentHeader::decode(&bytes).is_err(), "bit {bit}");
+        assert!(SegmentHeader::decode(&bytes, None).is_err(), "bit {bit}");
     }
     for bit in 0..FRAME_HEADER_BYTES * 8 {
         let mut bytes = frame().encode(STAMP, 9_000);
@@ -112,9 +113,9 @@ fn frames_that_cannot_be_are_none_in_spite_of_their_checksums() {
 
 #[test]
 fn newer_versions_are_told_apart_from_damage() {
-    let mut bytes = segment().encode();
+    let mut bytes = segment().encode(None);
     bytes[VERSION_AT] = 9;
-    assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(9)));
+    assert_eq!(SegmentHeader::decode(&bytes, None), Err(HeaderError::Version(9)));
     bytes[VERSION_AT] = 0;
     let crc_at = SEGMENT_HEADER_BYTES - CRC_BYTES;
     let crc = crc32c::crc32c(&bytes[..crc_at]);
@@ -124,7 +125,7 @@ fn newer_versions_are_told_apart_from_damage() {
         expected: u64::from(VERSION),
         found: 0,
     };
-    assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Damage(field)));
+    assert_eq!(SegmentHeader::decode(&bytes, None), Err(HeaderError::Damage(field)));
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn fields_of_a_segment_header_that_cannot_be_are_damage() {
     let damaged = |change: fn(&mut SegmentHeader)| {
         let mut header = segment();
         change(&mut header);
-        let error = SegmentHeader::decode(&header.encode()).unwrap_err();
+        let error = SegmentHeader::decode(&header.encode(None), None).unwrap_err();
         assert!(
             matches!(error, HeaderError::Damage(Damage::HeaderField { .. })),
             "{error:?}"
@@ -157,7 +158,7 @@ fn entry_lengths_are_bounded_by_what_is_there() {
 /// Frames of the first format have shorter headers, and no kinds and terms.
 #[test]
 fn the_first_format_is_read() {
-    let old = SegmentHeader::decode(&segment_1()).unwrap();
+    let old = SegmentHeader::decode(&segment_1(), None).unwrap();
     let expected = SegmentHeader {
         made_ms: 0,
         term_before: 0,
@@ -170,7 +171,7 @@ fn the_first_format_is_read() {
     for bit in 0..SEGMENT_HEADER_BYTES_1 * 8 {
         let mut bytes = segment_1();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(SegmentHeader::decode(&bytes).is_err(), "bit {bit}");
+        assert!(SegmentHeader::decode(&bytes, None).is_err(), "bit {bit}");
     }
     let mut bytes = frame().encode(STAMP, 9_000)[..FRAME_HEADER_BYTES_1].to_vec();
     let crc = frame_crc(&bytes, STAMP, 9_000);

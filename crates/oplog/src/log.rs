@@ -525,7 +525,7 @@ impl Log {
             return Ok(PinnedLog::new(Vec::new()));
         }
         let mut writer = shared.writer.lock();
-        writer.seal();
+        writer.end_segment();
         match shared.catalog.pin(after.next()) {
             Some(segments) => Ok(PinnedLog::new(segments)),
             None if has_entry => Err(LogError::Purged {

@@ -121,6 +121,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             term_before: recovered.terms.last(),
             truncates: false,
             version: VERSION,
+            is_sealed: disk.keys().is_some(),
         };
         recovered.tail = Some(create_segment(disk, &recovered.catalog, header, state.as_ref())?);
         recovered.next_number = SegmentNumber(next_number.0 + 1);
@@ -260,7 +261,7 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) ->
 /// Steps 3 and 4.
 fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
     let stale = scanner.stale_frames()?;
-    let SegmentFile { file, path, header } = scanner.segment();
+    let SegmentFile { file, path, header, .. } = scanner.segment();
     let header_bytes = header.frame_header_bytes();
     let end = scanner.offset();
     let mut offset = scanner.group_start().unwrap_or(end);

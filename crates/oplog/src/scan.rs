@@ -12,6 +12,7 @@ use crate::format::{
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::{Damage, LogError, Result};
 use codec::Decompressor;
+use crypt::{Keys, SealError};
 use engine::Seq;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub(crate) struct SegmentFile {
     pub file: Arc<dyn File>,
     pub path: PathBuf,
     pub header: SegmentHeader,
+    keys: Option<Arc<Keys>>,
 }
 
 impl SegmentFile {
@@ -45,7 +47,8 @@ impl SegmentFile {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         file.read_exact_at(&mut bytes, 0)
             .map_err(|source| failure("read", path, source))?;
-        let header = SegmentHeader::decode(&bytes).map_err(|error| match error {
+        let keys = fs.keys().cloned();
+        let header = SegmentHeader::decode(&bytes, keys.as_deref()).map_err(|error| match error {
             HeaderError::Damage(damage) => corrupt(0, damage),
             HeaderError::Version(found) => LogError::Version {
                 path: path.to_owned(),
@@ -66,6 +69,7 @@ impl SegmentFile {
             file,
             path: path.to_owned(),
             header,
+            keys,
         })
     }
 
@@ -89,12 +93,15 @@ pub(crate) struct Scanner {
     group_start: Option<u64>,
     window: Vec<u8>,
     window_at: u64,
+    /// The payload of a sealed frame.
+    plain: Vec<u8>,
 }
 
 /// A frame with valid checksums, at its place.
 pub(crate) struct Frame<'a> {
     pub header: FrameHeader,
     pub offset: u64,
+    /// Compressed, if it is, and decrypted.
     pub payload: &'a [u8],
 }
 
@@ -114,6 +121,7 @@ impl Scanner {
             group_start: None,
             window: Vec::new(),
             window_at: 0,
+            plain: Vec::new(),
         }
     }
 
@@ -158,6 +166,18 @@ impl Scanner {
         if crc32c::crc32c(payload) != header.payload_crc {
             return Ok(None);
         }
+        let stored = header.stored_bytes as usize;
+        let start = (payload_at - self.window_at) as usize;
+        if let Some(keys) = &self.segment.keys {
+            let payload = &self.window[start..start + stored];
+            match header.open(&segment, offset, payload, keys, &mut self.plain) {
+                Ok(()) => {}
+                // As a checksum that does not fit: which place that is in the log says what it means.
+                Err(SealError::Tag) => return Ok(None),
+                // Never what a crash leaves: the frame may have been acknowledged, and must not be taken for torn.
+                Err(error) => return Err(self.segment.corrupt(offset, Damage::Seal(error))),
+            }
+        }
         if header.first != self.next {
             let damage = Damage::FrameSeq {
                 expected: self.next,
@@ -176,8 +196,10 @@ impl Scanner {
         self.offset = header.end(&segment, offset);
         self.next = header.next_seq();
         self.group_start = Some(header.group_start);
-        let start = (payload_at - self.window_at) as usize;
-        let payload = &self.window[start..start + header.stored_bytes as usize];
+        let payload = match &self.segment.keys {
+            Some(_) => &self.plain[..],
+            None => &self.window[start..start + stored],
+        };
         Ok(Some(Frame {
             header,
             offset,

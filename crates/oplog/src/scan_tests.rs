@@ -19,6 +19,7 @@ fn segment() -> SegmentHeader {
         term_before: 0,
         truncates: false,
         version: VERSION,
+        is_sealed: false,
     }
 }
 
@@ -32,7 +33,7 @@ impl Crafted {
     fn new() -> Self {
         let fs = SimulatedFs::new(1);
         let file = fs.open(Path::new("/s"), Access::CreateNew).unwrap();
-        file.write_all_at(&segment().encode(), 0).unwrap();
+        file.write_all_at(&segment().encode(None), 0).unwrap();
         file.set_len(65_536).unwrap();
         Self {
             fs,

@@ -9,8 +9,10 @@
 //!
 //! When the segment has no room for a frame, everything in it has been synced, and a new segment is made.
 //!
-//! Invariants: `pending` starts with the entry after the durable mark and is what the buffer has in flight; the file below `offset` is durable; frames made from
-//! the same chunks are the same bytes, so a group that found the disk full can be written again over itself.
+//! Invariants: `pending` starts with the entry after the durable mark and is what the buffer has in flight; the file
+//! below `offset` is durable; frames made from the same chunks have the same lengths and entries (the same bytes,
+//! unless they are sealed), so a group that found the disk full can be written again over itself: whichever write a
+//! frame is of, it says the same, and one that is of both has a wrong checksum.
 
 use crate::buffer::{Buffer, Chunk};
 use crate::catalog::{Catalog, Segment, new_stamp};
@@ -23,6 +25,7 @@ use crate::limits::{CHUNK_KEPT_BYTES_MAX, COMPRESS_RAW_BYTES_MIN, GROUP_KEPT_BYT
 use crate::stats::add;
 use crate::{LogError, Result};
 use codec::{Codec, Compressor};
+use crypt::{Keys, SEAL_BYTES};
 use engine::Seq;
 use rcu::Mutex;
 use std::collections::VecDeque;
@@ -52,6 +55,7 @@ pub(crate) struct Writer {
     next_number: SegmentNumber,
     segment_bytes: u64,
     random: Arc<dyn Random>,
+    keys: Option<Arc<Keys>>,
     compressor: Compressor,
     pending: VecDeque<Arc<Chunk>>,
     /// The newest state that is on disk or in `pending`'s way there: each segment begins with it.
@@ -104,6 +108,7 @@ impl Writer {
             next_number,
             segment_bytes,
             random: env.random.clone(),
+            keys: env.fs.keys().cloned(),
             clock: env.clock.clone(),
             compressor,
             state,
@@ -122,7 +127,7 @@ impl Writer {
     }
 
     /// Writes no more to the segment in use: what comes next begins a new one.
-    pub fn seal(&mut self) {
+    pub fn end_segment(&mut self) {
         self.tail = None;
     }
 
@@ -135,7 +140,7 @@ impl Writer {
             };
             let first = front.first;
             let wanted = match &self.tail {
-                None => frame_bytes_max(front.raw.len()),
+                None => frame_bytes_max(front.raw.len() + seal_bytes(self.keys.as_deref())),
                 Some(tail) => {
                     let (offset, room) = (tail.offset, tail.segment.header.file_bytes - tail.offset);
                     let segment = tail.segment.clone();
@@ -202,6 +207,7 @@ impl Writer {
                 chunk,
                 &segment.header,
                 group_start,
+                self.keys.as_deref(),
             );
             let end = self.group.len();
             if end as u64 > room {
@@ -267,11 +273,12 @@ impl Writer {
             first,
             file_bytes: self
                 .segment_bytes
-                .max((FRAMES_START + STATE_FRAME_BYTES + wanted).next_multiple_of(FRAMES_START)),
+                .max((FRAMES_START + state_frame_bytes(self.keys.as_deref()) + wanted).next_multiple_of(FRAMES_START)),
             made_ms: self.clock.now_ms().max(0) as u64,
             term_before,
             truncates,
             version: VERSION,
+            is_sealed: self.keys.is_some(),
         };
         self.tail = Some(create_segment(disk, catalog, header, self.state.as_ref())?);
         self.next_number = SegmentNumber(self.next_number.0 + 1);
@@ -280,7 +287,13 @@ impl Writer {
 }
 
 /// Room that a state takes at the start of a segment.
-const STATE_FRAME_BYTES: u64 = (FRAME_HEADER_BYTES + HARD_STATE_BYTES) as u64;
+fn state_frame_bytes(keys: Option<&Keys>) -> u64 {
+    padded((FRAME_HEADER_BYTES + seal_bytes(keys) + HARD_STATE_BYTES) as u64)
+}
+
+fn seal_bytes(keys: Option<&Keys>) -> usize {
+    keys.map_or(0, |_| SEAL_BYTES)
+}
 
 /// Makes a segment that begins with the state, so that the newest segment always has it, whatever is purged.
 pub(crate) fn create_segment(
@@ -292,7 +305,7 @@ pub(crate) fn create_segment(
     let mut frames = Vec::new();
     if let Some(state) = state {
         let chunk = Chunk::of_state(state, header.first);
-        frame_into(&mut frames, None, &chunk, &header, FRAMES_START);
+        frame_into(&mut frames, None, &chunk, &header, FRAMES_START, disk.keys());
     }
     let (segment, file) = catalog.create(disk, header, &frames)?;
     Ok(Tail {
@@ -314,10 +327,12 @@ fn frame_into(
     chunk: &Chunk,
     segment: &SegmentHeader,
     group_start: u64,
+    keys: Option<&Keys>,
 ) -> FrameHeader {
     let start = group.len();
     let payload_at = start + FRAME_HEADER_BYTES;
-    group.resize(payload_at, 0);
+    let text_at = payload_at + seal_bytes(keys);
+    group.resize(text_at, 0);
     let mut codec = Codec::None;
     if let Some(compressor) = compressor
         && chunk.raw.len() >= COMPRESS_RAW_BYTES_MIN
@@ -326,14 +341,15 @@ fn frame_into(
         // A compressor that refuses its input leaves it as it is, like one that cannot shrink it.
         match compressor.compress(&chunk.raw, group) {
             Ok(stored) if stored < chunk.raw.len() => codec = compressor.codec(),
-            _ => group.truncate(payload_at),
+            _ => group.truncate(text_at),
         }
     }
     if codec == Codec::None {
         group.extend_from_slice(&chunk.raw);
     }
-    let header = FrameHeader {
-        payload_crc: crc32c::crc32c(&group[payload_at..]),
+    let offset = group_start + start as u64;
+    let mut header = FrameHeader {
+        payload_crc: 0,
         stored_bytes: (group.len() - payload_at) as u32,
         raw_bytes: chunk.raw.len() as u32,
         kind: chunk.kind,
@@ -343,7 +359,11 @@ fn frame_into(
         term: chunk.term,
         group_start,
     };
-    let encoded = header.encode(segment.stamp, group_start + start as u64);
+    if let Some(keys) = keys {
+        header.seal(segment, offset, &mut group[payload_at..], keys);
+    }
+    header.payload_crc = crc32c::crc32c(&group[payload_at..]);
+    let encoded = header.encode(segment.stamp, offset);
     group[start..payload_at].copy_from_slice(&encoded);
     group.resize(padded(group.len() as u64) as usize, 0);
     header

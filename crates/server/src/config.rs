@@ -6,9 +6,11 @@
 mod command_line;
 mod file;
 pub mod options;
+mod spec;
 pub(crate) mod suggestion;
 mod values;
 
+use crate::encryption::{CIPHER_MODE, KeySource, RotationTask};
 use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
@@ -39,6 +41,8 @@ pub enum Task {
     Serve(Box<Config>),
     /// Repair a data directory's files and exit.
     Repair(Box<Config>),
+    /// Rotate keys of encryption at rest and exit.
+    Rotate(Box<Config>, RotationTask),
     /// Stop the server of a data directory.
     Shutdown(PathBuf),
     /// Print text and exit.
@@ -72,6 +76,8 @@ pub struct Config {
     pub net: NetConfig,
     /// Data.
     pub storage: StorageConfig,
+    /// `security.enableEncryption`: where the master key comes from.
+    pub encryption: Option<KeySource>,
     /// `operationProfiling.mode`.
     pub profiling: ProfilingLevel,
     /// `operationProfiling.slowOpThresholdMs`.
@@ -216,6 +222,9 @@ pub fn task(arguments: &[String], current_directory: &Path) -> Result<Task, Conf
         ));
     }
     let config = Box::new(build(&values, current_directory)?);
+    if let Some(task) = rotation(&values, current_directory)? {
+        return Ok(Task::Rotate(config, task));
+    }
     Ok(match values.boolean("repair") {
         Some(true) => Task::Repair(config),
         _ => Task::Serve(config),
@@ -282,6 +291,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         port_file: values.text("tenon.portFile").map(|path| current_directory.join(path)),
         net,
         storage: storage(values, current_directory),
+        encryption: encryption(values, current_directory)?,
         replica_set: replica_set(values)?,
         profiling: match values.text("operationProfiling.mode") {
             Some("slowOp" | "1") => ProfilingLevel::Slow,
@@ -295,6 +305,80 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         parsed: values.to_document(),
         warnings,
     })
+}
+
+/// A master key's place by two options of which one may be given.
+fn key_source(values: &Values, names: [&str; 2], current_directory: &Path) -> Result<Option<KeySource>, ConfigError> {
+    let [file, command] = names.map(|name| values.text(name));
+    match (file, command) {
+        (Some(_), Some(_)) => Err(ConfigError(format!(
+            "{} and {} cannot both be given",
+            names[0], names[1]
+        ))),
+        (Some(path), None) => Ok(Some(KeySource::File(current_directory.join(path)))),
+        (None, Some(command)) => Ok(Some(KeySource::Command(command.to_owned()))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn encryption(values: &Values, current_directory: &Path) -> Result<Option<KeySource>, ConfigError> {
+    let names = ["security.encryptionKeyFile", "security.encryptionKeyCommand"];
+    let source = key_source(values, names, current_directory)?;
+    let mode = values.text("security.encryptionCipherMode");
+    let is_on = values.boolean("security.enableEncryption").unwrap_or(false);
+    match mode {
+        None | Some(CIPHER_MODE) => {}
+        Some("AES256-CBC") => {
+            return Err(ConfigError(format!(
+                "security.encryptionCipherMode (--encryptionCipherMode): AES256-CBC is not built, since it does not notice what was \
+                 changed on the disk; {CIPHER_MODE} is the default"
+            )));
+        }
+        Some(mode) => {
+            return Err(ConfigError(format!(
+                "security.encryptionCipherMode (--encryptionCipherMode): {mode} is not known; {CIPHER_MODE} is"
+            )));
+        }
+    }
+    match (is_on, source) {
+        (true, None) => Err(ConfigError(
+            "security.enableEncryption (--enableEncryption) has to be used with security.encryptionKeyFile or \
+             security.encryptionKeyCommand"
+                .to_owned(),
+        )),
+        (true, source) => Ok(source),
+        // Somebody who gives a key believes that it is used.
+        (false, None) if mode.is_none() => Ok(None),
+        (false, _) => Err(ConfigError(
+            "security.encryption* options have to be used with security.enableEncryption (--enableEncryption)"
+                .to_owned(),
+        )),
+    }
+}
+
+/// What is asked for with `--encryptionRotate...`.
+fn rotation(values: &Values, current_directory: &Path) -> Result<Option<RotationTask>, ConfigError> {
+    let asked = |name| values.boolean(name) == Some(true);
+    let new = key_source(
+        values,
+        ["encryptionNewKeyFile", "encryptionNewKeyCommand"],
+        current_directory,
+    )?;
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    match (
+        asked("encryptionRotateMasterKey"),
+        asked("encryptionRotateDataKey"),
+        new,
+    ) {
+        (false, false, None) => Ok(None),
+        (false, true, None) => Ok(Some(RotationTask::Data)),
+        (true, false, Some(new)) => Ok(Some(RotationTask::Master(new))),
+        (true, true, _) => refused("--encryptionRotateMasterKey and --encryptionRotateDataKey are two runs"),
+        (true, false, None) => refused(
+            "--encryptionRotateMasterKey has to be used with --encryptionNewKeyFile or --encryptionNewKeyCommand",
+        ),
+        (false, _, Some(_)) => refused("a new master key is for --encryptionRotateMasterKey"),
+    }
 }
 
 /// `replication.*`: how this server is a member of a replica set.

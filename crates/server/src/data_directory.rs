@@ -4,6 +4,7 @@
 //! tenond.lock     locked while a server runs; holds its process id, and whether it keeps a log; empty after a clean
 //!                 end
 //! storage.bson    engine and layout, written once; see docs/formats/data-directory.md; locked while a server runs
+//! encryption.keys the data keys of a directory that is encrypted; see docs/formats/encryption.md
 //! journal/        the log
 //! <engine>/       the engine's files
 //! _tmp/           what operations spill that outgrow their memory; empty between two runs
@@ -12,18 +13,24 @@
 //! Invariant: nothing in the directory is changed before the lock is held and the metadata agrees.
 
 mod copy_place;
+mod key_place;
 
 pub use copy_place::{BegunCopy, CopyPlace};
+pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
 
 use bson::{Document, doc};
+use crypt::{Keys, MasterKey};
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use vfs::{Access, DirectoryLock, FileSystem, Random};
+use std::sync::Arc;
+use vfs::{Access, DirectoryLock, Env, FileSystem, KeyedFs, Random};
 
 /// Name of the lock file.
 pub const LOCK_FILE: &str = "tenond.lock";
 /// Name of the metadata file.
 pub const METADATA_FILE: &str = "storage.bson";
+/// Name of the key store.
+pub const KEY_STORE_FILE: &str = "encryption.keys";
 /// A configuration of the replica set that is to be forced at the next start.
 const FORCED_FILE: &str = "forced-configuration.bson";
 /// Name of the directory of what operations spill, as MongoDB's.
@@ -55,6 +62,8 @@ pub struct DataDirectory {
     pub needs_log: bool,
     /// A copy of another member's data has taken the place of what was here.
     pub was_replaced: bool,
+    /// With what its files are sealed.
+    pub keys: Option<Arc<Keys>>,
 }
 
 /// What the lock file of a server without a log says below the process id.
@@ -107,6 +116,14 @@ pub enum DataDirectoryError {
         /// Expected and found.
         reason: String,
     },
+    /// It is encrypted, or not, and a key was not given, or was.
+    #[error("The data in {path} cannot be opened: {reason}")]
+    Keys {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: KeyPlaceError,
+    },
     /// A file operation failed.
     #[error("cannot {operation} {path}: {source}")]
     Io {
@@ -130,13 +147,15 @@ fn io<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(Error) -> Data
 }
 
 impl DataDirectory {
-    /// Locks the directory, checks that it belongs to `wanted`'s engine, and creates what is missing.
-    pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata) -> Result<Self> {
+    /// Locks the directory, checks that it belongs to `wanted`'s engine and that it is encrypted if there is a master
+    /// key and only then, and creates what is missing.
+    pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata, master: Option<&MasterKey>) -> Result<Self> {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));
         }
+        key_place::check(fs, path, master)?;
         let lock = lock(fs, path, LOCK_FILE)?;
-        check_metadata(fs, path, wanted)?;
+        let keys = check_metadata(fs, path, wanted, master)?;
         let metadata_lock = self::lock(fs, path, METADATA_FILE)?;
         let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
         let lock_path = path.join(LOCK_FILE);
@@ -149,6 +168,7 @@ impl DataDirectory {
             // Of what was replaced nothing is asked any more.
             needs_log: !was_replaced && !before.is_empty() && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
             was_replaced,
+            keys,
         };
         // Until the log is open, what the last server left counts: this start may be refused, or cut short.
         directory.write_lock(directory.needs_log)?;
@@ -163,7 +183,12 @@ impl DataDirectory {
     pub fn engine_of(fs: &dyn FileSystem, path: &Path) -> Result<Option<String>> {
         let file = path.join(METADATA_FILE);
         let Some(bytes) = read(fs, &file)? else { return Ok(None) };
-        Ok(decode(&bytes, &file)?.map(|metadata| metadata.engine))
+        Ok(decode(&bytes, &file)?.map(|(metadata, _)| metadata.engine))
+    }
+
+    /// What the directory's files are opened with: with its keys, if it has any.
+    pub fn env(&self, env: &Env) -> Env {
+        keyed(env, self.keys.as_ref())
     }
 
     /// Notes whether the log is kept that is now open and fits.
@@ -250,7 +275,28 @@ fn lock(fs: &dyn FileSystem, directory: &Path, name: &str) -> Result<Box<dyn Dir
     }
 }
 
-fn check_metadata(fs: &dyn FileSystem, directory: &Path, wanted: &Metadata) -> Result<()> {
+/// An environment whose files are sealed with these keys.
+pub fn keyed(env: &Env, keys: Option<&Arc<Keys>>) -> Env {
+    let mut env = env.clone();
+    if let Some(keys) = keys {
+        env.fs = Arc::new(KeyedFs::new(env.fs, keys.clone()));
+    }
+    env
+}
+
+/// Whether the metadata says that the directory is encrypted; `None` when there is none.
+fn is_encrypted(fs: &dyn FileSystem, directory: &Path) -> Result<Option<bool>> {
+    let file = directory.join(METADATA_FILE);
+    let Some(bytes) = read(fs, &file)? else { return Ok(None) };
+    Ok(decode(&bytes, &file)?.map(|(_, is_encrypted)| is_encrypted))
+}
+
+fn check_metadata(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    wanted: &Metadata,
+    master: Option<&MasterKey>,
+) -> Result<Option<Arc<Keys>>> {
     let file = directory.join(METADATA_FILE);
     let Some(bytes) = read(fs, &file)? else {
         for foreign in ["WiredTiger", "mongod.lock", "local.0", "_mdb_catalog.wt"] {
@@ -258,9 +304,13 @@ fn check_metadata(fs: &dyn FileSystem, directory: &Path, wanted: &Metadata) -> R
                 return Err(DataDirectoryError::Foreign(directory.to_owned()));
             }
         }
-        return write_metadata(fs, directory, wanted);
+        // The store first: a directory that says it is encrypted has one.
+        let keys = key_place::keys(fs, directory, None, master)?;
+        write_metadata(fs, directory, wanted, keys.is_some())?;
+        return Ok(keys);
     };
-    let found = decode(&bytes, &file)?.ok_or_else(|| DataDirectoryError::Foreign(directory.to_owned()))?;
+    let found = decode(&bytes, &file)?;
+    let (found, is_encrypted) = found.ok_or_else(|| DataDirectoryError::Foreign(directory.to_owned()))?;
     if found.engine != wanted.engine {
         return Err(DataDirectoryError::OtherEngine {
             path: directory.to_owned(),
@@ -268,22 +318,30 @@ fn check_metadata(fs: &dyn FileSystem, directory: &Path, wanted: &Metadata) -> R
             wanted: wanted.engine.clone(),
         });
     }
-    Ok(())
+    key_place::keys(fs, directory, Some(is_encrypted), master)
 }
 
-fn write_metadata(fs: &dyn FileSystem, directory: &Path, metadata: &Metadata) -> Result<()> {
-    write_document(fs, directory, METADATA_FILE, fields(metadata))
+fn write_metadata(fs: &dyn FileSystem, directory: &Path, metadata: &Metadata, is_encrypted: bool) -> Result<()> {
+    let mut document = fields(metadata);
+    if is_encrypted {
+        document.insert("encrypted", true);
+    }
+    write_document(fs, directory, METADATA_FILE, document)
 }
 
 /// Writes a small file as a whole or not at all: a document with its checksum.
 fn write_document(fs: &dyn FileSystem, directory: &Path, name: &str, document: Document) -> Result<()> {
+    write_whole(fs, directory, name, &with_checksum(document))
+}
+
+/// Replaces a small file as a whole or not at all.
+fn write_whole(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let temporary = directory.join(format!("{name}.new"));
-    let bytes = with_checksum(document);
     let file = fs
         .open(&temporary, Access::OpenOrCreate)
         .map_err(io("create", &temporary))?;
     file.set_len(0).map_err(io("write", &temporary))?;
-    file.write_all_at(&bytes, 0).map_err(io("write", &temporary))?;
+    file.write_all_at(bytes, 0).map_err(io("write", &temporary))?;
     file.sync_data().map_err(io("sync", &temporary))?;
     let target = directory.join(name);
     fs.rename(&temporary, &target).map_err(io("rename", &target))?;
@@ -297,14 +355,18 @@ pub fn engine_path(path: &Path, name: &str) -> PathBuf {
 
 /// The whole of a small file; `None` when it does not exist.
 fn read(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>> {
+    read_at_most(fs, path, METADATA_BYTES_MAX)
+}
+
+fn read_at_most(fs: &dyn FileSystem, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let file = match fs.open(path, Access::Read) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io("open", path)(error)),
     };
     let length = file.len().map_err(io("read", path))?;
-    if length > METADATA_BYTES_MAX {
-        let reason = format!("{length} bytes, expected at most {METADATA_BYTES_MAX}");
+    if length > bytes_max {
+        let reason = format!("{length} bytes, expected at most {bytes_max}");
         return Err(DataDirectoryError::Damaged {
             path: path.to_owned(),
             reason,
@@ -375,7 +437,8 @@ fn parsed(bytes: &[u8], file: &Path) -> Result<Document> {
 }
 
 /// `None` when the file is no metadata of Tenon's.
-fn decode(bytes: &[u8], file: &Path) -> Result<Option<Metadata>> {
+/// With it, whether the directory is encrypted.
+fn decode(bytes: &[u8], file: &Path) -> Result<Option<(Metadata, bool)>> {
     let damaged = |reason: &str| DataDirectoryError::Damaged {
         path: file.to_owned(),
         reason: reason.to_owned(),
@@ -394,11 +457,20 @@ fn decode(bytes: &[u8], file: &Path) -> Result<Option<Metadata>> {
         }
         Err(_) => return Err(damaged("formatVersion is missing")),
     }
+    let is_encrypted = match document.get("encrypted") {
+        None => false,
+        Some(bson::Bson::Boolean(is_encrypted)) => *is_encrypted,
+        Some(_) => return Err(damaged("encrypted is not true or false")),
+    };
     match (document.get_str("engine"), document.get_bool("directoryPerDB")) {
-        (Ok(engine), Ok(directory_per_db)) => Ok(Some(Metadata {
-            engine: engine.to_owned(),
-            directory_per_db,
-        })),
+        (Ok(engine), Ok(directory_per_db)) => {
+            let engine = engine.to_owned();
+            let metadata = Metadata {
+                engine,
+                directory_per_db,
+            };
+            Ok(Some((metadata, is_encrypted)))
+        }
         _ => Err(damaged("engine or directoryPerDB is missing")),
     }
 }

@@ -105,6 +105,21 @@ impl Registry {
         }
     }
 
+    /// Whether what an engine writes can be encrypted.
+    ///
+    /// # Errors
+    /// A sentence: it cannot, and why.
+    pub fn check_encryption(&self, name: &str) -> Result<(), String> {
+        let reason = match name {
+            "btree" | "betree" | "inMemory" | "mmapv1" => return Ok(()),
+            "rocksdb" => "the RocksDB library opens its files itself, and its C interface has no place for a cipher",
+            _ => "it does not come with this server, which cannot tell what it writes",
+        };
+        Err(format!(
+            "security.enableEncryption (--enableEncryption): the storage engine {name} cannot encrypt: {reason}"
+        ))
+    }
+
     /// Opens an engine by its own name on its directory, which must exist.
     pub fn open(
         &self,
@@ -280,6 +295,21 @@ mod tests {
                 .expect_err("unknown")
                 .contains("Unknown storage engine 'nonesuch'")
         );
+    }
+
+    #[test]
+    fn engines_encrypt_or_say_why_not() {
+        let engines = Registry::built_in().with("mine", |_, _| Err(EngineError::Closed));
+        for name in ["btree", "betree", "inMemory", "mmapv1"] {
+            assert_eq!(engines.check_encryption(name), Ok(()));
+        }
+        for (name, reason) in [
+            ("rocksdb", "opens its files itself"),
+            ("mine", "does not come with this server"),
+        ] {
+            let refusal = engines.check_encryption(name).expect_err("it cannot");
+            assert!(refusal.contains(name) && refusal.contains(reason), "{refusal}");
+        }
     }
 
     #[test]

@@ -14,16 +14,18 @@
 
 use crate::config::{self, Config};
 use crate::data_directory::{self, DataDirectory, Metadata};
+use crate::encryption::KeySource;
 use crate::engines::Registry;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
+use crypt::MasterKey;
 use engine::{CloseMode, Engine, EngineError, Maintenance, Seq};
 use oplog::{Log, LogError, SegmentPart};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::{Operation, Storage, StorageError, TableNames, describe_entry};
-use vfs::{DirectoryLock, Env, FileSystem, OverlayFs, RealFs, SystemClock, SystemRandom};
+use vfs::{DirectoryLock, Env, FileSystem, KeyedFs, OverlayFs, RealFs, SystemClock, SystemRandom};
 
 /// Findings of one part that are kept; the others are counted.
 const FINDINGS_MAX: usize = 1000;
@@ -124,14 +126,14 @@ fn place_of(error: &(dyn std::error::Error + 'static)) -> Option<(PathBuf, Optio
 }
 
 /// Checks everything. An error is about the call: no data directory, or one that a server uses.
-pub fn verify(db_path: &Path) -> Result<Report> {
-    let directory = Unused::lock(db_path)?;
+pub fn verify(db_path: &Path, key: Option<&KeySource>) -> Result<Report> {
+    let directory = Unused::lock(db_path, key)?;
     let mut report = Report::default();
     match directory.engine() {
         Ok(name) => report.engine = Some(name),
         Err(error) => report.error(Part::Metadata, &error),
     }
-    verify_log(&db_path.join("journal"), &mut report)?;
+    verify_log(&*directory.env.fs, &db_path.join("journal"), &mut report)?;
     let Some(name) = report.engine.clone() else {
         return Ok(report);
     };
@@ -149,6 +151,16 @@ pub fn verify(db_path: &Path) -> Result<Report> {
     Ok(report)
 }
 
+/// The files of a data directory, with its keys if it is encrypted; no lock is taken.
+pub fn files(db_path: &Path, key: Option<&KeySource>) -> Result<Arc<dyn FileSystem>> {
+    let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
+    let master = key.map(KeySource::load).transpose().map_err(|reason| anyhow!(reason))?;
+    Ok(match data_directory::keys_to_read(&*real, db_path, master.as_ref())? {
+        Some(keys) => Arc::new(KeyedFs::new(real, keys)),
+        None => real,
+    })
+}
+
 /// A directory that was opened as a start would, for questions to its catalog.
 pub struct Offline {
     opened: Opened,
@@ -157,8 +169,8 @@ pub struct Offline {
 
 impl Offline {
     /// Opens it. A directory that is damaged, or that a server uses, is an error.
-    pub fn open(db_path: &Path) -> Result<Self> {
-        let directory = Unused::lock(db_path)?;
+    pub fn open(db_path: &Path, key: Option<&KeySource>) -> Result<Self> {
+        let directory = Unused::lock(db_path, key)?;
         Ok(Self {
             opened: directory.open()?,
             _directory: directory,
@@ -178,17 +190,16 @@ impl Drop for Offline {
     }
 }
 
-fn verify_log(directory: &Path, report: &mut Report) -> Result<()> {
-    let fs = RealFs::new();
+fn verify_log(fs: &dyn FileSystem, directory: &Path, report: &mut Report) -> Result<()> {
     if !fs.exists(directory)? {
         return Ok(());
     }
     let mut names = TableNames::default();
     // Number and end of the segment before.
     let mut before: Option<(u64, Seq)> = None;
-    for path in oplog::segment_files(&fs, directory)? {
+    for path in oplog::segment_files(fs, directory)? {
         report.segments += 1;
-        let info = match oplog::segment_info(&fs, &path) {
+        let info = match oplog::segment_info(fs, &path) {
             Ok(info) => info,
             Err(error) => {
                 report.error(Part::Log, &error.into());
@@ -223,7 +234,7 @@ fn verify_log(directory: &Path, report: &mut Report) -> Result<()> {
             }
         }
         let mut entries = 0;
-        let walked = oplog::walk_segment(&fs, &path, &mut |part| {
+        let walked = oplog::walk_segment(fs, &path, &mut |part| {
             match part {
                 SegmentPart::Damage { offset, damage } => find(&path, Some(offset), damage.to_string()),
                 SegmentPart::Entry {
@@ -308,6 +319,7 @@ fn verify_collections(storage: &Storage, report: &mut Report) -> Result<()> {
 pub struct Unused {
     config: Config,
     env: Env,
+    master: Option<MasterKey>,
     _locks: Vec<Box<dyn DirectoryLock>>,
 }
 
@@ -323,9 +335,10 @@ struct Opened {
 }
 
 impl Unused {
-    /// Keeps servers away from a directory. One that a server uses, or that is not there, is an error.
-    pub fn lock(db_path: &Path) -> Result<Self> {
-        let below = Arc::new(RealFs::new());
+    /// Keeps servers away from a directory. One that a server uses, or that is not there, is an error, and one that is
+    /// encrypted without its key.
+    pub fn lock(db_path: &Path, key: Option<&KeySource>) -> Result<Self> {
+        let below: Arc<dyn FileSystem> = Arc::new(RealFs::new());
         if !below.exists(db_path)? {
             bail!("there is no directory {}", db_path.display());
         }
@@ -346,6 +359,8 @@ impl Unused {
         }
         let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
         config.storage.db_path = db_path.to_owned();
+        let master = key.map(KeySource::load).transpose().map_err(|reason| anyhow!(reason))?;
+        let keys = data_directory::keys_to_read(&*below, db_path, master.as_ref())?;
         let env = Env {
             fs: Arc::new(OverlayFs::new(below)),
             clock: Arc::new(SystemClock::new()),
@@ -353,7 +368,8 @@ impl Unused {
         };
         Ok(Self {
             config,
-            env,
+            env: data_directory::keyed(&env, keys.as_ref()),
+            master,
             _locks: locks,
         })
     }
@@ -404,7 +420,12 @@ impl Unused {
             engine: name.to_owned(),
             directory_per_db: false,
         };
-        let directory = DataDirectory::open(&*self.env.fs, &self.config.storage.db_path, &wanted)?;
+        let directory = DataDirectory::open(
+            &*self.env.fs,
+            &self.config.storage.db_path,
+            &wanted,
+            self.master.as_ref(),
+        )?;
         let OpenedEngine { engine, _copy } = self.open_engine(name)?;
         let (log, mut options) = run::parts_of(&self.config, name, &directory)?;
         options.background = false;

@@ -5,6 +5,7 @@ use serde_yaml_ng::Value as Yaml;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// As many keys as there may be, with room for white space.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -33,6 +34,14 @@ impl ClusterAuthConfig {
 
 fn read(path: &Path) -> Result<ClusterKeys, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("keyFile {}: {reason}", path.display());
+    let bytes = read_private("keyFile", path, FILE_BYTES_MAX)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| failed(&"is not text in UTF-8"))?;
+    parse(text).map_err(|reason| failed(&reason))
+}
+
+/// The bytes of a file that nobody but its owner may use; `option` is how errors name it.
+pub(crate) fn read_private(option: &str, path: &Path, bytes_max: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    let failed = |reason: &dyn std::fmt::Display| format!("{option} {}: {reason}", path.display());
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     // Of the open file: what is checked is what is read.
     let metadata = file.metadata().map_err(|error| failed(&error))?;
@@ -45,12 +54,13 @@ fn read(path: &Path) -> Result<ClusterKeys, String> {
             "permissions are too open: others than the owner may use it ({mode:04o}); chmod it to 0600 or 0400"
         )));
     }
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    if read.map_err(|error| failed(&error))? as u64 > FILE_BYTES_MAX {
-        return Err(failed(&"is longer than 64 KiB"));
+    // Never longer than it is made here: what grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(bytes_max as usize + 1));
+    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
+    if read.map_err(|error| failed(&error))? as u64 > bytes_max {
+        return Err(failed(&format_args!("is longer than {} KiB", bytes_max >> 10)));
     }
-    parse(&text).map_err(|reason| failed(&reason))
+    Ok(bytes)
 }
 
 /// The keys of a file's text.

@@ -14,6 +14,7 @@ pub mod config;
 pub mod daemon;
 pub mod data_directory;
 mod descriptors;
+pub mod encryption;
 pub mod engines;
 pub mod events;
 mod http;

@@ -11,9 +11,11 @@
 
 use crate::config;
 use crate::data_directory::{self, DataDirectory, Metadata};
+use crate::encryption::KeySource;
 use crate::engines::Registry;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
+use crypt::MasterKey;
 use oplog::{EngineAhead, Log};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,8 @@ pub struct Request<'r> {
     pub out: &'r Path,
     /// As of when.
     pub point: Point,
+    /// The master key of a backup that is encrypted.
+    pub key: Option<&'r KeySource>,
 }
 
 /// What was done.
@@ -103,6 +107,12 @@ fn make_empty(path: &Path) -> Result<bool> {
 
 fn restore_into(request: &Request<'_>) -> Result<Restored> {
     let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
+    let master = request
+        .key
+        .map(KeySource::load)
+        .transpose()
+        .map_err(|reason| anyhow!(reason))?;
+    let keys = data_directory::keys_to_read(&*real, request.backup, master.as_ref())?;
     let Some(engine) = DataDirectory::engine_of(&*real, request.backup)? else {
         bail!("{} is no data directory of Tenon's", request.backup.display());
     };
@@ -113,17 +123,18 @@ fn restore_into(request: &Request<'_>) -> Result<Restored> {
         );
     }
     copy_all(request.backup, request.out, &|name| name != data_directory::LOCK_FILE)?;
-    let journal = request.out.join("journal");
-    if let Some(log) = request.log {
-        add_segments(&*real, log, &journal)?;
-    }
-    real.sync_directory(request.out)?;
     let env = Env {
-        fs: real,
+        fs: real.clone(),
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom::new()),
     };
-    replay(&env, engine, request)
+    let env = data_directory::keyed(&env, keys.as_ref());
+    let journal = request.out.join("journal");
+    if let Some(log) = request.log {
+        add_segments(&*env.fs, log, &journal)?;
+    }
+    real.sync_directory(request.out)?;
+    replay(&env, engine, request, master.as_ref())
 }
 
 /// Copies a directory with what is below it, durably.
@@ -194,7 +205,7 @@ fn header(path: &Path) -> Result<[u8; 48]> {
     Ok(header)
 }
 
-fn replay(env: &Env, engine_name: String, request: &Request<'_>) -> Result<Restored> {
+fn replay(env: &Env, engine_name: String, request: &Request<'_>, master: Option<&MasterKey>) -> Result<Restored> {
     let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
     config.storage.db_path = request.out.to_owned();
     let name = Registry::built_in()
@@ -204,7 +215,7 @@ fn replay(env: &Env, engine_name: String, request: &Request<'_>) -> Result<Resto
         engine: name.to_owned(),
         directory_per_db: false,
     };
-    let directory = DataDirectory::open(&*env.fs, request.out, &wanted)?;
+    let directory = DataDirectory::open(&*env.fs, request.out, &wanted, master)?;
     let engine = Registry::built_in().open(name, env, &directory.engine(name), &config.storage)?;
     let (mut log_options, mut options) = run::parts_of(&config, name, &directory)?;
     options.background = false;

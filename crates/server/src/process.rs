@@ -2,7 +2,7 @@
 
 use crate::config::{self, Task};
 use crate::engines::Registry;
-use crate::{daemon, repair, run};
+use crate::{daemon, encryption, repair, run};
 use std::process::ExitCode;
 
 /// Exit code for a configuration that is refused.
@@ -28,6 +28,7 @@ pub fn main(engines: &Registry) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(Task::Shutdown(db_path)) => daemon::shutdown(&vfs::RealFs::new(), &db_path),
+        Ok(Task::Rotate(config, task)) => encryption::rotate(&config, &task),
         Ok(Task::Repair(config)) => repair::run(&config, engines),
         Ok(Task::Serve(config)) if config.fork && !daemon::is_child() => daemon::launch(arguments),
         Ok(Task::Serve(config)) => {

@@ -10,6 +10,7 @@
 
 use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};
+use crate::encryption;
 use crate::engines::{self, Registry};
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
@@ -58,7 +59,9 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
         engine: name.to_owned(),
         directory_per_db: config.storage.directory_per_db,
     };
-    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
+    let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
+    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
+    let env = &directory.env(env);
     let path = directory.engine(name);
     let salvaged = match damage((config, registry), env, name, &path)? {
         None => {

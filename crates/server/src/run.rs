@@ -6,6 +6,7 @@
 use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
+use crate::encryption;
 use crate::engines::Registry;
 use crate::events::{self, Event};
 use crate::http::Http;
@@ -13,7 +14,7 @@ use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::settings::{own_host, settings};
-use crate::start_lines::{log_connections_max, log_recovery, log_start, start_warnings};
+use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
 use crate::{announcement, daemon, engines};
 use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
@@ -228,12 +229,16 @@ impl Running {
         check_own_name(cluster_auth.as_ref(), tls.as_deref()).map_err(|reason| anyhow!(reason))?;
         let descriptors = Descriptors::raise();
         let name = engine_name(config, &env, registry)?;
+        let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
         log_start(config, name, logger);
         let wanted = Metadata {
             engine: name.to_owned(),
             directory_per_db: config.storage.directory_per_db,
         };
-        let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted)?;
+        let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
+        drop(master);
+        let env = directory.env(&env);
+        log_encryption(directory.keys.as_deref(), logger);
         let memory_bytes = crate::memory::bytes(&*env.fs);
         let unwise = engines::warnings(name, config, memory_bytes);
         start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
@@ -323,6 +328,11 @@ impl Running {
                 Arc::new(ReplicaSet::new(set.name.clone(), set.initiates, own, instance))
             });
         settings.replica_set = set.clone();
+        settings.encryption = opening
+            .directory
+            .keys
+            .as_deref()
+            .map(|keys| encryption::status(config, keys));
         settings.spill_space = Some(SpillSpace::open(env.fs.clone(), opening.directory.temporary())?);
         let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);

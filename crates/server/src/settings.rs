@@ -37,6 +37,7 @@ pub(crate) fn settings(
         directory_per_db: config.storage.directory_per_db,
         spill_space: None,
         metadata_path: db_path.join(data_directory::METADATA_FILE),
+        encryption: None,
         journal: config.storage.journal,
         emulated_version: config.emulated_version,
         wire_version_max: config.wire_version_max,

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::descriptors::Descriptors;
 use bson::doc;
 use commands::logger::{Component, Logger};
+use crypt::Keys;
 use std::time::Duration;
 use storage::RecoveryProgress;
 
@@ -72,6 +73,13 @@ pub(crate) fn log_start(config: &Config, engine: &str, logger: &Logger) {
         "Options set by command line",
         attributes,
     );
+}
+
+pub(crate) fn log_encryption(keys: Option<&Keys>, logger: &Logger) {
+    let Some(keys) = keys else { return };
+    let attributes = doc! { "cipherMode": crate::encryption::CIPHER_MODE, "dataKey": i64::from(keys.generation()) };
+    let message = "Encryption at rest is on";
+    logger.info(Component::Storage, 8_410_015, "initandlisten", message, attributes);
 }
 
 pub(crate) fn start_warnings(

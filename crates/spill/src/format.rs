@@ -2,6 +2,7 @@
 
 use crate::error::{Result, SpillError};
 use codec::{Codec, Compressor, Decompressor};
+use crypt::{Keys, SEAL_BYTES};
 use std::path::Path;
 
 /// Rows are gathered until they are at least so many bytes, and become one block.
@@ -48,17 +49,25 @@ pub(crate) struct BlockPlace {
     pub(crate) offset: u64,
 }
 
-/// Appends a block with these rows to `out`, compressed where that makes it smaller.
+/// The context that a block is sealed in: its header, which says where it is, without the checksum.
+fn context(header: &[u8]) -> Vec<u8> {
+    [b"spilling".as_slice(), &header[4..BLOCK_HEADER_BYTES]].concat()
+}
+
+/// Appends a block with these rows to `out`, compressed where that makes it smaller, and sealed where there are keys.
 pub(crate) fn append_block(
     place: BlockPlace,
     raw: &[u8],
     compressor: &mut Compressor,
+    keys: Option<&Keys>,
     out: &mut Vec<u8>,
 ) -> std::result::Result<(), codec::CodecError> {
     debug_assert!(raw.len() <= RAW_BYTES_MAX, "{} bytes of rows in one block", raw.len());
     let start = out.len();
     out.extend_from_slice(&[0; BLOCK_HEADER_BYTES]);
-    let body = start + BLOCK_HEADER_BYTES;
+    let seal_bytes = keys.map_or(0, |_| SEAL_BYTES);
+    out.resize(out.len() + seal_bytes, 0);
+    let body = start + BLOCK_HEADER_BYTES + seal_bytes;
     let mut codec = compressor.codec();
     let mut stored = compressor.compress(raw, out)?;
     if stored >= raw.len() {
@@ -66,11 +75,16 @@ pub(crate) fn append_block(
         out.extend_from_slice(raw);
         (codec, stored) = (Codec::None, raw.len());
     }
-    out[start + 4..start + 8].copy_from_slice(&(stored as u32).to_le_bytes());
+    out[start + 4..start + 8].copy_from_slice(&((seal_bytes + stored) as u32).to_le_bytes());
     out[start + 8..start + 12].copy_from_slice(&(raw.len() as u32).to_le_bytes());
     out[start + 12] = codec.tag();
     out[start + 16..start + 24].copy_from_slice(&place.offset.to_le_bytes());
     out[start + 24..start + 32].copy_from_slice(&place.file.to_le_bytes());
+    if let Some(keys) = keys {
+        let context = context(&out[start..]);
+        let (seal, text) = out[start + BLOCK_HEADER_BYTES..].split_at_mut(SEAL_BYTES);
+        seal.copy_from_slice(&keys.seal(&context, text));
+    }
     let checksum = crc32c::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
     Ok(())
@@ -85,11 +99,13 @@ pub(crate) fn stored_bytes(header: &[u8; BLOCK_HEADER_BYTES], left: u64, at: (&P
     }
 }
 
-/// Checks a block, header and all, and puts its rows into `raw`, which is emptied first.
+/// Checks a block, header and all, and puts its rows into `raw`, which is emptied first. What was sealed is decrypted
+/// in place.
 pub(crate) fn open_block(
-    block: &[u8],
+    block: &mut [u8],
     place: BlockPlace,
     path: &Path,
+    keys: Option<&Keys>,
     decompressor: &mut Decompressor,
     raw: &mut Vec<u8>,
 ) -> Result<()> {
@@ -118,9 +134,19 @@ pub(crate) fn open_block(
         ));
     }
     let codec = Codec::from_tag(block[12]).map_err(|_| damaged(at, "codec", "a known one".to_owned(), block[12]))?;
+    let mut body = &block[BLOCK_HEADER_BYTES..];
+    if let Some(keys) = keys {
+        let context = context(block);
+        let (seal, text) = block[BLOCK_HEADER_BYTES..]
+            .split_first_chunk_mut()
+            .ok_or_else(|| damaged(at, "seal", format!("{SEAL_BYTES} bytes"), "less"))?;
+        let opened = keys.open(&context, seal, text);
+        opened.map_err(|error| damaged(at, "encryption", "what was sealed here".to_owned(), error))?;
+        body = text;
+    }
     raw.clear();
     decompressor
-        .decompress(codec, &block[BLOCK_HEADER_BYTES..], raw_bytes, raw)
+        .decompress(codec, body, raw_bytes, raw)
         .map_err(|error| damaged(at, "body", format!("{raw_bytes} bytes"), error))
 }
 
@@ -161,7 +187,7 @@ mod tests {
         let mut compressor = Compressor::new(Codec::Snappy).expect("a compressor");
         let mut out = Vec::new();
         let place = BlockPlace { file: 7, offset: 16 };
-        append_block(place, &[9; 300], &mut compressor, &mut out).expect("appended");
+        append_block(place, &[9; 300], &mut compressor, None, &mut out).expect("appended");
         assert_eq!((FILE_HEADER_BYTES, BLOCK_HEADER_BYTES, ROW_HEADER_BYTES), (16, 32, 4));
         assert_eq!((BLOCK_BYTES, ROW_BYTES_MAX, VERSION), (65_536, 1 << 30, 1));
         assert_eq!(&file_header()[..12], b"TENONSPL\x01\0\0\0");
@@ -170,7 +196,7 @@ mod tests {
         assert_eq!((out[12], &out[13..16]), (Codec::Snappy.tag(), &[0; 3][..]));
         assert_eq!((u64_at(&out, 16), u64_at(&out, 24)), (16, 7));
         let start = out.len();
-        append_block(place, b"xyz", &mut compressor, &mut out).expect("appended");
+        append_block(place, b"xyz", &mut compressor, None, &mut out).expect("appended");
         assert_eq!(
             out[start + 12],
             Codec::None.tag(),

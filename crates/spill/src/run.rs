@@ -112,7 +112,7 @@ impl Run {
 
     /// Bytes of memory that reading it takes, at most: a block as it is stored, and its rows.
     pub fn read_bytes(&self) -> usize {
-        2 * self.block_bytes_max + BLOCK_HEADER_BYTES + self.blocks.capacity() * size_of::<Block>()
+        2 * self.block_bytes_max + BLOCK_HEADER_BYTES + crypt::SEAL_BYTES + self.blocks.capacity() * size_of::<Block>()
     }
 
     /// Bytes of memory that [`Run::access`] takes, at most.
@@ -160,7 +160,7 @@ impl Run {
             file: file.number,
             offset,
         };
-        format::open_block(stored, place, &file.path, &mut buffers.decompressor, raw)
+        format::open_block(stored, place, &file.path, file.keys(), &mut buffers.decompressor, raw)
     }
 }
 
@@ -229,7 +229,7 @@ struct OpenBlock {
 
 /// Reads rows of a run by number.
 pub struct RunAccess {
-    run: Run,
+    pub(crate) run: Run,
     /// The one used last is the last.
     open: Vec<OpenBlock>,
     buffers: Buffers,

@@ -3,6 +3,7 @@
 use crate::error::{Result, SpillError};
 use crate::format::{self, BlockPlace, FILE_HEADER_BYTES};
 use codec::{Codec, Compressor};
+use crypt::Keys;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +120,13 @@ pub(crate) struct SpillFile {
     pub(crate) written: AtomicU64,
 }
 
+impl SpillFile {
+    /// With what its blocks are sealed.
+    pub(crate) fn keys(&self) -> Option<&Keys> {
+        self.space.fs.keys().map(|keys| &**keys)
+    }
+}
+
 impl Drop for SpillFile {
     fn drop(&mut self) {
         // One that cannot be removed goes when the space is opened the next time.
@@ -148,7 +156,8 @@ impl SpillWriter {
             file: self.file.number,
             offset,
         };
-        format::append_block(place, raw, &mut self.compressor, &mut self.pending)
+        let keys = self.file.keys();
+        format::append_block(place, raw, &mut self.compressor, keys, &mut self.pending)
             .map_err(|error| SpillError::io("compress for", &self.file.path, std::io::Error::other(error)))?;
         if self.pending.len() >= WRITE_BYTES {
             self.flush()?;

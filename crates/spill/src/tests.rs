@@ -3,7 +3,7 @@
 use crate::{RunWriter, SpillError, SpillSpace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Access, Fault, FaultKind, FileSystem, SimulatedFs};
+use vfs::{Access, Fault, FaultKind, FileSystem, KeyedFs, SimulatedFs};
 
 const DIRECTORY: &str = "/db/_tmp";
 
@@ -199,4 +199,52 @@ fn a_full_disk_and_one_that_is_nearly_full_stop_the_writer() {
     ));
     assert!(files(&fs).is_empty(), "nothing is left of those that failed");
     write().expect("all is well again");
+}
+
+#[test]
+fn with_keys_nothing_is_to_be_seen_all_is_read_back_and_a_block_put_elsewhere_is_refused() {
+    let fs = SimulatedFs::new(9);
+    let keyed = KeyedFs::new(Arc::new(fs.clone()), Arc::new(crypt::Keys::ephemeral()));
+    let space = SpillSpace::open(Arc::new(keyed), PathBuf::from(DIRECTORY)).expect("opened");
+    let mut file = space.create().expect("created");
+    let mut writer = RunWriter::new();
+    let mut random = vec![0; 3 * crate::format::BLOCK_BYTES];
+    vfs::Random::fill(&vfs::SeededRandom::new(9), &mut random);
+    let rows: Vec<&[u8]> = random.chunks(crate::format::BLOCK_BYTES).collect();
+    for row in &rows {
+        writer.push(&mut file, &[row]).expect("pushed");
+    }
+    writer
+        .push(&mut file, &[&b"what is known ".repeat(50)])
+        .expect("pushed");
+    let run = writer.finish(&mut file).expect("finished");
+    file.flush().expect("flushed");
+    let path = Path::new(DIRECTORY).join(&files(&fs)[0]);
+    let raw = fs.open(&path, Access::ReadWrite).expect("opened");
+    let mut bytes = vec![0; raw.len().expect("measured") as usize];
+    raw.read_exact_at(&mut bytes, 0).expect("read");
+    for part in [&random[..16], &random[70_000..70_016], b"what", b"known"] {
+        assert!(!bytes.windows(part.len()).any(|window| window == part), "{part:?}");
+    }
+    // Two blocks of one length change places, with headers and checksums that fit.
+    let block = 32 + crypt::SEAL_BYTES + 4 + rows[0].len();
+    let (first, second) = (16, 16 + block);
+    let mut swapped = bytes.clone();
+    for (from, to) in [(first, second), (second, first)] {
+        swapped[to..to + block].copy_from_slice(&bytes[from..from + block]);
+        swapped[to + 16..to + 24].copy_from_slice(&(to as u64).to_le_bytes());
+        let crc = crc32c::crc32c(&swapped[to + 4..to + block]);
+        swapped[to..to + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+    let mut access = run.access();
+    for (number, row) in rows.iter().enumerate() {
+        assert_eq!(access.row(number as u64).expect("read"), Some(*row));
+    }
+    raw.write_all_at(&swapped, 0).expect("written");
+    let mut access = access.run.access();
+    let error = access.row(0).expect_err("another block");
+    assert!(
+        matches!(error, SpillError::Damaged { what: "encryption", .. }),
+        "{error}"
+    );
 }

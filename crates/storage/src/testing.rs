@@ -60,6 +60,7 @@ pub(crate) struct Machine {
     pub(crate) background: bool,
     /// The last entry found by the newest `open`.
     pub(crate) found: AtomicU64,
+    pub(crate) is_encrypted: bool,
 }
 
 impl Machine {
@@ -81,14 +82,20 @@ impl Machine {
             journal: true,
             background: false,
             found: AtomicU64::new(0),
+            // Whatever is tested holds for encrypted files, too.
+            is_encrypted: seed % 2 == 1,
         }
     }
 
     pub(crate) fn env(&self) -> Env {
-        Env {
+        let env = Env {
             fs: Arc::new(self.fs.clone()),
             clock: self.clock.clone(),
             random: self.random.clone(),
+        };
+        match self.is_encrypted {
+            true => engine_tests::encrypted(&env),
+            false => env,
         }
     }
 

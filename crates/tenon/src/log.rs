@@ -1,17 +1,18 @@
 //! `tenon log`: what is in the log of a data directory, an entry a line.
 
+use crate::key::KeyArgs;
 use crate::live;
 use anyhow::{Context as _, Result, bail};
 use bson::{Bson, Document, doc};
 use clap::Args;
 use engine::Seq;
 use oplog::{LogError, SegmentPart};
-use server::inspect::Offline;
+use server::inspect::{self, Offline};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use storage::{TableNames, describe_entry};
-use vfs::RealFs;
+use vfs::FileSystem;
 
 /// Of a line of text so much is shown of a document.
 const DOCUMENT_CHARACTERS_MAX: usize = 200;
@@ -31,6 +32,8 @@ pub struct LogCommand {
     /// One document an entry, with everything that it holds
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// Why showing ended.
@@ -52,13 +55,20 @@ impl LogCommand {
     pub fn run(&self) -> Result<ExitCode> {
         let inner = self.path.join("journal");
         let directory = if inner.is_dir() { inner } else { self.path.clone() };
-        let files = oplog::segment_files(&RealFs::new(), &directory)?;
+        // The key store lies beside the log.
+        let around = match directory.parent() {
+            None => Path::new(".."),
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+        };
+        let fs = inspect::files(around, self.key.source().as_ref())?;
+        let files = oplog::segment_files(&*fs, &directory)?;
         if files.is_empty() {
             bail!("there is no log in {}", self.path.display());
         }
         // Entries have numbers of tables; the catalog has their names.
         let offline = match directory.parent().filter(|_| directory != self.path) {
-            Some(path) => Offline::open(path).map_err(|error| format!("{error:#}")),
+            Some(path) => Offline::open(path, self.key.source().as_ref()).map_err(|error| format!("{error:#}")),
             None => Err("there is no data directory around it".to_owned()),
         };
         if let Err(reason) = &offline {
@@ -69,6 +79,7 @@ impl LogCommand {
             .map_or_else(|_| TableNames::default(), Offline::table_names);
         let mut showing = Showing {
             command: self,
+            fs: &*fs,
             names,
             out: BufWriter::new(std::io::stdout().lock()),
             damages: 0,
@@ -77,7 +88,7 @@ impl LogCommand {
             // Whatever follows is told by the next one, too.
             let is_before = files
                 .get(index + 1)
-                .and_then(|next| oplog::segment_info(&RealFs::new(), next).ok())
+                .and_then(|next| oplog::segment_info(&*fs, next).ok())
                 .is_some_and(|next| next.first.0 <= self.from && !next.truncates);
             if is_before && offline.is_ok() {
                 continue;
@@ -101,6 +112,7 @@ impl LogCommand {
 
 struct Showing<'a, W> {
     command: &'a LogCommand,
+    fs: &'a dyn FileSystem,
     names: TableNames,
     out: W,
     damages: u64,
@@ -108,8 +120,8 @@ struct Showing<'a, W> {
 
 impl<W: Write> Showing<'_, W> {
     fn segment(&mut self, file: &Path) -> Result<(), Stop> {
-        let fs = RealFs::new();
-        let info = match oplog::segment_info(&fs, file) {
+        let fs = self.fs;
+        let info = match oplog::segment_info(fs, file) {
             Ok(info) => info,
             Err(LogError::Corrupt { offset, damage, .. }) => return self.damage(file, offset, &damage.to_string()),
             Err(error) => return Err(error.into()),
@@ -122,7 +134,7 @@ impl<W: Write> Showing<'_, W> {
             let note = doc! { "note": &what, "file": file.display().to_string() };
             self.line(&note, || format!("{}: {what}", file.display()))?;
         }
-        oplog::walk_segment(&fs, file, &mut |part| match part {
+        oplog::walk_segment(fs, file, &mut |part| match part {
             SegmentPart::Damage { offset, damage } => self.damage(file, offset, &damage.to_string()),
             SegmentPart::Entry {
                 seq,

@@ -13,6 +13,7 @@ mod dump;
 mod engine_change;
 mod export;
 mod import;
+mod key;
 mod live;
 mod log;
 mod migrate;

@@ -169,7 +169,7 @@ impl MigrateCommand {
 
     fn copy_source(&self, command: &ServerCommand, interrupt: &Interrupt) -> Result<()> {
         let source = Path::new(&self.from);
-        let unused = Unused::lock(source)?;
+        let unused = Unused::lock(source, None)?;
         let engine = unused.engine()?;
         self.tell(&format!("copying {}, of the engine {engine}", source.display()));
         fs::create_dir(&command.directory).with_context(|| format!("making {}", command.directory.display()))?;

@@ -1,5 +1,6 @@
 //! `tenon restore --backup`: a data directory as it was at a point in time.
 
+use crate::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use server::point_in_time::{self, Point, Request, shown};
@@ -29,6 +30,8 @@ pub struct PointArgs {
     /// With all that the log has
     #[arg(long = "to-end", requires = "backup", group = "point")]
     to_end: bool,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 impl PointArgs {
@@ -64,11 +67,13 @@ impl PointArgs {
         let (Some(backup), Some(out)) = (&self.backup, &self.out) else {
             bail!("--backup and --out have to be given together");
         };
+        let key = self.key.source();
         let restored = point_in_time::restore(&Request {
             backup,
             log: self.log.as_deref(),
             out,
             point: self.point()?,
+            key: key.as_ref(),
         })?;
         println!(
             "{} restored with engine {}: {} log entries replayed",

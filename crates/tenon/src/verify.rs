@@ -1,5 +1,6 @@
 //! `tenon verify`: whether the files of a stopped server are whole.
 
+use crate::key::KeyArgs;
 use crate::live;
 use anyhow::Result;
 use bson::{Bson, Document, doc};
@@ -24,12 +25,14 @@ pub struct VerifyCommand {
     /// One document for each damage, and one with the counts
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 impl VerifyCommand {
     /// Checks, and prints what is damaged.
     pub fn run(&self) -> ExitCode {
-        let report = match inspect::verify(&self.path) {
+        let report = match inspect::verify(&self.path, self.key.source().as_ref()) {
             Ok(report) => report,
             Err(error) => {
                 eprintln!("tenon: {error:#}");

@@ -1,6 +1,7 @@
 //! The traits every file access goes through. Errors are `std::io::Error`; callers add the path and what they were
 //! doing.
 
+use crypt::Keys;
 use std::io::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +57,9 @@ pub trait FileSystem: Send + Sync {
     /// that could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next
     /// segment.
     fn check_descriptors(&self) -> Result<()>;
+    /// The keys under which whoever writes data here must seal it; `None`: data is written as it is. Required, and
+    /// without a default body: a wrapper that forgot to hand them on would have plain text written.
+    fn keys(&self) -> Option<&Arc<Keys>>;
 }
 
 /// Guard of [`FileSystem::lock`].

@@ -6,6 +6,7 @@
 
 mod clock;
 mod file_system;
+mod keyed;
 mod overlay;
 mod random;
 mod real;
@@ -14,6 +15,7 @@ mod watched;
 
 pub use clock::{Clock, SimulatedClock, SystemClock};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
+pub use keyed::KeyedFs;
 pub use overlay::OverlayFs;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;

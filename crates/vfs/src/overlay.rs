@@ -224,6 +224,10 @@ impl FileSystem for OverlayFs {
     fn check_descriptors(&self) -> Result<()> {
         self.below.check_descriptors()
     }
+
+    fn keys(&self) -> Option<&Arc<crypt::Keys>> {
+        self.below.keys()
+    }
 }
 
 struct OverlayLock(Arc<dyn File>);

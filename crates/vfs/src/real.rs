@@ -160,6 +160,10 @@ impl FileSystem for RealFs {
         let reason = format!("{taken} of {limit} file descriptors are taken, and the rest is kept");
         Err(Error::new(ErrorKind::QuotaExceeded, reason))
     }
+
+    fn keys(&self) -> Option<&Arc<crypt::Keys>> {
+        None
+    }
 }
 
 /// Holds the `flock`; the system releases it with the descriptor.

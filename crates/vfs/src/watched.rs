@@ -91,6 +91,10 @@ impl<W: Watch + 'static> FileSystem for WatchedFs<W> {
     fn check_descriptors(&self) -> Result<()> {
         self.below.check_descriptors()
     }
+
+    fn keys(&self) -> Option<&Arc<crypt::Keys>> {
+        self.below.keys()
+    }
 }
 
 struct WatchedFile<W> {

@@ -7,15 +7,19 @@ use codec::Codec;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, FileSystem, KeyedFs, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 pub const DIRECTORY: &str = "/data";
 const OWNER: u32 = 7;
 const CATALOG_OWNER: u32 = 1;
 
 pub fn env(fs: &SimulatedFs) -> Env {
+    let fs = Arc::new(fs.clone());
     Env {
-        fs: Arc::new(fs.clone()),
+        fs: match crate::keys() {
+            Some(keys) => Arc::new(KeyedFs::new(fs, keys)),
+            None => fs,
+        },
         clock: Arc::new(SimulatedClock::new(0)),
         random: Arc::new(SeededRandom::new(5)),
     }

@@ -156,14 +156,20 @@ fn documents(call: &Invocation<'_>, backup: &StorageBackup, arguments: Document)
         "dbpath": &settings.db_path,
     };
     metadata.extend(arguments);
-    let path = &settings.metadata_path;
-    let length = call.server.env.fs.open(path, Access::Read).and_then(|file| file.len());
-    let length = length.map_err(|error| {
-        let message = format!("cannot measure {}: {error}", path.display());
-        CommandError::new(ErrorCode::InternalError, message)
-    })?;
+    let measured = |path: &Path| {
+        let length = call.server.env.fs.open(path, Access::Read).and_then(|file| file.len());
+        length.map_err(|error| {
+            let message = format!("cannot measure {}: {error}", path.display());
+            CommandError::new(ErrorCode::InternalError, message)
+        })
+    };
     let file = |path: &Path, bytes: u64| doc! { "filename": path.display().to_string(), "fileSize": bytes as i64 };
-    let mut documents = vec![doc! { "metadata": metadata }, file(path, length)];
+    let mut documents = vec![doc! { "metadata": metadata }];
+    // Without its key store a copy of what is encrypted cannot be opened.
+    let key_store = settings.encryption.as_ref().map(|encryption| &encryption.key_store);
+    for path in [Some(&settings.metadata_path), key_store].into_iter().flatten() {
+        documents.push(file(path, measured(path)?));
+    }
     for (name, bytes) in backup.engine_files() {
         documents.push(file(&settings.engine_path.join(name), bytes));
     }

@@ -120,7 +120,10 @@ fn files_like(call: &Invocation<'_>, wanted: &RawDocument) -> Option<FilesSource
         && wanted
             .get_bool("directoryPerDB")
             .is_ok_and(|per_db| per_db == settings.directory_per_db);
-    if !is_alike || server.fsync_lock.count() > 0 {
+    // What is sealed here opens with this member's keys alone: rows are copied, and the other member seals them with
+    // its own.
+    let is_sealed = server.env.fs.keys().is_some();
+    if !is_alike || is_sealed || server.fsync_lock.count() > 0 {
         return None;
     }
     let backup = server.storage.backup().ok()?;

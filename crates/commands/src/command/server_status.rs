@@ -39,6 +39,15 @@ const SECTIONS: &[Section] = &[
     ("asserts", asserts),
     ("catalogStats", catalog_stats),
     ("connections", connections),
+    ("encryptionAtRest", |call| {
+        let encryption = call.server.settings.encryption.as_ref();
+        let mut document = doc! { "encryptionEnabled": encryption.is_some() };
+        if let Some(encryption) = encryption {
+            document.insert("encryptionCipherMode", &encryption.cipher_mode);
+            document.insert("encryptionKeyId", encryption.key_generation.to_string());
+        }
+        Ok(document.into())
+    }),
     ("extra_info", extra_info),
     ("globalLock", global_lock),
     ("locks", locks),

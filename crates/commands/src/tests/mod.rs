@@ -141,6 +141,7 @@ impl Bench {
             directory_per_db: false,
             spill_space: Some(SpillSpace::open(env.fs.clone(), PathBuf::from("/db/_tmp")).expect("a directory")),
             metadata_path: PathBuf::from("/db/storage.bson"),
+            encryption: None,
             journal,
             emulated_version: [8, 0, 4],
             wire_version_max: 25,

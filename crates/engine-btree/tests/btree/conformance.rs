@@ -5,7 +5,7 @@
 
 use engine::{Engine, Result};
 use engine_btree::{BtreeEngine, BtreeOptions};
-use engine_tests::{Opened, run_all};
+use engine_tests::{Opened, encrypted, run_all};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
@@ -38,4 +38,9 @@ fn with_the_usual_sizes() {
 #[test]
 fn with_tiny_pages_and_no_threads() {
     run_all(&Opened(open_tiny));
+}
+
+#[test]
+fn encrypted_with_tiny_pages() {
+    run_all(&Opened(|env, directory| open_tiny(&encrypted(env), directory)));
 }

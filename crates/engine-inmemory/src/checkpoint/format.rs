@@ -1,10 +1,13 @@
 //! Byte layout of a checkpoint file. Described in `docs/formats/inmemory-checkpoint.md`.
 
 use codec::Codec;
+use crypt::{Keys, SEAL_BYTES};
 use engine::{Seq, TableId, TableKind, TableSpec};
 
 /// Version of the files this crate writes.
 pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The same with every block sealed.
+pub(super) const SEALED_FORMAT_VERSION: u32 = 2;
 pub(super) const MAGIC: [u8; 8] = *b"TENONIMC";
 pub(super) const FILE_HEADER_BYTES: usize = 32;
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;
@@ -20,13 +23,20 @@ pub(super) const END_BYTES: usize = 24;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) seq: Seq,
+    /// A seal stands before the stored bytes of each block, which are encrypted.
+    pub(super) is_sealed: bool,
 }
 
 impl FileHeader {
     pub(super) fn encode(&self) -> [u8; FILE_HEADER_BYTES] {
         let mut bytes = [0; FILE_HEADER_BYTES];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if self.is_sealed {
+            SEALED_FORMAT_VERSION
+        } else {
+            FORMAT_VERSION
+        };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.seq.0.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..28]);
         bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
@@ -40,9 +50,9 @@ impl FileHeader {
         }
         expect_checksum(u32_at(bytes, 28), crc32c::crc32c(&bytes[..28]))?;
         let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
+        if ![FORMAT_VERSION, SEALED_FORMAT_VERSION].contains(&version) {
             return Err(format!(
-                "format version is {version}, and this program knows {FORMAT_VERSION}"
+                "format version is {version}, and this program knows {FORMAT_VERSION} and {SEALED_FORMAT_VERSION}"
             ));
         }
         if u32_at(bytes, 12) != 0 || u32_at(bytes, 24) != 0 {
@@ -50,6 +60,7 @@ impl FileHeader {
         }
         Ok(Self {
             seq: Seq(u64_at(bytes, 16)),
+            is_sealed: version == SEALED_FORMAT_VERSION,
         })
     }
 }
@@ -89,8 +100,16 @@ pub(super) struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// The header of `stored`.
+    /// The header of `stored`, with the seal before it if there is one.
     pub(super) fn encode(&self, stored: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
+        let mut bytes = self.encode_fields();
+        let checksum = checksum_of(&bytes, stored);
+        bytes[0..4].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// All but the checksum.
+    fn encode_fields(&self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         bytes[4] = self.kind as u8;
         bytes[5] = self.codec.tag();
@@ -98,9 +117,29 @@ impl BlockHeader {
         bytes[12..16].copy_from_slice(&self.stored_bytes.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.seq.0.to_le_bytes());
-        let checksum = checksum_of(&bytes, stored);
-        bytes[0..4].copy_from_slice(&checksum.to_le_bytes());
         bytes
+    }
+
+    /// What the block is, and where it stands: its number, and the checkpoint that it is of.
+    fn context(&self) -> Vec<u8> {
+        [b"inmemory".as_slice(), &self.encode_fields()[4..]].concat()
+    }
+
+    /// Puts seal and ciphertext of the stored bytes into `sealed`.
+    pub(super) fn seal(&self, stored: &[u8], keys: &Keys, sealed: &mut Vec<u8>) {
+        sealed.clear();
+        sealed.resize(SEAL_BYTES, 0);
+        sealed.extend_from_slice(stored);
+        let (seal, text) = sealed.split_at_mut(SEAL_BYTES);
+        seal.copy_from_slice(&keys.seal(&self.context(), text));
+    }
+
+    /// Decrypts what [`BlockHeader::seal`] gave, in place, and answers the stored bytes.
+    pub(super) fn open<'s>(&self, sealed: &'s mut [u8], keys: &Keys) -> Result<&'s [u8], String> {
+        let (seal, text) = sealed.split_first_chunk_mut().ok_or("the block has no seal")?;
+        let opened = keys.open(&self.context(), seal, text);
+        opened.map_err(|error| format!("encryption: {error}"))?;
+        Ok(text)
     }
 
     /// Reads what must be known to read the stored bytes; they are checked by [`BlockHeader::check`].

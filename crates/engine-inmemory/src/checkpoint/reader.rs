@@ -8,6 +8,7 @@ use crate::key::Key;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use codec::Decompressor;
+use crypt::{Keys, SEAL_BYTES};
 use engine::{EngineError, Result, Seq, TableId, TableSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ struct FileReader {
     blocks: u64,
     stored: Vec<u8>,
     decompressor: Decompressor,
+    keys: Option<Arc<Keys>>,
 }
 
 /// The table whose rows are being read.
@@ -61,6 +63,7 @@ impl FileReader {
             blocks: 0,
             stored: Vec::new(),
             decompressor: Decompressor::new(),
+            keys: env.fs.keys().cloned(),
         })
     }
 
@@ -70,6 +73,13 @@ impl FileReader {
         let header = FileHeader::decode(&header).map_err(|reason| self.corrupt(reason))?;
         if header.seq != seq {
             return Err(self.corrupt(format!("the file says {:?}, its name {seq:?}", header.seq)));
+        }
+        if header.is_sealed != self.keys.is_some() {
+            let reason = match header.is_sealed {
+                true => "the file is encrypted, and there is no key",
+                false => "the file is not encrypted, and the data is",
+            };
+            return Err(self.corrupt(reason.into()));
         }
         self.offset += FILE_HEADER_BYTES as u64;
         let mut totals = Totals::default();
@@ -128,11 +138,13 @@ impl FileReader {
         self.read(&mut head)?;
         let header = BlockHeader::decode(&head).map_err(|reason| self.corrupt(reason))?;
         let after_head = self.offset + BLOCK_HEADER_BYTES as u64;
-        if self.length.saturating_sub(after_head) < u64::from(header.stored_bytes) {
+        let seal_bytes = self.keys.as_ref().map_or(0, |_| SEAL_BYTES);
+        let sealed_bytes = header.stored_bytes as usize + seal_bytes;
+        if self.length.saturating_sub(after_head) < sealed_bytes as u64 {
             return Err(self.corrupt("the block reaches past the end of the file".into()));
         }
         let mut stored = std::mem::take(&mut self.stored);
-        stored.resize(header.stored_bytes as usize, 0);
+        stored.resize(sealed_bytes, 0);
         self.file
             .read_exact_at(&mut stored, after_head)
             .map_err(io_error("read", &self.path))?;
@@ -143,13 +155,17 @@ impl FileReader {
                 header.number, header.seq, self.blocks
             )));
         }
+        let opened = match &self.keys {
+            Some(keys) => header.open(&mut stored, keys).map_err(|reason| self.corrupt(reason))?,
+            None => &stored[..],
+        };
         content.clear();
         let decompressed = self
             .decompressor
-            .decompress(header.codec, &stored, header.raw_bytes as usize, content);
+            .decompress(header.codec, opened, header.raw_bytes as usize, content);
         decompressed.map_err(|error| self.corrupt(error.to_string()))?;
         self.stored = stored;
-        self.offset = after_head + u64::from(header.stored_bytes);
+        self.offset = after_head + sealed_bytes as u64;
         self.blocks += 1;
         Ok(header.kind)
     }

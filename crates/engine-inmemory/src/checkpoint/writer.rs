@@ -5,6 +5,7 @@ use super::{TEMPORARY_NAME, file_name, io_error, seq_of_name};
 use crate::snapshot::InMemorySnapshot;
 use crate::table::{Span, Visit};
 use codec::{Codec, Compressor};
+use crypt::Keys;
 use engine::{Direction, EngineError, KeyRange, Result, Seq, Snapshot};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +104,8 @@ struct FileWriter {
     seq: Seq,
     compressor: Compressor,
     compressed: Vec<u8>,
+    keys: Option<Arc<Keys>>,
+    sealed: Vec<u8>,
     length: u64,
     blocks: u64,
 }
@@ -117,10 +120,13 @@ impl FileWriter {
             seq,
             compressor,
             compressed: Vec::new(),
+            keys: env.fs.keys().cloned(),
+            sealed: Vec::new(),
             length: 0,
             blocks: 0,
         };
-        writer.append(&FileHeader { seq }.encode())?;
+        let is_sealed = writer.keys.is_some();
+        writer.append(&FileHeader { seq, is_sealed }.encode())?;
         Ok(writer)
     }
 
@@ -144,8 +150,19 @@ impl FileWriter {
             number: self.blocks,
             seq: self.seq,
         };
-        self.append(&header.encode(stored))?;
-        self.append(stored)?;
+        match &self.keys {
+            Some(keys) => {
+                let mut sealed = std::mem::take(&mut self.sealed);
+                header.seal(stored, keys, &mut sealed);
+                self.append(&header.encode(&sealed))?;
+                self.append(&sealed)?;
+                self.sealed = sealed;
+            }
+            None => {
+                self.append(&header.encode(stored))?;
+                self.append(stored)?;
+            }
+        }
         self.blocks += 1;
         self.compressed = compressed;
         Ok(())

@@ -4,15 +4,19 @@ use engine::Seq;
 use oplog::{Log, LogOptions, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, FileSystem, KeyedFs, Random, SeededRandom, SimulatedClock, SimulatedFs};
 
 pub const DIRECTORY: &str = "/data/oplog";
 pub const POSITION_FILE: &str = "/data/oplog.position";
 
 /// What a process started now on this machine gets. As in life, no two processes draw the same random numbers.
 pub fn env(fs: &SimulatedFs, seed: u64) -> Env {
+    let disk = Arc::new(fs.clone());
     Env {
-        fs: Arc::new(fs.clone()),
+        fs: match crate::keys() {
+            Some(keys) => Arc::new(KeyedFs::new(disk, keys)),
+            None => disk,
+        },
         clock: Arc::new(SimulatedClock::new(0)),
         random: Arc::new(SeededRandom::new(seed ^ (fs.operations() << 32))),
     }

@@ -3,48 +3,7 @@
 //! One entry per option, sorted by YAML name; `docs/configuration.md` lists the same (a test compares). Options of MongoDB
 //! that are not built are in the table too, so that they are refused by name instead of being unknown.
 
-/// What an option takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// Any text.
-    Text,
-    /// One of these words.
-    OneOf(&'static [&'static str]),
-    /// An integer between the bounds, both included. Text that begins with 0 is octal.
-    Integer(i64, i64),
-    /// A number between the bounds, both included.
-    Number(f64, f64),
-    /// `true` or `false` in YAML; on the command line the flag alone means true, `--flag=false` false.
-    Boolean,
-    /// A count of `-v`s, or a number behind `--verbose`; `0` to `5`.
-    Level,
-    /// `name=value`, or a map in YAML; may be given several times.
-    Pairs,
-    /// Command line only: what the program shall do instead of serving.
-    Action,
-    /// Known in MongoDB, not built here. The first text is what it would switch on; the words are values that are
-    /// harmless because they switch it off.
-    NotBuilt(&'static str, &'static [&'static str]),
-    /// Accepted without effect; the text is the start-up warning.
-    NoEffect(&'static str),
-}
-
-/// One option.
-#[derive(Clone, Copy, Debug)]
-pub struct Spec {
-    /// Dotted name in YAML; empty when it is for the command line only.
-    pub yaml: &'static str,
-    /// Name on the command line without dashes; empty when it is for YAML only.
-    pub flag: &'static str,
-    /// One-letter form, or 0.
-    pub short: u8,
-    /// What it takes.
-    pub kind: Kind,
-    /// The default in words.
-    pub default: &'static str,
-    /// Its meaning, one line.
-    pub help: &'static str,
-}
+pub use super::spec::{Kind, Spec};
 
 const fn spec(yaml: &'static str, flag: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Spec {
     Spec {
@@ -70,6 +29,8 @@ const WT_CONFIG: &str = "a text of WiredTiger options";
 const TLS: &str = "this part of TLS";
 const TRANSITION: &str = "passing over to access control while clients work";
 const ENTERPRISE: &str = "authentication by directory services and Kerberos";
+const KEY_SERVERS: &str =
+    "keeping the master key on a KMIP or Vault server (security.encryptionKeyCommand runs a program that fetches it)";
 const REPLICATION: &str = "replication";
 const SHARDING: &str = "sharding";
 
@@ -102,6 +63,34 @@ pub const OPTIONS: &[Spec] = &[
         Kind::NoEffect("--cpu has no effect: use serverStatus or the system's tools"),
         "",
         "none",
+    ),
+    spec(
+        "",
+        "encryptionNewKeyCommand",
+        Kind::Text,
+        "none",
+        "program that prints the new master key, for --encryptionRotateMasterKey",
+    ),
+    spec(
+        "",
+        "encryptionNewKeyFile",
+        Kind::Text,
+        "none",
+        "file of the new master key, for --encryptionRotateMasterKey",
+    ),
+    spec(
+        "",
+        "encryptionRotateDataKey",
+        Kind::Action,
+        "",
+        "add a data key, with which all is encrypted that is written from the next start on, and exit",
+    ),
+    spec(
+        "",
+        "encryptionRotateMasterKey",
+        Kind::Action,
+        "",
+        "wrap the data keys with a new master key, and exit",
     ),
     short(b'h', spec("", "help", Kind::Action, "", "print the options and exit")),
     spec(
@@ -310,7 +299,34 @@ pub const OPTIONS: &[Spec] = &[
         "keyFile with a keyFile",
         "how members of a cluster prove themselves to each other; implies --auth",
     ),
-    not_built("security.enableEncryption", "enableEncryption", "encryption at rest"),
+    spec(
+        "security.enableEncryption",
+        "enableEncryption",
+        Kind::Boolean,
+        "false",
+        "encrypt the data; for a dbPath that is empty or was encrypted from the start",
+    ),
+    spec(
+        "security.encryptionCipherMode",
+        "encryptionCipherMode",
+        Kind::Text,
+        "AES256-GCM",
+        "cipher of the data; there is this one",
+    ),
+    spec(
+        "security.encryptionKeyCommand",
+        "encryptionKeyCommand",
+        Kind::Text,
+        "none",
+        "program that prints the master key, with its arguments",
+    ),
+    spec(
+        "security.encryptionKeyFile",
+        "encryptionKeyFile",
+        Kind::Text,
+        "none",
+        "file of the master key: 32 bytes in base64, for its owner only",
+    ),
     spec(
         "security.javascriptEnabled",
         "",
@@ -325,6 +341,17 @@ pub const OPTIONS: &[Spec] = &[
         "none",
         "file of the key, or keys, that the members of a cluster share; implies --auth",
     ),
+    not_built(
+        "security.kmip.clientCertificateFile",
+        "kmipClientCertificateFile",
+        KEY_SERVERS,
+    ),
+    not_built("security.kmip.keyIdentifier", "kmipKeyIdentifier", KEY_SERVERS),
+    not_built("security.kmip.rotateMasterKey", "kmipRotateMasterKey", KEY_SERVERS),
+    not_built("security.kmip.serverName", "kmipServerName", KEY_SERVERS),
+    not_built("security.vault.rotateMasterKey", "vaultRotateMasterKey", KEY_SERVERS),
+    not_built("security.vault.serverName", "vaultServerName", KEY_SERVERS),
+    not_built("security.vault.tokenFile", "vaultTokenFile", KEY_SERVERS),
     spec(
         "setParameter",
         "setParameter",
@@ -743,16 +770,17 @@ pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
 ];
 
 /// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
-pub const SECTIONS_NOT_BUILT: [(&str, &str); 12] = [
+pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
     ("auditLog.", "auditing"),
     ("net.ssl.", TLS),
     ("net.tls.", TLS),
     ("net.http.", "this part of the HTTP interface"),
     ("replication.", REPLICATION),
-    ("security.kmip.", "encryption at rest"),
+    ("security.kmip.", KEY_SERVERS),
     ("security.ldap.", ENTERPRISE),
     ("security.sasl.", ENTERPRISE),
     ("security.transitionToAuth", TRANSITION),
+    ("security.vault.", KEY_SERVERS),
     ("security.", "this part of access control"),
     ("sharding.", SHARDING),
     ("snmp.", "SNMP"),
@@ -766,28 +794,4 @@ pub fn by_yaml(name: &str) -> Option<&'static Spec> {
 /// The option of a command-line name without dashes.
 pub fn by_flag(name: &str) -> Option<&'static Spec> {
     OPTIONS.iter().find(|spec| !spec.flag.is_empty() && spec.flag == name)
-}
-
-impl Spec {
-    /// How error messages name it: as the user may have written it.
-    pub fn name(&self) -> String {
-        match (self.yaml, self.flag) {
-            ("", flag) => format!("--{flag}"),
-            (yaml, "") => yaml.to_owned(),
-            (yaml, flag) => format!("{yaml} (--{flag})"),
-        }
-    }
-
-    /// The key under which a value is kept: the YAML name, or the flag of what has none.
-    pub fn key(&self) -> &'static str {
-        if self.yaml.is_empty() { self.flag } else { self.yaml }
-    }
-
-    /// True when the flag stands alone on the command line.
-    pub fn takes_no_argument(&self) -> bool {
-        // This one takes its value as an argument in MongoDB too.
-        let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
-        (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value)
-            || matches!(self.flag, "cpu" | "enableEncryption")
-    }
 }

@@ -10,7 +10,7 @@ fn metadata(engine: &str) -> Metadata {
 }
 
 fn open(path: &Path, engine: &str) -> Result<DataDirectory> {
-    DataDirectory::open(&RealFs::new(), path, &metadata(engine))
+    DataDirectory::open(&RealFs::new(), path, &metadata(engine), None)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn directories_of_mongodb_are_left_alone() {
 fn damaged_metadata_is_refused() {
     let bytes = with_checksum(fields(&metadata("inMemory")));
     let file = Path::new("storage.bson");
-    assert_eq!(decode(&bytes, file).unwrap(), Some(metadata("inMemory")));
+    assert_eq!(decode(&bytes, file).unwrap(), Some((metadata("inMemory"), false)));
     for at in 0..bytes.len() {
         for change in [1, 0x80] {
             let mut patched = bytes.clone();

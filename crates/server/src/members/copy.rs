@@ -215,7 +215,9 @@ impl Members {
             engine: self.copying.engine.to_owned(),
             directory_per_db: self.copying.config.storage.directory_per_db,
         };
-        let by_files = self.server.parameters.copies_files() && !wanted.is_arbiter;
+        // Files would come as they are, and not sealed with this member's keys.
+        let is_sealed = self.server.env.fs.keys().is_some();
+        let by_files = self.server.parameters.copies_files() && !wanted.is_arbiter && !is_sealed;
         let question = ask::begin(&self.set.name, wanted.instance, Some(&layout).filter(|_| by_files));
         let mut failure = "there is no member whose data could be copied".to_owned();
         for source in self.sources(wanted) {

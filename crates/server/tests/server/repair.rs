@@ -43,7 +43,7 @@ fn open(config: &Config) -> (DataDirectory, Arc<Storage>) {
         engine: "btree".to_owned(),
         directory_per_db: false,
     };
-    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted).unwrap();
+    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted, None).unwrap();
     let engine = Registry::built_in()
         .open("btree", &env, &directory.engine("btree"), &config.storage)
         .unwrap();

@@ -191,6 +191,10 @@ impl FileSystem for SimulatedFs {
     fn check_descriptors(&self) -> Result<()> {
         self.world.lock().check_descriptors(Path::new("/"))
     }
+
+    fn keys(&self) -> Option<&Arc<crypt::Keys>> {
+        None
+    }
 }
 
 struct SimulatedFile {

@@ -40,7 +40,14 @@ fn the_layout_is_what_the_document_says() {
             BlockKind::Rows as u8,
             BlockKind::End as u8
         ),
-        format!("file header {:02x?}", FileHeader { seq: Seq(258) }.encode()),
+        format!(
+            "file header {:02x?}",
+            FileHeader {
+                seq: Seq(258),
+                is_sealed: false
+            }
+            .encode()
+        ),
         format!("block header {:02x?}", header().encode(b"abc")),
         format!("table {table:02x?}"),
         format!("row {row:02x?}"),
@@ -60,7 +67,10 @@ fn the_layout_is_what_the_document_says() {
 
 #[test]
 fn everything_round_trips() {
-    let file = FileHeader { seq: Seq(9) };
+    let file = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    };
     assert_eq!(FileHeader::decode(&file.encode()), Ok(file));
     let bytes = header().encode(b"abc");
     assert_eq!(BlockHeader::decode(&bytes), Ok(header()));
@@ -87,7 +97,11 @@ fn everything_round_trips() {
 
 #[test]
 fn every_flipped_bit_of_a_header_is_refused() {
-    let file = FileHeader { seq: Seq(9) }.encode();
+    let file = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    }
+    .encode();
     let block = header().encode(b"abc");
     for bit in 0..FILE_HEADER_BYTES * 8 {
         let mut damaged = file;
@@ -106,13 +120,17 @@ fn every_flipped_bit_of_a_header_is_refused() {
 
 #[test]
 fn a_newer_version_is_refused_by_its_number() {
-    let mut bytes = FileHeader { seq: Seq(9) }.encode();
-    bytes[8] = 2;
+    let mut bytes = FileHeader {
+        seq: Seq(9),
+        is_sealed: false,
+    }
+    .encode();
+    bytes[8] = 3;
     let checksum = crc32c::crc32c(&bytes[..28]);
     bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
     assert_eq!(
         FileHeader::decode(&bytes),
-        Err("format version is 2, and this program knows 1".into())
+        Err("format version is 3, and this program knows 1 and 2".into())
     );
 }
 
@@ -125,4 +143,36 @@ fn cut_content_is_refused() {
     encode_row(b"key", b"value", &mut row);
     (0..row.len()).for_each(|length| assert!(split_row(&row[..length]).is_err(), "{length} bytes"));
     assert!(Totals::decode(&[0; END_BYTES - 1]).is_err());
+}
+
+#[test]
+fn a_sealed_block_opens_in_its_place_alone_and_with_every_bit_as_it_was() {
+    let keys = Keys::ephemeral();
+    let mut sealed = Vec::new();
+    header().seal(b"abc", &keys, &mut sealed);
+    assert_eq!(sealed.len(), SEAL_BYTES + 3);
+    let others = [
+        BlockHeader { number: 5, ..header() },
+        BlockHeader {
+            seq: Seq(6),
+            ..header()
+        },
+        BlockHeader {
+            kind: BlockKind::Table,
+            ..header()
+        },
+        BlockHeader {
+            raw_bytes: 8,
+            ..header()
+        },
+    ];
+    for other in others {
+        assert!(other.open(&mut sealed.clone(), &keys).is_err(), "{other:?}");
+    }
+    for bit in 0..sealed.len() * 8 {
+        let mut damaged = sealed.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(header().open(&mut damaged, &keys).is_err(), "bit {bit}");
+    }
+    assert_eq!(header().open(&mut sealed, &keys), Ok(&b"abc"[..]));
 }

@@ -1,0 +1,340 @@
+//! The key store of a data directory: whether there must be one, and reading and writing it.
+//!
+//! All of a directory is encrypted or nothing, from its first file on. `storage.bson` says which; so a key store that
+//! is lost, and a key that is given for a directory that is not encrypted, are told by name.
+
+use super::{DataDirectoryError, KEY_STORE_FILE, Result, io, lock, read_at_most, write_whole};
+use crypt::{KEY_STORE_BYTES_MAX, KeyStore, Keys, MasterKey};
+use std::path::Path;
+use std::sync::Arc;
+use vfs::FileSystem;
+
+/// Why a directory and a master key do not go together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyPlaceError {
+    /// No key was given.
+    #[error(
+        "it is encrypted: start with --enableEncryption and --encryptionKeyFile or --encryptionKeyCommand (tools: --encryptionKeyFile or --encryptionKeyCommand)"
+    )]
+    Encrypted,
+    /// A key was given for nothing.
+    #[error(
+        "it is not encrypted, and what is in it stays as it is. To encrypt it, start on an empty dbPath with --enableEncryption and have the data copied there: as a member of the replica set (initial sync), or by tenon dump and tenon restore"
+    )]
+    Plain,
+    /// The metadata says that it is encrypted.
+    #[error("its key store {KEY_STORE_FILE} is missing: without it nothing can be read. Restore it from a backup")]
+    Lost,
+    /// It cannot be used.
+    #[error("its key store {KEY_STORE_FILE} {0}")]
+    Store(#[from] crypt::KeyStoreError),
+}
+
+fn refused(directory: &Path, reason: impl Into<KeyPlaceError>) -> DataDirectoryError {
+    DataDirectoryError::Keys {
+        path: directory.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+/// The store of a directory; `None` where there is no file of it.
+fn read_store(fs: &dyn FileSystem, directory: &Path, master: &MasterKey) -> Result<Option<KeyStore>> {
+    let bytes = read_at_most(fs, &directory.join(KEY_STORE_FILE), KEY_STORE_BYTES_MAX as u64)?;
+    let store = bytes.map(|bytes| KeyStore::decode(&bytes, master)).transpose();
+    store.map_err(|error| refused(directory, error))
+}
+
+/// The keys of a directory of which the metadata says whether it is encrypted, or that has no metadata yet: then a
+/// store is made, before anything that needs it. The directory is locked.
+pub(super) fn keys(
+    fs: &dyn FileSystem,
+    directory: &Path,
+    is_encrypted: Option<bool>,
+    master: Option<&MasterKey>,
+) -> Result<Option<Arc<Keys>>> {
+    let store = match (is_encrypted, master) {
+        (Some(true), None) => return Err(refused(directory, KeyPlaceError::Encrypted)),
+        (Some(false), Some(_)) => return Err(refused(directory, KeyPlaceError::Plain)),
+        (Some(false), None) => return Ok(None),
+        (Some(true), Some(master)) => read_store(fs, directory, master)?,
+        (None, None) => {
+            let path = directory.join(KEY_STORE_FILE);
+            return match fs.exists(&path).map_err(io("look at", &path))? {
+                true => Err(refused(directory, KeyPlaceError::Encrypted)),
+                false => Ok(None),
+            };
+        }
+        (None, Some(master)) => match read_store(fs, directory, master)? {
+            Some(store) => Some(store),
+            None => {
+                let store = KeyStore::create();
+                write_whole(fs, directory, KEY_STORE_FILE, &store.encode(master))?;
+                Some(store)
+            }
+        },
+    };
+    let store = store.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
+    Ok(Some(Arc::new(store.keys())))
+}
+
+/// What [`keys`] would refuse of a directory that is there, before its lock file is made or anything else is touched.
+pub(super) fn check(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<()> {
+    let is_encrypted = super::is_encrypted(fs, directory)?;
+    let path = directory.join(KEY_STORE_FILE);
+    match is_encrypted.is_some() || fs.exists(&path).map_err(io("look at", &path))? {
+        true => keys(fs, directory, is_encrypted, master).map(drop),
+        false => Ok(()),
+    }
+}
+
+/// The keys of a directory, for who only reads it; `None` where it is not encrypted. Metadata that is damaged is told
+/// by who needs it: whether there is a key store says enough here.
+pub fn keys_to_read(fs: &dyn FileSystem, directory: &Path, master: Option<&MasterKey>) -> Result<Option<Arc<Keys>>> {
+    let path = directory.join(KEY_STORE_FILE);
+    let has_store = fs.exists(&path).map_err(io("look at", &path))?;
+    let is_encrypted = match super::is_encrypted(fs, directory) {
+        Ok(said) => said.unwrap_or(has_store),
+        Err(DataDirectoryError::Damaged { .. } | DataDirectoryError::Version { .. }) => has_store,
+        Err(error) => return Err(error),
+    };
+    match (is_encrypted, master) {
+        (false, None) => Ok(None),
+        (true, None) => Err(refused(directory, KeyPlaceError::Encrypted)),
+        (false, Some(_)) => Err(refused(directory, KeyPlaceError::Plain)),
+        (true, Some(master)) => match read_store(fs, directory, master)? {
+            Some(store) => Ok(Some(Arc::new(store.keys()))),
+            None => Err(refused(directory, KeyPlaceError::Lost)),
+        },
+    }
+}
+
+/// What is to be done to a key store.
+pub enum Rotation<'m> {
+    /// Wrap the same keys with this master key.
+    Master(&'m MasterKey),
+    /// Seal with a new key from the next start on.
+    Data,
+}
+
+/// Rotates keys of a directory that no server uses. After a crash the store is the old one or the new one. Answers how
+/// many generations of data keys there are.
+pub fn rotate(fs: &dyn FileSystem, directory: &Path, master: &MasterKey, rotation: &Rotation<'_>) -> Result<usize> {
+    let path = directory.join(KEY_STORE_FILE);
+    if !fs.exists(directory).map_err(io("look at", directory))? {
+        return Err(DataDirectoryError::Missing(directory.to_owned()));
+    }
+    if !fs.exists(&path).map_err(io("look at", &path))? {
+        let is_lost = super::is_encrypted(fs, directory)? == Some(true);
+        let reason = if is_lost {
+            KeyPlaceError::Lost
+        } else {
+            KeyPlaceError::Plain
+        };
+        return Err(refused(directory, reason));
+    }
+    let _locks = [
+        lock(fs, directory, super::LOCK_FILE)?,
+        lock(fs, directory, super::METADATA_FILE)?,
+    ];
+    let mut store = read_store(fs, directory, master)?.ok_or_else(|| refused(directory, KeyPlaceError::Lost))?;
+    let wrapping = match rotation {
+        Rotation::Master(new) => *new,
+        Rotation::Data => {
+            store.add_generation().map_err(|error| refused(directory, error))?;
+            master
+        }
+    };
+    write_whole(fs, directory, KEY_STORE_FILE, &store.encode(wrapping))?;
+    Ok(store.generations())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::{DataDirectory, METADATA_FILE, Metadata};
+    use super::*;
+    use base64::Engine as _;
+    use vfs::{Access, SimulatedFs};
+
+    fn master(byte: u8) -> MasterKey {
+        MasterKey::parse(base64::engine::general_purpose::STANDARD.encode([byte; 32]).as_bytes()).unwrap()
+    }
+
+    fn open(fs: &SimulatedFs, master: Option<&MasterKey>) -> Result<DataDirectory> {
+        let wanted = Metadata {
+            engine: "btree".into(),
+            directory_per_db: false,
+        };
+        DataDirectory::open(fs, Path::new("/db"), &wanted, master)
+    }
+
+    fn disk() -> SimulatedFs {
+        let fs = SimulatedFs::new(1);
+        fs.create_directory_all(Path::new("/db")).unwrap();
+        fs.sync_directory(Path::new("/")).unwrap();
+        fs
+    }
+
+    fn reason(result: Result<impl Sized>) -> KeyPlaceError {
+        match result.err().unwrap() {
+            DataDirectoryError::Keys { reason, .. } => reason,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_is_encrypted_from_the_start_or_never() {
+        let fs = disk();
+        let opened = open(&fs, Some(&master(1))).unwrap();
+        assert_eq!(opened.keys.as_ref().unwrap().generation(), 1);
+        drop(opened);
+        assert!(matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted));
+        let other = reason(open(&fs, Some(&master(2))));
+        assert!(matches!(
+            other,
+            KeyPlaceError::Store(crypt::KeyStoreError::OtherMaster { .. })
+        ));
+        drop(open(&fs, Some(&master(1))).unwrap());
+        fs.remove_file(Path::new("/db/encryption.keys")).unwrap();
+        assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Lost));
+        assert!(matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted));
+        assert!(matches!(
+            reason(rotate(&fs, Path::new("/db"), &master(1), &Rotation::Data)),
+            KeyPlaceError::Lost
+        ));
+        let fs = disk();
+        drop(open(&fs, None).unwrap());
+        assert!(matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Plain));
+        assert!(!fs.exists(Path::new("/db/encryption.keys")).unwrap());
+        assert!(matches!(
+            reason(rotate(&fs, Path::new("/db"), &master(1), &Rotation::Data)),
+            KeyPlaceError::Plain
+        ));
+        drop(open(&fs, None).unwrap());
+    }
+
+    /// Between the key store and the metadata, and at every other moment of the first start.
+    #[test]
+    fn a_crash_while_it_is_made_leaves_one_that_opens_with_the_key_alone() {
+        let operations = {
+            let fs = disk();
+            open(&fs, Some(&master(1))).unwrap();
+            fs.operations()
+        };
+        let mut half_made = 0;
+        for crash_at in disk().operations() + 1..=operations {
+            let fs = disk();
+            fs.crash_at(crash_at);
+            let _ = open(&fs, Some(&master(1)));
+            fs.restart();
+            let has = |name: &str| fs.exists(&Path::new("/db").join(name)).unwrap();
+            if has(KEY_STORE_FILE) {
+                half_made += u32::from(!has(METADATA_FILE));
+                assert!(
+                    matches!(reason(open(&fs, None)), KeyPlaceError::Encrypted),
+                    "crash at {crash_at}"
+                );
+            }
+            let opened = open(&fs, Some(&master(1))).unwrap();
+            assert!(opened.keys.is_some());
+        }
+        assert!(half_made > 0);
+    }
+
+    #[test]
+    fn a_crash_at_any_moment_of_a_rotation_leaves_the_old_store_or_the_new_one() {
+        let path = Path::new("/db");
+        let (old, new) = (master(1), master(2));
+        for rotation in [Rotation::Master(&new), Rotation::Data] {
+            let (mut olds, mut news) = (0, 0);
+            for step in 1.. {
+                let fs = disk();
+                let keys = open(&fs, Some(&old)).unwrap().keys.unwrap();
+                let mut text = *b"what was written before";
+                let seal = keys.seal(b"there", &mut text);
+                fs.crash_at(fs.operations() + step);
+                let done = rotate(&fs, path, &old, &rotation);
+                if done.is_ok() && !fs.has_crashed() {
+                    break;
+                }
+                fs.restart();
+                let with = |master: &MasterKey| open(&fs, Some(master)).map(|opened| opened.keys.unwrap());
+                let found = match (&rotation, with(&old), with(&new)) {
+                    (Rotation::Master(_), Ok(found), Err(_)) => (found, &mut olds),
+                    (Rotation::Master(_), Err(_), Ok(found)) => (found, &mut news),
+                    (Rotation::Data, Ok(found), Err(_)) if found.generation() == 1 => (found, &mut olds),
+                    (Rotation::Data, Ok(found), Err(_)) => (found, &mut news),
+                    _ => panic!("step {step}: one of both masters opens it"),
+                };
+                *found.1 += 1;
+                found.0.open(b"there", &seal, &mut text).unwrap();
+                assert_eq!(&text, b"what was written before");
+            }
+            assert!(olds > 0 && news > 0, "{olds} old ones, {news} new ones");
+        }
+    }
+
+    #[test]
+    fn a_rotation_needs_the_old_key_and_the_directory_for_itself() {
+        let fs = disk();
+        let path = Path::new("/db");
+        let held = open(&fs, Some(&master(1))).unwrap();
+        let busy = rotate(&fs, path, &master(1), &Rotation::Data);
+        assert!(matches!(busy, Err(DataDirectoryError::InUse(_))));
+        drop(held);
+        assert!(matches!(
+            reason(rotate(&fs, path, &master(2), &Rotation::Data)),
+            KeyPlaceError::Store(_)
+        ));
+        assert_eq!(rotate(&fs, path, &master(1), &Rotation::Data).unwrap(), 2);
+        assert_eq!(rotate(&fs, path, &master(1), &Rotation::Master(&master(3))).unwrap(), 2);
+        assert_eq!(open(&fs, Some(&master(3))).unwrap().keys.unwrap().generation(), 2);
+    }
+
+    /// `tenon verify` is there to tell of damage, and must not end at the first.
+    #[test]
+    fn who_only_reads_finds_the_keys_though_the_metadata_is_damaged() {
+        let path = Path::new("/db");
+        let (encrypted, plain) = (disk(), disk());
+        drop(open(&encrypted, Some(&master(1))).unwrap());
+        drop(open(&plain, None).unwrap());
+        for fs in [&encrypted, &plain] {
+            fs.flip_bit(&path.join(METADATA_FILE), 60, 1).unwrap();
+        }
+        assert!(keys_to_read(&encrypted, path, Some(&master(1))).unwrap().is_some());
+        assert!(matches!(
+            reason(keys_to_read(&encrypted, path, None)),
+            KeyPlaceError::Encrypted
+        ));
+        assert!(keys_to_read(&plain, path, None).unwrap().is_none());
+        assert!(matches!(
+            reason(keys_to_read(&plain, path, Some(&master(1)))),
+            KeyPlaceError::Plain
+        ));
+        encrypted.remove_file(&path.join(KEY_STORE_FILE)).unwrap();
+        encrypted.flip_bit(&path.join(METADATA_FILE), 60, 1).unwrap();
+        assert!(matches!(
+            reason(keys_to_read(&encrypted, path, Some(&master(1)))),
+            KeyPlaceError::Lost
+        ));
+    }
+
+    #[test]
+    fn a_flipped_bit_of_the_store_is_found() {
+        let fs = disk();
+        drop(open(&fs, Some(&master(1))).unwrap());
+        let path = Path::new("/db/encryption.keys");
+        let bytes = fs.open(path, Access::Read).unwrap().len().unwrap();
+        for bit in 0..bytes * 8 {
+            fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
+            assert!(
+                matches!(reason(open(&fs, Some(&master(1)))), KeyPlaceError::Store(_)),
+                "bit {bit}"
+            );
+            fs.flip_bit(path, bit / 8, (bit % 8) as u8).unwrap();
+        }
+        drop(open(&fs, Some(&master(1))).unwrap());
+    }
+}
