@@ -1,12 +1,12 @@
 //! Checkpoints: begin, commit, abandon.
 //!
-//! A commit goes like this. 1. Under the state's lock: fix the map, copy the pages that changed. 2. Write those pages, the
-//! index blocks above them and the directory to new places. 3. Sync every volume written to since the last time. 4. Write
-//! both copies of the superblock that is not the durable one, sync them. 5. Under the state's lock: what only the checkpoint before referred
-//! to is free. 6. Cut the files' free ends.
+//! A commit goes like this. 1. Under the state's lock: fix the map, copy the pages that changed. 2. Write those pages,
+//! the index blocks above them and the directory to new places. 3. Sync every volume written to since the last time. 4.
+//! Write both copies of the superblock that is not the durable one, sync them. 5. Under the state's lock: what only the
+//! checkpoint before referred to is free. 6. Cut the files' free ends.
 //!
-//! What fails before 3 leaves everything as it was. What fails in 3 or 4 leaves in doubt what a crash would find, so the
-//! store closes.
+//! What fails before 3 leaves everything as it was. What fails in 3 or 4 leaves in doubt what a crash would find, so
+//! the store closes.
 
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
 use crate::limits::ROOT_BYTES_MAX;
@@ -66,8 +66,8 @@ struct FixedVolume {
 }
 
 impl BlockStore {
-    /// Draws the line: see [`Purpose`](crate::Purpose). Returns the number of the checkpoint that now runs. Panics when one
-    /// runs already. Blocks belong by the time of [`RunWriter::append`], not of the flush.
+    /// Draws the line: see [`Purpose`](crate::Purpose). Returns the number of the checkpoint that now runs. Panics when
+    /// one runs already. Blocks belong by the time of [`RunWriter::append`], not of the flush.
     pub fn begin_checkpoint(&self) -> u64 {
         let mut state = self.state.lock();
         assert_eq!(state.phase(), Phase::Idle, "one checkpoint at a time");
@@ -80,9 +80,9 @@ impl BlockStore {
         number
     }
 
-    /// Makes the running checkpoint durable. Every block that belongs to it must have been flushed (else `Invalid`). Writes the
-    /// maps, syncs each volume written to, writes a superblock, syncs it. After an error that does not close the store the
-    /// checkpoint still runs: commit again, or [`BlockStore::abandon_checkpoint`].
+    /// Makes the running checkpoint durable. Every block that belongs to it must have been flushed (else `Invalid`).
+    /// Writes the maps, syncs each volume written to, writes a superblock, syncs it. After an error that does not close
+    /// the store the checkpoint still runs: commit again, or [`BlockStore::abandon_checkpoint`].
     pub fn commit_checkpoint(&self, seq: u64, root: &[u8]) -> Result<()> {
         self.check_open()?;
         if root.len() > ROOT_BYTES_MAX {
@@ -140,11 +140,12 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Gives the running checkpoint up; its number is not used again. The durable one stays. All blocks that are alive belong to
-    /// the next one, those written for the abandoned one with [`Purpose::Checkpoint`](crate::Purpose) among them: the owner
-    /// frees those that it does not want. What only the abandoned one still referred to
-    /// ([`Referenced::ByRunningCheckpoint`](crate::Referenced)) is free. A block that is not flushed belongs to the next one when
-    /// its writer flushes it, and is void when the writer is dropped instead. Does nothing when none runs.
+    /// Gives the running checkpoint up; its number is not used again. The durable one stays. All blocks that are alive
+    /// belong to the next one, those written for the abandoned one with [`Purpose::Checkpoint`](crate::Purpose) among
+    /// them: the owner frees those that it does not want. What only the abandoned one still referred to
+    /// ([`Referenced::ByRunningCheckpoint`](crate::Referenced)) is free. A block that is not flushed belongs to the
+    /// next one when its writer flushes it, and is void when the writer is dropped instead. Does nothing when none
+    /// runs.
     pub fn abandon_checkpoint(&self) {
         let mut state = self.state.lock();
         if state.running.take().is_some() {

@@ -1,7 +1,7 @@
 //! The directory: the volumes, and where the maps of their sectors lie. Described in `docs/formats/btree-blocks.md`.
 //!
-//! Three levels, each a block that is written anew when something below it changed: the directory lists for each volume its
-//! index blocks, an index block lists map pages, a map page holds a bit for each of 32,768 sectors.
+//! Three levels, each a block that is written anew when something below it changed: the directory lists for each volume
+//! its index blocks, an index block lists map pages, a map page holds a bit for each of 32,768 sectors.
 
 use crate::block::{Mismatch, mismatch, u32_at};
 use crate::limits::VOLUME_NAME_BYTES_MAX;

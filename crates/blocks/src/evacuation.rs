@@ -1,8 +1,8 @@
 //! What lies in the segments that are to be emptied.
 //!
-//! Maps know sectors, not blocks. A segment is read as a whole, and each run of used sectors is a row of blocks whose headers
-//! tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them or by their labels, at
-//! a cost that goes by the segment and not by all there is.
+//! Maps know sectors, not blocks. A segment is read as a whole, and each run of used sectors is a row of blocks whose
+//! headers tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them or
+//! by their labels, at a cost that goes by the segment and not by all there is.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, block_crc, u32_at};
 use crate::read::{Opener, decompress, read_bytes};
@@ -39,8 +39,9 @@ impl BlockStore {
         state.spaces.iter().flat_map(of_volume).collect()
     }
 
-    /// The blocks that begin in one of them, as far as they can be read: not those on their way to the file, and not the damaged.
-    /// None when its volume has been removed meanwhile. What it finds may be given back, and written anew, at any time: compare addresses.
+    /// The blocks that begin in one of them, as far as they can be read: not those on their way to the file, and not
+    /// the damaged. None when its volume has been removed meanwhile. What it finds may be given back, and written anew,
+    /// at any time: compare addresses.
     pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<Vec<MovingBlock>> {
         self.check_open()?;
         let Ok(file) = self.find_volume(volume) else {
@@ -75,8 +76,8 @@ impl BlockStore {
         Ok(blocks)
     }
 
-    /// A segment has a block that its owner does not move: it is used again, and not chosen before an eighth of what is in
-    /// it has gone.
+    /// A segment has a block that its owner does not move: it is used again, and not chosen before an eighth of what is
+    /// in it has gone.
     pub fn give_up_emptying(&self, volume: VolumeId, segment: u32) {
         if let Some(space) = self.state.lock().spaces.get_mut(&volume) {
             space.give_up_evacuation(segment);

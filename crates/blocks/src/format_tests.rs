@@ -1,5 +1,5 @@
-//! Round trips, refused bytes, and the layout snapshot: every size, offset, tag and limit, so that a change of the format is
-//! seen in review.
+//! Round trips, refused bytes, and the layout snapshot: every size, offset, tag and limit, so that a change of the
+//! format is seen in review.
 
 use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, BlockHeader, SEALED_BLOCK_VERSION};
 use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};

@@ -8,8 +8,8 @@ pub const SECTOR_BYTES: usize = 512;
 pub(crate) const ROOT_BYTES_MAX: usize = 1024;
 /// Longest block on disk: its length in sectors has 16 bits.
 pub(crate) const BLOCK_SECTORS_MAX: usize = u16::MAX as usize;
-/// Longest block before compression, which fits uncompressed: 552 bytes less than 32 MiB. What a reader allocates for a block
-/// whose checksum is right.
+/// Longest block before compression, which fits uncompressed: 552 bytes less than 32 MiB. What a reader allocates for a
+/// block whose checksum is right.
 pub(crate) const RAW_BYTES_MAX: usize = BLOCK_SECTORS_MAX * SECTOR_BYTES - BLOCK_HEADER_BYTES;
 /// Longest label of a block: its length has eight bits.
 pub(crate) const LABEL_BYTES_MAX: usize = u8::MAX as usize;
@@ -33,11 +33,11 @@ pub(crate) const GROWTH_BYTES: std::ops::RangeInclusive<u64> = (64 << 10)..=(8 <
 pub(crate) const RUN_SECTORS_MIN: u64 = 64;
 /// Longest run a writer reserves, in sectors.
 pub(crate) const RUN_SECTORS_MAX: u64 = 2048;
-/// Least number of segments whose worth of blocks one plan in the background may have moved: enough for a small store to
-/// become small within a few checkpoints, and little work for a disk.
+/// Least number of segments whose worth of blocks one plan in the background may have moved: enough for a small store
+/// to become small within a few checkpoints, and little work for a disk.
 pub(crate) const BACKGROUND_SEGMENTS: u64 = 16;
-/// Segments at the end of a file that one plan in the background empties though they are no emptier than others, beside one in so
-/// many of all. Where much is written they are soon rewritten anyway, and the room is needed.
+/// Segments at the end of a file that one plan in the background empties though they are no emptier than others, beside
+/// one in so many of all. Where much is written they are soon rewritten anyway, and the room is needed.
 pub(crate) const TAIL_SEGMENTS: usize = 2;
 pub(crate) const TAIL_SHARE: usize = 128;
 /// One plan in the background may have one part in so many of all blocks moved.

@@ -1,7 +1,7 @@
 //! Opening a store, and making one.
 //!
-//! Reads the superblocks, the directory and the maps, never a block of data. Nothing of it is trusted before its checksum and
-//! its bounds are checked; what is damaged is an error, with the place, and nothing is written then.
+//! Reads the superblocks, the directory and the maps, never a block of data. Nothing of it is trusted before its
+//! checksum and its bounds are checked; what is damaged is an error, with the place, and nothing is written then.
 
 use crate::block::mismatch;
 use crate::checkpoint::{DIRECTORY_OWNER, MetaTree, SIDE_FILE, VolumeMeta};
@@ -25,8 +25,8 @@ use std::sync::{Arc, OnceLock};
 use vfs::{Access, Env, File};
 
 impl BlockStore {
-    /// Opens the store in `directory` (which exists), or makes one. The root is that of the last durable checkpoint, `None`
-    /// before the first. Takes time in proportion to the maps (256 bytes for each MiB), not to the data.
+    /// Opens the store in `directory` (which exists), or makes one. The root is that of the last durable checkpoint,
+    /// `None` before the first. Takes time in proportion to the maps (256 bytes for each MiB), not to the data.
     pub fn open(
         env: &Env,
         directory: &Path,
@@ -249,9 +249,9 @@ impl BlockStore {
         Ok((space, meta))
     }
 
-    /// Removes the files of volumes that the checkpoint does not know: made or removed shortly before a crash. Not before a
-    /// checkpoint of this process is durable: until then whoever opened the store may yet find that its superblock is an
-    /// older one, put there by a restore that went wrong, and that a newer one holds these files.
+    /// Removes the files of volumes that the checkpoint does not know: made or removed shortly before a crash. Not
+    /// before a checkpoint of this process is durable: until then whoever opened the store may yet find that its
+    /// superblock is an older one, put there by a restore that went wrong, and that a newer one holds these files.
     pub(crate) fn remove_leftovers(&self) -> Result<()> {
         let _creating = self.creation.lock();
         let directory = &self.directory;

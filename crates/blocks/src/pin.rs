@@ -1,7 +1,7 @@
 //! Pinned checkpoints, for copying the files of a store that goes on working.
 //!
-//! While a pin lives, what becomes free stays as it is, no file is cut, no volume is removed, and new superblocks go to a
-//! file of their own: in the main volume the pinned one remains.
+//! While a pin lives, what becomes free stays as it is, no file is cut, no volume is removed, and new superblocks go to
+//! a file of their own: in the main volume the pinned one remains.
 
 use crate::store::volume_file;
 use crate::volume::Volume;
@@ -28,17 +28,17 @@ impl PinnedCheckpoint {
         self.seq
     }
 
-    /// The files, relative to the store's directory, and how many of their bytes to copy. A directory that holds these copies
-    /// (and nothing else of a store) is a store with that checkpoint. Empty when nothing is durable yet.
+    /// The files, relative to the store's directory, and how many of their bytes to copy. A directory that holds these
+    /// copies (and nothing else of a store) is a store with that checkpoint. Empty when nothing is durable yet.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         self.files.clone()
     }
 }
 
 impl BlockStore {
-    /// Pins the durable checkpoint for a hot copy: while it lives its blocks are not reused and no file is made shorter. Waits
-    /// for a superblock that is being written. While another pin lives, the checkpoint is that one's, and space comes back
-    /// when the last goes. `Closed` after a failure, `OutOfSpace` or `Io` when the side file
+    /// Pins the durable checkpoint for a hot copy: while it lives its blocks are not reused and no file is made
+    /// shorter. Waits for a superblock that is being written. While another pin lives, the checkpoint is that one's,
+    /// and space comes back when the last goes. `Closed` after a failure, `OutOfSpace` or `Io` when the side file
     /// cannot be made or the files cannot be measured.
     pub fn pin(self: &Arc<Self>) -> Result<PinnedCheckpoint> {
         self.check_open()?;

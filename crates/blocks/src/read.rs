@@ -59,8 +59,9 @@ impl BlockStore {
         self.read_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
     }
 
-    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes: they lie
-    /// in memory of `scratch` that the next block uses again, so that nothing is allocated and cleared for each.
+    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes:
+    /// they lie in memory of `scratch` that the next block uses again, so that nothing is allocated and cleared for
+    /// each.
     #[expect(clippy::too_many_arguments, reason = "what is checked, and how it is read")]
     pub fn read_with<T>(
         &self,
@@ -77,8 +78,8 @@ impl BlockStore {
         self.read_at_with(&volume, addr, owner, kind, near, scratch, take)
     }
 
-    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two pieces: with the
-    /// same checks, and without the disk.
+    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two
+    /// pieces: with the same checks, and without the disk.
     #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the block")]
     pub fn open_with<T>(
         &self,
@@ -151,8 +152,8 @@ impl BlockStore {
         taken
     }
 
-    /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in `addrs` and
-    /// the result, in the order of the file.
+    /// Reads many blocks, those near each other with one call of the file (up to 1 MiB). `each` gets the index in
+    /// `addrs` and the result, in the order of the file.
     pub fn read_run(
         &self,
         volume: VolumeId,
@@ -299,8 +300,8 @@ pub(crate) fn open_block(
         .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
 }
 
-/// The checksum first: it alone says whether the fields are true, and it tells a block that was written here earlier, or
-/// never, from the one that is wanted.
+/// The checksum first: it alone says whether the fields are true, and it tells a block that was written here earlier,
+/// or never, from the one that is wanted.
 fn check_block(
     volume: VolumeId,
     addr: &BlockAddr,

@@ -24,8 +24,8 @@ pub struct SalvagedBlock {
     pub kind: BlockKind,
     /// Whose it is.
     pub owner: u32,
-    /// The checkpoint it was written for: of two with the same content, the newer one wins. A block of a checkpoint newer than
-    /// the durable one may be among others of its time that were lost.
+    /// The checkpoint it was written for: of two with the same content, the newer one wins. A block of a checkpoint
+    /// newer than the durable one may be among others of its time that were lost.
     pub checkpoint: u64,
     /// Its bytes, decompressed.
     pub raw: Vec<u8>,

@@ -1,7 +1,8 @@
 //! Reading a store whose superblocks, maps or directory may be gone.
 //!
-//! It opens files for reading only and needs none of the store's own structures: a block is found by its address, and its
-//! volume by the head of the file or, where that is damaged, by the first whole block in it. It knows no owner's structures.
+//! It opens files for reading only and needs none of the store's own structures: a block is found by its address, and
+//! its volume by the head of the file or, where that is damaged, by the first whole block in it. It knows no owner's
+//! structures.
 //!
 //! Invariant: nothing is ever written, so that a salvage that fails has changed nothing.
 
@@ -97,7 +98,8 @@ impl SalvageReader {
         &self.roots
     }
 
-    /// The maps of the newest checkpoint; `None` when nothing of them can be read. A volume whose index cannot be read is not in it.
+    /// The maps of the newest checkpoint; `None` when nothing of them can be read. A volume whose index cannot be read
+    /// is not in it.
     pub fn map(&self) -> Option<SalvageMap> {
         let raw = self
             .read(VolumeId::MAIN, &self.meta?, DIRECTORY_OWNER, BlockKind::Meta)
@@ -159,7 +161,8 @@ impl SalvageReader {
         }))
     }
 
-    /// Finds every whole block of this store's files, as [`BlockStore::salvage_scan`]. What cannot be opened is passed over.
+    /// Finds every whole block of this store's files, as [`BlockStore::salvage_scan`]. What cannot be opened is passed
+    /// over.
     pub fn scan(&self, each: &mut dyn FnMut(SalvagedBlock)) {
         for volume in &self.volumes {
             // A file that cannot be opened any more is one that cannot be read.

@@ -1,9 +1,9 @@
 //! The store: its volumes, and what happens to the space in them.
 //!
 //! Locks, in the order in which they are taken: `checkpoint` (a commit from start to end), `creation` (volumes made and
-//! removed), `superblocks` (the last step of a commit, and pinning), a volume's growth lock, `state`. The first four are
-//! held across file calls, each because the next one to want it must not go on before those calls have ended; `state` and
-//! the map of volumes never are.
+//! removed), `superblocks` (the last step of a commit, and pinning), a volume's growth lock, `state`. The first four
+//! are held across file calls, each because the next one to want it must not go on before those calls have ended;
+//! `state` and the map of volumes never are.
 
 use crate::checkpoint::MetaTree;
 use crate::directory::check_name;
@@ -25,8 +25,8 @@ use vfs::{Access, FileSystem};
 /// How a store is made.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Length of a segment: a power of two from 32 KiB to 16 MiB; longer blocks take whole ones in a row. Fixed when the store
-    /// is made; an existing one keeps its own.
+    /// Length of a segment: a power of two from 32 KiB to 16 MiB; longer blocks take whole ones in a row. Fixed when
+    /// the store is made; an existing one keeps its own.
     pub segment_bytes: u32,
 }
 
@@ -171,8 +171,8 @@ impl BlockStore {
         self.segment_sectors * SECTOR_BYTES as u32
     }
 
-    /// The volume of that name, made when missing: file `<name>/data.blocks`, and `main.blocks` for the empty name. It is
-    /// there after a crash once a checkpoint has become durable.
+    /// The volume of that name, made when missing: file `<name>/data.blocks`, and `main.blocks` for the empty name. It
+    /// is there after a crash once a checkpoint has become durable.
     pub fn volume(&self, name: &str) -> Result<VolumeId> {
         self.check_open()?;
         let _creating = self.creation.lock();
@@ -238,9 +238,9 @@ impl BlockStore {
         Some(self.volumes.read().get(&volume)?.name.clone())
     }
 
-    /// Removes a volume to which no block belongs any more; false (and nothing is done) when one does, or when it is the main
-    /// one. The file goes after the next durable checkpoint without a pin. Until then [`BlockStore::volume`], or a block
-    /// that is appended, brings the volume back.
+    /// Removes a volume to which no block belongs any more; false (and nothing is done) when one does, or when it is
+    /// the main one. The file goes after the next durable checkpoint without a pin. Until then [`BlockStore::volume`],
+    /// or a block that is appended, brings the volume back.
     pub fn remove_volume_if_empty(&self, volume: VolumeId) -> bool {
         let mut state = self.state.lock();
         let empty = state.spaces.get(&volume).is_some_and(SpaceMap::is_empty);
@@ -251,16 +251,17 @@ impl BlockStore {
         removes
     }
 
-    /// A writer of blocks; one for each thread that writes. It holds reserved space until it is dropped. A volume that does
-    /// not exist makes every append `Invalid`.
+    /// A writer of blocks; one for each thread that writes. It holds reserved space until it is dropped. A volume that
+    /// does not exist makes every append `Invalid`.
     pub fn writer(self: &Arc<Self>, volume: VolumeId, purpose: Purpose) -> RunWriter {
         RunWriter::new(self, volume, Some(purpose))
     }
 
-    /// Gives a block back. With [`Referenced::No`] its space can be used at once when neither the running nor the durable
-    /// checkpoint refers to it; when the durable one does, after the running (or next) one is durable. With
-    /// [`Referenced::ByRunningCheckpoint`], after the checkpoint that follows the running one is durable. What the running
-    /// checkpoint does not refer to must be freed before [`BlockStore::commit_checkpoint`]: that records what is used.
+    /// Gives a block back. With [`Referenced::No`] its space can be used at once when neither the running nor the
+    /// durable checkpoint refers to it; when the durable one does, after the running (or next) one is durable. With
+    /// [`Referenced::ByRunningCheckpoint`], after the checkpoint that follows the running one is durable. What the
+    /// running checkpoint does not refer to must be freed before [`BlockStore::commit_checkpoint`]: that records what
+    /// is used.
     ///
     /// The block must have been flushed, and nobody may read it any more. An address that is not in use is ignored and
     /// counted, and the answer is false. After the store has closed this does nothing.
@@ -281,8 +282,8 @@ impl BlockStore {
     }
 
     /// Moves a block from the running checkpoint to the one after it: for a block that was appended before
-    /// [`BlockStore::begin_checkpoint`] and found its place in the owner's structures only after it, so that the running
-    /// checkpoint does not refer to it. Does nothing while none runs.
+    /// [`BlockStore::begin_checkpoint`] and found its place in the owner's structures only after it, so that the
+    /// running checkpoint does not refer to it. Does nothing while none runs.
     pub fn postpone(&self, volume: VolumeId, addr: BlockAddr) {
         let mut state = self.state.lock();
         if state.phase() == Phase::Running {
@@ -296,7 +297,8 @@ impl BlockStore {
         }
     }
 
-    /// True when the block lies where [`BlockStore::plan_relocation`] wants room: the owner shall write it anew and free it.
+    /// True when the block lies where [`BlockStore::plan_relocation`] wants room: the owner shall write it anew and
+    /// free it.
     pub fn wants_move(&self, volume: VolumeId, addr: &BlockAddr) -> bool {
         let mut state = self.state.lock();
         state
@@ -314,12 +316,13 @@ impl BlockStore {
             .is_some_and(|space| space.is_in_use(addr.sector()))
     }
 
-    /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter. Good after
-    /// each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself) not counted.
+    /// Chooses the segments to be emptied, anew: sparse ones, and those at the end of a file that could be shorter.
+    /// Good after each checkpoint. Returns the bytes of the blocks to be moved, the store's own (which it moves itself)
+    /// not counted.
     ///
-    /// In the background that is at most the largest of a twentieth of all blocks' bytes, half of what was written since the
-    /// last time, and sixteen segments. Full segments at the end of a file, whose blocks only make it shorter, are few of them where
-    /// half of all blocks or more have been written since.
+    /// In the background that is at most the largest of a twentieth of all blocks' bytes, half of what was written
+    /// since the last time, and sixteen segments. Full segments at the end of a file, whose blocks only make it
+    /// shorter, are few of them where half of all blocks or more have been written since.
     pub fn plan_relocation(&self, urgency: Urgency) -> u64 {
         let mut state = self.state.lock();
         let written = self.counters.bytes_written.load(Ordering::Relaxed);
@@ -343,10 +346,10 @@ impl BlockStore {
         sectors * SECTOR_BYTES as u64
     }
 
-    /// The durable form of the running checkpoint's map shall not have a block, which stays in use: that checkpoint does not
-    /// refer to it, but a reader does, or a later one will. A crash makes it free. For between the last flush and
-    /// [`BlockStore::commit_checkpoint`]; good for one checkpoint. False when the block is none of the running checkpoint's,
-    /// whose map has not got it then.
+    /// The durable form of the running checkpoint's map shall not have a block, which stays in use: that checkpoint
+    /// does not refer to it, but a reader does, or a later one will. A crash makes it free. For between the last flush
+    /// and [`BlockStore::commit_checkpoint`]; good for one checkpoint. False when the block is none of the running
+    /// checkpoint's, whose map has not got it then.
     pub fn exclude(&self, volume: VolumeId, addr: BlockAddr) -> bool {
         let mut state = self.state.lock();
         let is_running = state.phase() == Phase::Running;
@@ -354,8 +357,8 @@ impl BlockStore {
         space.is_some_and(|space| space.exclude(addr.sector(), addr.sectors()))
     }
 
-    /// The first of some blocks that the running checkpoint does not record as used: one that was given back, or that belongs to
-    /// the checkpoint after it. The owner must not refer to it there.
+    /// The first of some blocks that the running checkpoint does not record as used: one that was given back, or that
+    /// belongs to the checkpoint after it. The owner must not refer to it there.
     pub fn find_unrecorded(&self, volume: VolumeId, blocks: &[BlockAddr]) -> Option<BlockAddr> {
         let state = self.state.lock();
         let space = state.spaces.get(&volume);

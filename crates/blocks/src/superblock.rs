@@ -102,8 +102,8 @@ impl Superblock {
     }
 }
 
-/// Whether bytes without a right checksum at offset `place` can be what a torn write left in a store that has `other`: their
-/// first sector is that of a superblock, before or after.
+/// Whether bytes without a right checksum at offset `place` can be what a torn write left in a store that has `other`:
+/// their first sector is that of a superblock, before or after.
 pub(crate) fn check_torn(
     bytes: &[u8; SUPERBLOCK_BYTES],
     place: u32,

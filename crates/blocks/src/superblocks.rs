@@ -1,11 +1,11 @@
 //! Where superblocks lie, which one counts, and how the files that hold them are made.
 //!
-//! A file has two slots, a slot two copies of a superblock. The slot that is not the durable one is written, each copy with a
-//! call of its own, and synced: whatever befalls one copy, the other one counts. Only a write that a crash tore, which nobody
-//! was told of, leaves a slot without a whole copy; then the other slot counts.
+//! A file has two slots, a slot two copies of a superblock. The slot that is not the durable one is written, each copy
+//! with a call of its own, and synced: whatever befalls one copy, the other one counts. Only a write that a crash tore,
+//! which nobody was told of, leaves a slot without a whole copy; then the other slot counts.
 //!
-//! Invariant: a file has its name once it holds a whole superblock at every place. What is shorter, or has no whole slot, is
-//! damaged; it is never taken for a store without a checkpoint.
+//! Invariant: a file has its name once it holds a whole superblock at every place. What is shorter, or has no whole
+//! slot, is damaged; it is never taken for a store without a checkpoint.
 
 use crate::block::{Mismatch, mismatch};
 use crate::checkpoint::SIDE_FILE;
@@ -69,7 +69,8 @@ struct Broken {
     error: BlockError,
 }
 
-/// The main volume's file, made when missing, and its durable superblock. `make` is the first superblock of a new store.
+/// The main volume's file, made when missing, and its durable superblock. `make` is the first superblock of a new
+/// store.
 pub(crate) fn open_main(
     env: &Env,
     directory: &Path,
@@ -192,9 +193,9 @@ fn find(
             }
         }
     }
-    // It may be in the page cache only, marked as clean, where the sync of a process that has ended failed: then no sync
-    // brings it to disk any more. Written again it is what the caller takes it for. Each copy over itself: whatever a crash
-    // does to one, the other one counts.
+    // It may be in the page cache only, marked as clean, where the sync of a process that has ended failed: then no
+    // sync brings it to disk any more. Written again it is what the caller takes it for. Each copy over itself:
+    // whatever a crash does to one, the other one counts.
     let (in_file, in_path) = match &side {
         Some(side) if slot.side => (side, side_path),
         _ => (file, path),
@@ -280,8 +281,8 @@ impl BlockStore {
         Ok(slot)
     }
 
-    /// For a checkpoint that will be pinned: makes the main volume's superblock the durable one, and a new side file for those
-    /// to come. What fails here but for want of space leaves in doubt what a crash would find.
+    /// For a checkpoint that will be pinned: makes the main volume's superblock the durable one, and a new side file
+    /// for those to come. What fails here but for want of space leaves in doubt what a crash would find.
     pub(crate) fn prepare_pin(&self, superblocks: &mut Superblocks) -> Result<()> {
         let close = |error: BlockError| match error.kind() {
             engine::ErrorKind::OutOfSpace => error,

@@ -6,15 +6,16 @@ use crate::{BlockAddr, BlockStore, VolumeId};
 use std::collections::BTreeMap;
 
 impl BlockStore {
-    /// Compares the blocks the owner refers to, those of the running or next checkpoint and of the one after, with what is
-    /// marked as used: a sentence for each overlap, each block not marked, each run of sectors marked for nothing, each block of
-    /// the store's own that is marked as the owner's. Nobody may write or free meanwhile. Takes a bit for each sector.
+    /// Compares the blocks the owner refers to, those of the running or next checkpoint and of the one after, with what
+    /// is marked as used: a sentence for each overlap, each block not marked, each run of sectors marked for nothing,
+    /// each block of the store's own that is marked as the owner's. Nobody may write or free meanwhile. Takes a bit for
+    /// each sector.
     pub fn verify(&self, referenced: impl Iterator<Item = (VolumeId, BlockAddr)>) -> Vec<String> {
         self.compare(SpaceMap::live_words, referenced)
     }
 
-    /// As [`BlockStore::verify`], with the blocks that the durable checkpoint refers to and what it has recorded as used. No
-    /// checkpoint may become durable meanwhile; writing and freeing go on.
+    /// As [`BlockStore::verify`], with the blocks that the durable checkpoint refers to and what it has recorded as
+    /// used. No checkpoint may become durable meanwhile; writing and freeing go on.
     pub fn verify_durable(&self, referenced: impl Iterator<Item = (VolumeId, BlockAddr)>) -> Vec<String> {
         self.compare(SpaceMap::durable_words, referenced)
     }

@@ -1,4 +1,5 @@
-//! The file of a volume: its length ahead of the writes, and whether it must be synced. Knows nothing of what lies where.
+//! The file of a volume: its length ahead of the writes, and whether it must be synced. Knows nothing of what lies
+//! where.
 
 use crate::limits::GROWTH_BYTES;
 use crate::sealing::Sealing;
@@ -16,7 +17,8 @@ pub(crate) struct Volume {
     pub name: String,
     pub path: PathBuf,
     pub file: Arc<dyn File>,
-    /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind many in order.
+    /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind many in
+    /// order.
     pub single: Arc<dyn File>,
     /// What is in it is sealed, with this.
     pub sealing: Option<Sealing>,
@@ -100,9 +102,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back space at the end. `busy_end` tells the bytes in use, `None` when the file must stay; it is called with the
-    /// growth lock held and must itself take the lock under which space is handed out: what is handed out later lies beyond
-    /// the new length, and waits in `reserve` until the file is cut.
+    /// Gives back space at the end. `busy_end` tells the bytes in use, `None` when the file must stay; it is called
+    /// with the growth lock held and must itself take the lock under which space is handed out: what is handed out
+    /// later lies beyond the new length, and waits in `reserve` until the file is cut.
     pub fn shrink(&self, busy_end: impl FnOnce(&dyn Fn(u64) -> bool) -> bool) {
         let _growing = self.growth.lock();
         let lower = |end: u64| {
@@ -114,7 +116,8 @@ impl Volume {
             shrinks
         };
         if busy_end(&lower) {
-            // A file that stays too long is no harm: the next time may succeed, and reserving what is there costs little.
+            // A file that stays too long is no harm: the next time may succeed, and reserving what is there costs
+            // little.
             let _ = self.file.set_len(self.length());
         }
     }

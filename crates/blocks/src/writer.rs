@@ -1,7 +1,7 @@
 //! Appending blocks.
 //!
-//! A writer reserves runs of sectors and fills them one after the other; blocks wait in its buffer, in the form they have on
-//! disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
+//! A writer reserves runs of sectors and fills them one after the other; blocks wait in its buffer, in the form they
+//! have on disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, seal_bytes};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
@@ -82,8 +82,8 @@ impl RunWriter {
         Some(&self.buffer[start..])
     }
 
-    /// Bytes that a block of `raw` bytes would take, without what would be left of its last sector. Nothing is appended.
-    /// `Invalid` as for [`RunWriter::append`].
+    /// Bytes that a block of `raw` bytes would take, without what would be left of its last sector. Nothing is
+    /// appended. `Invalid` as for [`RunWriter::append`].
     pub fn block_bytes(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<usize> {
         let start = self.buffer.len();
         let encoded = self.encode(codec, level, raw);
@@ -91,14 +91,14 @@ impl RunWriter {
         encoded.map(|(_, stored_bytes)| self.head_bytes() + stored_bytes)
     }
 
-    /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be read,
-    /// freed or referred to on disk before [`RunWriter::flush`]** has returned: its bytes may still be in the writer. `level`
-    /// is the codec's own default when `None`.
+    /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be
+    /// read, freed or referred to on disk before [`RunWriter::flush`]** has returned: its bytes may still be in the
+    /// writer. `level` is the codec's own default when `None`.
     ///
-    /// A block longer than a segment takes free segments in a row. `Invalid` (more than
-    /// [`BlockStore::RAW_BYTES_MAX`], a level the codec has not, a volume that is gone) changes nothing. After any other
-    /// error all addresses handed out since the last successful [`RunWriter::flush`] are void: they must be neither read nor
-    /// freed; the writer can be used again.
+    /// A block longer than a segment takes free segments in a row. `Invalid` (more than [`BlockStore::RAW_BYTES_MAX`],
+    /// a level the codec has not, a volume that is gone) changes nothing. After any other error all addresses handed
+    /// out since the last successful [`RunWriter::flush`] are void: they must be neither read nor freed; the writer can
+    /// be used again.
     pub fn append(
         &mut self,
         kind: BlockKind,
@@ -110,8 +110,8 @@ impl RunWriter {
         self.append_raw(kind, owner, codec, level, raw, 0)
     }
 
-    /// As [`RunWriter::append`], with a label: bytes that reading leaves out and [`BlockStore::read_segment_to_empty`] answers, by
-    /// which the owner finds what refers to the block. `Invalid` beyond [`BlockStore::LABEL_BYTES_MAX`].
+    /// As [`RunWriter::append`], with a label: bytes that reading leaves out and [`BlockStore::read_segment_to_empty`]
+    /// answers, by which the owner finds what refers to the block. `Invalid` beyond [`BlockStore::LABEL_BYTES_MAX`].
     pub fn append_labelled(
         &mut self,
         kind: BlockKind,
@@ -300,8 +300,8 @@ impl RunWriter {
         Ok((sector, checkpoint))
     }
 
-    /// Writes everything appended, with one call of the file for each contiguous stretch of up to about 1 MiB. Nothing is
-    /// synced: [`BlockStore::commit_checkpoint`] does that. After an error see [`RunWriter::append`].
+    /// Writes everything appended, with one call of the file for each contiguous stretch of up to about 1 MiB. Nothing
+    /// is synced: [`BlockStore::commit_checkpoint`] does that. After an error see [`RunWriter::append`].
     pub fn flush(&mut self) -> Result<()> {
         let result = self.store.check_open();
         result.map_err(|error| self.fail(error))?;
@@ -333,8 +333,8 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Gives back all that was not flushed, and the runs: what comes next, of whatever writer, should be tried elsewhere, as the file
-    /// may not become longer.
+    /// Gives back all that was not flushed, and the runs: what comes next, of whatever writer, should be tried
+    /// elsewhere, as the file may not become longer.
     fn fail(&mut self, error: BlockError) -> BlockError {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {

@@ -88,8 +88,8 @@ pub fn type_name(value: RawBsonRef<'_>) -> &'static str {
     }
 }
 
-/// The integer a number stands for: doubles are cut towards zero, decimals rounded half to even, both held to the range of
-/// `i64`; NaN is 0. `None` for what is not a number.
+/// The integer a number stands for: doubles are cut towards zero, decimals rounded half to even, both held to the range
+/// of `i64`; NaN is 0. `None` for what is not a number.
 pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(v) => Some(i64::from(v)),
@@ -106,7 +106,8 @@ pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
-/// Gives one field to `handle`. A null or undefined where a value of some type is wanted is as if the field were not there.
+/// Gives one field to `handle`. A null or undefined where a value of some type is wanted is as if the field were not
+/// there.
 pub fn take<'v>(
     name: &'v str,
     value: RawBsonRef<'v>,

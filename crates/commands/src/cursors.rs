@@ -157,8 +157,8 @@ impl Cursors {
         self.entries.lock().insert(cursor.id, Entry::Idle(Box::new(cursor)));
     }
 
-    /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50738 for another session,
-    /// `Unauthorized`-like 13 when the namespace is not the cursor's.
+    /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50738 for another
+    /// session, `Unauthorized`-like 13 when the namespace is not the cursor's.
     pub fn check_out(
         &self,
         id: i64,

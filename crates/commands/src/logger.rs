@@ -1,8 +1,8 @@
 //! The server's log: one line of JSON per event, in the shape MongoDB writes since 4.4.
 //!
-//! A line goes to the sink (standard output or a file) and into a ring of the newest lines for `getLog`. What is filtered
-//! by verbosity costs one atomic load. The logger knows nothing of what it logs. It writes a file of its own with the
-//! standard library, not through `vfs`: log lines are outside what crash tests control.
+//! A line goes to the sink (standard output or a file) and into a ring of the newest lines for `getLog`. What is
+//! filtered by verbosity costs one atomic load. The logger knows nothing of what it logs. It writes a file of its own
+//! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
 //! Invariants: a line is written by one call, so lines of different threads do not mix; neither ring nor sink is locked
 //! while bytes go to a file.
@@ -372,8 +372,8 @@ impl Logger {
         Ok(())
     }
 
-    /// Sets the verbosity (0 to 5) of a component, `None` to take its parent's. [`Component::Default`] has no parent and
-    /// takes `None` as 0.
+    /// Sets the verbosity (0 to 5) of a component, `None` to take its parent's. [`Component::Default`] has no parent
+    /// and takes `None` as 0.
     pub fn set_verbosity(&self, component: Component, level: Option<i8>) {
         let mut configured = self.configured.lock();
         configured[component as usize] = match level {

@@ -151,8 +151,8 @@ impl Top {
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
-    /// Counts an operation that took `time`. `exists` is asked when the namespace is new here: one that is not in the catalog
-    /// gets no entry, or commands on names that were never made or are gone would fill the memory.
+    /// Counts an operation that took `time`. `exists` is asked when the namespace is new here: one that is not in the
+    /// catalog gets no entry, or commands on names that were never made or are gone would fill the memory.
     pub fn record(&self, namespace: &str, kind: OperationKind, time: Duration, exists: impl FnOnce() -> bool) {
         let hash = self.hash(namespace);
         let mut shard = self.shard(hash).lock();

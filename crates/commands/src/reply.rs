@@ -66,7 +66,8 @@ impl<'b> Reply<'b> {
         self.buffer.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A 64-bit integer that is known only when what follows it is written; answers where [`Reply::fill_int64`] finds it.
+    /// A 64-bit integer that is known only when what follows it is written; answers where [`Reply::fill_int64`] finds
+    /// it.
     pub fn reserve_int64(&mut self, name: &str) -> usize {
         self.int64(name, 0);
         self.buffer.len() - size_of::<i64>()

@@ -1,13 +1,16 @@
 //! Putting batches in, and clearing away what nobody sees any more.
 //!
-//! A write leaves the version it covers behind, because snapshots may need it. Whoever leaves the first one of a key puts the
-//! key on a queue; every later batch works off a bounded piece of the queue, as far as the open snapshots allow. A dropped table
-//! goes the same way: out of the list of tables when no snapshot sees it, then row by row, so that no batch pays for freeing it all.
+//! A write leaves the version it covers behind, because snapshots may need it. Whoever leaves the first one of a key
+//! puts the key on a queue; every later batch works off a bounded piece of the queue, as far as the open snapshots
+//! allow. A dropped table goes the same way: out of the list of tables when no snapshot sees it, then row by row, so
+//! that no batch pays for freeing it all.
 //!
-//! What is left behind is *history*. Beyond its bound the oldest snapshot is ended, and what it alone saw goes the same way.
+//! What is left behind is *history*. Beyond its bound the oldest snapshot is ended, and what it alone saw goes the same
+//! way.
 //!
-//! Invariant: a chain with more than one version has one entry on the queue. The queue rises in `Seq`; when no snapshot is older
-//! than an entry, nothing that was covered up to there is needed. What was covered later keeps the key on the queue, at its end.
+//! Invariant: a chain with more than one version has one entry on the queue. The queue rises in `Seq`; when no snapshot
+//! is older than an entry, nothing that was covered up to there is needed. What was covered later keeps the key on the
+//! queue, at its end.
 
 use crate::key::Key;
 use crate::shared::Shared;
@@ -97,8 +100,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Ends the oldest snapshot when too much was left behind for it. What it alone needed goes piece by piece, with this batch and
-    /// the next ones; only then it is told whether that was enough.
+    /// Ends the oldest snapshot when too much was left behind for it. What it alone needed goes piece by piece, with
+    /// this batch and the next ones; only then it is told whether that was enough.
     fn bound_history(&mut self, shared: &Shared) {
         if self.history_bytes <= self.history_max {
             return;

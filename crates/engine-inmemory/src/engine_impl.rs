@@ -56,8 +56,8 @@ struct Counters {
 }
 
 impl InMemoryEngine {
-    /// Opens the engine on `directory`, which must exist and belong to this process alone, and loads the newest checkpoint.
-    /// Nothing in the directory is touched when ephemeral. A damaged checkpoint is `Corrupt`.
+    /// Opens the engine on `directory`, which must exist and belong to this process alone, and loads the newest
+    /// checkpoint. Nothing in the directory is touched when ephemeral. A damaged checkpoint is `Corrupt`.
     pub fn open(env: &Env, directory: &Path, options: InMemoryOptions) -> Result<Self> {
         let (loaded, store) = if options.ephemeral {
             (None, None)

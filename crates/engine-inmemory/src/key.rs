@@ -1,8 +1,8 @@
 //! A key as the map holds it.
 //!
-//! Keys of up to 30 bytes (record ids, object ids with a record id behind them) lie in the map's nodes, so that a search
-//! chases no pointer for them. Two such keys are compared by their first eight bytes as one number, which settles most
-//! comparisons.
+//! Keys of up to 30 bytes (record ids, object ids with a record id behind them) lie in the map's nodes, so that a
+//! search chases no pointer for them. Two such keys are compared by their first eight bytes as one number, which
+//! settles most comparisons.
 //!
 //! Invariants: the unused bytes of an inline key are zero; a key is inline exactly when it fits.
 

@@ -5,7 +5,8 @@
 pub struct InMemoryOptions {
     /// Never write a file: data ends with the process. `checkpoint` then answers `Seq::ZERO`.
     pub ephemeral: bool,
-    /// The memory that the engine is meant to have: what [`engine::Engine::set_history_percent`] counts from. Rows may take more.
+    /// The memory that the engine is meant to have: what [`engine::Engine::set_history_percent`] counts from. Rows may
+    /// take more.
     pub memory_bytes: u64,
 }
 

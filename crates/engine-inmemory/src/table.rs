@@ -1,7 +1,7 @@
 //! One table: an ordered map of version chains under a lock.
 //!
-//! It knows nothing of batches and snapshots, only of positions. The lock is held for one write, or for one batch of rows
-//! read; a reader that wants more comes back with the key it stopped at.
+//! It knows nothing of batches and snapshots, only of positions. The lock is held for one write, or for one batch of
+//! rows read; a reader that wants more comes back with the key it stopped at.
 
 use crate::chain::Chain;
 use crate::key::Key;
@@ -274,8 +274,8 @@ impl Table {
         }
     }
 
-    /// Checks the order of all keys and the invariants of their chains, some rows at a time, and returns how many keys there
-    /// are.
+    /// Checks the order of all keys and the invariants of their chains, some rows at a time, and returns how many keys
+    /// there are.
     pub(crate) fn check_invariants(&self) -> Result<u64, String> {
         let mut span = Span::of(&engine::KeyRange::all());
         let mut checked = 0;
@@ -409,7 +409,8 @@ impl Residue {
     }
 }
 
-/// Memory of so many older versions, with values of so many bytes together, and of the entry that sees to it that they go.
+/// Memory of so many older versions, with values of so many bytes together, and of the entry that sees to it that they
+/// go.
 fn history_memory((versions, value_bytes): (usize, usize)) -> usize {
     match versions {
         0 => 0,

@@ -4,8 +4,8 @@
 //! that a double (or int64) can always express exactly, and a tail that only decimals have: what lies between the head
 //! and the value. Heads order first; among equal heads no tail is the smallest; tails order as normalised decimals.
 //!
-//! Invariants: equal values give equal `Number`s whatever their type; the derived order of [`Magnitude`] is the order of
-//! the values; a tail is present exactly when the value is not its head; zero is `Magnitude::Zero` without a sign.
+//! Invariants: equal values give equal `Number`s whatever their type; the derived order of [`Magnitude`] is the order
+//! of the values; a tail is present exactly when the value is not its head; zero is `Magnitude::Zero` without a sign.
 
 use crate::decimal::{Decimal, POWERS_OF_TEN, digit_count};
 use crate::wide::Wide;

@@ -4,9 +4,9 @@
 //! by field (type, then name, then value), arrays element by element, binaries by length, subtype, bytes. It knows
 //! nothing of queries: type bracketing and "missing" are the callers' business.
 //!
-//! Invariants: a total order over all values, the same as that of [`crate::key`]'s bytes. Nesting below
-//! [`DEPTH_MAX`] levels is compared as bytes, so that hostile input cannot exhaust the stack; such documents are refused
-//! when they come in. Damage inside a nested document reads as its end.
+//! Invariants: a total order over all values, the same as that of [`crate::key`]'s bytes. Nesting below [`DEPTH_MAX`]
+//! levels is compared as bytes, so that hostile input cannot exhaust the stack; such documents are refused when they
+//! come in. Damage inside a nested document reads as its end.
 
 use crate::Collator;
 use crate::decimal::Decimal;

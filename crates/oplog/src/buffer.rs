@@ -1,10 +1,10 @@
 //! Entries that are not yet on disk, in memory, already in the raw form of frames.
 //!
-//! Knows no I/O. `filling` grows by appends; [`Buffer::take`] hands it to the writer, and keeps what was handed over readable
-//! until [`Buffer::forget`] hears that it is durable.
+//! Knows no I/O. `filling` grows by appends; [`Buffer::take`] hands it to the writer, and keeps what was handed over
+//! readable until [`Buffer::forget`] hears that it is durable.
 //!
-//! Invariant: `in_flight` and `filling` hold the entries from some `Seq` to `next - 1` in order, without holes, in chunks of
-//! one term each.
+//! Invariant: `in_flight` and `filling` hold the entries from some `Seq` to `next - 1` in order, without holes, in
+//! chunks of one term each.
 
 use crate::format::{ENTRY_LENGTH_BYTES, FrameKind, HardState, entry_length};
 use crate::limits::SPARE_CHUNKS_MAX;
@@ -163,8 +163,9 @@ impl Buffer {
         })
     }
 
-    /// Takes the entries from `from` on back; `term` is that of the entry before. States stay. `pending` is what the writer
-    /// has of `in_flight`, and still has after the call, in the same order. Returns the bytes of entries that went.
+    /// Takes the entries from `from` on back; `term` is that of the entry before. States stay. `pending` is what the
+    /// writer has of `in_flight`, and still has after the call, in the same order. Returns the bytes of entries that
+    /// went.
     pub fn truncate(&mut self, from: Seq, term: u64, pending: &mut VecDeque<Arc<Chunk>>) -> usize {
         debug_assert!(from <= self.next);
         let mut bytes = 0;

@@ -1,7 +1,7 @@
 //! File operations with the log's errors and counters.
 //!
-//! A full disk is told apart here: it is the one failure the log outlives, except at a sync, after which nobody knows what
-//! is on the disk.
+//! A full disk is told apart here: it is the one failure the log outlives, except at a sync, after which nobody knows
+//! what is on the disk.
 
 use crate::stats::{Counters, add};
 use crate::{LogError, Result};

@@ -1,7 +1,7 @@
 //! Every byte of a segment; described in `docs/formats/log.md`.
 //!
-//! Encoding and decoding side by side. Knows no files. Decoding never panics: bytes that are no header yield `None` or a
-//! [`Damage`].
+//! Encoding and decoding side by side. Knows no files. Decoding never panics: bytes that are no header yield `None` or
+//! a [`Damage`].
 
 use crate::Damage;
 use crate::limits::FRAME_RAW_BYTES_MAX;
@@ -292,8 +292,8 @@ fn check_header_seal(header: &[u8; SEGMENT_HEADER_BYTES], keys: &Keys) -> Result
     keys.open(&header_context(header), seal, &mut []).map_err(Damage::Seal)
 }
 
-/// The checksum of a frame header: also of where the frame stands and of the segment's stamp, so that neither a frame of
-/// the file's earlier life nor one written to a wrong place is taken for a frame.
+/// The checksum of a frame header: also of where the frame stands and of the segment's stamp, so that neither a frame
+/// of the file's earlier life nor one written to a wrong place is taken for a frame.
 fn frame_crc(header: &[u8], stamp: Stamp, offset: u64) -> u32 {
     let crc = crc32c::crc32c(&stamp.0.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &offset.to_le_bytes());
@@ -350,8 +350,8 @@ impl FrameHeader {
         keys.open(&self.context(segment, offset), seal, plain)
     }
 
-    /// The header at `offset` of that segment; `None` when the bytes are none. Cheap tests come first, since a scan tries
-    /// every eighth byte.
+    /// The header at `offset` of that segment; `None` when the bytes are none. Cheap tests come first, since a scan
+    /// tries every eighth byte.
     pub fn decode(bytes: &[u8], segment: &SegmentHeader, offset: u64) -> Option<Self> {
         let bytes = bytes.get(..segment.frame_header_bytes())?;
         if bytes[FRAME_RESERVED_AT..FRAME_FIRST_AT] != [0; FRAME_FIRST_AT - FRAME_RESERVED_AT] {

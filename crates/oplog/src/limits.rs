@@ -9,8 +9,8 @@ pub const SEGMENT_BYTES_MIN: u64 = 8 * 1024;
 /// Largest segment that can be asked for.
 pub const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// The default of `frame_bytes`: large enough for compression to see repetition, small enough that a reader decompresses
-/// little beyond what it seeks.
+/// The default of `frame_bytes`: large enough for compression to see repetition, small enough that a reader
+/// decompresses little beyond what it seeks.
 pub(crate) const FRAME_RAW_BYTES_TARGET: usize = 1024 * 1024;
 
 /// Largest `frame_bytes`.
@@ -22,8 +22,8 @@ pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + crate::format::E
 /// Frames below this are not worth compressing.
 pub(crate) const COMPRESS_RAW_BYTES_MIN: usize = 4 * 1024;
 
-/// The buffer's bound by default, and the largest and least that [`crate::LogOptions::buffer_bytes_for`] answers. What is appended
-/// during a sync of some ten milliseconds has to find room.
+/// The buffer's bound by default, and the largest and least that [`crate::LogOptions::buffer_bytes_for`] answers. What
+/// is appended during a sync of some ten milliseconds has to find room.
 pub(crate) const BUFFER_BYTES_MOST: u64 = 64 * 1024 * 1024;
 pub(crate) const BUFFER_BYTES_LEAST: u64 = 4 * 1024 * 1024;
 
@@ -47,7 +47,8 @@ pub(crate) fn flush_soon_bytes(buffer_bytes_max: usize) -> usize {
     (buffer_bytes_max / 4).clamp(1, FLUSH_SOON_BYTES_MOST)
 }
 
-/// The default of `buffer_bytes_refused`: some entries of the greatest length beyond the bound that `wait_for_room` keeps.
+/// The default of `buffer_bytes_refused`: some entries of the greatest length beyond the bound that `wait_for_room`
+/// keeps.
 pub(crate) const BUFFER_BYTES_REFUSED: usize = 256 * 1024 * 1024;
 
 /// Emptied chunks with more memory than this are not kept for reuse.

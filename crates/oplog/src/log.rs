@@ -1,11 +1,11 @@
 //! The handle: append, group commit, back-pressure, life and death.
 //!
-//! Three locks, never held together except writer then buffer or waiters: `buffer` (append; memory only), `writer` (held across
-//! I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Whoever needs durability and finds nobody
-//! flushing flushes itself; what is appended meanwhile makes the next group.
+//! Three locks, never held together except writer then buffer or waiters: `buffer` (append; memory only), `writer`
+//! (held across I/O by the leader), and that of `waiters` (who leads, who sleeps; see there). Whoever needs durability
+//! and finds nobody flushing flushes itself; what is appended meanwhile makes the next group.
 //!
-//! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations` before. `buffered` is
-//! the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
+//! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations`
+//! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::Catalog;
@@ -101,11 +101,13 @@ struct Duty {
 }
 
 impl Log {
-    /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses damage.
-    /// `durable` is the engine's mark: entries up to it are not needed, and are not checked beyond what is cheap.
+    /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses
+    /// damage. `durable` is the engine's mark: entries up to it are not needed, and are not checked beyond what is
+    /// cheap.
     ///
-    /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before `durable`, see
-    /// [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. After one of them but the last two everything is as it was.
+    /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before
+    /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. After one of them but the last two
+    /// everything is as it was.
     pub fn open(env: &Env, options: LogOptions, durable: Seq) -> Result<Log> {
         options.check()?;
         let disk = Disk::new(env);
@@ -178,19 +180,20 @@ impl Log {
         })
     }
 
-    /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and never
-    /// waits for any. The order of calls is the order of the log: a caller that has to know it calls under its own lock.
+    /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and
+    /// never waits for any. The order of calls is the order of the log: a caller that has to know it calls under its
+    /// own lock.
     ///
-    /// Errors: `EntryTooLarge`; `BufferFull` when callers ignore [`Log::wait_for_room`]; `Failed`, `Closed`. After an error
-    /// nothing was appended. Cost: about 50 ns and the copy.
+    /// Errors: `EntryTooLarge`; `BufferFull` when callers ignore [`Log::wait_for_room`]; `Failed`, `Closed`. After an
+    /// error nothing was appended. Cost: about 50 ns and the copy.
     ///
     /// It has the term of the entry before it; of the first one that is 0.
     pub fn append(&self, parts: &[&[u8]]) -> Result<Seq> {
         self.append_entry(None, parts)
     }
 
-    /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that of the
-    /// entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
+    /// As [`Log::append`], for a place that the caller knows to be the next one, and with a term that is not below that
+    /// of the entry before. Otherwise `NotNext`, and nothing was appended. `NoJournal` when the log is off.
     pub fn append_at(&self, seq: Seq, term: u64, parts: &[&[u8]]) -> Result<()> {
         self.append_entry(Some((seq, term)), parts).map(drop)
     }
@@ -248,12 +251,13 @@ impl Log {
         Ok(seq)
     }
 
-    /// Takes the entries from `from` on back, those on disk too: on return no crash brings them back, and `from` is the next
-    /// place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are void. Waits for
-    /// entries that went, and readers that have passed `from`, get `Truncated`. Nothing happens when there are none.
+    /// Takes the entries from `from` on back, those on disk too: on return no crash brings them back, and `from` is the
+    /// next place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are
+    /// void. Waits for entries that went, and readers that have passed `from`, get `Truncated`. Nothing happens when
+    /// there are none.
     ///
-    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`: nothing was taken
-    /// back; `Failed`, `Closed`, `NoJournal`.
+    /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`: nothing
+    /// was taken back; `Failed`, `Closed`, `NoJournal`.
     pub fn truncate(&self, from: Seq) -> Result<()> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
@@ -302,8 +306,8 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with the newest
-    /// one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
+    /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with
+    /// the newest one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
     pub fn write_state(&self, state: HardState) -> Result<()> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
@@ -327,8 +331,8 @@ impl Log {
         *self.shared.hard_state.lock()
     }
 
-    /// The term of an entry, or of the one before the first that can be read. `Purged`, `NotAppended`. Reads the disk only for
-    /// what is older than the engine's mark was at opening.
+    /// The term of an entry, or of the one before the first that can be read. `Purged`, `NotAppended`. Reads the disk
+    /// only for what is older than the engine's mark was at opening.
     pub fn term_of(&self, seq: Seq) -> Result<u64> {
         let shared = &*self.shared;
         let last = self.last_seq();
@@ -350,17 +354,17 @@ impl Log {
         }
     }
 
-    /// Returns when the entry `seq` and all before it are on disk. Flushes itself when nobody else does; otherwise waits for
-    /// the group in the device, and then for one that holds the entry.
+    /// Returns when the entry `seq` and all before it are on disk. Flushes itself when nobody else does; otherwise
+    /// waits for the group in the device, and then for one that holds the entry.
     ///
-    /// Errors: `NoJournal` when the log is off; `NotAppended`; `OutOfSpace`: the entry stays buffered and reaches the disk
-    /// when space returns; `Failed`, `Closed`.
+    /// Errors: `NoJournal` when the log is off; `NotAppended`; `OutOfSpace`: the entry stays buffered and reaches the
+    /// disk when space returns; `Failed`, `Closed`.
     pub fn wait_durable(&self, seq: Seq) -> Result<()> {
         self.wait(seq, None)
     }
 
-    /// As [`Log::wait_durable`], while `go_on`, which is asked every few milliseconds, says so: `Interrupted` when it does not.
-    /// A sync under way by this thread's own hand is not cut short. The entry reaches the disk all the same.
+    /// As [`Log::wait_durable`], while `go_on`, which is asked every few milliseconds, says so: `Interrupted` when it
+    /// does not. A sync under way by this thread's own hand is not cut short. The entry reaches the disk all the same.
     pub fn wait_durable_while(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<()> {
         self.wait(seq, Some(go_on))
     }
@@ -380,7 +384,8 @@ impl Log {
         self.shared.flush_to(seq, go_on)
     }
 
-    /// Waits until an entry behind `seq` is on disk, for as long as `go_on` says; false when that ended it. Makes nobody flush.
+    /// Waits until an entry behind `seq` is on disk, for as long as `go_on` says; false when that ended it. Makes
+    /// nobody flush.
     pub fn wait_beyond(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
@@ -401,7 +406,8 @@ impl Log {
         }
     }
 
-    /// Brings everything appended so far to disk, and returns the durable mark. With the log off it only returns the mark.
+    /// Brings everything appended so far to disk, and returns the durable mark. With the log off it only returns the
+    /// mark.
     pub fn flush(&self) -> Result<Seq> {
         self.shared.check_open()?;
         if self.shared.mode == LogMode::On {
@@ -410,8 +416,9 @@ impl Log {
         Ok(self.durable_seq())
     }
 
-    /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are not on
-    /// disk. While the disk is full it answers `OutOfSpace`, after having tried. Free (two loads) when there is room.
+    /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
+    /// not on disk. While the disk is full it answers `OutOfSpace`, after having tried. Free (two loads) when there is
+    /// room.
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
@@ -486,8 +493,9 @@ impl Log {
         })
     }
 
-    /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps. Does file operations on the caller's thread, beside
-    /// appends and flushes. An `Io` error may be tried again; a failed sync of the directory ends the log (`Failed`).
+    /// Recycles the segments whose entries are all at or below `up_to`, but for what [`crate::Retention`] keeps. Does
+    /// file operations on the caller's thread, beside appends and flushes. An `Io` error may be tried again; a failed
+    /// sync of the directory ends the log (`Failed`).
     pub fn purge(&self, up_to: Seq) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;
@@ -557,8 +565,8 @@ impl Log {
         }
     }
 
-    /// Flushes and ends the log; everything later answers `Closed`, and so do waits for what could not be flushed. Closing
-    /// twice is fine.
+    /// Flushes and ends the log; everything later answers `Closed`, and so do waits for what could not be flushed.
+    /// Closing twice is fine.
     pub fn close(&self) -> Result<()> {
         let shared = &*self.shared;
         {
@@ -639,8 +647,8 @@ impl Shared {
         self.flush_until(seq, &|| self.durable_seq() >= seq, go_on)
     }
 
-    /// As [`Shared::flush_to`], for what `served` says. At the latest when everything that was appended before is on disk, it
-    /// must.
+    /// As [`Shared::flush_to`], for what `served` says. At the latest when everything that was appended before is on
+    /// disk, it must.
     fn flush_until(&self, seq: Seq, served: &dyn Fn() -> bool, go_on: GoOn<'_>) -> Result<()> {
         let over = || go_on.is_some_and(|go_on| !go_on());
         let truncations = self.truncation_count.load(Ordering::Acquire);

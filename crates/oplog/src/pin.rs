@@ -19,8 +19,8 @@ impl PinnedLog {
         Self { segments }
     }
 
-    /// The files, in the order of their entries, each with its length. A directory that holds copies of these, whole, and no
-    /// other segment is a log that ends with their last entry.
+    /// The files, in the order of their entries, each with its length. A directory that holds copies of these, whole,
+    /// and no other segment is a log that ends with their last entry.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         let file = |segment: &Arc<Segment>| (segment.path.clone(), segment.header.file_bytes);
         self.segments.iter().map(file).collect()

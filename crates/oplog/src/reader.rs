@@ -1,7 +1,7 @@
 //! Reads entries back, at replay and while the log runs.
 //!
-//! Sees what is durable, and what is only in memory where it was asked to. Holds at most one frame, and the segment it reads: a segment that is purged
-//! meanwhile keeps its bytes for readers that have opened it.
+//! Sees what is durable, and what is only in memory where it was asked to. Holds at most one frame, and the segment it
+//! reads: a segment that is purged meanwhile keeps its bytes for readers that have opened it.
 
 use crate::catalog::Segment;
 use crate::format::{ENTRY_LENGTH_BYTES, FrameHeader, entry_length};
@@ -21,8 +21,9 @@ pub(crate) enum Extent {
     Appended,
 }
 
-/// Yields `(Seq, entry)` in order from where [`crate::Log::read`] was asked to start, up to the durable mark of the moment
-/// ([`crate::Log::read_appended`]: to the last entry). After `None` it can be asked again: it goes on when more is durable. After an error it is at its end for ever.
+/// Yields `(Seq, entry)` in order from where [`crate::Log::read`] was asked to start, up to the durable mark of the
+/// moment ([`crate::Log::read_appended`]: to the last entry). After `None` it can be asked again: it goes on when more
+/// is durable. After an error it is at its end for ever.
 pub struct LogReader {
     shared: Arc<Shared>,
     extent: Extent,

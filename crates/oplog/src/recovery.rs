@@ -1,15 +1,16 @@
 //! Opens a directory, perhaps after a crash.
 //!
-//! 1. Read every segment's header; their numbers must follow each other, their first entries must not fall but where a segment
-//!    takes entries back.
+//! 1. Read every segment's header; their numbers must follow each other, their first entries must not fall but where a
+//!    segment takes entries back.
 //! 2. Walk the frames from the segment that holds the entry after the engine's durable mark. Every segment but the last
 //!    must reach the next one's first entry: it was synced before the next one was made.
-//! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage; otherwise a
-//!    crash tore the last group, whose left-overs are erased so that they cannot come back behind new frames.
+//! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage;
+//!    otherwise a crash tore the last group, whose left-overs are erased so that they cannot come back behind new
+//!    frames.
 //! 4. The last group is written again and synced before its entries count as durable: it may be in the page cache only,
 //!    even after a failed sync of a process that has ended.
-//! 5. An engine that is ahead of the log shows that log files are missing: refused, with nothing changed. Where the engine has
-//!    everything all the same ([`EngineAhead::BeginBehind`]), the log starts again behind the mark.
+//! 5. An engine that is ahead of the log shows that log files are missing: refused, with nothing changed. Where the
+//!    engine has everything all the same ([`EngineAhead::BeginBehind`]), the log starts again behind the mark.
 //!
 //! All of it can be interrupted by a crash and done again.
 
@@ -111,7 +112,8 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             return Ok(recovered);
         }
         recovered.catalog.retire_all(disk)?;
-        // An empty segment says where the log begins: without it the next start would take this log for one that was lost.
+        // An empty segment says where the log begins: without it the next start would take this log for one that was
+        // lost.
         let header = SegmentHeader {
             number: next_number,
             stamp: new_stamp(&*env.random),

@@ -2,14 +2,14 @@
 //!
 //! One thread flushes at a time: the leader. Whoever wants an entry to be durable and finds no leader becomes it
 //! ([`Waiters::enter`]); everybody else goes on the list, with the entry wanted, and sleeps. A leader that ends
-//! ([`Lead::leave`]) takes off the list, and wakes, exactly those whose entries are durable and one of the rest, who leads
-//! next.
+//! ([`Lead::leave`]) takes off the list, and wakes, exactly those whose entries are durable and one of the rest, who
+//! leads next.
 //!
-//! Nobody is forgotten, because leadership, the list and the choice of the next leader change under one mutex: a thread that
-//! goes to sleep has seen a leader that has not yet left, and that one will see it on the list. `Shared::durable` is raised
-//! before the leader takes the mutex. Hence the invariant: with the mutex free, somebody leads, or a thread that was taken
-//! off the list in order to lead has not run yet, or no thread on the list wants to lead. Whoever was taken off and does not
-//! lead after all (its wait was ended) hands the turn on ([`Waiters::pass_on`]).
+//! Nobody is forgotten, because leadership, the list and the choice of the next leader change under one mutex: a thread
+//! that goes to sleep has seen a leader that has not yet left, and that one will see it on the list. `Shared::durable`
+//! is raised before the leader takes the mutex. Hence the invariant: with the mutex free, somebody leads, or a thread
+//! that was taken off the list in order to lead has not run yet, or no thread on the list wants to lead. Whoever was
+//! taken off and does not lead after all (its wait was ended) hands the turn on ([`Waiters::pass_on`]).
 
 use engine::Seq;
 use rcu::Mutex;
@@ -103,8 +103,8 @@ impl Waiters {
         self.led.load(Ordering::Acquire)
     }
 
-    /// The caller wants `seq` durable. `served` tells whether it is, and is asked under the lock: a leader makes it true
-    /// before it leaves.
+    /// The caller wants `seq` durable. `served` tells whether it is, and is asked under the lock: a leader makes it
+    /// true before it leaves.
     pub fn enter(&self, seq: Seq, served: impl Fn() -> bool) -> Turn<'_> {
         let mut state = self.state.lock();
         if served() {

@@ -1,8 +1,8 @@
 //! Group commit under the schedule checker: thousands of orders in which threads append, flush, wait and are woken.
 //!
-//! A waiter that nobody wakes is a deadlock, which the checker reports: nothing rescues it, since there is no background
-//! flusher, no traffic after the burst, and waits with a bound never end by it here. `TENON_SHUTTLE_SEED=n` repeats a run,
-//! `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
+//! A waiter that nobody wakes is a deadlock, which the checker reports: nothing rescues it, since there is no
+//! background flusher, no traffic after the burst, and waits with a bound never end by it here. `TENON_SHUTTLE_SEED=n`
+//! repeats a run, `TENON_SHUTTLE_FACTOR=n` makes it n times as long.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
@@ -77,8 +77,8 @@ fn append_and_wait(log: &Log, entries: usize) {
     }
 }
 
-/// A burst of `j: true` writers, and then silence: each of them returns. It takes a leader, another that leads before the
-/// first one has woken anybody, and more served sleepers than there are wake-ups for single threads: hence so many.
+/// A burst of `j: true` writers, and then silence: each of them returns. It takes a leader, another that leads before
+/// the first one has woken anybody, and more served sleepers than there are wake-ups for single threads: hence so many.
 #[test]
 fn every_waiter_of_a_burst_returns() {
     check("every_waiter_of_a_burst_returns", 1000, || {

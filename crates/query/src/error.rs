@@ -1,7 +1,7 @@
 //! What the query language answers when a request or a document cannot be processed.
 //!
-//! A [`QueryError`] is either an error of the language, which carries MongoDB's code and text, or one of the storage below,
-//! kept whole so that the command layer can translate it in its one table.
+//! A [`QueryError`] is either an error of the language, which carries MongoDB's code and text, or one of the storage
+//! below, kept whole so that the command layer can translate it in its one table.
 
 use bson::RawDocumentBuf;
 use storage::StorageError;

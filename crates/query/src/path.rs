@@ -1,7 +1,8 @@
 //! Dotted paths, and MongoDB's walk along them through documents and arrays.
 //!
 //! The walk gives every value that a predicate on the path has to look at. Arrays on the way are walked into one level:
-//! their documents by the next name, their n-th element where the next component is the number n. It knows no operators.
+//! their documents by the next name, their n-th element where the next component is the number n. It knows no
+//! operators.
 //!
 //! Recursion is bounded by the number of components.
 
@@ -105,8 +106,8 @@ pub enum LeafArray {
     Whole,
 }
 
-/// Calls `test` with each value at `path` until it answers true, and answers whether it did. A place where the path does
-/// not lead anywhere gives `None`. The second argument is the index in the outermost array on the way.
+/// Calls `test` with each value at `path` until it answers true, and answers whether it did. A place where the path
+/// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way.
 #[inline]
 pub fn any<'a, F>(document: &'a RawDocument, path: &Path, leaf: LeafArray, mut test: F) -> Result<bool, QueryError>
 where

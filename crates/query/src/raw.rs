@@ -334,7 +334,8 @@ fn name_length(rest: &[u8]) -> Option<usize> {
     name.iter().position(|byte| *byte == 0)
 }
 
-/// A document or array being written at the end of a buffer. [`Frame::finish`] must be called, or the frame is unusable.
+/// A document or array being written at the end of a buffer. [`Frame::finish`] must be called, or the frame is
+/// unusable.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
     start: usize,

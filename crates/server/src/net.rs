@@ -1,9 +1,9 @@
 //! Connections: listening, reading requests, writing replies.
 //!
-//! A connection with traffic has a thread that blocks in `recv`: two system calls a request, no hand-over. When it stays
-//! quiet it is parked in one epoll set and costs a few hundred bytes. All idle threads wait on that set together; whichever
-//! the kernel wakes serves the connection itself, so a parked connection's request costs one wake-up. This module knows
-//! framing (`wire`) and threads, but no command: those come in by [`Service`].
+//! A connection with traffic has a thread that blocks in `recv`: two system calls a request, no hand-over. When it
+//! stays quiet it is parked in one epoll set and costs a few hundred bytes. All idle threads wait on that set together;
+//! whichever the kernel wakes serves the connection itself, so a parked connection's request costs one wake-up. This
+//! module knows framing (`wire`) and threads, but no command: those come in by [`Service`].
 //!
 //! Which thread has which connection is crate `crew`'s affair.
 

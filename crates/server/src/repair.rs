@@ -3,8 +3,8 @@
 //! 1. Open the engine and have it verify everything.
 //! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside.
 //! 3. Replay the log; a log that does not fit what was salvaged, or whose end is missing, is put aside.
-//! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents refused because
-//!    another one has their `_id` go to a collection of their own.
+//! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents
+//!    refused because another one has their `_id` go to a collection of their own.
 //!
 //! It tells what it does on standard output, and never removes a damaged file.
 
@@ -111,7 +111,8 @@ fn damage((config, registry): (&Config, &Registry), env: &Env, name: &str, path:
     }
 }
 
-/// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put aside.
+/// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put
+/// aside.
 fn open_storage(
     (config, registry): (&Config, &Registry),
     env: &Env,

@@ -1,5 +1,5 @@
-//! CPU and log bytes of single inserts, updates and point reads through the storage layer, on one thread:
-//! `cargo run --release -p storage --example write_path -- [btree|inMemory] [documents]`, files below the current directory.
+//! CPU and log bytes of single inserts, updates and point reads through the storage layer, on one thread: `cargo run
+//! --release -p storage --example write_path -- [btree|inMemory] [documents]`, files below the current directory.
 //!
 //! Each workload runs five times; the least CPU of a run is what it costs without disturbance by others.
 

@@ -64,7 +64,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those it names.
+    /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those
+    /// it names.
     pub(crate) fn apply_definition(&self, batch: &mut Batch, definition: &Definition, seq: Seq, meta: &mut Meta) {
         match definition {
             Definition::PutCollection { row, former, .. } => {
@@ -172,8 +173,8 @@ impl Storage {
         }
     }
 
-    /// Logs, applies and installs definitions as one entry. The caller holds `definitions` (whose value `next_table` is)
-    /// and the exclusive locks of the collections concerned.
+    /// Logs, applies and installs definitions as one entry. The caller holds `definitions` (whose value `next_table`
+    /// is) and the exclusive locks of the collections concerned.
     pub(crate) fn commit_definitions(
         &self,
         definitions: Vec<Definition>,

@@ -1,9 +1,8 @@
 //! Hot backup: a pinned checkpoint of the engine, and the segments of the log with what came after it.
 //!
-//! A copy of the files is what a crash would have left at the moment the log was pinned: opening it replays the log. Order: the
-//! checkpoint is pinned first, the log after it, so that the log has every entry the checkpoint lacks, and those since the counts
-//! were written down. Both under the
-//! checkpoint mutex: no checkpoint purges the log in between.
+//! A copy of the files is what a crash would have left at the moment the log was pinned: opening it replays the log.
+//! Order: the checkpoint is pinned first, the log after it, so that the log has every entry the checkpoint lacks, and
+//! those since the counts were written down. Both under the checkpoint mutex: no checkpoint purges the log in between.
 
 use crate::StorageError;
 use crate::storage::Storage;
@@ -31,11 +30,12 @@ impl Drop for OnlyBackup {
 }
 
 impl Storage {
-    /// Begins a backup. It has every write that was published before the call. Takes a checkpoint, and waits for one that is
-    /// running; reads and writes go on. While the backup is open, space in the engine's files is not reused, and the log keeps
-    /// what the backup needs.
+    /// Begins a backup. It has every write that was published before the call. Takes a checkpoint, and waits for one
+    /// that is running; reads and writes go on. While the backup is open, space in the engine's files is not reused,
+    /// and the log keeps what the backup needs.
     ///
-    /// Errors: [`StorageError::BackupOpen`]; `Unsupported` from engines without hot backup; those of [`Storage::checkpoint`].
+    /// Errors: [`StorageError::BackupOpen`]; `Unsupported` from engines without hot backup; those of
+    /// [`Storage::checkpoint`].
     pub fn backup(&self) -> Result<StorageBackup, StorageError> {
         if self.backup_open.swap(true, Ordering::AcqRel) {
             return Err(StorageError::BackupOpen);

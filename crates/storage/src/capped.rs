@@ -1,7 +1,7 @@
 //! Capped collections: their limits, and the wake-up of those who wait for new documents.
 //!
-//! Invariant: in a capped collection record-id order is commit order (inserts are serialised), so that who has read up to
-//! one record misses none by waiting for a higher one.
+//! Invariant: in a capped collection record-id order is commit order (inserts are serialised), so that who has read up
+//! to one record misses none by waiting for a higher one.
 
 use crate::limits::WAIT_SLICE;
 use crate::{Interrupted, Operation, RecordId};
@@ -63,8 +63,8 @@ impl CappedWaiter {
         Self { tail }
     }
 
-    /// Waits until a record beyond `after` is visible (true), or until `timeout` has passed or the collection is dropped
-    /// (false). Holds nothing; call it without guards and views.
+    /// Waits until a record beyond `after` is visible (true), or until `timeout` has passed or the collection is
+    /// dropped (false). Holds nothing; call it without guards and views.
     pub fn wait(&self, op: &Operation, after: RecordId, timeout: Duration) -> Result<bool, Interrupted> {
         let tail = &self.tail;
         if tail.last.load(Ordering::SeqCst) > after.0 {

@@ -1,7 +1,7 @@
 //! Checkpoints, closing, and the background threads.
 //!
-//! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is the
-//! engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
+//! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is
+//! the engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
 use crate::background::{Alarm, Thread};
 use crate::mutations::mutated;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and while
-/// data are loaded each byte is then written about twice instead of once for every small step.
+/// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and
+/// while data are loaded each byte is then written about twice instead of once for every small step.
 const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
 
 impl Storage {
@@ -45,8 +45,8 @@ impl Storage {
         due
     }
 
-    /// Takes a checkpoint, and lets the log drop what the engine now holds. Answers the engine's durable mark. Waits for a
-    /// checkpoint that is running, then takes its own.
+    /// Takes a checkpoint, and lets the log drop what the engine now holds. Answers the engine's durable mark. Waits
+    /// for a checkpoint that is running, then takes its own.
     pub fn checkpoint(&self) -> Result<Seq, StorageError> {
         let running = self.checkpointer.running.lock();
         self.checkpoint_alone(&running)
@@ -69,8 +69,8 @@ impl Storage {
         self.write_counts()?;
         let bytes_before = self.pipeline.order.lock().log_bytes;
         let counted_at = self.pipeline.applying.lock().counted_at;
-        // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it waits
-        // for itself, by the write-ahead rule.
+        // All that was acknowledged so far, even where the engine keeps nothing. What comes until the engine's cut it
+        // waits for itself, by the write-ahead rule.
         self.log.flush().map_err(|error| self.log_error(error))?;
         if mutated!(RecyclesEarly) {
             self.log
@@ -122,7 +122,8 @@ impl Storage {
         }
     }
 
-    /// Starts the threads that take checkpoints and delete expired documents. They hold the storage only while they work.
+    /// Starts the threads that take checkpoints and delete expired documents. They hold the storage only while they
+    /// work.
     pub(crate) fn start_background(&self) {
         let (me, alarm) = (self.me.clone(), self.checkpointer.alarm.clone());
         let mut period = self.sync_period();
@@ -162,7 +163,8 @@ impl Storage {
             CheckpointCost::Never => false,
         };
         if wanted {
-            // A full disk is tried again after the next period; other failures have stopped the storage, which says so itself.
+            // A full disk is tried again after the next period; other failures have stopped the storage, which says so
+            // itself.
             if let Err(error) = self.checkpoint()
                 && self.check_running().is_ok()
                 && let Some(handler) = &self.options.on_checkpoint_failure
@@ -172,9 +174,9 @@ impl Storage {
         }
     }
 
-    /// Ends the storage. Clean: everything committed is in the engine's files, nothing is left to replay. Not clean: stops
-    /// where it stands; the log has what was committed. Operations still running get [`StorageError::Closed`]. Closing
-    /// twice is fine.
+    /// Ends the storage. Clean: everything committed is in the engine's files, nothing is left to replay. Not clean:
+    /// stops where it stands; the log has what was committed. Operations still running get [`StorageError::Closed`].
+    /// Closing twice is fine.
     pub fn close(&self, clean: bool) -> Result<(), StorageError> {
         let stopped = self.check_running().is_err();
         if self.closed.swap(true, Ordering::AcqRel) {

@@ -1,14 +1,14 @@
 //! Whether a collection's documents and indexes say the same.
 //!
-//! Looking each index row up would read a large collection in the order of every index, block by block. So each table is read
-//! once, in its own order:
+//! Looking each index row up would read a large collection in the order of every index, block by block. So each table
+//! is read once, in its own order:
 //!
-//! 1. The documents. Each row that an index should have for one is hashed into one of many buckets of the index; a bucket keeps
-//!    a number of rows and the sum of their hashes, which do not depend on the order.
-//! 2. Each index. Its rows are taken out of the buckets. When all are empty then, documents and rows agree (but for sums of
-//!    64-bit hashes that are equal by chance).
-//! 3. Only for indexes with a bucket that is not empty: the documents and the index again, and every row that falls into such
-//!    a bucket is looked up in the other, so that what is wrong can be named.
+//! 1. The documents. Each row that an index should have for one is hashed into one of many buckets of the index; a
+//!    bucket keeps a number of rows and the sum of their hashes, which do not depend on the order.
+//! 2. Each index. Its rows are taken out of the buckets. When all are empty then, documents and rows agree (but for
+//!    sums of 64-bit hashes that are equal by chance).
+//! 3. Only for indexes with a bucket that is not empty: the documents and the index again, and every row that falls
+//!    into such a bucket is looked up in the other, so that what is wrong can be named.
 
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::row_owner;

@@ -57,7 +57,8 @@ impl Storage {
         }
     }
 
-    /// What is proposed changes counts, too: the entries to come say that all counts up to their place are written down.
+    /// What is proposed changes counts, too: the entries to come say that all counts up to their place are written
+    /// down.
     fn note_proposed_counts(&self, applied: &mut Applied) {
         for proposed in &*self.pipeline.queue.lock() {
             for effect in &proposed.effect.collections {

@@ -2,8 +2,8 @@
 //!
 //! One at a time (`Storage::definitions`). A definition changes under the collection's exclusive lock, as one log entry
 //! that holds the new definition whole. Callers hold no collection guards: whoever waits here must not be waited for.
-//! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of all
-//! others. Index builds are `build.rs`.
+//! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of
+//! all others. Index builds are `build.rs`.
 
 use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
@@ -116,8 +116,8 @@ impl Storage {
     ///
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
     /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing.
-    /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn waits
-    ///    for no collection lock.
+    /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
+    ///    waits for no collection lock.
     pub(crate) fn lock_for_definition(
         &self,
         op: &Operation,
@@ -370,8 +370,9 @@ impl Storage {
         Ok(true)
     }
 
-    /// Renames a collection, between databases too. With `drop_target` a collection of the new name is dropped in the same
-    /// change. Errors: [`StorageError::NamespaceNotFound`], [`StorageError::NamespaceExists`], [`StorageError::IsView`].
+    /// Renames a collection, between databases too. With `drop_target` a collection of the new name is dropped in the
+    /// same change. Errors: [`StorageError::NamespaceNotFound`], [`StorageError::NamespaceExists`],
+    /// [`StorageError::IsView`].
     pub fn rename_collection(
         &self,
         op: &Operation,

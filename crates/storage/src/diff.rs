@@ -5,8 +5,8 @@
 //! `{a: true, l: <length>, u<index>: <value>, s<index>: {…}}`: cut to a length, elements set or appended, differences
 //! inside elements. Sections that are empty are left out. `docs/formats/log-entries.md` is the whole description.
 //!
-//! Invariant: `apply(diff(old, new), old)` is `new`, byte for byte, whatever the types, the order of fields, or fields of
-//! one name. Where the form cannot say it, [`diff`] answers false.
+//! Invariant: `apply(diff(old, new), old)` is `new`, byte for byte, whatever the types, the order of fields, or fields
+//! of one name. Where the form cannot say it, [`diff`] answers false.
 //!
 //! 1. Walk both versions side by side. A field of the same name in the next place is kept, or set, or differs inside;
 //!    any other field of the old version is deleted. What is left of the new version then is appended: it comes out in
@@ -234,8 +234,8 @@ pub(crate) fn between(old: &[u8], new: &[u8], detail: Detail<'_>, out: &mut Vec<
     diff(old, new, detail, limit, out)
 }
 
-/// Appends the difference of two documents to `out`. False, and `out` as it was, when it has not less than `limit` bytes
-/// or the form cannot say it.
+/// Appends the difference of two documents to `out`. False, and `out` as it was, when it has not less than `limit`
+/// bytes or the form cannot say it.
 pub(crate) fn diff(old: &[u8], new: &[u8], detail: Detail<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut teller = Teller {
@@ -373,8 +373,9 @@ fn document_diff<'d>(
     Some(())
 }
 
-/// The names in front of a place of a document, as hashes: a name that seems to be there is treated as if it were. Learnt
-/// when first asked for: fields in front of the first change are walked twice, those behind the last one are not.
+/// The names in front of a place of a document, as hashes: a name that seems to be there is treated as if it were.
+/// Learnt when first asked for: fields in front of the first change are walked twice, those behind the last one are
+/// not.
 struct Names<'d> {
     passed: Vec<u32>,
     walk: Elements<'d>,

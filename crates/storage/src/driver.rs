@@ -81,8 +81,8 @@ struct Driver {
     applied_by_others: Vec<(u64, Seq)>,
     /// The entry whose members are those of `member`, as [`Inbox::members_at`] has it; `None` before the first turn.
     members_at: Option<Seq>,
-    /// What it had in its log at the start, as far as nobody took it back: up to there it may have shown entries before,
-    /// whose commit it does not remember.
+    /// What it had in its log at the start, as far as nobody took it back: up to there it may have shown entries
+    /// before, whose commit it does not remember.
     shown: Seq,
 }
 

@@ -1,8 +1,8 @@
 //! Log entries: bytes and back. The format is described in `docs/formats/log-entries.md`, the only description.
 //!
 //! An entry is a header and operations. A unit too large for one entry becomes a chain of entries, each with whole
-//! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes or
-//! a wrong count are errors that name the byte. It allocates nothing.
+//! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes
+//! or a wrong count are errors that name the byte. It allocates nothing.
 
 use crate::RecordId;
 use crate::cluster_time::EntryTime;
@@ -513,8 +513,9 @@ impl EntryWriter {
         documents + self.commands as u64
     }
 
-    /// Hands the entries over, each in pieces, in order. `first` is the position that the first of them gets. Stops at the
-    /// first error: what was handed over is then a chain without an end, which readers drop. Answers what the last call did.
+    /// Hands the entries over, each in pieces, in order. `first` is the position that the first of them gets. Stops at
+    /// the first error: what was handed over is then a chain without an end, which readers drop. Answers what the last
+    /// call did.
     pub(crate) fn hand_over<E>(
         &mut self,
         first: Seq,

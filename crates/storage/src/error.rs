@@ -92,8 +92,9 @@ pub enum StorageError {
     /// More memory would be gathered than may be (146).
     #[error(transparent)]
     MemoryExceeded(#[from] MemoryExceeded),
-    /// A lock is held elsewhere and this unit holds some already. Commit or drop the unit, begin a new one under the same
-    /// [`crate::Operation`] (it will wait for that lock first) and evaluate again (112 when it ever reached a client).
+    /// A lock is held elsewhere and this unit holds some already. Commit or drop the unit, begin a new one under the
+    /// same [`crate::Operation`] (it will wait for that lock first) and evaluate again (112 when it ever reached a
+    /// client).
     #[error("write conflict: a lock is held by another operation")]
     WouldWait,
     /// Somebody has changed, or is changing, what a transaction wants to change on its older snapshot (112).

@@ -33,8 +33,8 @@ pub const BUILD_CHUNK_BYTES: usize = 1024 * 1024;
 /// Documents a TTL pass deletes in one unit.
 pub const TTL_UNIT_DOCUMENTS: usize = 64;
 
-/// Records of one index that a TTL pass leaves because they cannot be read; at so many it goes on with the next index. Each step
-/// passes over all of them.
+/// Records of one index that a TTL pass leaves because they cannot be read; at so many it goes on with the next index.
+/// Each step passes over all of them.
 pub const TTL_LEFT_MAX: usize = 1024;
 /// Documents a capped insert evicts at most besides what it makes room for: bounds the entry after `cappedSize` shrank.
 pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;

@@ -1,11 +1,11 @@
 //! Memory that operations gather: an account for each of them, and one budget for all.
 //!
-//! What grows with the data (rows to sort, groups, the values of an expression, the index keys of a write) is charged to
-//! the account of the operation that gathers it. A [`Charge`] is one holder's share: it grows, shrinks, and goes back when
-//! it is dropped, which for the stages of a cursor is when the cursor ends, requests later.
+//! What grows with the data (rows to sort, groups, the values of an expression, the index keys of a write) is charged
+//! to the account of the operation that gathers it. A [`Charge`] is one holder's share: it grows, shrinks, and goes
+//! back when it is dropped, which for the stages of a cursor is when the cursor ends, requests later.
 //! - A charge takes from the account in steps, so that what is small touches nothing that is shared.
-//! - The budget is counted up before it is compared, and down again when it did not suffice: two that ask at once may both
-//!   be refused where one would have fitted, never both accepted where only one fits.
+//! - The budget is counted up before it is compared, and down again when it did not suffice: two that ask at once may
+//!   both be refused where one would have fitted, never both accepted where only one fits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

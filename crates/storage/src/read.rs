@@ -64,8 +64,8 @@ impl ReadView {
     }
 
     /// A cursor over an index. `range` is one of encoded keys without record ids. A bound that includes its end, or
-    /// excludes its start, must be a complete key (of all the pattern's fields) when the index is not unique; bounds made
-    /// by `keys`' range helpers are either that or of the other two kinds.
+    /// excludes its start, must be a complete key (of all the pattern's fields) when the index is not unique; bounds
+    /// made by `keys`' range helpers are either that or of the other two kinds.
     pub fn index_entries(
         &self,
         index: &Index,

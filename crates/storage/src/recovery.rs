@@ -3,10 +3,10 @@
 //! The mark is exact, so each entry is applied once and finds the state it was made for; an entry that does not fit (an
 //! update of a record that is not there, an unknown table) is damage and refuses to open, naming entry and byte.
 //!
-//! Counts are written down by entries of their own, before checkpoints. Those in the engine belong to the last such entry
-//! at or before its mark; what came between is told by the entries themselves, of which each says by how much it changes
-//! the counts. So reading begins behind that entry, and applying behind the mark. Without a log what came between is
-//! unknown: the counts are then those written down, until `validate` mends them.
+//! Counts are written down by entries of their own, before checkpoints. Those in the engine belong to the last such
+//! entry at or before its mark; what came between is told by the entries themselves, of which each says by how much it
+//! changes the counts. So reading begins behind that entry, and applying behind the mark. Without a log what came
+//! between is unknown: the counts are then those written down, until `validate` mends them.
 
 use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, SESSIONS, STATISTICS};
 use crate::cluster_time::ClusterTime;
@@ -47,8 +47,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Takes the next entry of the log. Answers the entries of a unit once they are complete. A chain whose end never came
-    /// is dropped when another unit begins: it was cut off by a crash or an error.
+    /// Takes the next entry of the log. Answers the entries of a unit once they are complete. A chain whose end never
+    /// came is dropped when another unit begins: it was cut off by a crash or an error.
     pub(crate) fn push(&mut self, seq: Seq, bytes: Bytes) -> Result<Option<Vec<Bytes>>, StorageError> {
         let reader = EntryReader::new(seq, &bytes)?;
         let (header, expected) = (*reader.header(), self.first.0 + self.entries.len() as u64);
@@ -129,8 +129,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Reads the log from where the counts are known, and applies it from the engine's mark. Answers how many entries were
-    /// applied.
+    /// Reads the log from where the counts are known, and applies it from the engine's mark. Answers how many entries
+    /// were applied.
     fn replay_log(&self, durable: Seq, last: Seq, found: &mut Found) -> Result<u64, StorageError> {
         let is_arbiter = self.membership()?.is_some_and(|members| members.is_arbiter);
         self.is_arbiter.store(is_arbiter, Ordering::Release);
@@ -233,8 +233,8 @@ impl Storage {
         Ok(false)
     }
 
-    /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that are
-    /// gone at the engine's mark nobody asks.
+    /// Takes in what a unit that the engine has changed in the counts since they were written down. Of collections that
+    /// are gone at the engine's mark nobody asks.
     fn count_unit(&self, seq: Seq, unit: &[Bytes], counted_later: &HashMap<TableId, Seq>) -> Result<(), StorageError> {
         let mut effect = Effect::default();
         for entry in unit {

@@ -323,8 +323,8 @@ impl Run {
         Ok(())
     }
 
-    /// Only index builds take several entries, so that collections and documents have to be those of the last step whose
-    /// entries were found; its indexes may have got less or more far.
+    /// Only index builds take several entries, so that collections and documents have to be those of the last step
+    /// whose entries were found; its indexes may have got less or more far.
     fn adopt(&self, mut model: Model) -> Model {
         let collections = self.storage.catalog().collections("test");
         assert_eq!(collections.len(), model.collections.len());
@@ -640,7 +640,8 @@ fn names_of_tables_are_known_while_the_log_has_them() {
     assert_eq!(snapshot.get(CATALOG, &key).unwrap(), None);
 }
 
-/// A directory as version 1 left it: counts by additions, entries without sizes, some of them not in the engine yet, or all.
+/// A directory as version 1 left it: counts by additions, entries without sizes, some of them not in the engine yet, or
+/// all.
 #[test]
 fn a_directory_of_format_1_is_taken_over() {
     for (crash_before_open, engine_has_some) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -745,7 +746,8 @@ fn a_directory_of_format_1_is_taken_over() {
     }
 }
 
-/// Counts are written down in several entries, between which others commit; the engine's mark lies anywhere behind them.
+/// Counts are written down in several entries, between which others commit; the engine's mark lies anywhere behind
+/// them.
 #[test]
 fn counts_are_exact_wherever_writes_and_checkpoints_meet() {
     let machine = Machine::new(9);
@@ -836,8 +838,8 @@ fn without_a_journal_validate_mends_the_counts() {
     storage.assert_valid(&op, "c");
 }
 
-/// A checkpoint of the engine, whoever asks for it, makes entries durable that the log has only in its buffer. A crash then
-/// would leave an engine ahead of its log, and a hole in the log's history.
+/// A checkpoint of the engine, whoever asks for it, makes entries durable that the log has only in its buffer. A crash
+/// then would leave an engine ahead of its log, and a hole in the log's history.
 #[test]
 fn a_checkpoint_is_never_ahead_of_the_log() {
     let machine = Machine::new(9);

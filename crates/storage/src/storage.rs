@@ -1,7 +1,7 @@
 //! The storage layer as a whole: what is shared by all operations, and the way in.
 //!
-//! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or engine
-//! nothing is written any more.
+//! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or
+//! engine nothing is written any more.
 
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
@@ -87,9 +87,11 @@ pub enum RecoveryProgress {
 
 /// Told of [`RecoveryProgress`].
 pub type ProgressHandler = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
-/// Told of a checkpoint of the background thread that could not be taken, and will be tried again. It must not call the storage.
+/// Told of a checkpoint of the background thread that could not be taken, and will be tried again. It must not call the
+/// storage.
 pub type CheckpointFailureHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
-/// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the storage.
+/// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the
+/// storage.
 pub type TtlFailureHandler = Arc<dyn Fn(&Namespace, &StorageError) + Send + Sync>;
 /// Told once why writing stopped for good. It must not call the storage.
 pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
@@ -103,8 +105,8 @@ pub struct StorageOptions {
     pub checkpoint_log_bytes: u64,
     /// Compiles the filters of partial indexes.
     pub predicates: Arc<dyn PredicateCompiler>,
-    /// Whether the log is on; must agree with its mode. Without one, only checkpoints make anything durable, and engines
-    /// whose checkpoints write everything take them every period all the same.
+    /// Whether the log is on; must agree with its mode. Without one, only checkpoints make anything durable, and
+    /// engines whose checkpoints write everything take them every period all the same.
     pub journal: bool,
     /// Time between TTL passes; zero: only on demand.
     pub ttl_sleep: Duration,
@@ -116,15 +118,15 @@ pub struct StorageOptions {
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
-    /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says that it
-    /// does, which whoever decides about the log with others has to call.
+    /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says
+    /// that it does, which whoever decides about the log with others has to call.
     pub decides_alone: bool,
     /// All that the log has stays, whatever others who had a say in it have: somebody decided that they are lost.
     pub takes_all: bool,
     /// The data directory's own number, by which the configuration of a replica set names it.
     pub instance: Option<[u8; 16]>,
-    /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work, and
-    /// interrupted index builds end within `open`.
+    /// Run background threads (checkpoints, TTL, resumed index builds). Without them (simulation) only calls do work,
+    /// and interrupted index builds end within `open`.
     pub background: bool,
 }
 
@@ -199,8 +201,8 @@ impl Storage {
     /// Opens the storage: loads the catalog at the engine's durable mark, replays the log from there, and goes on with
     /// index builds that were interrupted (in the background). Counts are exact afterwards.
     ///
-    /// Errors: an entry or row that cannot be understood ([`StorageError::CorruptEntry`], [`StorageError::CorruptCatalog`]),
-    /// and what log and engine report.
+    /// Errors: an entry or row that cannot be understood ([`StorageError::CorruptEntry`],
+    /// [`StorageError::CorruptCatalog`]), and what log and engine report.
     pub fn open(
         env: Env,
         engine: Arc<dyn Engine>,
@@ -380,13 +382,14 @@ impl Storage {
         Ok(ReadView::new(self.engine.snapshot()?))
     }
 
-    /// What a table of documents was called at a position of the log, and its collection's identity. Answers for as long as
-    /// the log has the position, whether the collection was renamed or dropped since.
+    /// What a table of documents was called at a position of the log, and its collection's identity. Answers for as
+    /// long as the log has the position, whether the collection was renamed or dropped since.
     pub fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
         self.catalog.name_of_table(table, at)
     }
 
-    /// Changes the time between checkpoints (`syncdelay`); zero: only on demand and at close. In force after the next one.
+    /// Changes the time between checkpoints (`syncdelay`); zero: only on demand and at close. In force after the next
+    /// one.
     pub fn set_sync_period(&self, period: Duration) {
         self.sync_period_ms.store(period.as_millis() as u64, Ordering::Relaxed);
     }
@@ -395,8 +398,8 @@ impl Storage {
         Duration::from_millis(self.sync_period_ms.load(Ordering::Relaxed))
     }
 
-    /// Waits until the log entry, and every one before it, survives a crash (`j: true`). [`StorageError::NoJournal`] when
-    /// the log is off.
+    /// Waits until the log entry, and every one before it, survives a crash (`j: true`). [`StorageError::NoJournal`]
+    /// when the log is off.
     pub fn wait_durable(&self, seq: Seq) -> Result<(), StorageError> {
         if mutated!(AcknowledgesEarly) {
             return Ok(());
@@ -407,8 +410,8 @@ impl Storage {
         }
     }
 
-    /// As [`Storage::wait_durable`], as long as the operation may: its end is [`StorageError::Interrupted`], and says nothing
-    /// of the entry, which goes its way.
+    /// As [`Storage::wait_durable`], as long as the operation may: its end is [`StorageError::Interrupted`], and says
+    /// nothing of the entry, which goes its way.
     pub fn wait_durable_in(&self, op: &Operation, seq: Seq) -> Result<(), StorageError> {
         match self.log.wait_durable_while(seq, &|| op.check_now().is_ok()) {
             Err(LogError::NoJournal) => Err(StorageError::NoJournal),
@@ -506,8 +509,8 @@ struct Guarded {
     held: Held,
 }
 
-/// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps its
-/// own clones until it ends.
+/// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps
+/// its own clones until it ends.
 #[derive(Clone)]
 pub struct CollectionGuard(Arc<Guarded>);
 

@@ -1,7 +1,7 @@
 //! `storageEngine` in the options of collections and indexes: `{<engine>: {configString: "name=value,…"}}`.
 //!
-//! The settings of an engine count where that engine runs; those of other engines are kept and shown, so that a dump can be
-//! restored on any engine. What no engine of ours understands is refused.
+//! The settings of an engine count where that engine runs; those of other engines are kept and shown, so that a dump
+//! can be restored on any engine. What no engine of ours understands is refused.
 
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -21,8 +21,8 @@ const ENGINES: [(&str, &str); 10] = [
     ("rocksdb", "rocksdb"),
 ];
 
-/// The compressor that `storageEngine` names for an engine, `None` when it names none. The error tells the user what cannot be
-/// honoured.
+/// The compressor that `storageEngine` names for an engine, `None` when it names none. The error tells the user what
+/// cannot be honoured.
 pub fn table_compressor(storage_engine: &RawDocument, engine: &str) -> Result<Option<Codec>, String> {
     let mut found = None;
     for element in storage_engine {

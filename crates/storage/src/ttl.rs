@@ -2,8 +2,8 @@
 //!
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
-//! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry for
-//! each. Capped collections have no TTL.
+//! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
+//! for each. Capped collections have no TTL.
 
 use crate::index_keys::IndexWrites;
 use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
@@ -29,8 +29,8 @@ impl Storage {
         self.ttl.set_enabled(enabled);
     }
 
-    /// Runs one pass now. Answers the number of documents deleted. What cannot be read is told, counted, and left where it is;
-    /// the pass goes on behind it.
+    /// Runs one pass now. Answers the number of documents deleted. What cannot be read is told, counted, and left where
+    /// it is; the pass goes on behind it.
     ///
     /// Errors: the pass was interrupted, or nothing can be written.
     pub fn run_ttl_pass(&self) -> Result<u64, StorageError> {

@@ -1,7 +1,7 @@
 //! Checking a collection, its figures, and compaction.
 //!
-//! `validate` works on one view beside ongoing writes, and reads each table once, from end to end: see `consistency`. The
-//! counts are those of the same moment.
+//! `validate` works on one view beside ongoing writes, and reads each table once, from end to end: see `consistency`.
+//! The counts are those of the same moment.
 
 use crate::consistency;
 use crate::history::OPLOG;

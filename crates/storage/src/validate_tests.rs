@@ -106,7 +106,8 @@ fn another_document_in_a_clustering_index_is_found() {
     assert_eq!(report.errors.len(), 2, "{report:?}");
 }
 
-/// Rows with the same bytes as others, but for one, in an index that is otherwise sound: that one is named, and no other.
+/// Rows with the same bytes as others, but for one, in an index that is otherwise sound: that one is named, and no
+/// other.
 #[test]
 fn one_row_among_many_is_found() {
     let machine = Machine::new(1);

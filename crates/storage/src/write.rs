@@ -1,9 +1,9 @@
 //! The write path: evaluate, log, apply.
 //!
-//! A unit gathers changes against the newest state and its own earlier changes. Everything that can fail does so while it
-//! is gathered, under locks: what is committed has been checked and its engine batch is complete, index rows included.
-//! Commit then takes one log entry and one effect through `commit.rs`. Nothing is visible before; a unit that is dropped
-//! leaves nothing behind.
+//! A unit gathers changes against the newest state and its own earlier changes. Everything that can fail does so while
+//! it is gathered, under locks: what is committed has been checked and its engine batch is complete, index rows
+//! included. Commit then takes one log entry and one effect through `commit.rs`. Nothing is visible before; a unit that
+//! is dropped leaves nothing behind.
 //!
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
@@ -192,9 +192,9 @@ impl<'a> WriteUnit<'a> {
         }
     }
 
-    /// Inserts a document whose first field is `_id`. Checks its size and unique keys. On error the unit is as before the
-    /// call: [`StorageError::DuplicateKey`], [`StorageError::DocumentTooLarge`], [`StorageError::CannotIndexParallelArrays`],
-    /// [`StorageError::WouldWait`], [`StorageError::UnitTooLarge`].
+    /// Inserts a document whose first field is `_id`. Checks its size and unique keys. On error the unit is as before
+    /// the call: [`StorageError::DuplicateKey`], [`StorageError::DocumentTooLarge`],
+    /// [`StorageError::CannotIndexParallelArrays`], [`StorageError::WouldWait`], [`StorageError::UnitTooLarge`].
     pub fn insert(&mut self, c: &CollectionGuard, document: &RawDocument) -> Result<RecordId, StorageError> {
         self.check_document(document)?;
         // Behind the document's length and the element's type.
@@ -308,7 +308,8 @@ impl<'a> WriteUnit<'a> {
         result
     }
 
-    /// Deletes a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`] answered.
+    /// Deletes a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`]
+    /// answered.
     pub fn delete(&mut self, c: &CollectionGuard, id: RecordId, old: &RawDocument) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_room(pre_image_bytes(c, old))?;
@@ -358,11 +359,13 @@ impl<'a> WriteUnit<'a> {
 
     /// Of a statement of a transaction: its changes are the transaction's from now on. Dropping the unit forgets them.
     ///
-    /// Else takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return. Gives the
-    /// locks back, once the entry has its place in the log. Without changes it answers the newest published `Seq`.
+    /// Else takes the changes into the log and the engine, as one entry and one batch, visible as a whole on return.
+    /// Gives the locks back, once the entry has its place in the log. Without changes it answers the newest published
+    /// `Seq`.
     ///
-    /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine that
-    /// fails after the log took the entry stops the storage: whether the entry survives is only known after a restart.
+    /// Errors: the log has no room ([`StorageError::OutOfSpace`]) or has stopped; nothing has happened then. An engine
+    /// that fails after the log took the entry stops the storage: whether the entry survives is only known after a
+    /// restart.
     pub fn commit(mut self) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
         if self.home.is_some() {
@@ -752,8 +755,9 @@ impl Storage {
         WriteUnit::new(self, op)
     }
 
-    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read anything of
-    /// collections that nobody uses. Changes of several threads may do it at once; none of them goes on before it has.
+    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read
+    /// anything of collections that nobody uses. Changes of several threads may do it at once; none of them goes on
+    /// before it has.
     pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {
         let shared = &collection.shared;
         if shared.next_is_known.load(Ordering::Acquire) {

@@ -531,7 +531,8 @@ fn a_full_disk_is_an_error_that_passes() {
     assert_eq!(storage.all("c").len(), id as usize + 1);
 }
 
-/// Each NUL of a string takes two bytes in a key, so that a document within its limit may have a key beyond the engine's.
+/// Each NUL of a string takes two bytes in a key, so that a document within its limit may have a key beyond the
+/// engine's.
 #[test]
 fn a_key_beyond_the_engines_limit_is_refused_while_evaluating() {
     let machine = Machine::new(1);

@@ -25,7 +25,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("oplog", &["engine", "rcu", "vfs", "codec", "crypt"]),
     ("repl", &["oplog", "engine", "vfs"]),
     ("engine-tests", &["engine", "vfs", "codec", "crypt"]),
-    ("engine-btree", &["blocks", "pins", "rcu", "engine", "vfs", "codec", "crypt"]),
+    (
+        "engine-btree",
+        &["blocks", "pins", "rcu", "engine", "vfs", "codec", "crypt"],
+    ),
     ("engine-betree", &["blocks", "pins", "engine", "vfs", "codec"]),
     ("engine-inmemory", &["engine", "pins", "vfs", "codec", "crypt"]),
     ("engine-mmapv1", &["engine", "pins", "vfs", "crypt"]),

@@ -435,8 +435,8 @@ fn volumes_come_and_go() {
     let again = store.volume("a").unwrap();
     assert!(again != a && again != b, "ids are not used again");
     drop(store);
-    // No checkpoint knows the new one. Opening alone removes nothing: the superblock may be an older one, out of a restore
-    // that went wrong, and then the file is in use.
+    // No checkpoint knows the new one. Opening alone removes nothing: the superblock may be an older one, out of a
+    // restore that went wrong, and then the file is in use.
     let (mut owner, _) = Owner::recover(&fs);
     assert!(fs.exists(&path("a")).unwrap());
     owner.checkpoint().unwrap();
@@ -445,9 +445,9 @@ fn volumes_come_and_go() {
     assert_eq!(owner.store.volume_name(b), Some("b".to_owned()));
 }
 
-/// The sync of a superblock fails, and with it, as Linux has it, the system takes the pages for clean: the next process reads
-/// the superblock, no sync brings it to disk any more, and a power failure takes it away. What an opened store says is
-/// durable must be.
+/// The sync of a superblock fails, and with it, as Linux has it, the system takes the pages for clean: the next process
+/// reads the superblock, no sync brings it to disk any more, and a power failure takes it away. What an opened store
+/// says is durable must be.
 #[test]
 fn a_superblock_that_is_found_unsynced_is_made_durable() {
     let mut found_newer = 0;

@@ -1,5 +1,5 @@
-//! The machine stops at each operation of a workload. What is found is a whole checkpoint, the last committed one or the one
-//! under way; exactly its blocks are marked; and work goes on from there.
+//! The machine stops at each operation of a workload. What is found is a whole checkpoint, the last committed one or
+//! the one under way; exactly its blocks are marked; and work goes on from there.
 
 use crate::owner::{Owner, disk, open};
 use blocks::{BlockError, Purpose, VolumeId};

@@ -1,4 +1,5 @@
-//! Flipped bits, lost and misplaced writes, hostile bytes: an error or the right content, never a panic, never other content.
+//! Flipped bits, lost and misplaced writes, hostile bytes: an error or the right content, never a panic, never other
+//! content.
 
 use crate::owner::{DIRECTORY, Owner, content, disk, env, open};
 use blocks::{BlockAddr, BlockKind, BlockStore, Purpose, ReadScratch, SalvagedBlock, VolumeId};
@@ -198,7 +199,8 @@ fn found_number(fs: &SimulatedFs) -> Result<u64, ErrorKind> {
     opened.map(|(_, root)| root.map_or(0, |root| root.number))
 }
 
-/// A damaged copy of the newest superblock must not bring an older checkpoint back: what came between is in no log any more.
+/// A damaged copy of the newest superblock must not bring an older checkpoint back: what came between is in no log any
+/// more.
 #[test]
 fn the_newest_superblock_survives_damage_of_a_copy() {
     for checkpoints in 1..=4u64 {

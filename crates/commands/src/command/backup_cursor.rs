@@ -1,7 +1,7 @@
 //! `$backupCursor`: names the files of a hot backup, and keeps them fit for copying while its cursor is open.
 //!
-//! The cursor answers a document about the backup and one for each file, then empty batches. It lives like any other: until it
-//! is killed, its session ends or it has been idle for too long; with it the backup ends.
+//! The cursor answers a document about the backup and one for each file, then empty batches. It lives like any other:
+//! until it is killed, its session ends or it has been idle for too long; with it the backup ends.
 
 use super::listing;
 use crate::arguments::{Arguments, type_name};

@@ -1,8 +1,8 @@
 //! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`,
 //! `$planCacheStats`, `$listSessions`.
 //!
-//! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the pipeline
-//! works on them as on any others.
+//! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the
+//! pipeline works on them as on any others.
 
 use super::current_op::{Shown, operations};
 use super::maintenance::storage_stats;

@@ -274,8 +274,8 @@ fn insert_one(
     }
 }
 
-/// The document as it is stored: `_id` in first place and made when missing, empty timestamps filled in, limits checked.
-/// Borrows when nothing has to change, which is the usual case.
+/// The document as it is stored: `_id` in first place and made when missing, empty timestamps filled in, limits
+/// checked. Borrows when nothing has to change, which is the usual case.
 pub fn prepare<'d>(
     call: &Invocation<'_>,
     document: &'d RawDocument,

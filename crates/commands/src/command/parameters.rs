@@ -279,8 +279,8 @@ fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         .map_err(|error| CommandError::new(ErrorCode::OperationFailed, format!("log rotation failed: {error}")))
 }
 
-/// `{ verbosity: n, command: { verbosity: n }, storage: { journal: { verbosity: n } } }`: -1 where a component follows its
-/// parent.
+/// `{ verbosity: n, command: { verbosity: n }, storage: { journal: { verbosity: n } } }`: -1 where a component follows
+/// its parent.
 fn verbosity_document(logger: &Logger) -> Document {
     let mut root = doc! { "verbosity": i32::from(logger.verbosity(Component::Default).unwrap_or(0)) };
     for component in Component::ALL

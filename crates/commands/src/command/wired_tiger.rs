@@ -1,5 +1,6 @@
-//! The section `wiredTiger` of `serverStatus`: the names that monitoring tools read (`mongostat`, exporters, dashboards), with
-//! what Tenon has to say under them. Names without such a figure are left out rather than filled with zeros.
+//! The section `wiredTiger` of `serverStatus`: the names that monitoring tools read (`mongostat`, exporters,
+//! dashboards), with what Tenon has to say under them. Names without such a figure are left out rather than filled with
+//! zeros.
 
 use super::server_status::{engine_counters, execution};
 use crate::error::Result;
@@ -121,7 +122,8 @@ pub(super) fn section(call: &Invocation<'_>) -> Result<Bson> {
     Ok(document.into())
 }
 
-/// Figures of checkpoints where version 8.0 has them, and where the versions before have them, which many tools still read.
+/// Figures of checkpoints where version 8.0 has them, and where the versions before have them, which many tools still
+/// read.
 fn checkpoints_for_tools(storage: &StorageStats) -> Document {
     let running = i64::from(storage.checkpoint_running);
     let [count, failed] = [storage.checkpoints, storage.checkpoints_failed].map(|number| number as i64);

@@ -1,7 +1,7 @@
 //! A log line as JSON: attributes in relaxed extended JSON, long ones cut.
 //!
-//! An attribute that would take the line past [`ATTRIBUTE_BYTES_MAX`] is left out at the element where the room ends; the
-//! `truncated` and `size` fields then say which attributes were cut and how large they were.
+//! An attribute that would take the line past [`ATTRIBUTE_BYTES_MAX`] is left out at the element where the room ends;
+//! the `truncated` and `size` fields then say which attributes were cut and how large they were.
 
 use super::{Component, Severity};
 use bson::spec::BinarySubtype;
@@ -122,8 +122,8 @@ fn string(out: &mut String, text: &str, limit: usize) -> bool {
     whole
 }
 
-/// Writes a value; false when some of it was left out. Documents of the server are at most 200 levels deep, so recursion is
-/// bounded.
+/// Writes a value; false when some of it was left out. Documents of the server are at most 200 levels deep, so
+/// recursion is bounded.
 fn value(out: &mut String, value: &Bson, limit: usize) -> bool {
     match value {
         Bson::Document(document) => fields(out, document, limit),

@@ -87,8 +87,8 @@ impl BlockKind {
     }
 }
 
-/// Start of a block. Its checksum covers the rest of the header and the stored bytes; number and `seq` tell a block that
-/// lies at the wrong place or belongs to another file.
+/// Start of a block. Its checksum covers the rest of the header and the stored bytes; number and `seq` tell a block
+/// that lies at the wrong place or belongs to another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     pub(super) kind: BlockKind,

@@ -1,9 +1,10 @@
 //! The checkpoint file: all tables as of one `Seq`.
 //!
 //! A checkpoint is written from a snapshot beside ongoing writes, under a temporary name; it is synced, renamed to
-//! `checkpoint-SEQ.inmemory`, and the directory is synced; only then the one before it goes. So at every moment of a crash
-//! the newest file of a final name is whole. A damaged one is an error, never skipped: an older file would silently take
-//! back writes where there is no log to bring them again. `docs/formats/inmemory-checkpoint.md` has the bytes.
+//! `checkpoint-SEQ.inmemory`, and the directory is synced; only then the one before it goes. So at every moment of a
+//! crash the newest file of a final name is whole. A damaged one is an error, never skipped: an older file would
+//! silently take back writes where there is no log to bring them again. `docs/formats/inmemory-checkpoint.md` has the
+//! bytes.
 
 mod format;
 mod reader;

@@ -1,7 +1,7 @@
 //! Where a value ends, without decoding it: for scans that check or skip fields of every key they meet.
 //!
-//! It allocates nothing, needs no type bits, and takes collated strings, which cannot be decoded. Like decoding it trusts
-//! no byte: the answer is a length inside the key or an error.
+//! It allocates nothing, needs no type bits, and takes collated strings, which cannot be decoded. Like decoding it
+//! trusts no byte: the answer is a length inside the key or an error.
 
 use super::format::{END, LONG_LENGTH, SHORT_LENGTH_MAX, TAIL_BYTES, lead};
 use super::{DecodeError, FieldOrder};

@@ -89,9 +89,9 @@ fn many_threads_append_wait_read_and_purge() {
     assert_eq!(found, THREADS * ENTRIES - (first.0 - 1));
 }
 
-/// Bursts of waiters with silence after each: whoever is not woken then sleeps for ever, since nobody else comes by. All of a
-/// burst have to return before the next one begins. (With traffic that never stops, later groups rescue those that earlier
-/// ones forgot.)
+/// Bursts of waiters with silence after each: whoever is not woken then sleeps for ever, since nobody else comes by.
+/// All of a burst have to return before the next one begins. (With traffic that never stops, later groups rescue those
+/// that earlier ones forgot.)
 #[test]
 fn every_waiter_of_every_burst_returns() {
     const BURSTS: usize = 60;

@@ -118,7 +118,8 @@ fn recovery_survives_a_crash_at_every_operation() {
     assert!(crashes > 1_000, "{crashes}");
 }
 
-/// An engine that went on without the log: every segment is retired at opening, and a crash there must not leave a hole.
+/// An engine that went on without the log: every segment is retired at opening, and a crash there must not leave a
+/// hole.
 #[test]
 fn starting_behind_the_engines_mark_survives_a_crash_at_every_operation() {
     for seed in 0..4 {
@@ -174,8 +175,8 @@ fn many_lives() {
                 crashes += 1;
                 fs.restart();
             } else if result.is_err() {
-                // The process ends, the machine goes on: the page cache still shows what never reached the disk. What the
-                // next life finds there it counts as durable, so it must make it so.
+                // The process ends, the machine goes on: the page cache still shows what never reached the disk. What
+                // the next life finds there it counts as durable, so it must make it so.
                 failures += 1;
                 reopen(&fs, &mut model, seed);
                 fs.restart();
@@ -186,9 +187,9 @@ fn many_lives() {
     assert!(crashes > 100 && failures > 100, "{crashes} {failures}");
 }
 
-/// A crash loses the first frame of a group and keeps the second. The next life writes one frame of the same length in the
-/// first one's place: if the second one were still there, it would follow seamlessly, an entry from a life that never
-/// acknowledged it.
+/// A crash loses the first frame of a group and keeps the second. The next life writes one frame of the same length in
+/// the first one's place: if the second one were still there, it would follow seamlessly, an entry from a life that
+/// never acknowledged it.
 #[test]
 fn frames_of_a_torn_group_do_not_come_back() {
     let one_entry_a_frame = LogOptions {

@@ -1,5 +1,5 @@
-//! Damage that no crash can have done is refused with its place; whatever the bytes, nothing panics and no wrong entry is
-//! returned.
+//! Damage that no crash can have done is refused with its place; whatever the bytes, nothing panics and no wrong entry
+//! is returned.
 
 use crate::support::{DIRECTORY, Model, env, options, segments};
 use codec::Codec;

@@ -236,7 +236,8 @@ fn a_reader_keeps_the_segment_it_reads() {
     assert!(reader.next().is_none(), "and stays at its end");
 }
 
-/// By the write-ahead rule no crash leaves an engine ahead of its log: somebody removed the log, or put an older one back.
+/// By the write-ahead rule no crash leaves an engine ahead of its log: somebody removed the log, or put an older one
+/// back.
 #[test]
 fn a_log_that_ends_before_the_engines_mark_is_refused_and_left_as_it_is() {
     let fs = SimulatedFs::new(1);

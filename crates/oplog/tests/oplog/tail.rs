@@ -1,5 +1,6 @@
-//! What a member of a replica set does to its log: entries with terms at given places, tails taken back, hard states, reading
-//! what is only in memory, history kept beyond the engine's mark. Against a model, with crashes at every operation.
+//! What a member of a replica set does to its log: entries with terms at given places, tails taken back, hard states,
+//! reading what is only in memory, history kept beyond the engine's mark. Against a model, with crashes at every
+//! operation.
 
 use crate::support::{entry, env, options, segments};
 use engine::Seq;
@@ -229,7 +230,8 @@ fn places_and_terms_are_checked() {
     assert!(matches!(log.truncate(Seq(0)), Err(LogError::Purged { .. })));
 }
 
-/// What waits for an entry, or has read past it, hears that it was taken back, even when another one stands there by now.
+/// What waits for an entry, or has read past it, hears that it was taken back, even when another one stands there by
+/// now.
 #[test]
 fn waits_and_readers_hear_of_a_truncation() {
     let fs = SimulatedFs::new(1);

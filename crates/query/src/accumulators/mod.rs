@@ -1,8 +1,8 @@
 //! Accumulators: what `$group` and its relatives compute over the documents of a group.
 //!
-//! An [`AccumulatorSpec`] is the parsed `{$sum: <expression>}`; an [`Accumulator`] is one group's partial state. States of
-//! one spec merge, so that parts of a group may be computed apart (by shards, say) and joined. What a state holds is its
-//! own: it borrows from no document.
+//! An [`AccumulatorSpec`] is the parsed `{$sum: <expression>}`; an [`Accumulator`] is one group's partial state. States
+//! of one spec merge, so that parts of a group may be computed apart (by shards, say) and joined. What a state holds is
+//! its own: it borrows from no document.
 
 mod digest;
 mod encode;

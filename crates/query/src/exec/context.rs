@@ -54,8 +54,8 @@ impl<'a> ExecContext<'a> {
     }
 }
 
-/// The initial stages that only the layer above can serve (`$collStats`, `$indexStats`, `$currentOp` …), at the front of the
-/// client's pipeline or of one inside it.
+/// The initial stages that only the layer above can serve (`$collStats`, `$indexStats`, `$currentOp` …), at the front
+/// of the client's pipeline or of one inside it.
 pub trait InitialSources {
     /// The documents of `stage`, whose argument is in `specification` (as `{"": x}` when it is no document), run on a
     /// collection or, with `None`, on the database.

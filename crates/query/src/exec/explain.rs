@@ -21,8 +21,8 @@ use std::time::Duration;
 use storage::{LockMode, Namespace, StorageError};
 use wire::ErrorCode;
 
-/// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer adds
-/// `command`, `serverInfo`, `serverParameters` and `ok`.
+/// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer
+/// adds `command`, `serverInfo`, `serverParameters` and `ok`.
 pub fn explain(
     context: &ExecContext<'_>,
     request: &ExplainRequest<'_>,

@@ -27,8 +27,8 @@ impl IdLookup {
     }
 }
 
-/// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option but
-/// an upper limit.
+/// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option
+/// but an upper limit.
 pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
     let plain = request.skip == 0
         && request.limit != Some(0)

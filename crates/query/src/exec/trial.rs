@@ -1,9 +1,9 @@
 //! The race of candidate plans.
 //!
 //! Each candidate works in turns that grow fourfold, from its own state, until one has given as many results as a first
-//! batch holds or has ended; it wins. When none has by the last turn, the one with most results for its work wins, earlier
-//! candidates (see [`crate::plan::planner::Planner::rank`]) first among equals. The work of the race is thrown away: the
-//! winner starts anew.
+//! batch holds or has ended; it wins. When none has by the last turn, the one with most results for its work wins,
+//! earlier candidates (see [`crate::plan::planner::Planner::rank`]) first among equals. The work of the race is thrown
+//! away: the winner starts anew.
 
 use super::context::{ExecContext, Run};
 use super::stage::{Flow, Ran, Stage};

@@ -1,7 +1,7 @@
 //! Numbers: `$add` to `$trunc`, trigonometry, bits.
 //!
-//! Null or missing operands give null; anything else that is no number is an error. Promotion is [`Number`]'s; of decimals all
-//! functions are computed to 34 digits (`value::decimal_functions`).
+//! Null or missing operands give null; anything else that is no number is an error. Promotion is [`Number`]'s; of
+//! decimals all functions are computed to 34 digits (`value::decimal_functions`).
 
 use keys::Decimal;
 use keys::decimal::{DIGITS_MAX, Rounding};

@@ -56,8 +56,8 @@ fn builder(options: &str) -> Result<RegexBuilder, RegexFault> {
     Ok(builder)
 }
 
-/// As [`compile`], for a pattern that is searched for many times in one text: PCRE2 then does not check the rest of the text
-/// for being UTF-8 before each search. `None` when that is not possible, or the pattern is wrong.
+/// As [`compile`], for a pattern that is searched for many times in one text: PCRE2 then does not check the rest of the
+/// text for being UTF-8 before each search. `None` when that is not possible, or the pattern is wrong.
 pub(crate) fn compile_for_repeated(pattern: &str, options: &str) -> Option<Regex> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return None;

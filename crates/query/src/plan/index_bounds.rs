@@ -4,8 +4,8 @@
 //! that everything here compares bytes. Trailing fields without a bound are left out.
 //!
 //! A walk covers one byte range from the smallest to the largest key inside the bounds. When several ranges lie in it
-//! [`IndexBounds::check`] says, for a key outside, where to seek: a compound index with a gap in an early field is skipped
-//! through, not scanned.
+//! [`IndexBounds::check`] says, for a key outside, where to seek: a compound index with a gap in an early field is
+//! skipped through, not scanned.
 
 use super::interval::{Intervals, Place, successor};
 use engine::{Direction, KeyRange};

@@ -2,7 +2,8 @@
 //!
 //! An interval is a half-open range of byte strings in the ascending encoding of the `keys` crate. That encoding orders
 //! by memcmp and no value's encoding is a prefix of another's, so every kind of bound becomes one of two byte strings:
-//! the encoding itself, or the smallest string above everything that starts with it. Knows nothing of BSON or of indexes.
+//! the encoding itself, or the smallest string above everything that starts with it. Knows nothing of BSON or of
+//! indexes.
 //!
 //! Invariants of [`Intervals`]: sorted, disjoint, not touching (unless two neighbouring points), none empty.
 

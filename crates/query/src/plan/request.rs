@@ -1,7 +1,7 @@
 //! What a client asks for, as the command layer parsed it.
 //!
-//! Plain borrowed values: a request lives as long as the message it came in. Numbers have been checked for sign and range
-//! by the command; filters, sorts and projections are parsed here.
+//! Plain borrowed values: a request lives as long as the message it came in. Numbers have been checked for sign and
+//! range by the command; filters, sorts and projections are parsed here.
 
 use crate::limits::BlockingLimits;
 use bson::{RawArray, RawDocument};

@@ -1,7 +1,7 @@
 //! The shape of a query: what two queries that differ only in their values have in common.
 //!
-//! A 64-bit hash over the raw request. It only finds a remembered choice of plan, and every use checks that choice against
-//! the query itself, so a collision costs time, not correctness.
+//! A 64-bit hash over the raw request. It only finds a remembered choice of plan, and every use checks that choice
+//! against the query itself, so a collision costs time, not correctness.
 
 use super::request::FindRequest;
 use bson::RawDocument;

@@ -308,8 +308,8 @@ impl<T: Payload> Sorter<T> {
         Ok(())
     }
 
-    /// How many of these runs are read at once: what its memory has room for, which holds no rows meanwhile, and half of
-    /// what the operation may still have.
+    /// How many of these runs are read at once: what its memory has room for, which holds no rows meanwhile, and half
+    /// of what the operation may still have.
     fn fan_in(&self, runs: &[Run], evaluation: &EvaluationContext<'_>) -> usize {
         let read_bytes = runs.iter().map(Run::read_bytes).max().unwrap_or(1).max(1);
         let operation = evaluation.operation();

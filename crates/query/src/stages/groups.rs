@@ -1,8 +1,8 @@
 //! The groups of a `$group`, in memory as far as that goes and in temporary files beyond.
 //!
 //! 1. Documents are taken into the states of their groups. When these outgrow the memory, the largest groups are
-//!    written down, states and all, until a quarter of it is free; from then on the table is *closed*: no group joins it
-//!    any more.
+//!    written down, states and all, until a quarter of it is free; from then on the table is *closed*: no group joins
+//!    it any more.
 //! 2. A document whose group is in the closed table is still taken in there. Any other is written down as it is.
 //! 3. At the input's end the groups in memory are complete: a group that is written down has no other part.
 //! 4. What is written down lies in partitions, by a hash of the key. Each of them is then the input of an empty table,

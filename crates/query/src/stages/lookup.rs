@@ -1,8 +1,8 @@
 //! `$lookup` and `$unionWith`: documents of other collections.
 //!
-//! The equality form asks the execution for a filter on `foreignField`, which may use an index; the pipeline form runs a
-//! sub-aggregation whose `let` variables are constants, computed per document. A sub-pipeline that depends on nothing of
-//! the document is run once.
+//! The equality form asks the execution for a filter on `foreignField`, which may use an index; the pipeline form runs
+//! a sub-aggregation whose `let` variables are constants, computed per document. A sub-pipeline that depends on nothing
+//! of the document is run once.
 
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
@@ -314,8 +314,8 @@ impl UnionSpec {
     }
 }
 
-/// The values at `localField`: those that a join compares. Numbers in the path are positions in arrays, other names lead into
-/// each document of an array, and an array at the end stands for its elements.
+/// The values at `localField`: those that a join compares. Numbers in the path are positions in arrays, other names
+/// lead into each document of an array, and an array at the end stands for its elements.
 fn local_values<'d>(document: &'d RawDocument, path: &Path) -> Result<Vec<Value<'d>>, QueryError> {
     let mut values = Vec::new();
     add_local_values(document, path.parts(), &mut values)?;
@@ -399,8 +399,8 @@ pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDo
     RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
 }
 
-/// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed the
-/// stage.
+/// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed
+/// the stage.
 pub(super) fn of_this_operation(expressions: ExpressionContext, context: &StageContext<'_>) -> ExpressionContext {
     match context.execution.data() {
         Some(data) => expressions.for_operation(data.op),

@@ -1,7 +1,8 @@
 //! Operators applied to a document: its bytes are copied in runs around what changes.
 //!
 //! 1. Walk the elements; those without a node stay in the current run.
-//! 2. At an element with a node, the run is copied out and the node applied; the rest is one run once every child was met.
+//! 2. At an element with a node, the run is copied out and the node applied; the rest is one run once every child was
+//!    met.
 //! 3. Children that were not met are created behind, in the tree's order.
 //!
 //! Invariant: `path` names the components from the root to where the walk is. Recursion is bounded by the tree's depth.

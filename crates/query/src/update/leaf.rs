@@ -1,7 +1,7 @@
 //! The operators on one value.
 //!
-//! Each has two entries: [`Leaf::change`] for a value that is there, [`Leaf::create`] for one that is not. They write the
-//! new value's type and bytes and say whether it differs; where the value lies is not their business.
+//! Each has two entries: [`Leaf::change`] for a value that is there, [`Leaf::create`] for one that is not. They write
+//! the new value's type and bytes and say whether it differs; where the value lies is not their business.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Updates: from a document to the changed document.
 //!
 //! [`Update::parse`] takes operators, a replacement or a pipeline; [`Update::apply`] gives the bytes of the changed
-//! document, or `None` when nothing changes; [`Update::upsert`] makes the document that is inserted when none matched. It
-//! knows no storage, no indexes and no clock.
+//! document, or `None` when nothing changes; [`Update::upsert`] makes the document that is inserted when none matched.
+//! It knows no storage, no indexes and no clock.
 //! - `_id` never changes (66); it is in front of every document made here.
 //! - Operators copy what they do not touch as bytes: no decoding.
 

@@ -274,7 +274,8 @@ impl Node {
         Ok(Node::Branch(both))
     }
 
-    /// The names that lead from it to the first leaf that fulfils `test`; none when it is that leaf. Depth is that of a path.
+    /// The names that lead from it to the first leaf that fulfils `test`; none when it is that leaf. Depth is that of a
+    /// path.
     pub(super) fn names_to_leaf(&self, test: &dyn Fn(&Leaf) -> bool) -> Option<Vec<&str>> {
         match self {
             Node::Leaf(leaf) => test(leaf).then(Vec::new),

@@ -5,8 +5,8 @@ use bson::RawDocument;
 use super::scan::{self, Elements, Malformed};
 use super::{DocumentWriter, SharedDocument, Value};
 
-/// `document` with the value at `path` set, or removed when `value` is missing. Documents that are lacking on the way are
-/// made (not for a removal); anything else in the way is replaced.
+/// `document` with the value at `path` set, or removed when `value` is missing. Documents that are lacking on the way
+/// are made (not for a removal); anything else in the way is replaced.
 pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -> Result<SharedDocument, Malformed> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + 32);
     write_with_path(document, path, value, DocumentWriter::new(&mut out))?;

@@ -3,7 +3,8 @@
 //! A [`Value`] borrows from the document (or the parsed expression) it came from, or shares what was computed by
 //! reference counts: cloning never copies a string, an array or a document. It knows nothing of expressions.
 //! - `Value<'static>` owns what it holds; [`Value::into_owned`] gets there, copying only what was borrowed.
-//! - A document value is always complete BSON bytes; an array is either the bytes of a stored array or a list of values.
+//! - A document value is always complete BSON bytes; an array is either the bytes of a stored array or a list of
+//!   values.
 //! - `Missing` is not BSON: it stands for a field that is not there, and writing it writes nothing.
 
 mod convert;
@@ -219,8 +220,8 @@ impl<'a> Value<'a> {
         Value::String(Text::Borrowed(text))
     }
 
-    /// An array value of computed elements. A missing element becomes null. Fails when arrays nest too deeply (15) or take
-    /// too much memory (146).
+    /// An array value of computed elements. A missing element becomes null. Fails when arrays nest too deeply (15) or
+    /// take too much memory (146).
     pub fn array(mut items: Vec<Value<'a>>) -> Result<Value<'a>, QueryError> {
         let (mut depth, mut bytes) = (0, 0_usize);
         for item in &mut items {

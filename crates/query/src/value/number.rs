@@ -1,8 +1,8 @@
 //! Numbers across BSON's four types: promotion, overflow, sums.
 //!
 //! The result of an operation has the widest type of its operands (int32 < int64 < double < decimal128), except that an
-//! int32 result that does not fit becomes an int64. Sums are kept exact for integers and compensated for doubles, so that
-//! partial sums can be merged in any grouping.
+//! int32 result that does not fit becomes an int64. Sums are kept exact for integers and compensated for doubles, so
+//! that partial sums can be merged in any grouping.
 
 use bson::Decimal128;
 use keys::Decimal;

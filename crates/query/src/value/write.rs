@@ -1,7 +1,7 @@
 //! Writing values as BSON bytes.
 //!
-//! [`DocumentWriter`] and [`ArrayWriter`] append to a caller's buffer and patch the length when finished; a writer that is
-//! dropped without `finish` leaves an unusable frame, so callers always finish. Missing values write nothing.
+//! [`DocumentWriter`] and [`ArrayWriter`] append to a caller's buffer and patch the length when finished; a writer that
+//! is dropped without `finish` leaves an unusable frame, so callers always finish. Missing values write nothing.
 
 use bson::{RawBson, RawDocument};
 

@@ -1,7 +1,7 @@
 //! The table of options: names in YAML and on the command line, values, meaning.
 //!
-//! One entry per option, sorted by YAML name; `docs/configuration.md` lists the same (a test compares). Options of MongoDB
-//! that are not built are in the table too, so that they are refused by name instead of being unknown.
+//! One entry per option, sorted by YAML name; `docs/configuration.md` lists the same (a test compares). Options of
+//! MongoDB that are not built are in the table too, so that they are refused by name instead of being unknown.
 
 pub use super::spec::{Kind, Spec};
 

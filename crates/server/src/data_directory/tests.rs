@@ -49,8 +49,8 @@ fn without_its_lock_file_a_directory_in_use_stays_locked() {
     open(path, "inMemory").unwrap().close().unwrap();
 }
 
-/// What was acknowledged may be only in the log, unless the last server ended cleanly or kept none. A start that is refused
-/// or cut short before the log is open changes nothing about it.
+/// What was acknowledged may be only in the log, unless the last server ended cleanly or kept none. A start that is
+/// refused or cut short before the log is open changes nothing about it.
 #[test]
 fn whether_the_log_is_needed_is_known() {
     let directory = tempfile::tempdir().unwrap();

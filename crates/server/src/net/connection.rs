@@ -1,7 +1,7 @@
 //! One connection while a thread has it: reads requests, has them answered, writes replies.
 //!
-//! The buffers are the thread's, not the connection's: a parked connection keeps only the bytes of a request that has not
-//! come in whole.
+//! The buffers are the thread's, not the connection's: a parked connection keeps only the bytes of a request that has
+//! not come in whole.
 
 use super::Service;
 use super::tls::{Over, Session, Tls, is_client_hello};
@@ -26,8 +26,8 @@ const BUFFER_GROWTH_BYTES_MIN: usize = 256 * 1024;
 
 /// How long a busy connection may be quiet before it gives up its thread.
 const QUIET_MAX: Duration = Duration::from_millis(250);
-/// A connection is busy when it sends again so soon after it was parked. Others, such as monitors, are parked as soon as
-/// they have been answered, so that ten thousand of them need few threads.
+/// A connection is busy when it sends again so soon after it was parked. Others, such as monitors, are parked as soon
+/// as they have been answered, so that ten thousand of them need few threads.
 const BUSY_WITHIN: Duration = Duration::from_millis(100);
 
 /// The part of a connection that other threads may look at.

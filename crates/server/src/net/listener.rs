@@ -258,8 +258,8 @@ fn accept_all(listeners: &[Listener], stop: &OwnedFd, acceptor: &impl Acceptor, 
     }
 }
 
-/// A descriptor kept for the moment when there is no other: a connection that cannot be accepted stays queued and its client waits,
-/// so it is accepted with this one and closed.
+/// A descriptor kept for the moment when there is no other: a connection that cannot be accepted stays queued and its
+/// client waits, so it is accepted with this one and closed.
 struct Spare(Option<OwnedFd>);
 
 impl Spare {

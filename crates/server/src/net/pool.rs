@@ -1,7 +1,7 @@
 //! The connections of a server: what a crew of threads does not know of sockets.
 //!
-//! Quiet connections stand in an epoll set on which all idle threads wait; an event is one-shot and wakes one of them. Crate
-//! `crew` has the threads, and who owns which connection when.
+//! Quiet connections stand in an epoll set on which all idle threads wait; an event is one-shot and wakes one of them.
+//! Crate `crew` has the threads, and who owns which connection when.
 
 use super::Service;
 use super::connection::{Connection, Leave, Shared, Worker};
@@ -185,10 +185,10 @@ impl<S: Service> Pool<S> {
         self.crew.sum_of_quiet(Connection::pending_bytes)
     }
 
-    /// Closes all connections. Running requests get their reply first (the layer above has been told to interrupt them),
-    /// for at most `patience`. Returns the number of connections that were left behind; when that is 0, the pool's threads have
-    /// ended, and with them whatever they held of the service. A storage engine must not be closed by a thread that is still
-    /// alive when the process ends.
+    /// Closes all connections. Running requests get their reply first (the layer above has been told to interrupt
+    /// them), for at most `patience`. Returns the number of connections that were left behind; when that is 0, the
+    /// pool's threads have ended, and with them whatever they held of the service. A storage engine must not be closed
+    /// by a thread that is still alive when the process ends.
     pub fn end(&self, patience: Duration) -> usize {
         self.crew.end(patience)
     }

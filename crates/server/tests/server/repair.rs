@@ -1,4 +1,5 @@
-//! Repair of a data directory whose files are damaged: what can be read is served again, and indexes agree with documents.
+//! Repair of a data directory whose files are damaged: what can be read is served again, and indexes agree with
+//! documents.
 
 #![allow(
     clippy::unwrap_used,
@@ -129,7 +130,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damage at many places, one after the other: whatever it hits, the result is consistent and has only what was written.
+/// Damage at many places, one after the other: whatever it hits, the result is consistent and has only what was
+/// written.
 #[test]
 fn damaged_files_are_repaired() {
     let ns = Namespace::new("shop", "orders").unwrap();

@@ -1,7 +1,7 @@
 //! The collections and views there are, in memory. Rows on disk are `rows.rs`; changes come from `apply.rs` only.
 //!
-//! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`, `by_uuid` the
-//! collections among them, `tables` their tables, those of their indexes included.
+//! Invariants: a name is a collection or a view, never both; `databases` lists exactly the names in `entries`,
+//! `by_uuid` the collections among them, `tables` their tables, those of their indexes included.
 
 pub(crate) mod collection;
 pub(crate) mod index;

@@ -131,8 +131,9 @@ impl Decoder {
         entry: (Seq, &Bytes, u64),
     ) -> Result<Option<HistoryUnit>, StorageError> {
         let added = self.decode(storage, entry);
-        // A slow reader may have what it reads from a segment that was recycled meanwhile. What tables were called then is
-        // forgotten together with the segment, so that the names found may be later ones: look after they were found.
+        // A slow reader may have what it reads from a segment that was recycled meanwhile. What tables were called then
+        // is forgotten together with the segment, so that the names found may be later ones: look after they were
+        // found.
         match entry.0 < storage.log.first_seq() {
             true => Err(StorageError::HistoryLost),
             false => added,

@@ -1,7 +1,7 @@
 //! A replica set of one, simulated: everything this crate does at once, against a model, on one thread.
 //!
-//! A seed decides all: which of several clients takes the next step and what it does, when time passes, when the disk is
-//! full, a sync fails or the power goes, and what the disk keeps then. The same seed is the same run, to the byte.
+//! A seed decides all: which of several clients takes the next step and what it does, when time passes, when the disk
+//! is full, a sync fails or the power goes, and what the disk keeps then. The same seed is the same run, to the byte.
 //!
 //! `model.rs` says what must be true, `run.rs` drives the storage and checks it, `clients.rs` writes, plainly and in
 //! sessions, `transactions.rs` has transactions, `definitions.rs` changes collections and indexes, `readers.rs` reads,

@@ -339,8 +339,8 @@ impl Simulator {
         Ok(())
     }
 
-    /// All that was proposed takes effect, and so will the next `entries`: before what waits for that by itself, which would
-    /// be for ever when this answers false.
+    /// All that was proposed takes effect, and so will the next `entries`: before what waits for that by itself, which
+    /// would be for ever when this answers false.
     pub(super) fn settle(&mut self, entries: u64) -> Checked<bool> {
         if self.setup.decides_alone {
             return Ok(true);

@@ -16,12 +16,13 @@ pub enum FaultKind {
     SyncError,
     /// Creating, removing, renaming or resizing fails with an I/O error and changes nothing.
     MetadataError,
-    /// `open` fails as if the process had no descriptor left, and changes nothing; so does `check_descriptors`, on the path `/`.
+    /// `open` fails as if the process had no descriptor left, and changes nothing; so does `check_descriptors`, on the
+    /// path `/`.
     NoDescriptors,
     /// `write_all_at` reports success and the bytes are seen until the restart, but never reach the disk.
     LostWrite,
-    /// `write_all_at` reports success and the bytes are seen until the restart, but reach the disk so many bytes further on
-    /// (cut at the end of the file); what was at the right place stays.
+    /// `write_all_at` reports success and the bytes are seen until the restart, but reach the disk so many bytes
+    /// further on (cut at the end of the file); what was at the right place stays.
     MisdirectedWrite {
         /// Distance in bytes.
         by: u64,

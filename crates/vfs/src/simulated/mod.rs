@@ -5,26 +5,27 @@
 //! They are those of Pillai et al., "All File Systems Are Not Created Equal" (OSDI 2014), with the sync semantics of
 //! Rebello et al., "Can Applications Recover from fsync Failures?" (USENIX ATC 2020). Everything follows from the seed.
 //!
-//! *Operations.* Every call that changes something or makes something durable counts as one operation:
-//! `write_all_at`, `sync_data`, `set_len`, `allocate`, the opening that creates a file, `remove_file`,
-//! `remove_directory_all`, `rename`, `create_directory_all` (when it creates), `sync_directory`, `lock` (when it creates),
-//! `write_content`. Reading counts nothing: a crash there looks like one at the next operation.
+//! *Operations.* Every call that changes something or makes something durable counts as one operation: `write_all_at`,
+//! `sync_data`, `set_len`, `allocate`, the opening that creates a file, `remove_file`, `remove_directory_all`,
+//! `rename`, `create_directory_all` (when it creates), `sync_directory`, `lock` (when it creates), `write_content`.
+//! Reading counts nothing: a crash there looks like one at the next operation.
 //!
-//! *Crash.* At operation *n* the machine stops: the operation itself has begun (a write may be partly on disk, a sync has
-//! made nothing certain), and every later call fails until [`SimulatedFs::restart`]. Handles and locks of before the restart
-//! stay dead. [`SimulatedFs::after_crash`] yields, beside the running one, the disk as a crash at this moment would leave it.
+//! *Crash.* At operation *n* the machine stops: the operation itself has begun (a write may be partly on disk, a sync
+//! has made nothing certain), and every later call fails until [`SimulatedFs::restart`]. Handles and locks of before
+//! the restart stay dead. [`SimulatedFs::after_crash`] yields, beside the running one, the disk as a crash at this
+//! moment would leave it.
 //!
-//! *Data.* A file is what was last synced, and a list of operations since. Each of those survives a crash or not, whatever
-//! happened to the others; a write may survive in part, by 512-byte sectors of the file. An overwrite that does not
-//! survive leaves the bytes before it. A change of length survives apart from the data: a file can be long and hold zeros
-//! where a write was lost; a surviving sector beyond the surviving length is lost.
+//! *Data.* A file is what was last synced, and a list of operations since. Each of those survives a crash or not,
+//! whatever happened to the others; a write may survive in part, by 512-byte sectors of the file. An overwrite that
+//! does not survive leaves the bytes before it. A change of length survives apart from the data: a file can be long and
+//! hold zeros where a write was lost; a surviving sector beyond the surviving length is lost.
 //!
 //! *Names.* Creating, removing and renaming survive a crash only after [`FileSystem::sync_directory`] of the directory,
-//! or by chance, each apart from the others, but never before an earlier change of the same name, and each as a whole: a
-//! rename is atomic. Syncing a file does not make its name durable. Syncing a directory says nothing of data.
+//! or by chance, each apart from the others, but never before an earlier change of the same name, and each as a whole:
+//! a rename is atomic. Syncing a file does not make its name durable. Syncing a directory says nothing of data.
 //!
-//! *Failed sync.* With a sync fault, what was unsynced survives by chance like in a crash, and is then *clean*: reading shows
-//! it until the restart, and a later sync succeeds without writing it.
+//! *Failed sync.* With a sync fault, what was unsynced survives by chance like in a crash, and is then *clean*: reading
+//! shows it until the restart, and a later sync succeeds without writing it.
 //!
 //! *Space.* [`SimulatedFs::set_free_bytes`] gives a budget. Bytes are taken when a write or an `allocate` first reaches
 //! them and come back when the file is cut or removed. A write without enough space writes what fits and fails with

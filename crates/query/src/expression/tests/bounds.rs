@@ -1,8 +1,9 @@
 //! One expression can neither run on when its operation is to end, nor take memory without a bound.
 //!
-//! A client sent `$replaceAll` of a megabyte by a megabyte, `$map` over `$range` inside `$map`, `$regexFindAll` on a long
-//! text: the server took gigabytes, or a core for hours, and neither `maxTimeMS` nor `killOp` ended it. Each of these is
-//! here. Time is a clock that moves on by a millisecond with every look at it, so that a deadline is a number of looks.
+//! A client sent `$replaceAll` of a megabyte by a megabyte, `$map` over `$range` inside `$map`, `$regexFindAll` on a
+//! long text: the server took gigabytes, or a core for hours, and neither `maxTimeMS` nor `killOp` ended it. Each of
+//! these is here. Time is a clock that moves on by a millisecond with every look at it, so that a deadline is a number
+//! of looks.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The documents of one partition, read from the source as far as somebody asks for them.
 //!
 //! The source gives the documents of a partition one behind the other. Documents are numbered from 0 in each partition;
-//! those that nobody will ask for any more are forgotten, and those that have no room in memory are read back from a file.
+//! those that nobody will ask for any more are forgotten, and those that have no room in memory are read back from a
+//! file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

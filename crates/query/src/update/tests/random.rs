@@ -1,5 +1,5 @@
-//! Random updates of random documents: against a model on decoded documents, and with damaged bytes. A failure prints the
-//! smallest case and the seed that leads to it.
+//! Random updates of random documents: against a model on decoded documents, and with damaged bytes. A failure prints
+//! the smallest case and the seed that leads to it.
 
 use bson::{Bson, bson, doc};
 use proptest::prelude::*;
