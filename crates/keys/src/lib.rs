@@ -23,7 +23,9 @@ mod wide;
 
 pub use collator::Collator;
 pub use decimal::Decimal;
-pub use extract::{ExtractError, FieldKind, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError};
+pub use extract::{
+    ExtractError, FieldKind, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError, TextSpec, TextSpecError,
+};
 pub use hash::hash;
 pub use key::{FieldOrder, KeyInterval, KeyOrdering, TypeBits};
 pub use order::{canonical_type, compare, compare_documents};

@@ -417,7 +417,20 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
             }));
         }
     }
-    Ok(None)
+    let text_index = row.indexes.iter().find(|index| is_text(&index.spec));
+    match text_index.filter(|_| is_text(spec)) {
+        Some(existing) => Err(StorageError::CannotCreateIndex(format!(
+            "only one text index per collection allowed, found existing text index \"{}\"",
+            existing.spec.name
+        ))),
+        None => Ok(None),
+    }
+}
+
+fn is_text(spec: &IndexSpec) -> bool {
+    spec.key.iter().flatten().any(|(name, value)| {
+        name.as_str() == keys::extract::TERM_FIELD && value == bson::RawBsonRef::String("text")
+    })
 }
 
 fn shown(spec: &IndexSpec) -> String {

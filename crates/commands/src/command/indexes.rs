@@ -2,7 +2,7 @@
 
 use super::aggregate_access::{self, Subject};
 use super::collections::pre_and_post_images;
-use super::listing;
+use super::{listing, text_index};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
@@ -243,8 +243,8 @@ pub fn parse_spec(
                 super::collections::check_storage_engine(engines)?;
                 options.insert("storageEngine", Document::try_from(engines)?);
             }
-            "prepareUnique" | "weights" | "default_language" | "language_override" | "textIndexVersion"
-            | "wildcardProjection" | "bucketSize" | "clustered" => {
+            option if text_index::OPTIONS.contains(&option) => drop(options.insert(option, Bson::try_from(value)?)),
+            "prepareUnique" | "wildcardProjection" | "bucketSize" | "clustered" => {
                 return Err(CommandError::not_implemented(format!(
                     "index option '{}'",
                     field.as_str()
@@ -279,6 +279,11 @@ pub fn parse_spec(
             ));
         }
     };
+    let text_key = match text_index::is_text_key(key) {
+        true => Some(RawDocumentBuf::try_from(&text_index::normalise(key, &mut options)?)?),
+        false => None,
+    };
+    let key = text_key.as_deref().unwrap_or(key);
     let pattern = parse_key(key)?;
     check_kind(&pattern, &mut options, collation.is_some())?;
     let is_id = is_id_key(key);
@@ -373,7 +378,7 @@ fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: boo
         return Ok(());
     };
     if options.contains_key("expireAfterSeconds") {
-        return cannot("TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL");
+        return cannot("TTL indexes have one field with dates: hashed, 2d, 2dsphere and text indexes do not support TTL");
     }
     match kind {
         FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
@@ -383,6 +388,12 @@ fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: boo
         FieldKind::Hashed if has_collation => Err(CommandError::not_implemented("a hashed index with a collation")),
         FieldKind::Plane(_) if has_collation => {
             cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
+        }
+        FieldKind::Term if has_collation => {
+            cannot("Index type 'text' does not support collation; give {collation: {locale: 'simple'}}")
+        }
+        FieldKind::Term if options.contains_key("clustering") => {
+            Err(CommandError::not_implemented("a clustering text index"))
         }
         FieldKind::Sphere => {
             if !options.contains_key("2dsphereIndexVersion") {

@@ -57,6 +57,7 @@ mod shutdown;
 mod step_down;
 mod sync_from;
 mod top;
+mod text_index;
 mod transactions;
 mod update;
 pub(crate) mod user_store;

@@ -2,6 +2,7 @@
 //!
 //! Invariants after an extraction: keys rise strictly; each key's type bits lie right behind it in the arena.
 
+use super::text_terms::TermScratch;
 use super::{ExtractError, WATCHED_BYTES, Watch};
 use crate::key::TypeBits;
 
@@ -14,6 +15,8 @@ pub struct KeySet {
     pub(super) multikey: MultikeyPaths,
     /// Bytes that were there when somebody last looked.
     looked_at: usize,
+    /// What text indexes gather in.
+    pub(super) terms: Option<Box<TermScratch>>,
 }
 
 #[derive(Clone, Copy, Debug)]

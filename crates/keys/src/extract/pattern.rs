@@ -11,6 +11,11 @@ use geometry::plane::Grid;
 /// Most parts of a dotted path: documents are not nested deeper.
 pub const PATH_PARTS_MAX: usize = 200;
 
+/// The name that the terms of a text index have in its key document; scores follow.
+pub const TERM_FIELD: &str = "_fts";
+/// The name of the scores.
+pub const SCORE_FIELD: &str = "_ftsx";
+
 /// Why a key document is refused. `CannotCreateIndex` (67) all, but for damaged bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,7 +63,7 @@ pub enum PatternError {
         /// The type found, as `$type` calls it.
         found: &'static str,
     },
-    /// A kind of index that MongoDB has and this server does not (yet): text, wildcard.
+    /// A kind of index that MongoDB has and this server does not (yet).
     #[error("Index type '{plugin}' is not supported")]
     UnsupportedPlugin {
         /// Its name.
@@ -89,6 +94,10 @@ pub enum FieldKind {
     Sphere,
     /// The square of a point in the plane: `2d`.
     Plane(Grid),
+    /// A term of the document's text.
+    Term,
+    /// The score of the term before it.
+    Score,
 }
 
 /// A field of an index.
@@ -147,7 +156,12 @@ impl IndexPattern {
         let mut fields = Vec::new();
         for element in document.iter() {
             let (name, value) = element.map_err(|_| PatternError::Malformed)?;
-            fields.push(parse_field(name.as_str(), value)?);
+            let mut field = parse_field(name.as_str(), value)?;
+            let follows_term = fields.last().is_some_and(|last: &PatternField| last.kind == FieldKind::Term);
+            if follows_term && field.path == SCORE_FIELD {
+                field.kind = FieldKind::Score;
+            }
+            fields.push(field);
         }
         match fields.len() {
             0 => return Err(PatternError::Empty),
@@ -229,11 +243,15 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let hashed = of(|kind| *kind == FieldKind::Hashed);
     let sphere = of(|kind| *kind == FieldKind::Sphere);
     let plane = of(|kind| matches!(kind, FieldKind::Plane(_)));
+    let terms = of(|kind| *kind == FieldKind::Term);
     let refused = match () {
         () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
         () if plane > 1 => "can't have 2 geo fields",
         () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
-        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 > 1 => {
+        () if terms > 1 || terms != of(|kind| *kind == FieldKind::Score) => {
+            "the terms of a text index are one field, _fts, and their scores follow: _ftsx"
+        }
+        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 + (terms > 0) as u8 > 1 => {
             "Can't use more than one index plugin for a single index"
         }
         () => return Ok(()),
@@ -250,7 +268,8 @@ fn kind_of(value: RawBsonRef<'_>) -> Result<FieldKind, PatternError> {
         "hashed" => Ok(FieldKind::Hashed),
         "2dsphere" => Ok(FieldKind::Sphere),
         "2d" => Ok(FieldKind::Plane(Grid::default())),
-        "text" | "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => {
+        "text" => Ok(FieldKind::Term),
+        "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => {
             Err(PatternError::UnsupportedPlugin {
                 plugin: plugin.to_owned(),
             })

@@ -10,7 +10,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
-use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths};
+use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths, TextSpec};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -183,6 +183,7 @@ impl IndexSpec {
                 "collation",
                 "weights",
                 "default_language",
+                "language_override",
                 "bits",
                 "min",
                 "max",
@@ -270,6 +271,15 @@ struct Shape {
     is_id: bool,
     extractor: KeyExtractor,
     partial: Option<Arc<dyn Predicate>>,
+    reads: Reads,
+}
+
+/// What of documents an index's keys depend on.
+enum Reads {
+    /// The paths of its pattern's fields.
+    Fields,
+    Paths(Vec<String>),
+    Everything,
 }
 
 impl Shape {
@@ -279,11 +289,26 @@ impl Shape {
         if let Some(FieldKind::Plane(_)) = pattern.special() {
             pattern = pattern.with_grid(spec.grid()?);
         }
+        let mut reads = Reads::Fields;
+        let is_text = pattern.special() == Some(FieldKind::Term);
+        let values = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
+        let values: Vec<String> = values.map(|field| field.path().to_owned()).collect();
+        let mut extractor = KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref()));
+        if is_text {
+            let text =
+                TextSpec::parse(&spec.spec).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+            reads = match text.reads() {
+                Some(paths) => Reads::Paths(paths.into_iter().chain(values).collect()),
+                None => Reads::Everything,
+            };
+            extractor = extractor.with_text(Arc::new(text));
+        }
         Ok(Self {
             is_id: spec.is_id(),
-            extractor: KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref())),
+            extractor,
             partial,
             spec,
+            reads,
         })
     }
 }
@@ -358,6 +383,20 @@ impl Index {
     /// Takes keys out of documents.
     pub fn extractor(&self) -> &KeyExtractor {
         &self.shape.extractor
+    }
+
+    /// Which texts of documents are in it, if it is a text index.
+    pub fn text(&self) -> Option<&Arc<TextSpec>> {
+        self.shape.extractor.text()
+    }
+
+    /// False when a change of which `touches` answers false for a path gives the same keys.
+    pub(crate) fn is_touched(&self, mut touches: impl FnMut(&str) -> bool) -> bool {
+        match &self.shape.reads {
+            Reads::Fields => self.pattern().fields().iter().any(|field| touches(field.path())),
+            Reads::Paths(paths) => paths.iter().any(|path| touches(path)),
+            Reads::Everything => true,
+        }
     }
 
     /// True when no two documents may have the same key (`_id_` included).
