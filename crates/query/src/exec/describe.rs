@@ -2,9 +2,10 @@
 
 use super::filter::Shape;
 use super::index_scan::{IndexScan, ScanKind};
-use super::sort_key::sort_document;
+use super::sort_key::shown_sort;
 use super::stage::{Stage, StageCounters};
 use super::summary::scan_name;
+use super::text::TextMatch;
 use crate::plan::access::multikey_bits;
 use crate::plan::encode::{bracket, is_everything};
 use crate::plan::interval::{Interval, Intervals};
@@ -30,7 +31,7 @@ pub(crate) fn describe(stage: &Stage, detail: Detail) -> Document {
     add_facts(stage, detail, &mut document);
     let inputs = stage.inputs();
     match stage {
-        Stage::Or(_) | Stage::SortMerge(_) => {
+        Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_) => {
             let inputs: Vec<Bson> = inputs.into_iter().map(|input| describe(input, detail).into()).collect();
             document.insert("inputStages", inputs);
         }
@@ -49,6 +50,8 @@ fn stage_name(stage: &Stage) -> &'static str {
         Stage::CollectionScan(_) => "COLLSCAN",
         Stage::IndexScan(scan) => scan_name(scan.kind),
         Stage::Near(near) => near.name(),
+        Stage::TextOr(_) => "TEXT_OR",
+        Stage::TextMatch(_) => "TEXT_MATCH",
         Stage::Fetch(_) => "FETCH",
         Stage::Or(_) => "OR",
         Stage::SortMerge(_) => "SORT_MERGE",
@@ -122,6 +125,20 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
                 document.insert("docsExamined", narrowed(counters.docs_examined));
             }
         }
+        Stage::TextOr(text) => {
+            if let Some(filter) = &text.filter {
+                document.insert("filter", to_document(&filter.to_document()));
+            }
+            if executed {
+                document.insert("docsExamined", narrowed(counters.docs_examined));
+            }
+        }
+        Stage::TextMatch(text) => {
+            add_search(text, document);
+            if executed {
+                document.insert("docsRejected", narrowed(counters.works - counters.advanced));
+            }
+        }
         Stage::Fetch(fetch) => {
             if let Some(filter) = &fetch.filter {
                 document.insert("filter", to_document(&filter.to_document()));
@@ -132,7 +149,7 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
         }
         Stage::Sort(sort) => {
-            document.insert("sortPattern", to_document(&sort_document(&sort.keys.fields)));
+            document.insert("sortPattern", to_document(&shown_sort(&sort.keys.fields)));
             document.insert("memLimit", narrowed(sort.limits.sort_bytes));
             if let Some(limit) = sort.limit {
                 document.insert("limitAmount", narrowed(limit));
@@ -145,7 +162,7 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
         }
         Stage::SortMerge(merge) => {
-            document.insert("sortPattern", to_document(&sort_document(&merge.keys.fields)));
+            document.insert("sortPattern", to_document(&shown_sort(&merge.keys.fields)));
         }
         Stage::Skip(skip) => {
             document.insert("skipAmount", narrowed(skip.amount));
@@ -165,6 +182,22 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
         }
         Stage::Or(_) | Stage::Eof => {}
     }
+}
+
+fn add_search(text: &TextMatch, document: &mut Document) {
+    document.insert("indexPrefix", text.prefix.clone());
+    document.insert("indexName", text.index.name());
+    let list = |texts: Vec<&str>| texts.into_iter().map(Bson::from).collect::<Vec<_>>();
+    if let Some(search) = text.test.search() {
+        let parsed = doc! {
+            "terms": list(search.terms().collect()),
+            "negatedTerms": list(search.unwanted_terms().collect()),
+            "phrases": list(search.phrases().collect()),
+            "negatedPhrases": list(search.unwanted_phrases().collect()),
+        };
+        document.insert("parsedTextQuery", parsed);
+    }
+    document.insert("textIndexVersion", 3);
 }
 
 fn add_index(scan: &IndexScan, document: &mut Document) {

@@ -140,6 +140,7 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
     let scanned = match stage {
         Stage::IndexScan(scan) => Some(&scan.index),
         Stage::Near(near) => Some(near.index()),
+        Stage::TextMatch(text) => Some(&text.index),
         _ => None,
     };
     if let Some(scanned) = scanned {

@@ -113,6 +113,7 @@ pub(crate) fn plan(
             guard.namespace()
         )));
     }
+    query.bind(guard)?;
     let filter = index_filters().find(guard.uuid(), &query);
     let wish = resolve_hint(request.hint, guard)?;
     let planner = Planner {

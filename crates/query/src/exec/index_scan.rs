@@ -246,6 +246,7 @@ impl IndexScan {
                     id,
                     document,
                     key: Some(key),
+                    metadata: None,
                 })?;
                 if let ScanKind::Distinct(fields) = self.kind {
                     let (pattern, key) = (self.index.pattern(), self.batch.key(i));

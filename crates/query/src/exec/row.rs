@@ -1,5 +1,6 @@
 //! A row on its way through the stages: borrowed from the batch it was read in.
 
+use crate::metadata::Metadata;
 use bson::RawDocument;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ pub(crate) struct Row<'r> {
     pub(crate) id: RecordId,
     pub(crate) document: RowDocument<'r>,
     pub(crate) key: Option<RowKey<'r>>,
+    pub(crate) metadata: Option<&'r Arc<Metadata>>,
 }
 
 /// The document of a row.

@@ -211,6 +211,7 @@ impl Parser<'_> {
                 return Ok(Node::IfNull(operands));
             }
             "$rand" => return scope::parse_rand(self, raw),
+            "$meta" => return scope::parse_meta(self, raw),
             _ => {}
         }
         if let Some(special) = self.special(name, raw)? {

@@ -13,6 +13,7 @@ use super::geo::GeoTest;
 use super::near::NearTest;
 use super::regex::RegexTest;
 use super::schema::Schema;
+use super::text::TextTest;
 use crate::expression::Expression;
 use crate::path::Path;
 use crate::raw::Constant;
@@ -43,6 +44,8 @@ pub enum MatchExpr {
     Expr(Arc<ExprPredicate>),
     /// `$jsonSchema`: the document conforms.
     Schema(Schema),
+    /// `$text`: the document has the text.
+    Text(Arc<TextTest>),
 }
 
 /// `$expr`.

@@ -10,6 +10,7 @@ use super::index_bounds::IndexBounds;
 use super::interval::Intervals;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
+use crate::metadata::MetadataField;
 use engine::Direction;
 use keys::extract::PatternField;
 use keys::{FieldKind, FieldOrder};
@@ -21,6 +22,43 @@ use storage::Index;
 pub(crate) struct SortField {
     pub(crate) path: String,
     pub(crate) order: FieldOrder,
+    /// Sorts by what is known of a document beside its fields, under the name that the client gave: then the path is one
+    /// that no document and no index has.
+    pub(crate) metadata: Option<(MetadataField, String)>,
+}
+
+impl SortField {
+    /// A field of documents.
+    pub(crate) fn of(path: &str, order: FieldOrder) -> Self {
+        Self {
+            path: path.to_owned(),
+            order,
+            metadata: None,
+        }
+    }
+
+    /// `{name: {$meta: ...}}`: the best first.
+    pub(crate) fn of_metadata(field: MetadataField, name: &str) -> Self {
+        let order = match field {
+            MetadataField::NearDistance => FieldOrder::Ascending,
+            _ => FieldOrder::Descending,
+        };
+        Self {
+            path: metadata_path(field),
+            order,
+            metadata: Some((field, name.to_owned())),
+        }
+    }
+
+    /// What it sorts by, if it is no field of documents.
+    pub(crate) fn metadata_field(&self) -> Option<MetadataField> {
+        self.metadata.as_ref().map(|(field, _)| *field)
+    }
+}
+
+/// The path that metadata has while it is sorted by.
+pub(crate) fn metadata_path(field: MetadataField) -> String {
+    format!("\u{1}{}", field.name())
 }
 
 /// One index and its bounds.
@@ -300,9 +338,9 @@ fn sorts_as(field: &PatternField, wanted: &SortField) -> bool {
     field.kind() == FieldKind::Value && field.path() == wanted.path
 }
 
-/// False for indexes that leave documents without geometries out.
+/// False for indexes that leave documents without geometries, or without text, out.
 pub(crate) fn holds_all(index: &Index) -> bool {
-    !matches!(index.pattern().special(), Some(FieldKind::Sphere | FieldKind::Plane(_)))
+    !matches!(index.pattern().special(), Some(FieldKind::Sphere | FieldKind::Plane(_) | FieldKind::Term))
 }
 
 fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {

@@ -17,17 +17,20 @@ use super::index_bounds::IndexBounds;
 use super::index_filters::IndexFilter;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
+use super::text::{TextAccess, TextBranch};
 use crate::QueryError;
 use crate::exec::blocking::Sort;
 use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
 use crate::exec::key_document::{KeyDocument, can_nest};
+use crate::exec::known::RowMetadata;
 use crate::exec::merge::{Or, SortMerge};
 use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
 use crate::matcher::near::NearQuery;
+use crate::metadata::MetadataField;
 use crate::path::Path;
 use bson::RawDocument;
 use engine::{Direction, TableId};
@@ -53,6 +56,10 @@ pub(crate) enum Source {
     Split(Access, Vec<IndexBounds>, Direction),
     /// An index around a point, ring by ring: the place of the geometry among its fields.
     Near(Access, usize, Path),
+    /// A text index, term by term.
+    Text(Box<TextAccess>),
+    /// One index per branch, a text index among them.
+    TextUnion(Vec<TextBranch>),
     /// One index per branch.
     Union(Vec<Access>),
     /// One index per branch, each in order, merged.
@@ -79,6 +86,15 @@ pub(crate) enum Choice {
 }
 
 impl Candidate {
+    /// One whose rows need the filter.
+    pub(super) fn of(source: Source, sorted: bool) -> Self {
+        Self {
+            source,
+            sorted,
+            exact: false,
+        }
+    }
+
     /// The candidate's name; `None` for those that are not raced.
     pub(crate) fn choice(&self) -> Option<Choice> {
         match &self.source {
@@ -86,7 +102,12 @@ impl Candidate {
             Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
             Source::Union(_) => Some(Choice::Union),
             Source::Merge(_) => Some(Choice::Merge),
-            Source::Nothing | Source::Collection(_) | Source::Range(..) | Source::Near(..) => None,
+            Source::Nothing
+            | Source::Collection(_)
+            | Source::Range(..)
+            | Source::Near(..)
+            | Source::Text(_)
+            | Source::TextUnion(_) => None,
         }
     }
 
@@ -116,6 +137,9 @@ impl Planner<'_> {
         }
         if let Some(near) = &self.query.near {
             return Ok(vec![self.near(near, wish)?]);
+        }
+        if let Some(test) = self.query.text() {
+            return Ok(vec![self.text(test, wish)?]);
         }
         let natural = match (wish, &self.query.order) {
             (Wish::Natural(direction), _) => Some(*direction),
@@ -188,11 +212,7 @@ impl Planner<'_> {
             let Some((place, field)) = fields.find(|(_, field)| serves(field)) else {
                 continue;
             };
-            let keys = match self.is_alike(index) {
-                true => self.string_keys(),
-                false => StringKeys::Other,
-            };
-            let predicate = self.predicate(&[index], keys);
+            let predicate = self.predicate(&[index], self.string_keys_of(index));
             found.extend(
                 Access::of(index, &predicate.conjuncts(), Unbounded::Near).map(|access| (access, place, field)),
             );
@@ -221,7 +241,7 @@ impl Planner<'_> {
         })
     }
 
-    fn considers(&self, index: &Index) -> bool {
+    pub(super) fn considers(&self, index: &Index) -> bool {
         !index.hidden() && self.filter.is_none_or(|filter| filter.allows(index))
     }
 
@@ -236,11 +256,7 @@ impl Planner<'_> {
             else {
                 return Ok(None);
             };
-            let keys = match self.is_alike(index) {
-                true => self.string_keys(),
-                false => StringKeys::Other,
-            };
-            let predicate = self.predicate(&[index], keys);
+            let predicate = self.predicate(&[index], self.string_keys_of(index));
             let mut candidates = Vec::new();
             self.add_index(index, &predicate.conjuncts(), false, &mut candidates)?;
             return Ok(candidates
@@ -315,13 +331,20 @@ impl Planner<'_> {
     }
 
     /// Whether the index has strings in the order that the query has them in.
-    fn is_alike(&self, index: &Index) -> bool {
+    pub(super) fn is_alike(&self, index: &Index) -> bool {
         index.collation() == self.query.collation.as_ref()
     }
 
     fn string_keys(&self) -> StringKeys<'_> {
         let collation = self.query.collation.as_deref();
         StringKeys::Alike(collation.map(|collation| collation as &dyn Collator))
+    }
+
+    pub(super) fn string_keys_of(&self, index: &Index) -> StringKeys<'_> {
+        match self.is_alike(index) {
+            true => self.string_keys(),
+            false => StringKeys::Other,
+        }
     }
 
     fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
@@ -341,7 +364,7 @@ impl Planner<'_> {
     }
 
     /// True when every document that matches the filter is in the index.
-    fn holds_matches(&self, index: &Index) -> bool {
+    pub(super) fn holds_matches(&self, index: &Index) -> bool {
         index
             .partial_filter()
             .is_none_or(|partial| super::implication::implies(self.query.filter.as_deref(), partial))
@@ -529,9 +552,11 @@ impl Planner<'_> {
                 let near_query = query.near.clone().ok_or_else(|| {
                     QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
                 })?;
-                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?;
+                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?.knowing(query.needs);
                 Stage::Near(Box::new(near))
             }
+            Source::Text(text) => self.build_text(text),
+            Source::TextUnion(branches) => self.build_text_union(branches),
             Source::Union(accesses) => {
                 let all_give_documents = !counts_keys && accesses.iter().all(|access| access.index.clustering());
                 let inputs = accesses.iter().map(|access| {
@@ -560,7 +585,7 @@ impl Planner<'_> {
                 stage,
                 SortKeys::new(fields, query.collation.as_ref())?,
                 query.rows_wanted(),
-                query.return_key,
+                query.return_key || query.needs.has(MetadataField::IndexKey),
                 &query.blocking,
             )));
         }
@@ -570,7 +595,7 @@ impl Planner<'_> {
         if let Some(limit) = query.limit {
             stage = Stage::Limit(Box::new(Limit::new(stage, limit)));
         }
-        Ok(self.projected(stage, covered))
+        self.projected(stage, covered)
     }
 
     fn merged(&self, inputs: Vec<Stage>) -> Result<Stage, QueryError> {
@@ -581,11 +606,11 @@ impl Planner<'_> {
         ))))
     }
 
-    fn projected(&self, input: Stage, covered: bool) -> Stage {
+    fn projected(&self, input: Stage, covered: bool) -> Result<Stage, QueryError> {
         let query = self.query;
         let shape = match () {
             () if query.return_key => Shape::ReturnKey,
-            () if query.projection.is_none() && !query.show_record_id => return input,
+            () if query.projection.is_none() && !query.show_record_id => return Ok(input),
             () if covered => Shape::Covered,
             () => Shape::Document,
         };
@@ -593,7 +618,8 @@ impl Planner<'_> {
             .projection
             .as_ref()
             .is_some_and(|projection| projection.is_positional());
-        Stage::Project(Box::new(Project {
+        Ok(Stage::Project(Box::new(Project {
+            known: RowMetadata::new(query)?,
             input,
             projection: query.projection.clone(),
             shape,
@@ -602,7 +628,7 @@ impl Planner<'_> {
             key_document: KeyDocument::default(),
             scratch: Vec::new(),
             counters: StageCounters::default(),
-        }))
+        })))
     }
 
     /// True when the index' keys hold everything that filter and projection need.

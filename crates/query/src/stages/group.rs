@@ -156,6 +156,7 @@ impl GroupStage {
         let is_constant = spec.id.as_constant().is_some();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
+            context.evaluation.on(document.metadata());
             let mut evaluation = Evaluation::new(&document, context.evaluation);
             // There is only one group, which needs no looking up.
             if !is_constant || !groups.add_to_only(spec, &mut evaluation)? {

@@ -48,6 +48,8 @@ fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionC
             stages.remove(place + 1);
             true
         }
+        // Scores are known behind the search, and not while it goes on.
+        (before, StageSpec::Match { matcher, .. }) if before.searches() && is_random(matcher.root()) => false,
         (StageSpec::Match { matcher: a, .. }, StageSpec::Match { matcher: b, .. }) => {
             let both = conjuncts(a).into_iter().chain(conjuncts(b)).collect();
             stages[place] = match_of(both, context);
@@ -157,7 +159,11 @@ fn is_random(part: &MatchExpr) -> bool {
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => parts.iter().any(is_random),
         MatchExpr::Not(part) => is_random(part),
         MatchExpr::Expr(predicate) => predicate.expression.is_random(),
-        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Path { .. } | MatchExpr::Schema(_) => false,
+        MatchExpr::AlwaysTrue
+        | MatchExpr::AlwaysFalse
+        | MatchExpr::Path { .. }
+        | MatchExpr::Schema(_)
+        | MatchExpr::Text(_) => false,
     }
 }
 

@@ -158,9 +158,11 @@ impl UnwindStage {
             return Ok(None);
         };
         let unwound = with_path(document, self.spec.path.parts(), item)?;
+        let metadata = document.metadata().cloned();
         let index = Value::Int64(*next as i64);
         *next += 1;
-        self.with_index(unwound, index).map(Some)
+        let unwound = self.with_index(unwound, index)?;
+        Ok(Some(unwound.with_metadata(metadata)))
     }
 }
 
