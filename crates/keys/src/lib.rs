@@ -25,6 +25,7 @@ pub use collator::Collator;
 pub use decimal::Decimal;
 pub use extract::{
     ExtractError, FieldKind, IndexPattern, KeyExtractor, KeySet, MultikeyPaths, PatternError, TextSpec, TextSpecError,
+    WildcardSpec, WildcardSpecError,
 };
 pub use hash::hash;
 pub use key::{FieldOrder, KeyInterval, KeyOrdering, TypeBits};

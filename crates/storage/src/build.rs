@@ -383,7 +383,8 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
             && existing.partial_filter == spec.partial_filter
             && existing.unique == spec.unique
             && existing.sparse == spec.sparse
-            && existing.collation == spec.collation;
+            && existing.collation == spec.collation
+            && projection_of(existing) == projection_of(spec);
         if existing.name == spec.name {
             if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(
@@ -425,6 +426,10 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
         ))),
         None => Ok(None),
     }
+}
+
+fn projection_of(spec: &IndexSpec) -> Option<&RawDocument> {
+    spec.spec.get_document("wildcardProjection").ok()
 }
 
 fn is_text(spec: &IndexSpec) -> bool {

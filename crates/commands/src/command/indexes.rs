@@ -244,7 +244,11 @@ pub fn parse_spec(
                 options.insert("storageEngine", Document::try_from(engines)?);
             }
             option if text_index::OPTIONS.contains(&option) => drop(options.insert(option, Bson::try_from(value)?)),
-            "prepareUnique" | "wildcardProjection" | "bucketSize" | "clustered" => {
+            "wildcardProjection" => {
+                let projection = arguments.document("wildcardProjection", value)?;
+                options.insert("wildcardProjection", Document::try_from(projection)?);
+            }
+            "prepareUnique" | "bucketSize" | "clustered" => {
                 return Err(CommandError::not_implemented(format!(
                     "index option '{}'",
                     field.as_str()
@@ -286,6 +290,7 @@ pub fn parse_spec(
     let key = text_key.as_deref().unwrap_or(key);
     let pattern = parse_key(key)?;
     check_kind(&pattern, &mut options, collation.is_some())?;
+    check_projection(key, &pattern, &options)?;
     let is_id = is_id_key(key);
     if let Some(collation) = &collation {
         options.insert("collation", Document::try_from(collation.document())?);
@@ -378,7 +383,7 @@ fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: boo
         return Ok(());
     };
     if options.contains_key("expireAfterSeconds") {
-        return cannot("TTL indexes have one field with dates: hashed, 2d, 2dsphere and text indexes do not support TTL");
+        return cannot("TTL indexes have one field with dates: hashed, 2d, 2dsphere, text and wildcard indexes do not support TTL");
     }
     match kind {
         FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
@@ -402,6 +407,37 @@ fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: boo
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// What a wildcard index may not be, and its projection.
+fn check_projection(key: &RawDocument, pattern: &IndexPattern, options: &Document) -> Result<()> {
+    let projection = options.get_document("wildcardProjection").ok();
+    if pattern.special() != Some(FieldKind::Path) {
+        return match projection {
+            None => Ok(()),
+            Some(_) => Err(CommandError::bad_value(
+                "The field 'wildcardProjection' is only allowed in a 'wildcard' index",
+            )),
+        };
+    }
+    for option in ["unique", "sparse"] {
+        if options.contains_key(option) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                format!("Index type 'wildcard' does not support the {option} option"),
+            ));
+        }
+    }
+    if options.contains_key("clustering") {
+        return Err(CommandError::not_implemented("a clustering wildcard index"));
+    }
+    let projection = projection.map(RawDocumentBuf::try_from).transpose()?;
+    let mut names = key.into_iter().flatten().map(|(name, _)| name.as_str());
+    let field = names.find(|name| name.ends_with("$**")).unwrap_or_default();
+    match keys::WildcardSpec::parse(field, projection.as_deref()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(CommandError::new(ErrorCode(error.code), error.to_string())),
     }
 }
 

@@ -16,9 +16,11 @@ mod key_set;
 mod pattern;
 mod special;
 mod text_terms;
+mod wildcard;
 
 pub use key_set::{ExtractedKey, KeySet, MultikeyPaths};
-pub use pattern::{FieldKind, IndexPattern, PATH_PARTS_MAX, PatternError, PatternField, SCORE_FIELD, TERM_FIELD};
+pub use pattern::{FieldKind, IndexPattern, PATH_PARTS_MAX, PATH_FIELD, PatternError, PatternField, SCORE_FIELD, TERM_FIELD};
+pub use wildcard::{WildcardSpec, WildcardSpecError, path_place};
 pub use text_terms::{TextSpec, TextSpecError, key_term};
 
 use crate::Collator;
@@ -121,6 +123,7 @@ pub struct KeyExtractor {
     sparse: bool,
     collator: Option<Arc<dyn Collator>>,
     text: Option<Arc<TextSpec>>,
+    wildcard: Option<Arc<WildcardSpec>>,
 }
 
 impl KeyExtractor {
@@ -131,6 +134,7 @@ impl KeyExtractor {
             sparse,
             collator,
             text: None,
+            wildcard: None,
         }
     }
 
@@ -138,6 +142,17 @@ impl KeyExtractor {
     pub fn with_text(mut self, text: Arc<TextSpec>) -> Self {
         self.text = Some(text);
         self
+    }
+
+    /// The same of a wildcard index: which paths are in it.
+    pub fn with_wildcard(mut self, wildcard: Arc<WildcardSpec>) -> Self {
+        self.wildcard = Some(wildcard);
+        self
+    }
+
+    /// Which paths are in a wildcard index.
+    pub fn wildcard(&self) -> Option<&Arc<WildcardSpec>> {
+        self.wildcard.as_ref()
     }
 
     /// Which texts of documents are in a text index.

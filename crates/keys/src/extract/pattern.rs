@@ -13,6 +13,8 @@ pub const PATH_PARTS_MAX: usize = 200;
 
 /// The name that the terms of a text index have in its key document; scores follow.
 pub const TERM_FIELD: &str = "_fts";
+/// The name that the paths of a wildcard index have in its keys.
+pub const PATH_FIELD: &str = "$_path";
 /// The name of the scores.
 pub const SCORE_FIELD: &str = "_ftsx";
 
@@ -98,6 +100,10 @@ pub enum FieldKind {
     Term,
     /// The score of the term before it.
     Score,
+    /// The path of the value that follows.
+    Path,
+    /// Each value below a path, see [`super::WildcardSpec`].
+    Wildcard,
 }
 
 /// A field of an index.
@@ -133,7 +139,7 @@ impl PatternField {
         self.kind
     }
 
-    /// Parts of the path, at least 1.
+    /// Parts of the path: of wildcards those in front of it.
     pub fn parts_len(&self) -> usize {
         self.parts.len()
     }
@@ -160,6 +166,14 @@ impl IndexPattern {
             let follows_term = fields.last().is_some_and(|last: &PatternField| last.kind == FieldKind::Term);
             if follows_term && field.path == SCORE_FIELD {
                 field.kind = FieldKind::Score;
+            }
+            if field.kind == FieldKind::Wildcard {
+                fields.push(PatternField {
+                    path: PATH_FIELD.to_owned(),
+                    parts: Vec::new(),
+                    order: FieldOrder::Ascending,
+                    kind: FieldKind::Path,
+                });
             }
             fields.push(field);
         }
@@ -204,17 +218,22 @@ impl IndexPattern {
 
 fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, PatternError> {
     let owned = || path.to_owned();
-    if path == "$**" || path.ends_with(".$**") {
-        return Err(PatternError::UnsupportedPlugin {
-            plugin: "wildcard".to_owned(),
-        });
-    }
+    let (checked, is_wildcard) = match path.strip_suffix("$**") {
+        Some("") => ("", true),
+        Some(below) if below.ends_with('.') => (&below[..below.len() - 1], true),
+        _ => (path, false),
+    };
     let (kind, order) = match kind_of(value)? {
+        FieldKind::Value if is_wildcard => (FieldKind::Wildcard, parse_order(path, value)?),
+        _ if is_wildcard => {
+            return Err(PatternError::Combination("a wildcard index has no other kind: its value is 1 or -1"));
+        }
         FieldKind::Value => (FieldKind::Value, parse_order(path, value)?),
         kind => (kind, FieldOrder::Ascending),
     };
     let mut parts = Vec::new();
-    for (index, part) in path.split('.').enumerate() {
+    let names = checked.split('.').filter(|_| !checked.is_empty() || !is_wildcard);
+    for (index, part) in names.enumerate() {
         if part.is_empty() {
             return Err(PatternError::EmptyPart { path: owned() });
         }
@@ -244,6 +263,11 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let sphere = of(|kind| *kind == FieldKind::Sphere);
     let plane = of(|kind| matches!(kind, FieldKind::Plane(_)));
     let terms = of(|kind| *kind == FieldKind::Term);
+    if of(|kind| *kind == FieldKind::Wildcard) > 0 && fields.len() > 2 {
+        return Err(PatternError::UnsupportedPlugin {
+            plugin: "compound wildcard".to_owned(),
+        });
+    }
     let refused = match () {
         () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
         () if plane > 1 => "can't have 2 geo fields",

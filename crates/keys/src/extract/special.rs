@@ -4,7 +4,7 @@
 //! - `2dsphere`: each geometry gives the cells that cover it, each other field its values, arrays gone into; the keys
 //!   are all combinations. Where a field has nothing it is null; a document with nothing in any geometry's field has
 //!   no keys.
-//! - Text: see [`super::text_terms`].
+//! - Text: see [`super::text_terms`]; wildcards: [`super::wildcard`].
 //! - `2d`: each point of the first field gives a number, other fields as with `2dsphere`; a document without a point
 //!   has no keys.
 
@@ -39,6 +39,7 @@ impl KeyExtractor {
             FieldKind::Sphere => self.extract_sphere(document, out, watch),
             FieldKind::Plane(grid) => self.extract_plane(grid, document, out, watch),
             FieldKind::Term | FieldKind::Score => self.extract_text(document, out, watch),
+            FieldKind::Path | FieldKind::Wildcard => self.extract_wildcard(document, out, watch),
         }
     }
 

@@ -13,7 +13,8 @@ use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocument, doc};
 use engine::Direction;
 use keys::key::KeyDecoder;
-use keys::{FieldOrder, KeyOrdering};
+use keys::extract::PatternField;
+use keys::{FieldKind, FieldOrder, KeyOrdering};
 
 /// What of a tree is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,19 +204,30 @@ fn add_search(text: &TextMatch, document: &mut Document) {
 fn add_index(scan: &IndexScan, document: &mut Document) {
     let index = &scan.index;
     let fields = index.pattern().fields();
-    let multikey = multikey_bits(index);
-    document.insert("keyPattern", to_document(index.key()));
+    let name = |field: &PatternField| match (&scan.wildcard, field.kind()) {
+        (Some(wildcard), FieldKind::Wildcard) => wildcard.path.to_string(),
+        _ => field.path().to_owned(),
+    };
+    let multikey = match &scan.wildcard {
+        Some(wildcard) => u32::from(crate::plan::wildcard::holds_arrays(index, &wildcard.path)) << 1,
+        None => multikey_bits(index),
+    };
+    let key = match &scan.wildcard {
+        Some(_) => fields.iter().map(|field| (name(field), Bson::from(direction_of(field.order())))).collect(),
+        None => to_document(index.key()),
+    };
+    document.insert("keyPattern", key);
     document.insert("indexName", index.name());
     document.insert("isMultiKey", multikey != 0);
-    if multikey != 0 {
+    if multikey != 0 || scan.wildcard.is_some() {
         let mut paths = Document::new();
         for (i, field) in fields.iter().enumerate() {
             let of_field = if multikey & 1 << i != 0 {
-                vec![Bson::from(field.path())]
+                vec![Bson::from(name(field))]
             } else {
                 Vec::new()
             };
-            paths.insert(field.path(), of_field);
+            paths.insert(name(field), of_field);
         }
         document.insert("multiKeyPaths", paths);
     }
@@ -235,7 +247,7 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
     let mut bounds = Document::new();
     for (i, field) in fields.iter().enumerate() {
         bounds.insert(
-            field.path(),
+            name(field),
             bounds_text(
                 scan.bounds.fields().get(i),
                 field.order(),
@@ -382,6 +394,13 @@ fn type_start(bytes: &[u8]) -> String {
         .find(at_or_after)
         .map_or("MaxKey", |(_, name)| name)
         .to_owned()
+}
+
+fn direction_of(order: FieldOrder) -> i32 {
+    match order {
+        FieldOrder::Ascending => 1,
+        FieldOrder::Descending => -1,
+    }
 }
 
 fn direction_name(direction: Direction) -> &'static str {

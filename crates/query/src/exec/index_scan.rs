@@ -13,6 +13,7 @@ use crate::matcher::Matcher;
 use crate::plan::encode::{first_field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
+use crate::plan::wildcard::WildcardPath;
 use engine::{Direction, KeyRange};
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -44,6 +45,8 @@ pub(crate) struct IndexScan {
     pub(crate) bounds: IndexBounds,
     pub(crate) direction: Direction,
     pub(crate) kind: ScanKind,
+    /// The path of a wildcard index that is scanned.
+    pub(crate) wildcard: Option<WildcardPath>,
     /// Only of a scan that gives documents.
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
@@ -71,6 +74,7 @@ impl IndexScan {
             bounds,
             direction,
             kind,
+            wildcard: None,
             filter: None,
             counters: StageCounters::default(),
             seen: once.then(HashSet::new),
@@ -80,6 +84,12 @@ impl IndexScan {
             next: 0,
             batch_size: GrowingBatch::new(),
         }
+    }
+
+    /// The same of a path of a wildcard index.
+    pub(crate) fn on_path(mut self, wildcard: Option<&WildcardPath>) -> Self {
+        self.wildcard = wildcard.cloned();
+        self
     }
 
     /// True when its rows have documents.

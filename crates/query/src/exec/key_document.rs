@@ -17,6 +17,19 @@ impl KeyDocument {
     pub(crate) fn flat(&mut self, key: RowKey<'_>) -> Result<&[u8], QueryError> {
         let pattern = key.index.pattern();
         let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
+        if key.index.wildcard().is_some() {
+            let path = self.path(key, &mut decoder)?;
+            self.begin();
+            self.buffer.push(0x02);
+            self.buffer.extend_from_slice(b"$_path\0");
+            self.buffer.extend_from_slice(&(path.len() as u32 + 1).to_le_bytes());
+            self.buffer.extend_from_slice(path.as_bytes());
+            self.buffer.push(0);
+            decoder
+                .append_field(&path, &mut self.buffer)
+                .map_err(|error| damaged(key, error))?;
+            return Ok(self.end(0));
+        }
         self.begin();
         for field in pattern.fields() {
             let present = decoder
@@ -36,6 +49,9 @@ impl KeyDocument {
     /// other fields come in the index' order. Only for patterns whose fields with a
     /// common first part stand together, see [`can_nest`].
     pub(crate) fn nested(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
+        if key.index.wildcard().is_some() {
+            return self.nested_path(key);
+        }
         if crate::plan::access::multikey_bits(key.index) != 0 {
             return Ok(None);
         }
@@ -77,6 +93,50 @@ impl KeyDocument {
             self.end(start);
         }
         self.buffer[4..id_element.end.max(4)].rotate_right(id_element.len());
+        Ok(Some(self.end(0)))
+    }
+
+    /// The path in a key of a wildcard index.
+    fn path(&mut self, key: RowKey<'_>, decoder: &mut KeyDecoder<'_>) -> Result<String, QueryError> {
+        self.begin();
+        decoder
+            .append_field("", &mut self.buffer)
+            .map_err(|error| damaged(key, error))?;
+        let path = super::row::as_document(self.end(0))?.get_str("").map(str::to_owned);
+        path.map_err(|_| {
+            QueryError::new(
+                ErrorCode::InternalError,
+                format!("a key of index {} has no path", key.index.name()),
+            )
+        })
+    }
+
+    /// As [`KeyDocument::nested`], of a wildcard index: its path alone, as deep as it is.
+    fn nested_path(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, key.index.pattern().ordering());
+        let path = self.path(key, &mut decoder)?;
+        if crate::plan::wildcard::holds_arrays(key.index, &path) {
+            return Ok(None);
+        }
+        self.begin();
+        let mut starts = Vec::new();
+        let mut names = path.split('.').peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_some() {
+                self.buffer.push(0x03);
+                self.buffer.extend_from_slice(name.as_bytes());
+                self.buffer.push(0);
+                starts.push(self.buffer.len());
+                self.buffer.extend_from_slice(&[0; 4]);
+                continue;
+            }
+            decoder
+                .append_field(name, &mut self.buffer)
+                .map_err(|error| damaged(key, error))?;
+        }
+        for start in starts.into_iter().rev() {
+            self.end(start);
+        }
         Ok(Some(self.end(0)))
     }
 

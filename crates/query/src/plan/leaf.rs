@@ -234,7 +234,7 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 /// Strings that start with `prefix`: from its encoding without the end mark.
-fn prefix_range(prefix: &str) -> Interval {
+pub(super) fn prefix_range(prefix: &str) -> Interval {
     let start = encode(RawBsonRef::String(prefix));
     // The next string of the same length: the prefix with its last character one higher, which orders the same in UTF-8.
     let mut characters: Vec<char> = prefix.chars().collect();

@@ -20,6 +20,7 @@ pub mod request;
 pub(crate) mod shape;
 pub(crate) mod special;
 pub(crate) mod text;
+pub(crate) mod wildcard;
 
 pub use index_filters::FilterIndex;
 pub use query::collation_of;

@@ -18,6 +18,7 @@ use super::index_filters::IndexFilter;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use super::text::{TextAccess, TextBranch};
+use super::wildcard;
 use crate::QueryError;
 use crate::exec::blocking::Sort;
 use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
@@ -81,6 +82,8 @@ pub(crate) struct Candidate {
 pub(crate) enum Choice {
     Index(TableId),
     Split(TableId),
+    /// A path of a wildcard index.
+    Path(TableId, Arc<str>),
     Union,
     Merge,
 }
@@ -98,6 +101,10 @@ impl Candidate {
     /// The candidate's name; `None` for those that are not raced.
     pub(crate) fn choice(&self) -> Option<Choice> {
         match &self.source {
+            Source::Index(Access { index, wildcard: Some(wildcard), .. }, _)
+            | Source::Split(Access { index, wildcard: Some(wildcard), .. }, ..) => {
+                Some(Choice::Path(index.table(), wildcard.path.clone()))
+            }
             Source::Index(access, _) => Some(Choice::Index(access.index.table())),
             Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
             Source::Union(_) => Some(Choice::Union),
@@ -247,7 +254,7 @@ impl Planner<'_> {
 
     /// The candidate of this name, if there still is one.
     pub(crate) fn candidate(&self, choice: &Choice) -> Result<Option<Candidate>, QueryError> {
-        if let Choice::Index(table) | Choice::Split(table) = choice {
+        if let Choice::Index(table) | Choice::Split(table) | Choice::Path(table, _) = choice {
             let Some(index) = self
                 .collection
                 .indexes()
@@ -350,8 +357,9 @@ impl Planner<'_> {
     fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
         let indexed = |path: &str| {
             let fields = indexes.iter().flat_map(|index| index.pattern().fields());
-            let on_path = fields.filter(|field| field.path() == path);
-            on_path.map(PatternField::kind).collect()
+            let on_path = fields.filter(|field| field.path() == path).map(PatternField::kind);
+            let wild = indexes.iter().filter_map(|index| wildcard::kind_at(index, path));
+            on_path.chain(wild).collect()
         };
         Converter::convert(self.query.filter.as_deref(), &indexed, keys)
     }
@@ -380,6 +388,12 @@ impl Planner<'_> {
         if !self.holds_matches(index) {
             return Ok(());
         }
+        if index.wildcard().is_some() {
+            for access in wildcard::accesses(index, conjuncts) {
+                self.add_access(access, candidates);
+            }
+            return Ok(());
+        }
         let sort = self.sort_fields();
         let is_alike = self.is_alike(index);
         let bounded = Access::of(index, conjuncts, Unbounded::Refuse);
@@ -395,6 +409,14 @@ impl Planner<'_> {
                 }
             }
         };
+        self.add_access(access, candidates);
+        Ok(())
+    }
+
+    /// The candidate of an access.
+    fn add_access(&self, access: Access, candidates: &mut Vec<Candidate>) {
+        let sort = self.sort_fields();
+        let is_alike = self.is_alike(&access.index);
         let direction = sort.map(|sort| access.direction_for(sort).filter(|_| is_alike));
         if let (Some(None), Some(sort), true) = (direction, sort, is_alike)
             && let Some((scans, direction)) = access.split_for(sort)
@@ -405,7 +427,7 @@ impl Planner<'_> {
                 sorted: true,
                 exact,
             });
-            return Ok(());
+            return;
         }
         let exact = access.exact;
         let (sorted, direction) = match direction {
@@ -418,7 +440,6 @@ impl Planner<'_> {
             sorted,
             exact,
         });
-        Ok(())
     }
 
     /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its own
@@ -455,7 +476,7 @@ impl Planner<'_> {
                 parts.extend(&others);
                 usable
                     .iter()
-                    .filter_map(|index| Access::of(index, &parts, Unbounded::Refuse))
+                    .flat_map(|index| wildcard::all_accesses(index, &parts))
                     .collect()
             };
             let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect();
@@ -502,7 +523,8 @@ impl Planner<'_> {
         let filter = query.filter.clone().filter(|_| !candidate.exact);
         let once = |access: &Access| access.may_repeat() || query.for_write;
         let scan = |access: &Access, bounds: &IndexBounds, direction: Direction, kind: ScanKind| {
-            IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access))
+            let scan = IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access));
+            scan.on_path(access.wildcard.as_ref())
         };
         let fetch = |input: Stage| -> Stage {
             Stage::Fetch(Box::new(Fetch {
@@ -638,6 +660,12 @@ impl Planner<'_> {
         };
         if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
             return false;
+        }
+        if let Some(wildcard) = &access.wildcard {
+            let projection = self.query.projection.as_ref();
+            let wanted = projection.and_then(|projection| projection.simple_inclusion());
+            return access.index.collation().is_none()
+                && wanted.is_some_and(|wanted| matches!(wanted.as_slice(), [only] if **only == *wildcard.path));
         }
         // What the strings, or the hashed values and geometries were is not in such keys.
         if access.index.collation().is_some() || access.index.pattern().special().is_some() {

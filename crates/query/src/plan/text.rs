@@ -10,6 +10,7 @@ use super::interval::Intervals;
 use super::planner::{Candidate, Planner, Source};
 use super::predicate::Predicate;
 use super::query::{Order, Wish};
+use super::wildcard;
 use crate::QueryError;
 use crate::exec::filter::Fetch;
 use crate::exec::index_scan::{IndexScan, ScanKind};
@@ -97,9 +98,9 @@ impl Planner<'_> {
             }
             let best = self.collection.indexes().iter().filter(|index| self.considers(index));
             let best = best.filter(|index| self.holds_matches(index) && self.is_alike(index));
-            let best = best.filter_map(|index| {
+            let best = best.flat_map(|index| {
                 let predicate = self.predicate_of(index, &parts);
-                Access::of(index, &predicate.conjuncts(), Unbounded::Refuse)
+                wildcard::all_accesses(index, &predicate.conjuncts())
             });
             let Some(access) = best.min_by_key(Access::rank) else {
                 return Err(no_plan(
@@ -126,8 +127,8 @@ impl Planner<'_> {
     fn predicate_of(&self, index: &Index, parts: &[&MatchExpr]) -> Predicate {
         let fields = index.pattern().fields();
         let indexed = |path: &str| {
-            let on_path = fields.iter().filter(|field| field.path() == path);
-            on_path.map(PatternField::kind).collect()
+            let on_path = fields.iter().filter(|field| field.path() == path).map(PatternField::kind);
+            on_path.chain(wildcard::kind_at(index, path)).collect()
         };
         let root = MatchExpr::and(parts.iter().map(|part| (*part).clone()));
         let matcher = Matcher::from_expr(root, None);
@@ -230,13 +231,12 @@ impl Planner<'_> {
                 };
                 self.matched(input, text)
             }
-            TextBranch::Index(access) => Stage::IndexScan(Box::new(IndexScan::new(
-                access.index.clone(),
-                access.bounds(),
-                Direction::Forward,
-                ScanKind::Entries,
-                access.may_repeat() || self.query.for_write,
-            ))),
+            TextBranch::Index(access) => {
+                let once = access.may_repeat() || self.query.for_write;
+                let (index, bounds) = (access.index.clone(), access.bounds());
+                let scan = IndexScan::new(index, bounds, Direction::Forward, ScanKind::Entries, once);
+                Stage::IndexScan(Box::new(scan.on_path(access.wildcard.as_ref())))
+            }
         };
         let union = Or::new(branches.iter().map(input).collect());
         fetch(Stage::Or(Box::new(union)), self.query.filter.clone())

@@ -10,7 +10,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
-use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths, TextSpec};
+use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths, TextSpec, WildcardSpec};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -119,6 +119,14 @@ impl IndexSpec {
                 "bits for hash must be > 0 and <= {BITS_MAX}, and min and max numbers, of which max is greater"
             ))
         })
+    }
+
+    /// The paths of a wildcard index.
+    pub fn wildcard(&self) -> Result<WildcardSpec, StorageError> {
+        let mut fields = self.key.iter().flatten().map(|(name, _)| name.as_str());
+        let field = fields.find(|name| name.ends_with("$**")).unwrap_or_default();
+        let projection = self.spec.get_document("wildcardProjection").ok();
+        WildcardSpec::parse(field, projection).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))
     }
 
     fn is_id(&self) -> bool {
@@ -290,6 +298,7 @@ impl Shape {
             pattern = pattern.with_grid(spec.grid()?);
         }
         let mut reads = Reads::Fields;
+        let is_wildcard = pattern.special() == Some(FieldKind::Path);
         let is_text = pattern.special() == Some(FieldKind::Term);
         let values = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
         let values: Vec<String> = values.map(|field| field.path().to_owned()).collect();
@@ -302,6 +311,11 @@ impl Shape {
                 None => Reads::Everything,
             };
             extractor = extractor.with_text(Arc::new(text));
+        }
+        if is_wildcard {
+            let wildcard = spec.wildcard()?;
+            reads = wildcard.reads().map_or(Reads::Everything, Reads::Paths);
+            extractor = extractor.with_wildcard(Arc::new(wildcard));
         }
         Ok(Self {
             is_id: spec.is_id(),
@@ -388,6 +402,11 @@ impl Index {
     /// Which texts of documents are in it, if it is a text index.
     pub fn text(&self) -> Option<&Arc<TextSpec>> {
         self.shape.extractor.text()
+    }
+
+    /// Which paths are in it, if it is a wildcard index.
+    pub fn wildcard(&self) -> Option<&Arc<WildcardSpec>> {
+        self.shape.extractor.wildcard()
     }
 
     /// False when a change of which `touches` answers false for a path gives the same keys.
