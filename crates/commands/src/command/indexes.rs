@@ -435,9 +435,16 @@ fn check_projection(key: &RawDocument, pattern: &IndexPattern, options: &Documen
     let projection = projection.map(RawDocumentBuf::try_from).transpose()?;
     let mut names = key.into_iter().flatten().map(|(name, _)| name.as_str());
     let field = names.find(|name| name.ends_with("$**")).unwrap_or_default();
-    match keys::WildcardSpec::parse(field, projection.as_deref()) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(CommandError::new(ErrorCode(error.code), error.to_string())),
+    let spec = keys::WildcardSpec::parse(field, projection.as_deref())
+        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))?;
+    let mut others = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
+    let cannot = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    if field == "$**" && projection.is_none() && pattern.fields().len() > 2 {
+        return cannot("a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out".into());
+    }
+    match others.find(|other| spec.overlaps(other.path())) {
+        Some(other) => cannot(format!("the field '{}' is among those of the wildcard", other.path())),
+        None => Ok(()),
     }
 }
 

@@ -263,19 +263,16 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let sphere = of(|kind| *kind == FieldKind::Sphere);
     let plane = of(|kind| matches!(kind, FieldKind::Plane(_)));
     let terms = of(|kind| *kind == FieldKind::Term);
-    if of(|kind| *kind == FieldKind::Wildcard) > 0 && fields.len() > 2 {
-        return Err(PatternError::UnsupportedPlugin {
-            plugin: "compound wildcard".to_owned(),
-        });
-    }
+    let wildcards = of(|kind| *kind == FieldKind::Wildcard);
     let refused = match () {
         () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
         () if plane > 1 => "can't have 2 geo fields",
         () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
+        () if wildcards > 1 => "a wildcard index has one field $**",
         () if terms > 1 || terms != of(|kind| *kind == FieldKind::Score) => {
             "the terms of a text index are one field, _fts, and their scores follow: _ftsx"
         }
-        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 + (terms > 0) as u8 > 1 => {
+        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 + (terms > 0) as u8 + wildcards as u8 > 1 => {
             "Can't use more than one index plugin for a single index"
         }
         () => return Ok(()),

@@ -229,7 +229,7 @@ impl KeyExtractor {
 
 /// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else
 /// that array. Says whether the path led into an array.
-fn collect<'a>(
+pub(super) fn collect<'a>(
     document: &'a [u8],
     parts: &[PathPart],
     spread: bool,

@@ -4,9 +4,13 @@
 //! anything in them. Fields with a dot in their name cannot be asked for: they are left out, and a document that has
 //! nothing else counts as one without fields. A document in which nothing is indexed has no keys.
 //!
+//! Beside the wildcard there may be fields of other paths: a document has a key for each combination of their values with
+//! those of the wildcard, and one with MinKey as path and value when it has none of the latter.
+//!
 //! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
 //! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).
 
+use super::special::collect;
 use super::{ExtractError, FieldKind, KeyExtractor, KeySet, Watch};
 use crate::key::encode_field;
 use crate::raw::{Elements, Value};
@@ -138,6 +142,11 @@ impl WildcardSpec {
         self.standing(path) == Standing::Inside
     }
 
+    /// Whether a path is in the index, leads to some that are, or lies in what is.
+    pub fn overlaps(&self, path: &str) -> bool {
+        self.standing(path) != Standing::Outside
+    }
+
     /// The paths that keys depend on; `None` is all.
     pub fn reads(&self) -> Option<Vec<String>> {
         self.included.clone()
@@ -193,6 +202,8 @@ struct Extraction<'e, 'w> {
     extractor: &'e KeyExtractor,
     spec: &'e WildcardSpec,
     path: String,
+    /// The values of the other fields, in turn.
+    beside: &'e [Vec<Option<Value<'e>>>],
     out: &'e mut KeySet,
     watch: &'e mut Watch<'w>,
 }
@@ -205,16 +216,48 @@ impl KeyExtractor {
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
         let spec = self.wildcard.as_ref().ok_or_else(malformed)?;
+        let beside = self.values_beside_wildcard(document, out)?;
         let mut extraction = Extraction {
             extractor: self,
             spec,
             path: String::new(),
+            beside: &beside,
             out,
             watch,
         };
         extraction.document(document.as_bytes())?;
+        if extraction.out.is_empty() && self.pattern.fields().len() > 2 {
+            extraction.push_key(Value::MinKey, Value::MinKey)?;
+        }
         out.sort();
         Ok(())
+    }
+
+    /// All combinations of the values of the other fields: one without any where there are no such fields.
+    fn values_beside_wildcard<'d>(
+        &self,
+        document: &'d RawDocument,
+        out: &mut KeySet,
+    ) -> Result<Vec<Vec<Option<Value<'d>>>>, ExtractError> {
+        let mut combinations = vec![Vec::new()];
+        for (index, field) in self.pattern.fields().iter().enumerate() {
+            if field.kind() != FieldKind::Value {
+                continue;
+            }
+            let mut values = Vec::new();
+            let met_array = collect(document.as_bytes(), field.parts(), true, &mut |value| values.push(value))
+                .map_err(|_| self.malformed(index))?;
+            if met_array || values.len() > 1 {
+                let (field, part) = path_place(field.path());
+                out.multikey.insert(field, part);
+            }
+            let with = |chosen: &Vec<Option<Value<'d>>>| {
+                let longer = values.iter().map(|value| [chosen.as_slice(), &[*value]].concat());
+                longer.collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        Ok(combinations)
     }
 }
 
@@ -289,21 +332,29 @@ impl Extraction<'_, '_> {
         if !is_inside {
             return Ok(());
         }
-        let start = self.out.arena.len();
-        for (index, field) in self.extractor.pattern.fields().iter().enumerate() {
-            match field.kind() {
-                // Paths are as they are, whatever the order of strings.
-                FieldKind::Path => encode_field(
-                    &mut self.out.arena,
-                    Some(&mut self.out.types),
-                    Value::String(self.path.as_bytes()),
-                    field.order(),
-                    None,
-                ),
-                _ => self.extractor.push_field(index, Some(value), self.out),
+        let path = std::mem::take(&mut self.path);
+        let pushed = self.push_key(Value::String(path.as_bytes()), value);
+        self.path = path;
+        pushed
+    }
+
+    fn push_key(&mut self, path: Value<'_>, value: Value<'_>) -> Result<(), ExtractError> {
+        for beside in self.beside {
+            let start = self.out.arena.len();
+            let mut beside = beside.iter();
+            for (index, field) in self.extractor.pattern.fields().iter().enumerate() {
+                match field.kind() {
+                    // Paths are as they are, whatever the order of strings.
+                    FieldKind::Path => {
+                        let types = Some(&mut self.out.types);
+                        encode_field(&mut self.out.arena, types, path, field.order(), None);
+                    }
+                    FieldKind::Wildcard => self.extractor.push_field(index, Some(value), self.out),
+                    _ => self.extractor.push_field(index, beside.next().copied().flatten(), self.out),
+                }
             }
+            self.out.finish_key(start);
         }
-        self.out.finish_key(start);
         self.out.look(self.watch)
     }
 }

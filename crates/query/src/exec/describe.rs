@@ -9,6 +9,7 @@ use super::text::TextMatch;
 use crate::plan::access::multikey_bits;
 use crate::plan::encode::{bracket, is_everything};
 use crate::plan::interval::{Interval, Intervals};
+use crate::plan::wildcard::multikey_at;
 use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocument, doc};
 use engine::Direction;
@@ -208,8 +209,8 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
         (Some(wildcard), FieldKind::Wildcard) => wildcard.path.to_string(),
         _ => field.path().to_owned(),
     };
-    let multikey = match &scan.wildcard {
-        Some(wildcard) => u32::from(crate::plan::wildcard::holds_arrays(index, &wildcard.path)) << 1,
+    let multikey = match index.wildcard() {
+        Some(_) => multikey_at(index, scan.wildcard.as_ref()),
         None => multikey_bits(index),
     };
     let key = match &scan.wildcard {

@@ -2,6 +2,8 @@
 
 use super::row::RowKey;
 use crate::QueryError;
+use keys::FieldKind;
+use keys::extract::PATH_FIELD;
 use keys::key::{DecodeError, KeyDecoder};
 use storage::RecordId;
 use wire::ErrorCode;
@@ -17,24 +19,24 @@ impl KeyDocument {
     pub(crate) fn flat(&mut self, key: RowKey<'_>) -> Result<&[u8], QueryError> {
         let pattern = key.index.pattern();
         let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
-        if key.index.wildcard().is_some() {
-            let path = self.path(key, &mut decoder)?;
-            self.begin();
-            self.buffer.push(0x02);
-            self.buffer.extend_from_slice(b"$_path\0");
-            self.buffer.extend_from_slice(&(path.len() as u32 + 1).to_le_bytes());
-            self.buffer.extend_from_slice(path.as_bytes());
-            self.buffer.push(0);
-            decoder
-                .append_field(&path, &mut self.buffer)
-                .map_err(|error| damaged(key, error))?;
-            return Ok(self.end(0));
-        }
         self.begin();
+        let mut path = String::new();
         for field in pattern.fields() {
+            // The value of a wildcard has the path that its key tells.
+            let name = match field.kind() {
+                FieldKind::Wildcard if !path.is_empty() => &path,
+                _ => field.path(),
+            };
+            let start = self.buffer.len();
             let present = decoder
-                .append_field(field.path(), &mut self.buffer)
+                .append_field(name, &mut self.buffer)
                 .map_err(|error| damaged(key, error))?;
+            if field.kind() == FieldKind::Path {
+                // A string: its type, the name, four bytes of length, a NUL at the end.
+                let text = start + 1 + PATH_FIELD.len() + 1 + 4;
+                let text = self.buffer.get(text..self.buffer.len() - 1).unwrap_or_default();
+                path = String::from_utf8_lossy(text).into_owned();
+            }
             if !present {
                 self.buffer.push(0x0A);
                 self.buffer.extend_from_slice(field.path().as_bytes());

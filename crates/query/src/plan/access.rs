@@ -138,17 +138,34 @@ impl Access {
             return None;
         }
         let (mut sets, exact) = sets_of(index, conjuncts, &leaves, multikey, Some(&path.path));
-        let at = sets.len() - 1;
+        let at = index.pattern().fields().iter().position(|field| field.kind() == FieldKind::Wildcard)?;
         path.with_below = is_everything(&sets[at]);
         sets[at - 1] = path.path_set();
-        Some(Self {
+        // Of all values below a path a record has many.
+        let of_path = if path.with_below { 1 << at } else { 0 };
+        let access = Self {
             index: index.clone(),
             sets,
             exact,
-            // Of all values below a path a record has many.
-            multikey: if path.with_below { 0b10 } else { multikey },
+            multikey: multikey | of_path,
             wildcard: Some(path),
-        })
+        };
+        access.sets.first().is_some_and(|set| !is_everything(set)).then_some(access)
+    }
+
+    /// What the other fields of a compound wildcard index do for the conjunction.
+    pub(super) fn beside_wildcard(index: &Arc<Index>, multikey: u32, conjuncts: &[&Predicate]) -> Option<Self> {
+        let (sets, exact) = sets_of(index, conjuncts, &leaves_of(conjuncts), multikey, None);
+        let at = index.pattern().fields().iter().position(|field| field.kind() == FieldKind::Path)?;
+        let access = Self {
+            index: index.clone(),
+            sets,
+            exact,
+            // A record has a key for each of its values.
+            multikey: multikey | 1 << at,
+            wildcard: None,
+        };
+        access.sets.first().is_some_and(|set| !is_everything(set)).then_some(access)
     }
 
     /// The path of a field of the index, in a wildcard's place that which is scanned.

@@ -665,6 +665,7 @@ impl Planner<'_> {
             let projection = self.query.projection.as_ref();
             let wanted = projection.and_then(|projection| projection.simple_inclusion());
             return access.index.collation().is_none()
+                && access.index.pattern().fields().len() == 2
                 && wanted.is_some_and(|wanted| matches!(wanted.as_slice(), [only] if **only == *wildcard.path));
         }
         // What the strings, or the hashed values and geometries were is not in such keys.

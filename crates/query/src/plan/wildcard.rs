@@ -12,8 +12,8 @@ use super::predicate::Predicate;
 use bson::RawDocumentBuf;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
-use keys::extract::path_place;
-use keys::FieldKind;
+use keys::extract::{PatternField, path_place};
+use keys::{FieldKind, WildcardSpec};
 use std::sync::{Arc, LazyLock};
 use storage::Index;
 
@@ -28,17 +28,38 @@ pub(crate) struct WildcardPath {
     pub(crate) path: Arc<str>,
     /// Every key of the path and of those below counts: all that is asked is that there is something.
     pub(crate) with_below: bool,
+    /// Other paths that keys may have: see [`alternatives`].
+    others: Vec<String>,
 }
 
 impl WildcardPath {
     /// The keys of the paths, in the place of the index's path.
     pub(crate) fn path_set(&self) -> Intervals {
-        let own = point(RawBsonRef::String(&self.path));
-        match self.with_below {
-            true => Intervals::from_unsorted(vec![own, prefix_range(&format!("{}.", self.path))]),
-            false => Intervals::one(own),
+        let paths = self.others.iter().map(String::as_str).chain([&*self.path]);
+        let mut set: Vec<Interval> = paths.clone().map(|path| point(RawBsonRef::String(path))).collect();
+        if self.with_below {
+            set.extend(paths.map(|path| prefix_range(&format!("{path}."))));
         }
+        Intervals::from_unsorted(set)
     }
+}
+
+/// The paths that values may have in keys, where one component of a path is a number: it is the name of a field, or a
+/// position, which keys do not have; and what is in an array in an array has the key of that, at the path that leads there.
+fn alternatives(path: &str) -> Vec<String> {
+    let names: Vec<&str> = path.split('.').collect();
+    let Some(number) = names.iter().position(|name| has_position(name)) else {
+        return Vec::new();
+    };
+    let without = [&names[..number], &names[number + 1..]].concat();
+    let mut others: Vec<String> = [names, without]
+        .iter()
+        .flat_map(|names| (1..=names.len()).map(|length| names[..length].join(".")))
+        .filter(|other| other != path)
+        .collect();
+    others.sort_unstable();
+    others.dedup();
+    others
 }
 
 /// What a leaf says of the values of a wildcard index at its path, and whether that is all there is to say.
@@ -46,6 +67,15 @@ pub(super) fn values(leaf: &Leaf) -> Option<(Intervals, bool)> {
     if leaf.matches_missing {
         return None;
     }
+    if has_position(&leaf.path) && !is_everything(&leaf.set) {
+        let (set, _) = plain_values(leaf)?;
+        let arrays = bracket(ElementType::Array);
+        return Some((Intervals::from_unsorted([set.list(), &[arrays]].concat()), false));
+    }
+    plain_values(leaf)
+}
+
+fn plain_values(leaf: &Leaf) -> Option<(Intervals, bool)> {
     if is_everything(&leaf.set) {
         // All that has a key at the path or below it.
         return (!leaf.scalar_only).then(|| (Intervals::one(everything()), false));
@@ -75,8 +105,7 @@ pub(super) fn accesses(index: &Arc<Index>, conjuncts: &[&Predicate]) -> Vec<Acce
     for conjunct in conjuncts {
         if let Predicate::Leaf(leaf) = conjunct
             && !paths.contains(&leaf.path.as_str())
-            && !has_position(&leaf.path)
-            && spec.covers(&leaf.path)
+            && covers(spec, &leaf.path)
         {
             paths.push(&leaf.path);
         }
@@ -85,14 +114,29 @@ pub(super) fn accesses(index: &Arc<Index>, conjuncts: &[&Predicate]) -> Vec<Acce
         let path = WildcardPath {
             path: Arc::from(*path),
             with_below: false,
+            others: alternatives(path),
         };
-        let multikey = match holds_arrays(index, &path.path) {
-            true => 0b10,
-            false => 0,
-        };
+        let multikey = multikey_at(index, Some(&path));
         Access::of_wildcard(index, path, multikey, conjuncts)
     };
-    paths.iter().filter_map(access).collect()
+    let mut found: Vec<Access> = paths.iter().filter_map(access).collect();
+    if index.pattern().fields().len() > 2 {
+        found.extend(Access::beside_wildcard(index, multikey_at(index, None), conjuncts));
+    }
+    found
+}
+
+/// Which fields of a wildcard index hold arrays, a bit each, when this is the wildcard's path.
+pub(crate) fn multikey_at(index: &Index, path: Option<&WildcardPath>) -> u32 {
+    let fields = index.pattern().fields().iter().enumerate();
+    let holds_arrays = |field: &PatternField| match (field.kind(), path) {
+        (FieldKind::Wildcard, Some(path)) => !path.others.is_empty() || holds_arrays(index, &path.path),
+        (FieldKind::Value, _) => holds_arrays(index, field.path()),
+        _ => false,
+    };
+    fields
+        .filter(|(_, field)| holds_arrays(field))
+        .fold(0, |bits, (position, _)| bits | 1 << position)
 }
 
 /// All accesses of an index, of whatever kind.
@@ -103,13 +147,13 @@ pub(super) fn all_accesses(index: &Arc<Index>, conjuncts: &[&Predicate]) -> Vec<
     }
 }
 
-/// Whether a wildcard index has the values of a path.
-pub(super) fn covers(index: &Index, path: &str) -> bool {
-    index.wildcard().is_some_and(|spec| !has_position(path) && spec.covers(path))
+/// Whether an index has all values of a path.
+fn covers(spec: &WildcardSpec, path: &str) -> bool {
+    spec.covers(path) && alternatives(path).iter().all(|other| spec.covers(other))
 }
 
 /// The kind that fields on a path have for the planner.
 pub(super) fn kind_at(index: &Index, path: &str) -> Option<FieldKind> {
-    covers(index, path).then_some(FieldKind::Value)
+    index.wildcard().filter(|spec| covers(spec, path)).map(|_| FieldKind::Value)
 }
 

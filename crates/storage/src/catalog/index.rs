@@ -307,14 +307,17 @@ impl Shape {
             let text =
                 TextSpec::parse(&spec.spec).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
             reads = match text.reads() {
-                Some(paths) => Reads::Paths(paths.into_iter().chain(values).collect()),
+                Some(paths) => Reads::Paths(paths.into_iter().chain(values.clone()).collect()),
                 None => Reads::Everything,
             };
             extractor = extractor.with_text(Arc::new(text));
         }
         if is_wildcard {
             let wildcard = spec.wildcard()?;
-            reads = wildcard.reads().map_or(Reads::Everything, Reads::Paths);
+            reads = match wildcard.reads() {
+                Some(paths) => Reads::Paths(paths.into_iter().chain(values).collect()),
+                None => Reads::Everything,
+            };
             extractor = extractor.with_wildcard(Arc::new(wildcard));
         }
         Ok(Self {
