@@ -172,10 +172,59 @@ def test_what_cannot_be_created(db):
         ({"a": 1}, {"wildcardProjection": {"b": 1}}, 2),
         ({"$**": 1}, {"wildcardProjection": {}}, 9),
         ({"$**": 1}, {"wildcardProjection": {"a": 1, "b": 0}}, 31254),
-        ({"a": 1, "$**": 1}, {}, 238),
+        ({"a": 1, "$**": 1}, {}, 67),
+        ({"a": 1, "$**": 1}, {"wildcardProjection": {"b": 0}}, 67),
+        ({"a": 1, "a.$**": 1}, {}, 67),
+        ({"a.$**": 1, "b.$**": 1}, {}, 67),
+        ({"a": "hashed", "b.$**": 1}, {}, 67),
     ]:
         refused(create(key, **options), code)
     create({"$**": -1})()
+
+
+def test_compound_indexes(db):
+    db.c.insert_many([{"_id": n, "tenant": n % 4, "attr": {"k": n, "tags": [n, -n]}, "at": n // 2} for n in range(80)])
+    db.c.insert_many([{"_id": 100, "tenant": 1}, {"_id": 101, "tenant": [1, 7], "attr": {"k": 3}}, {"_id": 102, "attr": {"k": 3}}])
+    db.c.create_index([("tenant", 1), ("attr.$**", 1), ("at", -1)], name="compound")
+    (spec,) = [i for i in db.c.list_indexes() if i["name"] == "compound"]
+    assert spec["key"] == {"tenant": 1, "attr.$**": 1, "at": -1}
+    for query, wanted in [
+        ({"tenant": 1, "attr.k": {"$lt": 10}}, [1, 5, 9, 101]),
+        ({"tenant": 1, "attr.tags": -5}, [5]),
+        ({"tenant": 1, "attr.k": 5, "at": 2}, [5]),
+        ({"tenant": 1}, [*range(1, 80, 4), 100, 101]),
+        ({"tenant": 7}, [101]),
+        ({"tenant": 1, "attr.k": {"$exists": True}}, [*range(1, 80, 4), 101]),
+        ({"tenant": None, "attr.k": 3}, [102]),
+        ({"tenant": 1, "attr.k": None}, [100]),
+        ({"tenant": 1, "at": 2}, [5]),
+    ]:
+        cursor = db.c.find(query)
+        assert ids(cursor.clone()) == wanted, query
+        assert scan(cursor)["indexName"] == "compound", query
+    assert is_scan(db.c.find({"attr.k": 5}))
+    found = scan(db.c.find({"tenant": 2, "attr.k": 5}))
+    assert found["keyPattern"] == {"tenant": 1, "$_path": 1, "attr.k": 1, "at": -1}
+    by_key = db.c.find({"tenant": 2}, {"_id": 0}, return_key=True).sort("tenant", 1).limit(1)
+    assert list(by_key) == [{"tenant": 2, "$_path": "attr.k", "attr.k": 2, "at": 1}]
+    db.c.update_one({"_id": 100}, {"$set": {"attr": {"k": 1000}}})
+    db.c.update_one({"_id": 1}, {"$unset": {"attr": 1}})
+    assert ids(db.c.find({"tenant": 1, "attr.k": {"$gt": 70}})) == [73, 77, 100]
+    assert 1 in ids(db.c.find({"tenant": 1})) and db.command("validate", "c", full=True)["valid"]
+    db.c.create_index([("tenant", 1), ("$**", 1)], name="all", wildcardProjection={"tenant": 0, "attr": 0})
+    assert scan(db.c.find({"tenant": 3, "at": {"$lt": 4}}))["keyPattern"] in ({"tenant": 1, "$_path": 1, "at": 1}, {"tenant": 1, "$_path": 1, "attr.$**": 1, "at": -1})
+    assert ids(db.c.find({"tenant": 3, "at": {"$lt": 4}}).hint("all")) == [3, 7]
+
+
+def test_positions(db):
+    db.c.create_index([("$**", 1)])
+    db.c.insert_many([
+        {"_id": 1, "a": [5, {"b": 1}]}, {"_id": 2, "a": {"0": 5}}, {"_id": 3, "a": [[5], 6]}, {"_id": 4, "a": 5},
+        {"_id": 5, "a": [{"0": {"b": 1}}, {"b": 1}]}, {"_id": 6, "a": [[{"b": 1}]]}, {"_id": 7, "a": {"1": [[{"b": 1}]]}},
+    ])
+    for query in ({"a.0": 5}, {"a.1.b": 1}, {"a.0.b": 1}, {"a.0": {"$exists": True}}, {"a.0": [5]}, {"a.0.b": {"$gte": 0}}):
+        assert ids(db.c.find(query)) == ids(db.c.find(query).hint([("$natural", 1)])), query
+    assert not is_scan(db.c.find({"a.0": 5})) and ids(db.c.find({"a.0": 5})) == [1, 2, 3]
 
 
 def test_partial_and_hidden(db):
