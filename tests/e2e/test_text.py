@@ -5,6 +5,7 @@ import random
 import pymongo
 import pytest
 from pymongo.errors import OperationFailure
+from server import ENGINES, Server
 
 SCORE = {"$meta": "textScore"}
 
@@ -347,15 +348,44 @@ def test_other_metadata(db):
     assert [a["m"] for a in by_distance][0] == 0
 
 
-def test_transactions_see_their_own_text(articles, request):
-    client = articles.database.client
-    if not client.admin.command("hello").get("setName"):
-        pytest.skip("a standalone has no transactions")
-    with client.start_session() as session, session.start_transaction():
-        articles.insert_one({"_id": 100, "subject": "a coffee grinder"}, session=session)
-        assert 100 in ids(articles.find(text("grinders"), session=session))
-        session.abort_transaction()
-    assert ids(articles.find(text("grinders"))) == []
+@pytest.mark.parametrize("engine", ENGINES)
+def test_transactions_see_their_own_text(tmp_path, engine):
+    with Server(tmp_path / "tenond", engine, options=["--replSet", "rs", "--replSetInitiate"]) as server:
+        client = server.client(directConnection=True)
+        articles = client["t"].articles
+        articles.insert_many(ARTICLES)
+        articles.create_index([("subject", pymongo.TEXT)])
+        articles.create_index([("$**", 1)])
+        with client.start_session() as session:
+            with session.start_transaction():
+                articles.insert_one({"_id": 100, "subject": "a coffee grinder", "views": 1}, session=session)
+                articles.update_one({"_id": 1}, {"$set": {"subject": "tea"}}, session=session)
+                articles.delete_one({"_id": 7}, session=session)
+                inside = list(articles.find(text("coffee"), {"s": SCORE}, session=session).sort([("s", SCORE)]))
+                assert [(a["_id"], a["s"]) for a in inside] == [(2, 0.75), (100, 0.75)]
+                assert ids(articles.find({"views": {"$lt": 10}}, session=session)) == [2, 100]
+                assert ids(articles.find(text("coffee"))) == [1, 2, 7]
+                session.abort_transaction()
+            assert ids(articles.find(text("coffee tea grinders"))) == [1, 2, 7]
+            with session.start_transaction():
+                articles.update_many(text("coffee"), {"$set": {"subject": "cocoa"}}, session=session)
+        assert ids(articles.find(text("cocoa"))) == [1, 2, 7] and ids(articles.find(text("coffee"))) == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_text_is_there_after_a_crash(tmp_path, engine):
+    with Server(tmp_path / "tenond", engine) as server:
+        articles = server.client()["t"].articles
+        articles.create_index([("subject", pymongo.TEXT)])
+        articles.create_index([("$**", 1)], wildcardProjection={"subject": 0})
+        articles.insert_many(ARTICLES)
+        articles.update_one({"_id": 4}, {"$set": {"subject": "coffee, again", "views": [1, 2]}})
+        server.kill()
+        server.start()
+        articles = server.client()["t"].articles
+        assert ids(articles.find(text("coffee"))) == [1, 2, 4, 7]
+        assert ids(articles.find({"views": {"$gte": 2, "$lt": 6}})) == [2, 4]
+        assert articles.database.command("validate", "articles", full=True)["valid"]
 
 
 WORDS = "red green blue cat dogs running runner tea the a coffee time café über".split()

@@ -33,9 +33,17 @@ impl MetadataField {
             "indexKey" => Field::IndexKey,
             "recordId" => Field::RecordId,
             "sortKey" => Field::SortKey,
-            "randVal" | "searchScore" | "searchHighlights" | "searchScoreDetails" | "searchSequenceToken"
-            | "searchRootDocumentId" | "vectorSearchScore" | "timeseriesBucketMinTime" | "timeseriesBucketMaxTime"
-            | "score" | "scoreDetails" => {
+            "randVal"
+            | "searchScore"
+            | "searchHighlights"
+            | "searchScoreDetails"
+            | "searchSequenceToken"
+            | "searchRootDocumentId"
+            | "vectorSearchScore"
+            | "timeseriesBucketMinTime"
+            | "timeseriesBucketMaxTime"
+            | "score"
+            | "scoreDetails" => {
                 return Err(QueryError::not_implemented(&format!("$meta: \"{name}\"")));
             }
             other => {
@@ -162,7 +170,9 @@ impl Metadata {
                 ("r", bson::RawBsonRef::Int64(id)) => metadata.record_id = Some(id),
                 ("x", bson::RawBsonRef::Document(one)) => {
                     let (kind, value) = (one.get_i32("k").unwrap_or(0), one.get("v").ok().flatten());
-                    metadata.values.extend(value.map(|value| (kind as u8, RawBson::from(value))));
+                    metadata
+                        .values
+                        .extend(value.map(|value| (kind as u8, RawBson::from(value))));
                 }
                 _ => {}
             }

@@ -433,9 +433,10 @@ fn projection_of(spec: &IndexSpec) -> Option<&RawDocument> {
 }
 
 fn is_text(spec: &IndexSpec) -> bool {
-    spec.key.iter().flatten().any(|(name, value)| {
-        name.as_str() == keys::extract::TERM_FIELD && value == bson::RawBsonRef::String("text")
-    })
+    spec.key
+        .iter()
+        .flatten()
+        .any(|(name, value)| name.as_str() == keys::extract::TERM_FIELD && value == bson::RawBsonRef::String("text"))
 }
 
 fn shown(spec: &IndexSpec) -> String {

@@ -129,12 +129,32 @@ mod tests {
     #[test]
     fn terms_never_change() {
         let cases = [
-            (Language::English, "The running dogs don't fly; Café-société!", "run dog fli cafe societe"),
-            (Language::English, "consigned consistently knightly", "consign consist knight"),
+            (
+                Language::English,
+                "The running dogs don't fly; Café-société!",
+                "run dog fli cafe societe",
+            ),
+            (
+                Language::English,
+                "consigned consistently knightly",
+                "consign consist knight",
+            ),
             (Language::None, "The running dogs", "the running dogs"),
-            (Language::Spanish, "El niño está corriendo rápidamente", "nin corr rapid"),
-            (Language::French, "L'éléphant continuellement mangeait", "eleph continuel mang"),
-            (Language::German, "Die Häuser aufeinanderfolgenden Straßen", "haus aufeinanderfolg strass"),
+            (
+                Language::Spanish,
+                "El niño está corriendo rápidamente",
+                "nin corr rapid",
+            ),
+            (
+                Language::French,
+                "L'éléphant continuellement mangeait",
+                "eleph continuel mang",
+            ),
+            (
+                Language::German,
+                "Die Häuser aufeinanderfolgenden Straßen",
+                "haus aufeinanderfolg strass",
+            ),
             (Language::Russian, "важнейшие города", "важн город"),
             (Language::Turkish, "ILIK kitapları", "ılık kitap"),
             (Language::Swedish, "barnen och hästarna", "barn hast"),
@@ -151,8 +171,14 @@ mod tests {
     #[test]
     fn stems_are_those_of_snowball() {
         let samples = [
-            (Language::English, "consolations:consol conspiracy:conspiraci knackeries:knackeri knots:knot skies:sky"),
-            (Language::English, "dying:die news:news generously:generous conspicuously:conspicu"),
+            (
+                Language::English,
+                "consolations:consol conspiracy:conspiraci knackeries:knackeri knots:knot skies:sky",
+            ),
+            (
+                Language::English,
+                "dying:die news:news generously:generous conspicuously:conspicu",
+            ),
             (Language::German, "aufeinander:aufeinand kategorischer:kategor"),
             (Language::Russian, "вавиловка:вавиловк падают:пада"),
         ];

@@ -3,9 +3,7 @@
 use crate::Language;
 use icu_normalizer::properties::{CanonicalDecompositionBorrowed, Decomposed};
 use icu_properties::CodePointSetData;
-use icu_properties::props::{
-    Dash, Diacritic, Hyphen, PatternSyntax, QuotationMark, TerminalPunctuation, WhiteSpace,
-};
+use icu_properties::props::{Dash, Diacritic, Hyphen, PatternSyntax, QuotationMark, TerminalPunctuation, WhiteSpace};
 use std::sync::LazyLock;
 
 /// A set of characters: those of the first plane as bits.

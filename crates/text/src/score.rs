@@ -92,7 +92,11 @@ impl Scores {
         for place in met.drain(..) {
             let scored = &mut terms[place];
             let share = 0.5 * f64::from(scored.count) / f64::from(total) + 0.5;
-            let boost = if text.eq_ignore_ascii_case(&scored.term) { 1.1 } else { 1.0 };
+            let boost = if text.eq_ignore_ascii_case(&scored.term) {
+                1.1
+            } else {
+                1.0
+            };
             scored.score += weight * scored.frequency * share * boost;
             (scored.count, scored.frequency) = (0, 0.0);
         }
@@ -116,7 +120,10 @@ mod tests {
     }
 
     fn pairs(wanted: &[(&str, f64)]) -> Vec<(String, f64)> {
-        wanted.iter().map(|(term, score)| ((*term).to_owned(), *score)).collect()
+        wanted
+            .iter()
+            .map(|(term, score)| ((*term).to_owned(), *score))
+            .collect()
     }
 
     /// The scores that MongoDB's manual shows for its collection of articles.

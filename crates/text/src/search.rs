@@ -151,7 +151,10 @@ impl Search {
         for (phrase, found) in self.phrases.iter().zip(&mut found.phrases) {
             *found = *found || folded.contains(&phrase.folded);
         }
-        found.has_unwanted |= self.unwanted_phrases.iter().any(|phrase| folded.contains(&phrase.folded));
+        found.has_unwanted |= self
+            .unwanted_phrases
+            .iter()
+            .any(|phrase| folded.contains(&phrase.folded));
     }
 
     /// Whether a document matches whose texts were all looked at.
@@ -242,6 +245,10 @@ mod tests {
         };
         let search = Search::parse("Café", Language::English, strict);
         assert!(matches(&search, &["le Café"]) && !matches(&search, &["le café"]) && !matches(&search, &["le Cafe"]));
-        assert_eq!(search.terms().collect::<Vec<_>>(), ["cafe"], "the index has folded terms");
+        assert_eq!(
+            search.terms().collect::<Vec<_>>(),
+            ["cafe"],
+            "the index has folded terms"
+        );
     }
 }

@@ -383,7 +383,9 @@ fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: boo
         return Ok(());
     };
     if options.contains_key("expireAfterSeconds") {
-        return cannot("TTL indexes have one field with dates: hashed, 2d, 2dsphere, text and wildcard indexes do not support TTL");
+        return cannot(
+            "TTL indexes have one field with dates: hashed, 2d, 2dsphere, text and wildcard indexes do not support TTL",
+        );
     }
     match kind {
         FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
@@ -440,7 +442,9 @@ fn check_projection(key: &RawDocument, pattern: &IndexPattern, options: &Documen
     let mut others = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
     let cannot = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     if field == "$**" && projection.is_none() && pattern.fields().len() > 2 {
-        return cannot("a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out".into());
+        return cannot(
+            "a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out".into(),
+        );
     }
     match others.find(|other| spec.overlaps(other.path())) {
         Some(other) => cannot(format!("the field '{}' is among those of the wildcard", other.path())),

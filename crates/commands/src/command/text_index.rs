@@ -82,12 +82,16 @@ pub(super) fn normalise(key: &RawDocument, options: &mut Document) -> Result<Doc
     }
     options.insert("weights", weights.into_iter().collect::<Document>());
     options.entry("default_language".to_owned()).or_insert("english".into());
-    options.entry("language_override".to_owned()).or_insert("language".into());
+    options
+        .entry("language_override".to_owned())
+        .or_insert("language".into());
     match options.get("textIndexVersion").map(as_number) {
         None => {}
         Some(Some(3.0)) => drop(options.remove("textIndexVersion")),
         Some(Some(version @ (1.0 | 2.0))) => {
-            return Err(CommandError::not_implemented(format!("text indexes of version {version}")));
+            return Err(CommandError::not_implemented(format!(
+                "text indexes of version {version}"
+            )));
         }
         Some(_) => return cannot(format!("bad textIndexVersion: {}", options["textIndexVersion"])),
     }

@@ -19,9 +19,11 @@ mod text_terms;
 mod wildcard;
 
 pub use key_set::{ExtractedKey, KeySet, MultikeyPaths};
-pub use pattern::{FieldKind, IndexPattern, PATH_PARTS_MAX, PATH_FIELD, PatternError, PatternField, SCORE_FIELD, TERM_FIELD};
-pub use wildcard::{WildcardSpec, WildcardSpecError, path_place};
+pub use pattern::{
+    FieldKind, IndexPattern, PATH_FIELD, PATH_PARTS_MAX, PatternError, PatternField, SCORE_FIELD, TERM_FIELD,
+};
 pub use text_terms::{TextSpec, TextSpecError, key_term};
+pub use wildcard::{WildcardSpec, WildcardSpecError, path_place};
 
 use crate::Collator;
 use crate::key::{FIELDS_MAX, KeyOrdering, encode_field, encode_missing};

@@ -163,7 +163,9 @@ impl IndexPattern {
         for element in document.iter() {
             let (name, value) = element.map_err(|_| PatternError::Malformed)?;
             let mut field = parse_field(name.as_str(), value)?;
-            let follows_term = fields.last().is_some_and(|last: &PatternField| last.kind == FieldKind::Term);
+            let follows_term = fields
+                .last()
+                .is_some_and(|last: &PatternField| last.kind == FieldKind::Term);
             if follows_term && field.path == SCORE_FIELD {
                 field.kind = FieldKind::Score;
             }
@@ -226,7 +228,9 @@ fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, Patter
     let (kind, order) = match kind_of(value)? {
         FieldKind::Value if is_wildcard => (FieldKind::Wildcard, parse_order(path, value)?),
         _ if is_wildcard => {
-            return Err(PatternError::Combination("a wildcard index has no other kind: its value is 1 or -1"));
+            return Err(PatternError::Combination(
+                "a wildcard index has no other kind: its value is 1 or -1",
+            ));
         }
         FieldKind::Value => (FieldKind::Value, parse_order(path, value)?),
         kind => (kind, FieldOrder::Ascending),
@@ -290,11 +294,9 @@ fn kind_of(value: RawBsonRef<'_>) -> Result<FieldKind, PatternError> {
         "2dsphere" => Ok(FieldKind::Sphere),
         "2d" => Ok(FieldKind::Plane(Grid::default())),
         "text" => Ok(FieldKind::Term),
-        "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => {
-            Err(PatternError::UnsupportedPlugin {
-                plugin: plugin.to_owned(),
-            })
-        }
+        "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => Err(PatternError::UnsupportedPlugin {
+            plugin: plugin.to_owned(),
+        }),
         _ => Err(PatternError::UnknownPlugin {
             plugin: plugin.to_owned(),
         }),

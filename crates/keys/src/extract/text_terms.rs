@@ -95,7 +95,9 @@ impl TextSpec {
         }
         if let Ok(Some(field)) = spec.get("language_override") {
             match field.as_str() {
-                Some(name) if !name.is_empty() && !name.starts_with('$') => name.clone_into(&mut parsed.language_override),
+                Some(name) if !name.is_empty() && !name.starts_with('$') => {
+                    name.clone_into(&mut parsed.language_override)
+                }
                 _ => return wrong("language_override is not valid".to_owned()),
             }
         }
@@ -131,11 +133,7 @@ impl TextSpec {
     }
 
     /// Calls `receive` with every text of a document. Damaged documents and languages that are none are its errors.
-    pub fn texts<E: From<ExtractError>>(
-        &self,
-        document: &RawDocument,
-        receive: &mut Receive<'_, E>,
-    ) -> Result<(), E> {
+    pub fn texts<E: From<ExtractError>>(&self, document: &RawDocument, receive: &mut Receive<'_, E>) -> Result<(), E> {
         let walk = Walk {
             spec: self,
             is_array: false,

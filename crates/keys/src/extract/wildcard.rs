@@ -84,11 +84,16 @@ impl WildcardSpec {
             });
         }
         let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);
-        flatten(projection, "", 0, &mut |path, is_included| match (path.as_str(), is_included) {
-            ("_id", is_included) => id = Some(is_included),
-            (_, true) => included.push(path),
-            (_, false) => excluded.push(path),
-        })?;
+        flatten(
+            projection,
+            "",
+            0,
+            &mut |path, is_included| match (path.as_str(), is_included) {
+                ("_id", is_included) => id = Some(is_included),
+                (_, true) => included.push(path),
+                (_, false) => excluded.push(path),
+            },
+        )?;
         match (included.is_empty(), excluded.is_empty()) {
             (false, false) => {
                 return Err(WildcardSpecError {
@@ -245,8 +250,10 @@ impl KeyExtractor {
                 continue;
             }
             let mut values = Vec::new();
-            let met_array = collect(document.as_bytes(), field.parts(), true, &mut |value| values.push(value))
-                .map_err(|_| self.malformed(index))?;
+            let met_array = collect(document.as_bytes(), field.parts(), true, &mut |value| {
+                values.push(value)
+            })
+            .map_err(|_| self.malformed(index))?;
             if met_array || values.len() > 1 {
                 let (field, part) = path_place(field.path());
                 out.multikey.insert(field, part);
@@ -262,9 +269,7 @@ impl KeyExtractor {
 }
 
 fn malformed() -> ExtractError {
-    ExtractError::Malformed {
-        path: "$**".to_owned(),
-    }
+    ExtractError::Malformed { path: "$**".to_owned() }
 }
 
 impl Extraction<'_, '_> {
@@ -350,7 +355,9 @@ impl Extraction<'_, '_> {
                         encode_field(&mut self.out.arena, types, path, field.order(), None);
                     }
                     FieldKind::Wildcard => self.extractor.push_field(index, Some(value), self.out),
-                    _ => self.extractor.push_field(index, beside.next().copied().flatten(), self.out),
+                    _ => self
+                        .extractor
+                        .push_field(index, beside.next().copied().flatten(), self.out),
                 }
             }
             self.out.finish_key(start);

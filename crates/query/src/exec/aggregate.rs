@@ -366,14 +366,17 @@ fn starts_with_search(stages: &[RawDocumentBuf]) -> bool {
 }
 
 fn may_search(filter: &RawDocument) -> bool {
-    filter.iter().flatten().any(|(name, value)| match (name.as_str(), value) {
-        ("$text", _) => true,
-        ("$and" | "$or", RawBsonRef::Array(parts)) => {
-            let mut parts = parts.into_iter().flatten();
-            parts.any(|part| part.as_document().is_some_and(may_search))
-        }
-        _ => false,
-    })
+    filter
+        .iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$text", _) => true,
+            ("$and" | "$or", RawBsonRef::Array(parts)) => {
+                let mut parts = parts.into_iter().flatten();
+                parts.any(|part| part.as_document().is_some_and(may_search))
+            }
+            _ => false,
+        })
 }
 
 /// A pipeline that only counts: gives one document.

@@ -68,10 +68,7 @@ impl Payload for Entry {
 }
 
 /// A row as [`Entry`] was written; its metadata by themselves.
-fn read_entry<'r>(
-    row: &'r [u8],
-    indexes: &'r [Arc<Index>],
-) -> Result<(Row<'r>, Option<Arc<Metadata>>), QueryError> {
+fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<(Row<'r>, Option<Arc<Metadata>>), QueryError> {
     let damaged = || QueryError::new(ErrorCode(31182), "a row of a temporary file is not one of a sort");
     let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(damaged)?;
     let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

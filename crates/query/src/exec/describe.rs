@@ -13,8 +13,8 @@ use crate::plan::wildcard::multikey_at;
 use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocument, doc};
 use engine::Direction;
-use keys::key::KeyDecoder;
 use keys::extract::PatternField;
+use keys::key::KeyDecoder;
 use keys::{FieldKind, FieldOrder, KeyOrdering};
 
 /// What of a tree is shown.
@@ -214,7 +214,10 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
         None => multikey_bits(index),
     };
     let key = match &scan.wildcard {
-        Some(_) => fields.iter().map(|field| (name(field), Bson::from(direction_of(field.order())))).collect(),
+        Some(_) => fields
+            .iter()
+            .map(|field| (name(field), Bson::from(direction_of(field.order()))))
+            .collect(),
         None => to_document(index.key()),
     };
     document.insert("keyPattern", key);

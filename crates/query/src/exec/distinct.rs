@@ -73,7 +73,8 @@ pub(crate) fn plan_distinct(
     let query = Query::parse(&find, &expressions)?;
     let Some(guard) = guard else { return Ok(None) };
     if query.text().is_none()
-        && let Some(scan) = distinct_scan(guard, &query, request)? {
+        && let Some(scan) = distinct_scan(guard, &query, request)?
+    {
         scan.index.record_access();
         return Ok(Some(Planned::new(
             Stage::IndexScan(Box::new(scan)),

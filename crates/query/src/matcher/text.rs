@@ -57,7 +57,9 @@ impl TextTest {
         let mut folding = Folding::default();
         let wrong_type = |name: &str, wanted: &str, found: RawBsonRef<'_>| {
             let found = crate::raw::type_name(found.element_type());
-            QueryError::type_mismatch(format!("\"{name}\" had the wrong type. Expected {wanted}, found {found}"))
+            QueryError::type_mismatch(format!(
+                "\"{name}\" had the wrong type. Expected {wanted}, found {found}"
+            ))
         };
         for element in document {
             let (name, value) = element.map_err(|_| QueryError::bad_value("malformed $text"))?;
@@ -86,9 +88,8 @@ impl TextTest {
                 }
             }
         }
-        let search = search.ok_or_else(|| {
-            QueryError::new(ErrorCode::NoSuchKey, "Missing expected field \"$search\"")
-        })?;
+        let search =
+            search.ok_or_else(|| QueryError::new(ErrorCode::NoSuchKey, "Missing expected field \"$search\""))?;
         Ok(Arc::new(Self {
             search,
             language,

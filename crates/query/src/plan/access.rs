@@ -13,9 +13,9 @@ use super::predicate::Predicate;
 use super::wildcard::{self, WildcardPath};
 use crate::metadata::MetadataField;
 use engine::Direction;
-use std::borrow::Cow;
 use keys::extract::PatternField;
 use keys::{FieldKind, FieldOrder};
+use std::borrow::Cow;
 use std::sync::Arc;
 use storage::Index;
 
@@ -138,7 +138,11 @@ impl Access {
             return None;
         }
         let (mut sets, exact) = sets_of(index, conjuncts, &leaves, multikey, Some(&path.path));
-        let at = index.pattern().fields().iter().position(|field| field.kind() == FieldKind::Wildcard)?;
+        let at = index
+            .pattern()
+            .fields()
+            .iter()
+            .position(|field| field.kind() == FieldKind::Wildcard)?;
         path.with_below = is_everything(&sets[at]);
         sets[at - 1] = path.path_set();
         // Of all values below a path a record has many.
@@ -150,13 +154,21 @@ impl Access {
             multikey: multikey | of_path,
             wildcard: Some(path),
         };
-        access.sets.first().is_some_and(|set| !is_everything(set)).then_some(access)
+        access
+            .sets
+            .first()
+            .is_some_and(|set| !is_everything(set))
+            .then_some(access)
     }
 
     /// What the other fields of a compound wildcard index do for the conjunction.
     pub(super) fn beside_wildcard(index: &Arc<Index>, multikey: u32, conjuncts: &[&Predicate]) -> Option<Self> {
         let (sets, exact) = sets_of(index, conjuncts, &leaves_of(conjuncts), multikey, None);
-        let at = index.pattern().fields().iter().position(|field| field.kind() == FieldKind::Path)?;
+        let at = index
+            .pattern()
+            .fields()
+            .iter()
+            .position(|field| field.kind() == FieldKind::Path)?;
         let access = Self {
             index: index.clone(),
             sets,
@@ -165,7 +177,11 @@ impl Access {
             multikey: multikey | 1 << at,
             wildcard: None,
         };
-        access.sets.first().is_some_and(|set| !is_everything(set)).then_some(access)
+        access
+            .sets
+            .first()
+            .is_some_and(|set| !is_everything(set))
+            .then_some(access)
     }
 
     /// The path of a field of the index, in a wildcard's place that which is scanned.
@@ -376,16 +392,19 @@ fn sets_of(
             _ => field.path(),
         };
         // Place among the conjuncts, leaf, keys, and whether these are all there is to say.
-        let mine = leaves.iter().filter(|(_, leaf)| leaf.path == path).filter_map(|(i, leaf)| match kind {
-            FieldKind::Wildcard => {
-                let (keys, exact) = wildcard::values(leaf)?;
-                Some((*i, *leaf, Cow::Owned(keys), exact))
-            }
-            kind => {
-                let exact = leaf.exact && kind == FieldKind::Value;
-                Some((*i, *leaf, Cow::Borrowed(leaf.set_of(kind)?), exact))
-            }
-        });
+        let mine = leaves
+            .iter()
+            .filter(|(_, leaf)| leaf.path == path)
+            .filter_map(|(i, leaf)| match kind {
+                FieldKind::Wildcard => {
+                    let (keys, exact) = wildcard::values(leaf)?;
+                    Some((*i, *leaf, Cow::Owned(keys), exact))
+                }
+                kind => {
+                    let exact = leaf.exact && kind == FieldKind::Value;
+                    Some((*i, *leaf, Cow::Borrowed(leaf.set_of(kind)?), exact))
+                }
+            });
         if multikey & 1 << position == 0 {
             let mut set: Option<Intervals> = None;
             for (i, _, keys, exact) in mine {
@@ -422,7 +441,10 @@ fn sets_of(
 
 /// False for indexes that leave documents out that have no geometries, no text or no fields.
 pub(crate) fn holds_all(index: &Index) -> bool {
-    !matches!(index.pattern().special(), Some(FieldKind::Sphere | FieldKind::Plane(_) | FieldKind::Term | FieldKind::Path))
+    !matches!(
+        index.pattern().special(),
+        Some(FieldKind::Sphere | FieldKind::Plane(_) | FieldKind::Term | FieldKind::Path)
+    )
 }
 
 fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {

@@ -101,10 +101,22 @@ impl Candidate {
     /// The candidate's name; `None` for those that are not raced.
     pub(crate) fn choice(&self) -> Option<Choice> {
         match &self.source {
-            Source::Index(Access { index, wildcard: Some(wildcard), .. }, _)
-            | Source::Split(Access { index, wildcard: Some(wildcard), .. }, ..) => {
-                Some(Choice::Path(index.table(), wildcard.path.clone()))
-            }
+            Source::Index(
+                Access {
+                    index,
+                    wildcard: Some(wildcard),
+                    ..
+                },
+                _,
+            )
+            | Source::Split(
+                Access {
+                    index,
+                    wildcard: Some(wildcard),
+                    ..
+                },
+                ..,
+            ) => Some(Choice::Path(index.table(), wildcard.path.clone())),
             Source::Index(access, _) => Some(Choice::Index(access.index.table())),
             Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
             Source::Union(_) => Some(Choice::Union),
@@ -574,7 +586,8 @@ impl Planner<'_> {
                 let near_query = query.near.clone().ok_or_else(|| {
                     QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
                 })?;
-                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?.knowing(query.needs);
+                let near =
+                    Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?.knowing(query.needs);
                 Stage::Near(Box::new(near))
             }
             Source::Text(text) => self.build_text(text),

@@ -5,8 +5,8 @@ use super::request::{FindRequest, Hint};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
-use crate::matcher::{Matcher, TextTest};
 use crate::matcher::near::NearQuery;
+use crate::matcher::{Matcher, TextTest};
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::project::Projection;
 use bson::RawDocument;
@@ -34,7 +34,10 @@ impl Order {
         let Self::Fields(fields) = self else {
             return MetadataNeeds::default();
         };
-        let needs = fields.iter().filter_map(SortField::metadata_field).map(MetadataNeeds::of);
+        let needs = fields
+            .iter()
+            .filter_map(SortField::metadata_field)
+            .map(MetadataNeeds::of);
         needs.fold(MetadataNeeds::default(), MetadataNeeds::and)
     }
 }
@@ -255,7 +258,10 @@ pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataFiel
         ));
     }
     let RawBsonRef::String(name) = name else {
-        return Err(QueryError::new(ErrorCode(31138), "Illegal $meta sort: it must be a string"));
+        return Err(QueryError::new(
+            ErrorCode(31138),
+            "Illegal $meta sort: it must be a string",
+        ));
     };
     match MetadataField::parse(name)? {
         field @ (MetadataField::TextScore | MetadataField::NearDistance) => Ok(Some(field)),

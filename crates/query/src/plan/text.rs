@@ -62,10 +62,14 @@ impl Planner<'_> {
                 return Err(QueryError::bad_value("text and hint not allowed in same query"));
             }
             () if matches!(self.query.order, Order::Natural(_)) => {
-                return Err(QueryError::bad_value("text and $natural sort not allowed in same query"));
+                return Err(QueryError::bad_value(
+                    "text and $natural sort not allowed in same query",
+                ));
             }
             () if self.query.tailable => {
-                return Err(QueryError::bad_value("text and tailable cursors not allowed in same query"));
+                return Err(QueryError::bad_value(
+                    "text and tailable cursors not allowed in same query",
+                ));
             }
             () => {}
         }
@@ -83,7 +87,9 @@ impl Planner<'_> {
         }
         let place = conjuncts.iter().position(|part| text_in(part).is_some());
         let (Some(place), Some(MatchExpr::Or(branches))) = (place, place.map(|place| conjuncts[place])) else {
-            return Err(no_plan("a $text must be a condition of the query or of a branch of its $or"));
+            return Err(no_plan(
+                "a $text must be a condition of the query or of a branch of its $or",
+            ));
         };
         let mut others = conjuncts;
         others.remove(place);
@@ -127,7 +133,10 @@ impl Planner<'_> {
     fn predicate_of(&self, index: &Index, parts: &[&MatchExpr]) -> Predicate {
         let fields = index.pattern().fields();
         let indexed = |path: &str| {
-            let on_path = fields.iter().filter(|field| field.path() == path).map(PatternField::kind);
+            let on_path = fields
+                .iter()
+                .filter(|field| field.path() == path)
+                .map(PatternField::kind);
             on_path.chain(wildcard::kind_at(index, path)).collect()
         };
         let root = MatchExpr::and(parts.iter().map(|part| (*part).clone()));
@@ -190,7 +199,11 @@ impl Planner<'_> {
     /// The tree of a search.
     pub(super) fn build_text(&self, text: &TextAccess) -> Stage {
         let query = self.query;
-        let filter = query.filter.as_ref().and_then(|filter| filter.beside_text()).map(Arc::new);
+        let filter = query
+            .filter
+            .as_ref()
+            .and_then(|filter| filter.beside_text())
+            .map(Arc::new);
         let scans = self.term_scans(text);
         let is_answered = text.test.search().is_some_and(|search| search.is_answered_by_terms());
         let input = match () {

@@ -18,8 +18,7 @@ use std::sync::{Arc, LazyLock};
 use storage::Index;
 
 /// `{}` has a key, as the documents that have no fields that count.
-static EMPTY_DOCUMENT: LazyLock<Interval> =
-    LazyLock::new(|| point(RawBsonRef::Document(&RawDocumentBuf::new())));
+static EMPTY_DOCUMENT: LazyLock<Interval> = LazyLock::new(|| point(RawBsonRef::Document(&RawDocumentBuf::new())));
 static DOCUMENTS: LazyLock<Intervals> = LazyLock::new(|| Intervals::one(bracket(ElementType::EmbeddedDocument)));
 
 /// One path of a wildcard index.
@@ -154,6 +153,8 @@ fn covers(spec: &WildcardSpec, path: &str) -> bool {
 
 /// The kind that fields on a path have for the planner.
 pub(super) fn kind_at(index: &Index, path: &str) -> Option<FieldKind> {
-    index.wildcard().filter(|spec| covers(spec, path)).map(|_| FieldKind::Value)
+    index
+        .wildcard()
+        .filter(|spec| covers(spec, path))
+        .map(|_| FieldKind::Value)
 }
-

@@ -203,10 +203,13 @@ impl Pipeline {
 
     /// Takes away the leading stages that a query plan answers, and says what of the documents the rest needs.
     pub fn take_pushdown(&mut self) -> Pushdown {
-        let needs = self.stages.iter().fold(self.context.metadata_needs(), |needs, stage| match stage {
-            StageSpec::Sort { pattern, .. } => needs.and(pattern.metadata_needs()),
-            _ => needs,
-        });
+        let needs = self
+            .stages
+            .iter()
+            .fold(self.context.metadata_needs(), |needs, stage| match stage {
+                StageSpec::Sort { pattern, .. } => needs.and(pattern.metadata_needs()),
+                _ => needs,
+            });
         Pushdown {
             needs,
             ..pushdown::take(&mut self.stages)

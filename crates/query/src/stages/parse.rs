@@ -537,7 +537,10 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
         }
         let pipeline = parse_array(array, context, depth + 1)?;
         if pipeline.stages.first().is_some_and(StageSpec::searches) {
-            return failure(40600, "$match is not allowed to be used within a $facet stage: it has $text");
+            return failure(
+                40600,
+                "$match is not allowed to be used within a $facet stage: it has $text",
+            );
         }
         context.note_needs(pipeline.context.metadata_needs());
         facets.push((name.to_owned(), pipeline));

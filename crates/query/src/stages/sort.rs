@@ -14,8 +14,8 @@ use vfs::Random;
 use super::filter::Checkpoint;
 use super::{Stage, StageContext};
 use crate::error::QueryError;
-use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::metadata::Metadata;
+use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::value::scan::{self, Malformed};
 use crate::value::{SharedDocument, SortPattern};
 

@@ -84,7 +84,9 @@ fn stages(executor: &PlanExecutor) -> String {
         let plan = describe(stage, Detail::Plan);
         let is_clustering = plan.contains_key("isClustering");
         let mark = if is_clustering { " clustering" } else { "" };
-        let is_wildcard = plan.get_document("keyPattern").is_ok_and(|key| key.contains_key("$_path"));
+        let is_wildcard = plan
+            .get_document("keyPattern")
+            .is_ok_and(|key| key.contains_key("$_path"));
         let mark = if is_wildcard { " wildcard" } else { mark };
         out.push(format!("{}{mark}", plan.get_str("stage").expect("a stage")));
         stage.inputs().first().into_iter().for_each(|input| names(input, out));
@@ -340,7 +342,10 @@ impl Case {
                 Ok(planned) => Some((format!("hint {hint:?}"), planned)),
                 // A wildcard index has no path of the filter's.
                 Err(error) if error.code() == Some(ErrorCode::NoQueryExecutionPlans) => {
-                    assert!(matches!(hint, Some(Hint::Name(name)) if name.contains('$')), "{hint:?}: {error}");
+                    assert!(
+                        matches!(hint, Some(Hint::Name(name)) if name.contains('$')),
+                        "{hint:?}: {error}"
+                    );
                     None
                 }
                 Err(error) => panic!("seed {}: {error}", self.seed),
