@@ -2,7 +2,8 @@
 //!
 //! Synchronous and without a clock of its own: documents go in as borrowed bytes, results go out as bytes. [`matcher`],
 //! [`project`] and [`update`] work on one document, a [`Validator`] asks whether one is allowed; [`expression`],
-//! [`accumulators`] and [`stages`] are the aggregation language over [`value`]s; [`plan`] and [`exec`] read collections.
+//! [`accumulators`] and [`stages`] are the aggregation language over [`value`]s; [`plan`] and [`exec`] read
+//! collections.
 
 mod data;
 pub mod error;

@@ -4,8 +4,8 @@
 //!
 //! `w * (1 + 1/2 + 1/4 + ... c parts) * (1/2 + c / 2n) * b`
 //!
-//! to its score, where b is 1.1 if the text is nothing but the term, letter by letter in any case, and else 1. MongoDB's
-//! scores are computed so; they order the terms of short texts before those of long ones.
+//! to its score, where b is 1.1 if the text is nothing but the term, letter by letter in any case, and else 1.
+//! MongoDB's scores are computed so; they order the terms of short texts before those of long ones.
 
 use crate::Analyzer;
 use hashbrown::{DefaultHashBuilder, HashTable};

@@ -2,8 +2,8 @@
 //!
 //! - Words are terms; one of them is enough.
 //! - What stands between quotation marks is a phrase, which must be there as it is; its words are terms, too.
-//! - A hyphen behind white space, before a word or a phrase, means that it must not be there: up to the next white space.
-//!   A hyphen within a word is a delimiter.
+//! - A hyphen behind white space, before a word or a phrase, means that it must not be there: up to the next white
+//!   space. A hyphen within a word is a delimiter.
 
 use crate::fold::is_space;
 use crate::{Analyzer, Folding, Language};

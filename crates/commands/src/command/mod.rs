@@ -32,6 +32,7 @@ pub(crate) mod grants;
 mod heartbeat;
 mod hello;
 mod host_info;
+mod index_kinds;
 mod indexes;
 mod initial_stages;
 mod insert;

@@ -1,5 +1,5 @@
-//! The specification of a text index as clients give it, brought into the form that is kept: its fields with text become
-//! `{_fts: "text", _ftsx: 1}` in the key and paths among the weights.
+//! The specification of a text index as clients give it, brought into the form that is kept: its fields with text
+//! become `{_fts: "text", _ftsx: 1}` in the key and paths among the weights.
 
 use crate::error::{CommandError, Result};
 use bson::raw::{RawBsonRef, RawDocument};
@@ -85,15 +85,11 @@ pub(super) fn normalise(key: &RawDocument, options: &mut Document) -> Result<Doc
     options
         .entry("language_override".to_owned())
         .or_insert("language".into());
-    match options.get("textIndexVersion").map(as_number) {
-        None => {}
-        Some(Some(3.0)) => drop(options.remove("textIndexVersion")),
-        Some(Some(version @ (1.0 | 2.0))) => {
-            return Err(CommandError::not_implemented(format!(
-                "text indexes of version {version}"
-            )));
-        }
-        Some(_) => return cannot(format!("bad textIndexVersion: {}", options["textIndexVersion"])),
+    // Indexes of old dumps are made anew, of the version there is.
+    if let Some(version) = options.get("textIndexVersion")
+        && !as_number(version).is_some_and(|version| [1.0, 2.0, 3.0].contains(&version))
+    {
+        return cannot(format!("bad textIndexVersion: {version}"));
     }
     options.insert("textIndexVersion", VERSION);
     let spec = bson::RawDocumentBuf::try_from(&*options)?;

@@ -4,8 +4,8 @@
 //! anything in them. Fields with a dot in their name cannot be asked for: they are left out, and a document that has
 //! nothing else counts as one without fields. A document in which nothing is indexed has no keys.
 //!
-//! Beside the wildcard there may be fields of other paths: a document has a key for each combination of their values with
-//! those of the wildcard, and one with MinKey as path and value when it has none of the latter.
+//! Beside the wildcard there may be fields of other paths: a document has a key for each combination of their values
+//! with those of the wildcard, and one with MinKey as path and value when it has none of the latter.
 //!
 //! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
 //! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).

@@ -1,9 +1,9 @@
 //! TEXT_OR and TEXT_MATCH: documents that have what `$text` looks for.
 //!
-//! Each term of the search is a scan of the index. Where nobody asks for scores the scans are an OR, which FETCH reads the
-//! documents of. Else TEXT_OR reads all of them first and adds up each record's scores, then it gives the records: the
-//! best first, if that is the order that is wanted. TEXT_MATCH looks at what terms do not tell: phrases, what must not be
-//! there, case and diacritics.
+//! Each term of the search is a scan of the index. Where nobody asks for scores the scans are an OR, which FETCH reads
+//! the documents of. Else TEXT_OR reads all of them first and adds up each record's scores, then it gives the records:
+//! the best first, if that is the order that is wanted. TEXT_MATCH looks at what terms do not tell: phrases, what must
+//! not be there, case and diacritics.
 
 use super::context::Run;
 use super::row::{Row, RowDocument, as_document};

@@ -18,7 +18,7 @@ use super::near::{self, NearTest};
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::schema::Schema;
-use super::text::TextTest;
+use super::text::{TextTest, check_searches};
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -55,21 +55,6 @@ pub(super) fn searching_filter(filter: &RawDocument, context: &ExpressionContext
     .document(filter, 0)?;
     check_searches(&parsed)?;
     Ok(parsed)
-}
-
-/// Refuses a second `$text`.
-fn check_searches(expr: &MatchExpr) -> Result<(), QueryError> {
-    fn count(expr: &MatchExpr) -> usize {
-        match expr {
-            MatchExpr::Text(_) => 1,
-            MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().map(count).sum(),
-            _ => 0,
-        }
-    }
-    match count(expr) {
-        0 | 1 => Ok(()),
-        _ => Err(QueryError::bad_value("Too many text expressions")),
-    }
 }
 
 /// Parses a filter that may have one `$near` or `$nearSphere`, beside other conditions and not inside of one.

@@ -11,6 +11,7 @@ use keys::{ExtractError, TextSpec};
 use text::{Analyzer, Folding, Language, Search};
 use wire::ErrorCode;
 
+use super::MatchExpr;
 use crate::QueryError;
 use crate::evaluation::{BYTES_PER_STEP, EvaluationContext};
 
@@ -48,6 +49,21 @@ pub(crate) fn no_index() -> QueryError {
     QueryError::new(ErrorCode::IndexNotFound, "text index required for $text query")
 }
 
+/// Refuses a second `$text`.
+pub(super) fn check_searches(expr: &MatchExpr) -> Result<(), QueryError> {
+    fn count(expr: &MatchExpr) -> usize {
+        match expr {
+            MatchExpr::Text(_) => 1,
+            MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().map(count).sum(),
+            _ => 0,
+        }
+    }
+    match count(expr) {
+        0 | 1 => Ok(()),
+        _ => Err(QueryError::bad_value("Too many text expressions")),
+    }
+}
+
 impl TextTest {
     pub(super) fn parse(value: RawBsonRef<'_>) -> Result<Arc<Self>, QueryError> {
         let RawBsonRef::Document(document) = value else {
@@ -68,7 +84,8 @@ impl TextTest {
                 ("$language", RawBsonRef::String(name)) => {
                     let unknown = || {
                         QueryError::bad_value(format!(
-                            "$language specifies unsupported value: unsupported language: \"{name}\" for text index version 3"
+                            "$language specifies unsupported value: unsupported language: \"{name}\" for text index \
+                             version 3"
                         ))
                     };
                     // Nothing is as if it were not given.

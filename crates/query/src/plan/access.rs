@@ -24,8 +24,8 @@ use storage::Index;
 pub(crate) struct SortField {
     pub(crate) path: String,
     pub(crate) order: FieldOrder,
-    /// Sorts by what is known of a document beside its fields, under the name that the client gave: then the path is one
-    /// that no document and no index has.
+    /// Sorts by what is known of a document beside its fields, under the name that the client gave: then the path is
+    /// one that no document and no index has.
     pub(crate) metadata: Option<(MetadataField, String)>,
 }
 
@@ -125,7 +125,8 @@ impl Access {
         (first_is_bound || unbounded != Unbounded::Refuse).then_some(access)
     }
 
-    /// What a path of a wildcard index does for the conjunction; `None` when that is nothing. `multikey` is of the path.
+    /// What a path of a wildcard index does for the conjunction; `None` when that is nothing. `multikey` is of the
+    /// path.
     pub(super) fn of_wildcard(
         index: &Arc<Index>,
         mut path: WildcardPath,
@@ -372,8 +373,8 @@ fn leaves_of<'c>(conjuncts: &[&'c Predicate]) -> Vec<(usize, &'c Leaf)> {
     conjuncts.iter().enumerate().filter_map(leaf).collect()
 }
 
-/// The keys that a conjunction allows for each field, and whether nothing else has to be looked at. `wildcard` is the path
-/// of a wildcard's values.
+/// The keys that a conjunction allows for each field, and whether nothing else has to be looked at. `wildcard` is the
+/// path of a wildcard's values.
 fn sets_of(
     index: &Index,
     conjuncts: &[&Predicate],

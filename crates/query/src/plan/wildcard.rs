@@ -1,7 +1,8 @@
 //! What wildcard indexes do for a conjunction: a scan of one path.
 //!
-//! Keys are there for values alone: what a field is without, null included, has no key, and a document none but those of
-//! what is in it. So a predicate serves when all that matches it has a value there, and no document or array as a whole.
+//! Keys are there for values alone: what a field is without, null included, has no key, and a document none but those
+//! of what is in it. So a predicate serves when all that matches it has a value there, and no document or array as a
+//! whole.
 
 use super::access::{Access, Unbounded};
 use super::convert::has_position;
@@ -44,7 +45,8 @@ impl WildcardPath {
 }
 
 /// The paths that values may have in keys, where one component of a path is a number: it is the name of a field, or a
-/// position, which keys do not have; and what is in an array in an array has the key of that, at the path that leads there.
+/// position, which keys do not have; and what is in an array in an array has the key of that, at the path that leads
+/// there.
 fn alternatives(path: &str) -> Vec<String> {
     let names: Vec<&str> = path.split('.').collect();
     let Some(number) = names.iter().position(|name| has_position(name)) else {
