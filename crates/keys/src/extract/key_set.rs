@@ -127,7 +127,7 @@ impl Entry {
 /// index keeps the union over its documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MultikeyPaths {
-    /// Field and part, rising. Nearly always empty or very short.
+    /// Field and part, rising. Nearly always empty or very short, but of wildcard indexes.
     places: Vec<(u8, u8)>,
 }
 
@@ -144,9 +144,8 @@ impl MultikeyPaths {
 
     /// True when this part of this field's path met an array.
     pub fn contains(&self, field: usize, part: usize) -> bool {
-        self.places
-            .iter()
-            .any(|place| (usize::from(place.0), usize::from(place.1)) == (field, part))
+        let place = |&(own_field, own_part): &(u8, u8)| (usize::from(own_field), usize::from(own_part));
+        self.places.binary_search_by_key(&(field, part), place).is_ok()
     }
 
     /// True when any part of this field's path met an array.
