@@ -376,7 +376,8 @@ def test_transactions_see_their_own_text(tmp_path, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_text_is_there_after_a_crash(tmp_path, engine):
     with Server(tmp_path / "tenond", engine) as server:
-        articles = server.client()["t"].articles
+        durable = pymongo.WriteConcern(j=True)
+        articles = server.client()["t"].get_collection("articles", write_concern=durable)
         articles.create_index([("subject", pymongo.TEXT)])
         articles.create_index([("$**", 1)], wildcardProjection={"subject": 0})
         articles.insert_many(ARTICLES)

@@ -1,5 +1,7 @@
 //! What it costs to take terms out of text: `cargo run --release -p text --example term_costs`.
 
+#![expect(clippy::disallowed_methods, reason = "an example measures by the system's clock")]
+
 use std::time::Instant;
 use text::{Analyzer, Folding, Language, Scores};
 

@@ -15,7 +15,7 @@ use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use collation::Collation;
-use keys::{FieldKind, IndexPattern};
+use keys::IndexPattern;
 use std::sync::Arc;
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
