@@ -24,10 +24,10 @@ fn main() {
         stem + endings[next(endings.len())]
     };
     let words: Vec<String> = (0..30_000).map(|_| word()).collect();
-    // Common words are much more common than rare ones.
+    // The n-th word is 1/n as common as the first, about.
     let mut pick = || {
-        let most = 1 + next(words.len());
-        words[next(most).min(next(most))].as_str()
+        let exponent = next(1 << 20) as f64 / (1 << 20) as f64;
+        words[((words.len() as f64).powf(exponent) as usize).min(words.len() - 1)].as_str()
     };
     let texts: Vec<String> = (0..DOCUMENTS)
         .map(|_| (0..WORDS).map(|_| pick()).collect::<Vec<_>>().join(" "))
