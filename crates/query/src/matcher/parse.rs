@@ -246,7 +246,10 @@ impl Parser<'_> {
         match self.may_search {
             Searching::Allowed => Ok(MatchExpr::Text(TextTest::parse(value)?)),
             Searching::Negated => Err(QueryError::bad_value("text expression not allowed in nor")),
-            Searching::Refused => Err(QueryError::bad_value("$text is not allowed in this context")),
+            Searching::Refused => Err(QueryError::new(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$text is not allowed in this context",
+            )),
         }
     }
 

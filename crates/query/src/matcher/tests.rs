@@ -696,7 +696,7 @@ fn refusals_have_mongodbs_codes_and_texts() {
     fails(doc! {"$where": "1"}, ErrorCode::NotImplemented, "$where");
     fails(
         doc! {"$text": {"$search": "x"}},
-        ErrorCode::BadValue,
+        ErrorCode::QueryFeatureNotAllowed,
         "$text is not allowed",
     );
     fails(
