@@ -1,11 +1,13 @@
 """Text indexes: `$text` finds the documents that have the words, and orders them by their scores."""
 
+import os
 import random
+import subprocess
 
 import pymongo
 import pytest
 from pymongo.errors import OperationFailure
-from server import ENGINES, Server
+from server import ENGINES, Server, binary
 
 SCORE = {"$meta": "textScore"}
 
@@ -388,6 +390,44 @@ def test_text_is_there_after_a_crash(tmp_path, engine):
         assert ids(articles.find(text("coffee"))) == [1, 2, 4, 7]
         assert ids(articles.find({"views": {"$gte": 2, "$lt": 6}})) == [2, 4]
         assert articles.database.command("validate", "articles", full=True)["valid"]
+
+
+def test_scores_survive_a_sort_on_disk(db):
+    name = "internalQueryMaxBlockingSortMemoryUsageBytes"
+    db.c.create_index([("t", pymongo.TEXT)], default_language="none")
+    db.c.insert_many([{"_id": n, "t": "word " * (1 + n % 7) + "x" * 500, "n": n % 50} for n in range(1500)])
+    wanted = {a["_id"]: a["s"] for a in db.c.find(text("word"), {"s": SCORE})}
+    order = sorted(wanted, key=lambda n: (-wanted[n], n % 50, n))
+    was = db.client.admin.command("setParameter", 1, **{name: 200_000})["was"]
+    try:
+        found = db.c.find(text("word"), {"s": SCORE}).sort([("s", SCORE), ("n", 1), ("_id", 1)])
+        assert found.clone().explain()["executionStats"]["executionStages"]["inputStage"]["usedDisk"]
+        assert [(a["_id"], a["s"]) for a in found] == [(n, wanted[n]) for n in order]
+        piped = db.c.aggregate([
+            {"$match": text("word")},
+            {"$addFields": {"m": {"$add": ["$n", 0]}}},
+            {"$sort": {"s": SCORE, "m": 1, "_id": 1}},
+            {"$project": {"_id": 1, "s": SCORE}},
+        ])
+        assert [(a["_id"], a["s"]) for a in piped] == [(n, wanted[n]) for n in order]
+    finally:
+        db.client.admin.command("setParameter", 1, **{name: was})
+
+
+def test_dumps_have_text_and_wildcard_indexes(tmp_path):
+    tool = os.path.join(os.path.dirname(binary()), "tenon")
+    with Server(tmp_path / "from", ENGINES[0]) as server, Server(tmp_path / "to", ENGINES[-1]) as target:
+        articles = server.client()["t"].articles
+        articles.insert_many(ARTICLES)
+        articles.create_index([("author", 1), ("subject", pymongo.TEXT)], weights={"subject": 3}, default_language="none")
+        articles.create_index([("$**", -1)], wildcardProjection={"views": 1})
+        for words in (["dump", "--port", server.port], ["restore", "--port", target.port]):
+            command = [tool, *map(str, words), f"--archive={tmp_path}/dump"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+        copied = target.client()["t"].articles
+        assert [dict(i) for i in copied.list_indexes()] == [dict(i) for i in articles.list_indexes()]
+        assert ids(copied.find(text("Coffee") | {"author": "efg"})) == [2, 7] and ids(copied.find({"views": 5})) == [2]
 
 
 WORDS = "red green blue cat dogs running runner tea the a coffee time café über".split()
