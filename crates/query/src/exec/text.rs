@@ -16,7 +16,8 @@ use crate::plan::encode::value_length;
 use bson::Document;
 use keys::key::KeyDecoder;
 use keys::{FieldKind, IndexPattern, KeyOrdering};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use storage::{Index, RecordId};
 use wire::ErrorCode;
@@ -39,8 +40,8 @@ pub(crate) struct TextOr {
     order: TextOrder,
     current: usize,
     scores: HashMap<RecordId, f64>,
-    /// Set when all inputs are read: what is still to be given, the next one at the end.
-    left: Option<Vec<(RecordId, f64)>>,
+    /// Set when all inputs are read: what is still to be given, by rank, record and the bits of the score.
+    left: Option<BinaryHeap<(u64, Reverse<RecordId>, u64)>>,
     memory: StageMemory,
     buffer: Vec<u8>,
 }
@@ -98,14 +99,17 @@ impl TextOr {
             if ran != Ran::Exhausted {
                 return Ok(ran);
             }
-            let mut left: Vec<_> = std::mem::take(&mut self.scores).into_iter().collect();
-            match self.order {
-                TextOrder::Any => left.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id)),
-                TextOrder::BestFirst => left.sort_unstable_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))),
-            }
-            self.left = Some(left);
+            let best_first = self.order == TextOrder::BestFirst;
+            let ranked = |(id, score): (RecordId, f64)| {
+                // Scores are positive: their bits are in their order.
+                let bits = score.to_bits();
+                (if best_first { bits } else { 0 }, Reverse(id), bits)
+            };
+            // Of a heap those alone are put in order that are asked for.
+            let left: Vec<_> = std::mem::take(&mut self.scores).into_iter().map(ranked).collect();
+            self.left = Some(left.into());
         }
-        while let Some((id, score)) = self.left.as_mut().and_then(Vec::pop) {
+        while let Some((_, Reverse(id), score)) = self.left.as_mut().and_then(BinaryHeap::pop) {
             self.memory.shrink(RECORD_BYTES);
             self.counters.works += 1;
             self.counters.docs_examined += 1;
@@ -118,7 +122,7 @@ impl TextOr {
                 if passes {
                     self.counters.advanced += 1;
                     let metadata = Arc::new(Metadata {
-                        text_score: Some(score),
+                        text_score: Some(f64::from_bits(score)),
                         ..Metadata::default()
                     });
                     let flow = receive(Row {
