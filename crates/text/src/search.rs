@@ -125,6 +125,15 @@ impl Search {
         self.folding
     }
 
+    /// Nothing found yet but, of a document that the index has led to by one of the terms, that term: unless case or
+    /// diacritics count, it is one that is wanted.
+    pub fn start_found(&self) -> Found {
+        Found {
+            has_wanted: self.folding == Folding::default(),
+            ..self.start()
+        }
+    }
+
     /// Nothing found yet.
     pub fn start(&self) -> Found {
         Found {

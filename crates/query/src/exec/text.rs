@@ -209,7 +209,7 @@ impl TextMatch {
         } = self;
         let ran = input.run(run, &mut |row| {
             counters.works += 1;
-            if *looks && !test.matches(as_document(row.document.bytes())?, &run.evaluation)? {
+            if *looks && !test.matches_found(as_document(row.document.bytes())?, &run.evaluation)? {
                 return Ok(Flow::Continue);
             }
             counters.advanced += 1;

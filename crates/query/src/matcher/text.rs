@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 use keys::{ExtractError, TextSpec};
-use text::{Analyzer, Folding, Language, Search};
+use text::{Analyzer, Folding, Found, Language, Search};
 use wire::ErrorCode;
 
 use super::MatchExpr;
@@ -141,9 +141,27 @@ impl TextTest {
 
     /// Whether a document has what is looked for.
     pub(crate) fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
+        self.look(document, Search::start, context)
+    }
+
+    /// The same of a document that the index has led to by one of the terms.
+    pub(crate) fn matches_found(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+    ) -> Result<bool, QueryError> {
+        self.look(document, Search::start_found, context)
+    }
+
+    fn look(
+        &self,
+        document: &RawDocument,
+        start: fn(&Search) -> Found,
+        context: &EvaluationContext<'_>,
+    ) -> Result<bool, QueryError> {
         let Bound { spec, search } = self.bound.get().ok_or_else(no_index)?;
         let mut analyzer = Analyzer::new(search.language(), search.folding());
-        let mut found = search.start();
+        let mut found = start(search);
         let looked = spec.texts::<Refused>(document, &mut |text, language, _| {
             context.steps(1 + text.len() / BYTES_PER_STEP).map_err(Refused::Query)?;
             analyzer.set_language(language);
