@@ -15,11 +15,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use storage::{Charge, Operation, StorageError};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
+use crate::metadata::{Metadata, MetadataField};
+use crate::value::Value;
 
 /// Steps between two looks at the operation: a fraction of a millisecond.
 const STEPS_PER_CHECK: u32 = 2048;
@@ -46,6 +49,8 @@ pub struct EvaluationContext<'o> {
     /// Bytes that may be held without asking the operation's account.
     granted: Cell<usize>,
     memory: RefCell<Option<Charge>>,
+    /// What is known of the document that is evaluated on beside its fields.
+    metadata: RefCell<Option<Arc<Metadata>>>,
 }
 
 impl<'o> EvaluationContext<'o> {
@@ -66,12 +71,28 @@ impl<'o> EvaluationContext<'o> {
             held: Cell::new(0),
             granted: Cell::new(UNCHARGED_BYTES),
             memory: RefCell::new(None),
+            metadata: RefCell::new(None),
         }
     }
 
     /// The operation it ends with.
     pub(crate) fn operation(&self) -> Option<&'o Operation> {
         self.operation
+    }
+
+    /// What follows is evaluated on a document of which so much is known.
+    #[inline]
+    pub(crate) fn on(&self, metadata: Option<&Arc<Metadata>>) {
+        let mut current = self.metadata.borrow_mut();
+        if current.is_some() || metadata.is_some() {
+            *current = metadata.cloned();
+        }
+    }
+
+    /// What is known of the document that is evaluated on.
+    pub(crate) fn metadata(&self, field: MetadataField) -> Value<'static> {
+        let metadata = self.metadata.borrow();
+        metadata.as_ref().map_or(Value::Missing, |metadata| metadata.get(field))
     }
 
     /// Counts one step; fails when the operation is to end.

@@ -1,8 +1,9 @@
 //! The query language: match, update, projection, aggregation, planner, executor.
 //!
 //! Synchronous and without a clock of its own: documents go in as borrowed bytes, results go out as bytes. [`matcher`],
-//! [`project`] and [`update`] work on one document, a [`Validator`] asks whether one is allowed; [`expression`], [`accumulators`] and [`stages`] are the aggregation
-//! language over [`value`]s; [`plan`] and [`exec`] read collections.
+//! [`project`] and [`update`] work on one document, a [`Validator`] asks whether one is allowed; [`expression`],
+//! [`accumulators`] and [`stages`] are the aggregation language over [`value`]s; [`plan`] and [`exec`] read
+//! collections.
 
 mod data;
 pub mod error;
@@ -22,6 +23,7 @@ pub mod value;
 pub mod exec;
 mod history;
 mod limits;
+mod metadata;
 pub mod plan;
 mod sorter;
 

@@ -1,18 +1,18 @@
 //! Building indexes while writes go on.
 //!
-//! 1. Under the exclusive lock the indexes enter the definition as *building* (logged). Every writer keeps them from then
-//!    on. On an empty collection they enter as ready, and that is all.
+//! 1. Under the exclusive lock the indexes enter the definition as *building* (logged). Every writer keeps them from
+//!    then on. On an empty collection they enter as ready, and that is all.
 //! 2. The builder walks the records in chunks. For each chunk, in one unit: lock the documents, read their newest
 //!    versions, derive the keys, lock and check the unique ones; log one entry that names the record range; apply.
 //!    Records that come later than the walk's start are in the indexes by their writers; taking them again is harmless.
 //! 3. Under the exclusive lock the indexes become *ready* (logged). On failure they are dropped instead.
 //!
-//! Replay derives a chunk's keys from the records as they were at the entry, so an entry holds no keys. After a crash the
-//! indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
+//! Replay derives a chunk's keys from the records as they were at the entry, so an entry holds no keys. After a crash
+//! the indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
 //! tables, where writing a row again changes nothing.
 //!
-//! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only when
-//! they lead to the record that gives the key up (`IndexRow::check_owner`).
+//! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only
+//! when they lead to the record that gives the key up (`IndexRow::check_owner`).
 
 use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
@@ -58,12 +58,12 @@ struct Started {
 }
 
 impl Storage {
-    /// Creates indexes, and the collection when it does not exist. Returns when they are ready, or when the build failed
-    /// and they are gone again; writes go on meanwhile. All or none of the command's indexes come into being.
+    /// Creates indexes, and the collection when it does not exist. Returns when they are ready, or when the build
+    /// failed and they are gone again; writes go on meanwhile. All or none of the command's indexes come into being.
     ///
     /// Errors: [`StorageError::IndexOptionsConflict`], [`StorageError::IndexKeySpecsConflict`],
-    /// [`StorageError::CannotCreateIndex`], [`StorageError::DuplicateKey`], [`StorageError::CannotIndexParallelArrays`],
-    /// [`StorageError::IndexBuildAborted`], [`StorageError::IsView`].
+    /// [`StorageError::CannotCreateIndex`], [`StorageError::DuplicateKey`],
+    /// [`StorageError::CannotIndexParallelArrays`], [`StorageError::IndexBuildAborted`], [`StorageError::IsView`].
     pub fn create_indexes(
         &self,
         op: &Operation,
@@ -383,7 +383,8 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
             && existing.partial_filter == spec.partial_filter
             && existing.unique == spec.unique
             && existing.sparse == spec.sparse
-            && existing.collation == spec.collation;
+            && existing.collation == spec.collation
+            && projection_of(existing) == projection_of(spec);
         if existing.name == spec.name {
             if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(
@@ -417,7 +418,25 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
             }));
         }
     }
-    Ok(None)
+    let text_index = row.indexes.iter().find(|index| is_text(&index.spec));
+    match text_index.filter(|_| is_text(spec)) {
+        Some(existing) => Err(StorageError::CannotCreateIndex(format!(
+            "only one text index per collection allowed, found existing text index \"{}\"",
+            existing.spec.name
+        ))),
+        None => Ok(None),
+    }
+}
+
+fn projection_of(spec: &IndexSpec) -> Option<&RawDocument> {
+    spec.spec.get_document("wildcardProjection").ok()
+}
+
+fn is_text(spec: &IndexSpec) -> bool {
+    spec.key
+        .iter()
+        .flatten()
+        .any(|(name, value)| name.as_str() == keys::extract::TERM_FIELD && value == bson::RawBsonRef::String("text"))
 }
 
 fn shown(spec: &IndexSpec) -> String {

@@ -1,7 +1,7 @@
 //! From a change of a document to the rows of its collection's indexes.
 //!
-//! The one place that knows what index rows look like; the write path, replay and index builds all come here, which is why
-//! they agree. Reads nothing: what it needs of the old state is the old document.
+//! The one place that knows what index rows look like; the write path, replay and index builds all come here, which is
+//! why they agree. Reads nothing: what it needs of the old state is the old document.
 
 use crate::diff;
 use crate::index_rows::{IndexRows, RowContent, RowsOf};
@@ -56,10 +56,7 @@ impl<'d> Versions<'d> {
         // Who builds an index takes what he meets, whenever that came to be.
         index.ready()
             && difference.len() <= SEARCHED_DIFFERENCE_BYTES_MAX
-            && index.pattern().fields().iter().all(|field| {
-                let mut parts = field.path().as_bytes().split(|&byte| byte == b'.');
-                !diff::touches(difference, &mut parts)
-            })
+            && !index.is_touched(|path| diff::touches(difference, &mut path.as_bytes().split(|&byte| byte == b'.')))
             && index.covers(old) == index.covers(new)
     }
 }
@@ -315,6 +312,9 @@ fn extract<'k>(
         Err(error @ ExtractError::NoGeometry { .. }) => Err(StorageError::CannotIndex(16755, error.to_string())),
         Err(error @ ExtractError::NoPoint { .. }) => Err(StorageError::CannotIndex(13068, error.to_string())),
         Err(error @ ExtractError::OutOfGrid { .. }) => Err(StorageError::CannotIndex(13027, error.to_string())),
+        Err(error @ ExtractError::ArrayBesideText { .. }) => Err(StorageError::CannotIndex(201, error.to_string())),
+        Err(error @ ExtractError::LanguageType) => Err(StorageError::CannotIndex(17261, error.to_string())),
+        Err(error @ ExtractError::UnknownLanguage { .. }) => Err(StorageError::CannotIndex(17262, error.to_string())),
         Err(other) => Err(StorageError::CannotMakeKey(other.to_string())),
     }
 }

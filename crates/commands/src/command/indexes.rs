@@ -2,7 +2,7 @@
 
 use super::aggregate_access::{self, Subject};
 use super::collections::pre_and_post_images;
-use super::listing;
+use super::{index_kinds, listing, text_index};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
@@ -15,7 +15,7 @@ use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use collation::Collation;
-use keys::{FieldKind, IndexPattern};
+use keys::IndexPattern;
 use std::sync::Arc;
 use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
@@ -243,8 +243,12 @@ pub fn parse_spec(
                 super::collections::check_storage_engine(engines)?;
                 options.insert("storageEngine", Document::try_from(engines)?);
             }
-            "prepareUnique" | "weights" | "default_language" | "language_override" | "textIndexVersion"
-            | "wildcardProjection" | "bucketSize" | "clustered" => {
+            option if text_index::OPTIONS.contains(&option) => drop(options.insert(option, Bson::try_from(value)?)),
+            "wildcardProjection" => {
+                let projection = arguments.document("wildcardProjection", value)?;
+                options.insert("wildcardProjection", Document::try_from(projection)?);
+            }
+            "prepareUnique" | "bucketSize" | "clustered" => {
                 return Err(CommandError::not_implemented(format!(
                     "index option '{}'",
                     field.as_str()
@@ -279,8 +283,14 @@ pub fn parse_spec(
             ));
         }
     };
+    let text_key = match text_index::is_text_key(key) {
+        true => Some(RawDocumentBuf::try_from(&text_index::normalise(key, &mut options)?)?),
+        false => None,
+    };
+    let key = text_key.as_deref().unwrap_or(key);
     let pattern = parse_key(key)?;
-    check_kind(&pattern, &mut options, collation.is_some())?;
+    index_kinds::check_kind(&pattern, &mut options, collation.is_some())?;
+    index_kinds::check_projection(key, &pattern, &options)?;
     let is_id = is_id_key(key);
     if let Some(collation) = &collation {
         options.insert("collation", Document::try_from(collation.document())?);
@@ -364,34 +374,6 @@ fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool
 
 fn shown(document: &RawDocument) -> String {
     keys::describe::describe_whole(RawBsonRef::Document(document))
-}
-
-/// Checks what an index with a hashed field or geometries may be, and adds the options that it always has.
-fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: bool) -> Result<()> {
-    let cannot = |message: &str| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    let Some(kind) = pattern.special() else {
-        return Ok(());
-    };
-    if options.contains_key("expireAfterSeconds") {
-        return cannot("TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL");
-    }
-    match kind {
-        FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
-            ErrorCode(16764),
-            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
-        )),
-        FieldKind::Hashed if has_collation => Err(CommandError::not_implemented("a hashed index with a collation")),
-        FieldKind::Plane(_) if has_collation => {
-            cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
-        }
-        FieldKind::Sphere => {
-            if !options.contains_key("2dsphereIndexVersion") {
-                options.insert("2dsphereIndexVersion", 3);
-            }
-            Ok(())
-        }
-        _ => Ok(()),
-    }
 }
 
 fn parse_key(key: &RawDocument) -> Result<IndexPattern> {

@@ -2,6 +2,7 @@
 //!
 //! Invariants after an extraction: keys rise strictly; each key's type bits lie right behind it in the arena.
 
+use super::text_terms::TermScratch;
 use super::{ExtractError, WATCHED_BYTES, Watch};
 use crate::key::TypeBits;
 
@@ -14,6 +15,8 @@ pub struct KeySet {
     pub(super) multikey: MultikeyPaths,
     /// Bytes that were there when somebody last looked.
     looked_at: usize,
+    /// What text indexes gather in.
+    pub(super) terms: Option<Box<TermScratch>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +127,7 @@ impl Entry {
 /// index keeps the union over its documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MultikeyPaths {
-    /// Field and part, rising. Nearly always empty or very short.
+    /// Field and part, rising. Nearly always empty or very short, but of wildcard indexes.
     places: Vec<(u8, u8)>,
 }
 
@@ -141,9 +144,8 @@ impl MultikeyPaths {
 
     /// True when this part of this field's path met an array.
     pub fn contains(&self, field: usize, part: usize) -> bool {
-        self.places
-            .iter()
-            .any(|place| (usize::from(place.0), usize::from(place.1)) == (field, part))
+        let place = |&(own_field, own_part): &(u8, u8)| (usize::from(own_field), usize::from(own_part));
+        self.places.binary_search_by_key(&(field, part), place).is_ok()
     }
 
     /// True when any part of this field's path met an array.

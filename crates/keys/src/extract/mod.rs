@@ -15,9 +15,15 @@
 mod key_set;
 mod pattern;
 mod special;
+mod text_terms;
+mod wildcard;
 
 pub use key_set::{ExtractedKey, KeySet, MultikeyPaths};
-pub use pattern::{FieldKind, IndexPattern, PATH_PARTS_MAX, PatternError, PatternField};
+pub use pattern::{
+    FieldKind, IndexPattern, PATH_FIELD, PATH_PARTS_MAX, PatternError, PatternField, SCORE_FIELD, TERM_FIELD,
+};
+pub use text_terms::{TextSpec, TextSpecError, key_term};
+pub use wildcard::{WildcardSpec, WildcardSpecError, path_place};
 
 use crate::Collator;
 use crate::key::{FIELDS_MAX, KeyOrdering, encode_field, encode_missing};
@@ -80,6 +86,21 @@ pub enum ExtractError {
         /// The greatest one.
         high: f64,
     },
+    /// A field beside the text of a text index is, or is in, an array. Code 201.
+    #[error("Field '{path}' of text index contains an array in document")]
+    ArrayBesideText {
+        /// The index's path.
+        path: String,
+    },
+    /// What says which language a text is in is no string. Code 17261.
+    #[error("found language override field in document with non-string type")]
+    LanguageType,
+    /// There is no such language. Code 17262.
+    #[error("language override unsupported: {language}")]
+    UnknownLanguage {
+        /// What the document says.
+        language: String,
+    },
     /// Whoever watches the extraction ended it.
     #[error("the extraction of keys was ended")]
     Ended,
@@ -103,6 +124,8 @@ pub struct KeyExtractor {
     pattern: IndexPattern,
     sparse: bool,
     collator: Option<Arc<dyn Collator>>,
+    text: Option<Arc<TextSpec>>,
+    wildcard: Option<Arc<WildcardSpec>>,
 }
 
 impl KeyExtractor {
@@ -112,7 +135,31 @@ impl KeyExtractor {
             pattern,
             sparse,
             collator,
+            text: None,
+            wildcard: None,
         }
+    }
+
+    /// The same of a text index: which texts of documents are in it.
+    pub fn with_text(mut self, text: Arc<TextSpec>) -> Self {
+        self.text = Some(text);
+        self
+    }
+
+    /// The same of a wildcard index: which paths are in it.
+    pub fn with_wildcard(mut self, wildcard: Arc<WildcardSpec>) -> Self {
+        self.wildcard = Some(wildcard);
+        self
+    }
+
+    /// Which paths are in a wildcard index.
+    pub fn wildcard(&self) -> Option<&Arc<WildcardSpec>> {
+        self.wildcard.as_ref()
+    }
+
+    /// Which texts of documents are in a text index.
+    pub fn text(&self) -> Option<&Arc<TextSpec>> {
+        self.text.as_ref()
     }
 
     /// What the index is on.

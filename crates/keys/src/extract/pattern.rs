@@ -11,6 +11,13 @@ use geometry::plane::Grid;
 /// Most parts of a dotted path: documents are not nested deeper.
 pub const PATH_PARTS_MAX: usize = 200;
 
+/// The name that the terms of a text index have in its key document; scores follow.
+pub const TERM_FIELD: &str = "_fts";
+/// The name that the paths of a wildcard index have in its keys.
+pub const PATH_FIELD: &str = "$_path";
+/// The name of the scores.
+pub const SCORE_FIELD: &str = "_ftsx";
+
 /// Why a key document is refused. `CannotCreateIndex` (67) all, but for damaged bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,7 +65,7 @@ pub enum PatternError {
         /// The type found, as `$type` calls it.
         found: &'static str,
     },
-    /// A kind of index that MongoDB has and this server does not (yet): text, wildcard.
+    /// A kind of index that MongoDB has and this server does not (yet).
     #[error("Index type '{plugin}' is not supported")]
     UnsupportedPlugin {
         /// Its name.
@@ -89,6 +96,14 @@ pub enum FieldKind {
     Sphere,
     /// The square of a point in the plane: `2d`.
     Plane(Grid),
+    /// A term of the document's text.
+    Term,
+    /// The score of the term before it.
+    Score,
+    /// The path of the value that follows.
+    Path,
+    /// Each value below a path, see [`super::WildcardSpec`].
+    Wildcard,
 }
 
 /// A field of an index.
@@ -124,7 +139,7 @@ impl PatternField {
         self.kind
     }
 
-    /// Parts of the path, at least 1.
+    /// Parts of the path: of wildcards those in front of it.
     pub fn parts_len(&self) -> usize {
         self.parts.len()
     }
@@ -147,7 +162,22 @@ impl IndexPattern {
         let mut fields = Vec::new();
         for element in document.iter() {
             let (name, value) = element.map_err(|_| PatternError::Malformed)?;
-            fields.push(parse_field(name.as_str(), value)?);
+            let mut field = parse_field(name.as_str(), value)?;
+            let follows_term = fields
+                .last()
+                .is_some_and(|last: &PatternField| last.kind == FieldKind::Term);
+            if follows_term && field.path == SCORE_FIELD {
+                field.kind = FieldKind::Score;
+            }
+            if field.kind == FieldKind::Wildcard {
+                fields.push(PatternField {
+                    path: PATH_FIELD.to_owned(),
+                    parts: Vec::new(),
+                    order: FieldOrder::Ascending,
+                    kind: FieldKind::Path,
+                });
+            }
+            fields.push(field);
         }
         match fields.len() {
             0 => return Err(PatternError::Empty),
@@ -190,17 +220,24 @@ impl IndexPattern {
 
 fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, PatternError> {
     let owned = || path.to_owned();
-    if path == "$**" || path.ends_with(".$**") {
-        return Err(PatternError::UnsupportedPlugin {
-            plugin: "wildcard".to_owned(),
-        });
-    }
+    let (checked, is_wildcard) = match path.strip_suffix("$**") {
+        Some("") => ("", true),
+        Some(below) if below.ends_with('.') => (&below[..below.len() - 1], true),
+        _ => (path, false),
+    };
     let (kind, order) = match kind_of(value)? {
+        FieldKind::Value if is_wildcard => (FieldKind::Wildcard, parse_order(path, value)?),
+        _ if is_wildcard => {
+            return Err(PatternError::Combination(
+                "a wildcard index has no other kind: its value is 1 or -1",
+            ));
+        }
         FieldKind::Value => (FieldKind::Value, parse_order(path, value)?),
         kind => (kind, FieldOrder::Ascending),
     };
     let mut parts = Vec::new();
-    for (index, part) in path.split('.').enumerate() {
+    let names = checked.split('.').filter(|_| !checked.is_empty() || !is_wildcard);
+    for (index, part) in names.enumerate() {
         if part.is_empty() {
             return Err(PatternError::EmptyPart { path: owned() });
         }
@@ -229,11 +266,17 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let hashed = of(|kind| *kind == FieldKind::Hashed);
     let sphere = of(|kind| *kind == FieldKind::Sphere);
     let plane = of(|kind| matches!(kind, FieldKind::Plane(_)));
+    let terms = of(|kind| *kind == FieldKind::Term);
+    let wildcards = of(|kind| *kind == FieldKind::Wildcard);
     let refused = match () {
         () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
         () if plane > 1 => "can't have 2 geo fields",
         () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
-        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 > 1 => {
+        () if wildcards > 1 => "a wildcard index has one field $**",
+        () if terms > 1 || terms != of(|kind| *kind == FieldKind::Score) => {
+            "the terms of a text index are one field, _fts, and their scores follow: _ftsx"
+        }
+        () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 + (terms > 0) as u8 + wildcards as u8 > 1 => {
             "Can't use more than one index plugin for a single index"
         }
         () => return Ok(()),
@@ -250,11 +293,10 @@ fn kind_of(value: RawBsonRef<'_>) -> Result<FieldKind, PatternError> {
         "hashed" => Ok(FieldKind::Hashed),
         "2dsphere" => Ok(FieldKind::Sphere),
         "2d" => Ok(FieldKind::Plane(Grid::default())),
-        "text" | "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => {
-            Err(PatternError::UnsupportedPlugin {
-                plugin: plugin.to_owned(),
-            })
-        }
+        "text" => Ok(FieldKind::Term),
+        "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => Err(PatternError::UnsupportedPlugin {
+            plugin: plugin.to_owned(),
+        }),
         _ => Err(PatternError::UnknownPlugin {
             plugin: plugin.to_owned(),
         }),

@@ -4,6 +4,7 @@
 //! - `2dsphere`: each geometry gives the cells that cover it, each other field its values, arrays gone into; the keys
 //!   are all combinations. Where a field has nothing it is null; a document with nothing in any geometry's field has
 //!   no keys.
+//! - Text: see [`super::text_terms`]; wildcards: [`super::wildcard`].
 //! - `2d`: each point of the first field gives a number, other fields as with `2dsphere`; a document without a point
 //!   has no keys.
 
@@ -37,6 +38,8 @@ impl KeyExtractor {
             FieldKind::Hashed => self.extract_hashed(document, out),
             FieldKind::Sphere => self.extract_sphere(document, out, watch),
             FieldKind::Plane(grid) => self.extract_plane(grid, document, out, watch),
+            FieldKind::Term | FieldKind::Score => self.extract_text(document, out, watch),
+            FieldKind::Path | FieldKind::Wildcard => self.extract_wildcard(document, out, watch),
         }
     }
 
@@ -226,7 +229,7 @@ impl KeyExtractor {
 
 /// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else
 /// that array. Says whether the path led into an array.
-fn collect<'a>(
+pub(super) fn collect<'a>(
     document: &'a [u8],
     parts: &[PathPart],
     spread: bool,

@@ -291,12 +291,17 @@ fn patterns_that_are_no_index() {
         }
     );
     assert_eq!(
-        refusal(doc! { "a": "text" }),
+        refusal(doc! { "a": "wildcard" }),
         PatternError::UnsupportedPlugin {
-            plugin: "text".to_owned()
+            plugin: "wildcard".to_owned()
         }
     );
     for combination in [
+        doc! { "a": "text" },
+        doc! { "_fts": "text" },
+        doc! { "_fts": "text", "_ftsx": 1, "a": "2d" },
+        doc! { "$**": "hashed" },
+        doc! { "a.$**": 1, "$**": 1 },
         doc! { "a": "hashed", "b": "hashed" },
         doc! { "a": "hashed", "b": "2dsphere" },
         doc! { "a": "2d", "b": "2d" },
@@ -304,14 +309,11 @@ fn patterns_that_are_no_index() {
     ] {
         assert!(matches!(refusal(combination), PatternError::Combination(_)));
     }
-    for name in ["$**", "a.$**"] {
-        assert_eq!(
-            refusal(doc! { name: 1 }),
-            PatternError::UnsupportedPlugin {
-                plugin: "wildcard".to_owned()
-            }
-        );
-    }
+    assert_eq!(refusal(doc! { "$**": 0 }), PatternError::Zero { path: path("$**") });
+    assert_eq!(
+        refusal(doc! { "a.$**.b": 1 }),
+        PatternError::DollarPart { path: path("a.$**.b") }
+    );
     assert_eq!(
         refusal(doc! { "a": "btree" }),
         PatternError::UnknownPlugin {
@@ -568,4 +570,149 @@ proptest! {
         }
         crate::order::compare(RawBsonRef::Document(document), RawBsonRef::Document(document));
     }
+}
+
+fn text_extractor(pattern: &Document, spec: &Document) -> KeyExtractor {
+    let spec = TextSpec::parse(&raw(spec)).unwrap();
+    extractor(pattern, false).with_text(Arc::new(spec))
+}
+
+fn keys_of(extractor: &KeyExtractor, document: &Document) -> Result<Vec<Vec<Bson>>, ExtractError> {
+    let mut keys = KeySet::new();
+    extractor.extract(&raw(document), &mut keys)?;
+    Ok(decoded(extractor, &keys))
+}
+
+/// Terms and scores are on disk: these never change.
+#[test]
+fn the_keys_of_a_text_never_change() {
+    let pattern = doc! { "p": 1, "_fts": "text", "_ftsx": 1, "s": -1 };
+    let extractor = text_extractor(&pattern, &doc! { "weights": { "a": 1, "b.c": 2 } });
+    let found = keys_of(
+        &extractor,
+        &doc! { "p": 7, "a": "The running dogs run", "b": [{ "c": ["Café", "dog food"] }, { "c": 5 }] },
+    );
+    let key = |term: &str, score: f64| vec![7.into(), term.into(), Bson::Double(score), missing()];
+    let wanted = vec![
+        key("cafe", 2.0),
+        key("dog", 0.5 + 0.5 / 3.0 + 1.5),
+        key("food", 1.5),
+        key("run", 1.5 * (0.5 + 1.0 / 3.0)),
+    ];
+    assert_eq!(found, Ok(wanted));
+    assert_eq!(
+        keys_of(&extractor, &doc! { "a": 5, "b": "x" }),
+        Ok(Vec::new()),
+        "no text, no keys"
+    );
+}
+
+#[test]
+fn texts_beside_arrays_and_in_no_language_are_refused() {
+    let pattern = doc! { "p": 1, "_fts": "text", "_ftsx": 1 };
+    let extractor = text_extractor(&pattern, &doc! { "weights": { "a": 1 } });
+    let refused = |document| keys_of(&extractor, &document).unwrap_err();
+    let array = ExtractError::ArrayBesideText { path: "p".to_owned() };
+    assert_eq!(refused(doc! { "p": [1], "a": "x" }), array);
+    assert_eq!(refused(doc! { "language": 1, "a": "x" }), ExtractError::LanguageType);
+    let unknown = ExtractError::UnknownLanguage {
+        language: "klingon".to_owned(),
+    };
+    assert_eq!(refused(doc! { "language": "klingon", "a": "x" }), unknown);
+}
+
+#[test]
+fn languages_of_documents_inside_count_for_what_is_in_them() {
+    let pattern = doc! { "_fts": "text", "_ftsx": 1 };
+    let extractor = text_extractor(
+        &pattern,
+        &doc! { "weights": { "$**": 1 }, "language_override": "idioma" },
+    );
+    let document = doc! { "a": "the dogs", "b": { "idioma": "none", "c": ["the dogs"] }, "d": { "e": "cats" } };
+    let found = keys_of(&extractor, &document).unwrap();
+    let terms: Vec<&str> = found.iter().filter_map(|key| key[0].as_str()).collect();
+    assert_eq!(terms, ["cat", "dog", "dogs", "the"]);
+}
+
+#[test]
+fn long_terms_keep_their_beginning_and_a_hash() {
+    let pattern = doc! { "_fts": "text", "_ftsx": 1 };
+    let extractor = text_extractor(&pattern, &doc! { "weights": { "a": 1 }, "default_language": "none" });
+    for length in [255, 256, 257, 5000] {
+        let word = "ж".repeat(length / 2) + &"x".repeat(length % 2);
+        let found = keys_of(&extractor, &doc! { "a": &word }).unwrap();
+        let term = found[0][0].as_str().unwrap();
+        assert_eq!(term == word, length <= 256, "{length}");
+        assert!(term.len() <= 256 && word.starts_with(&term[..222]), "{length}: {term}");
+        assert_eq!(key_term(&word), term);
+    }
+    assert_ne!(key_term(&("x".repeat(300) + "a")), key_term(&("x".repeat(300) + "b")));
+}
+
+fn wildcard(pattern: Document, projection: Option<Document>, document: Document) -> Vec<String> {
+    let field = pattern.keys().find(|name| name.ends_with("$**")).unwrap();
+    let projection = projection.as_ref().map(raw);
+    let spec = WildcardSpec::parse(field, projection.as_deref()).unwrap();
+    let extractor = extractor(&pattern, false).with_wildcard(Arc::new(spec));
+    let shown = |key: Vec<Bson>| key.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    keys_of(&extractor, &document).unwrap().into_iter().map(shown).collect()
+}
+
+#[test]
+fn wildcards_have_a_key_for_each_value() {
+    let document = doc! {
+        "_id": 1, "a": 5, "b": { "c": [1, [2], {}, { "d": null }, []], "e": {} }, "f": [], "g.h": 1, "i": { "j.k": 1 },
+    };
+    let all = |projection| wildcard(doc! { "$**": 1 }, projection, document.clone());
+    let wanted = [
+        "\"a\" 5",
+        "\"b.c\" 1",
+        "\"b.c\" {}",
+        "\"b.c\" []",
+        "\"b.c\" [2]",
+        "\"b.c.d\" null",
+        "\"b.e\" {}",
+        "\"f\" undefined",
+        "\"i\" {}",
+    ];
+    assert_eq!(all(None), wanted);
+    assert_eq!(
+        all(Some(doc! { "b.c": 1, "_id": 1 })),
+        [
+            "\"_id\" 1",
+            "\"b.c\" 1",
+            "\"b.c\" {}",
+            "\"b.c\" []",
+            "\"b.c\" [2]",
+            "\"b.c.d\" null"
+        ]
+    );
+    assert_eq!(
+        all(Some(doc! { "b": { "c": false }, "f": 0, "i": 0 })),
+        ["\"a\" 5", "\"b.e\" {}"]
+    );
+    assert_eq!(wildcard(doc! { "b.e.$**": -1 }, None, document.clone()), ["\"b.e\" {}"]);
+    let beside = wildcard(doc! { "a": 1, "f.$**": 1, "z": 1 }, None, document.clone());
+    assert_eq!(beside, ["5 \"f\" undefined \"missing\""]);
+    let none = wildcard(doc! { "b.c": 1, "q.$**": 1 }, None, doc! { "b": { "c": [1, 2] } });
+    assert_eq!(none, ["1 MinKey MinKey", "2 MinKey MinKey"]);
+}
+
+#[test]
+fn the_places_of_paths_with_arrays_never_change() {
+    let extract = |document: Document| {
+        let spec = WildcardSpec::parse("$**", None).unwrap();
+        let extractor = extractor(&doc! { "$**": 1 }, false).with_wildcard(Arc::new(spec));
+        let mut keys = KeySet::new();
+        extractor.extract(&raw(&document), &mut keys).unwrap();
+        keys.multikey().iter().collect::<Vec<_>>()
+    };
+    assert_eq!(extract(doc! { "a": { "b": 1 } }), []);
+    let mut wanted = vec![path_place("a"), path_place("a.b")];
+    wanted.sort_unstable();
+    assert_eq!(extract(doc! { "a": [{ "b": [1] }], "c": 1 }), wanted);
+    assert_eq!(
+        [path_place("a"), path_place("a.b.c"), path_place("поле")],
+        [(3, 161), (18, 7), (28, 110)]
+    );
 }

@@ -5,7 +5,7 @@ use super::executor::{Body, PlanExecutor, Planned};
 use super::explain::run_all;
 use super::find::{Memory, expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
-use super::sort_key::sort_document;
+use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
 use super::view::collation_of_view;
 use crate::QueryError;
@@ -18,6 +18,7 @@ use crate::stages::{
     self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
 };
 use crate::value::SharedDocument;
+use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
@@ -84,7 +85,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         ),
         Opened::Plan(planned, _) if pipeline.is_empty() => Body::Plan(planned),
         Opened::Plan(planned, count) => {
-            let (source, facts, planned) = PlanSource::new(*planned);
+            let (source, facts, planned) = PlanSource::new(*planned)?;
             let top = match count {
                 Some(count) => Box::new(CountSource {
                     planned,
@@ -269,9 +270,10 @@ fn plan_pushdown(
         .as_ref()
         .map_or(Ok(Order::None), |pattern| parse_sort(pattern.document()))?;
     let sort = match &order {
-        Order::Fields(fields) => Some(sort_document(fields)),
+        Order::Fields(fields) => Some(shown_sort(fields)),
         _ => None,
     };
+    let needs_of_order = order.metadata_needs();
     let query = Query {
         filter: matcher,
         order: if pushdown.count.is_some() { Order::None } else { order },
@@ -286,6 +288,7 @@ fn plan_pushdown(
         collation: opening.collation,
         blocking: opening.blocking.clone(),
         near: pushdown.near,
+        needs: pushdown.needs.and(needs_of_order),
     };
     let request = FindRequest {
         sort: sort.as_deref(),
@@ -316,7 +319,8 @@ pub(crate) fn open_foreign(
     stages.extend(request.pipeline.iter().cloned());
     if let Some(filter) = request.filter {
         // In front of the stages of the request, but for one that must come first.
-        let place = own + usize::from(own == 0 && Pipeline::starts_with_source(&stages));
+        let must_be_first = Pipeline::starts_with_source(&stages) || starts_with_search(&stages);
+        let place = own + usize::from(own == 0 && must_be_first);
         stages.insert(place, bson::rawdoc! { "$match": filter });
     }
     let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
@@ -343,7 +347,7 @@ pub(crate) fn open_foreign(
     match open(context, opening, &mut pipeline)? {
         Opened::Nothing => pipeline.run(Box::new(IteratorSource::new(Vec::new()))),
         Opened::Plan(planned, count) => {
-            let (source, _, planned) = PlanSource::new(*planned);
+            let (source, _, planned) = PlanSource::new(*planned)?;
             match count {
                 Some(count) => Ok(Box::new(CountSource {
                     planned,
@@ -353,6 +357,26 @@ pub(crate) fn open_foreign(
             }
         }
     }
+}
+
+/// Whether the first of these stages searches for text.
+fn starts_with_search(stages: &[RawDocumentBuf]) -> bool {
+    let filter = stages.first().and_then(|stage| stage.get_document("$match").ok());
+    filter.is_some_and(may_search)
+}
+
+fn may_search(filter: &RawDocument) -> bool {
+    filter
+        .iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$text", _) => true,
+            ("$and" | "$or", RawBsonRef::Array(parts)) => {
+                let mut parts = parts.into_iter().flatten();
+                parts.any(|part| part.as_document().is_some_and(may_search))
+            }
+            _ => false,
+        })
 }
 
 /// A pipeline that only counts: gives one document.
@@ -490,7 +514,7 @@ fn run_observed(
     request: &AggregateRequest<'_>,
 ) -> Result<ObservedRun, QueryError> {
     let nothing = Planned::new(Stage::Eof, planned.query.clone(), planned.collection.clone());
-    let (source, facts, shared) = PlanSource::new(std::mem::replace(planned, nothing));
+    let (source, facts, shared) = PlanSource::new(std::mem::replace(planned, nothing))?;
     let (source, of_source) = stages::observed(Box::new(source));
     let (top, mut reports) = pipeline.run_observed(source)?;
     let mut run = PipelineRun {

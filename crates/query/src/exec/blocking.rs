@@ -9,6 +9,7 @@ use super::sort_key::SortKeys;
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
 use crate::limits::BlockingLimits;
+use crate::metadata::Metadata;
 use crate::sorter::{Payload, SortStatistics, Sorted, SortedRow, Sorter};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,14 +25,15 @@ struct KeptKey {
 }
 
 /// What of a row goes through the sort. Written as the record id, the index's position (all ones without an entry), and
-/// lengths of key and type bits, each little-endian, then key, type bits and document.
+/// lengths of key, type bits and metadata, each little-endian, then key, type bits, metadata and document.
 struct Entry {
     id: RecordId,
     document: Bytes,
     index_key: Option<KeptKey>,
+    metadata: Option<Arc<Metadata>>,
 }
 
-const HEAD_BYTES: usize = 20;
+const HEAD_BYTES: usize = 24;
 
 impl Payload for Entry {
     fn memory_bytes(&self) -> usize {
@@ -48,8 +50,16 @@ impl Payload for Entry {
         head.extend_from_slice(&index.to_le_bytes());
         head.extend_from_slice(&(key.len() as u32).to_le_bytes());
         head.extend_from_slice(&(type_bits.len() as u32).to_le_bytes());
+        let length_at = head.len();
+        head.extend_from_slice(&[0; 4]);
         head.extend_from_slice(key);
         head.extend_from_slice(type_bits);
+        if let Some(metadata) = &self.metadata {
+            let start = head.len();
+            metadata.append_to(head);
+            let length = (head.len() - start) as u32;
+            head[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+        }
     }
 
     fn body(&self) -> &[u8] {
@@ -57,14 +67,19 @@ impl Payload for Entry {
     }
 }
 
-/// A row as [`Entry`] was written.
-fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<Row<'r>, QueryError> {
+/// A row as [`Entry`] was written; its metadata by themselves.
+fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<(Row<'r>, Option<Arc<Metadata>>), QueryError> {
     let damaged = || QueryError::new(ErrorCode(31182), "a row of a temporary file is not one of a sort");
     let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(damaged)?;
     let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let id = u64::from(field(0)) | u64::from(field(4)) << 32;
     let (key, rest) = rest.split_at_checked(field(12) as usize).ok_or_else(damaged)?;
-    let (type_bits, document) = rest.split_at_checked(field(16) as usize).ok_or_else(damaged)?;
+    let (type_bits, rest) = rest.split_at_checked(field(16) as usize).ok_or_else(damaged)?;
+    let (metadata, document) = rest.split_at_checked(field(20) as usize).ok_or_else(damaged)?;
+    let metadata = match metadata.is_empty() {
+        true => None,
+        false => Some(Arc::new(Metadata::read(as_document(metadata)?))),
+    };
     let index_key = match field(8) {
         u32::MAX => None,
         index => Some(RowKey {
@@ -73,11 +88,13 @@ fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<Row<'r>, Q
             type_bits,
         }),
     };
-    Ok(Row {
+    let row = Row {
         id: RecordId(id),
         document: RowDocument::Made(document),
         key: index_key,
-    })
+        metadata: None,
+    };
+    Ok((row, metadata))
 }
 
 /// See the module. Rows carry their documents.
@@ -145,11 +162,12 @@ impl Sort {
         };
         input.run(run, &mut |row| {
             counters.works += 1;
-            let key = keys.key(as_document(row.document.bytes())?)?;
+            let key = keys.key(as_document(row.document.bytes())?, row.metadata)?;
             sorter.push(&run.evaluation, key, || Entry {
                 id: row.id,
                 document: row.document.to_bytes(),
                 index_key: row.key.filter(|_| *keep_index_keys).map(|key| keep(key, indexes)),
+                metadata: row.metadata.cloned(),
             })?;
             Ok(Flow::Continue)
         })
@@ -184,9 +202,16 @@ impl Sort {
                         id: entry.id,
                         document: RowDocument::Shared(&entry.document),
                         key,
+                        metadata: entry.metadata.as_ref(),
                     })?
                 }
-                SortedRow::Spilled(row) => receive(read_entry(row, &self.indexes)?)?,
+                SortedRow::Spilled(row) => {
+                    let (row, metadata) = read_entry(row, &self.indexes)?;
+                    receive(Row {
+                        metadata: metadata.as_ref(),
+                        ..row
+                    })?
+                }
             };
             if flow == Flow::Stop {
                 return Ok(Ran::Stopped);

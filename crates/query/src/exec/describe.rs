@@ -2,17 +2,20 @@
 
 use super::filter::Shape;
 use super::index_scan::{IndexScan, ScanKind};
-use super::sort_key::sort_document;
+use super::sort_key::shown_sort;
 use super::stage::{Stage, StageCounters};
 use super::summary::scan_name;
+use super::text::TextMatch;
 use crate::plan::access::multikey_bits;
 use crate::plan::encode::{bracket, is_everything};
 use crate::plan::interval::{Interval, Intervals};
+use crate::plan::wildcard::multikey_at;
 use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocument, doc};
 use engine::Direction;
+use keys::extract::PatternField;
 use keys::key::KeyDecoder;
-use keys::{FieldOrder, KeyOrdering};
+use keys::{FieldKind, FieldOrder, KeyOrdering};
 
 /// What of a tree is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ pub(crate) fn describe(stage: &Stage, detail: Detail) -> Document {
     add_facts(stage, detail, &mut document);
     let inputs = stage.inputs();
     match stage {
-        Stage::Or(_) | Stage::SortMerge(_) => {
+        Stage::Or(_) | Stage::SortMerge(_) | Stage::TextOr(_) => {
             let inputs: Vec<Bson> = inputs.into_iter().map(|input| describe(input, detail).into()).collect();
             document.insert("inputStages", inputs);
         }
@@ -49,6 +52,8 @@ fn stage_name(stage: &Stage) -> &'static str {
         Stage::CollectionScan(_) => "COLLSCAN",
         Stage::IndexScan(scan) => scan_name(scan.kind),
         Stage::Near(near) => near.name(),
+        Stage::TextOr(_) => "TEXT_OR",
+        Stage::TextMatch(_) => "TEXT_MATCH",
         Stage::Fetch(_) => "FETCH",
         Stage::Or(_) => "OR",
         Stage::SortMerge(_) => "SORT_MERGE",
@@ -122,6 +127,20 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
                 document.insert("docsExamined", narrowed(counters.docs_examined));
             }
         }
+        Stage::TextOr(text) => {
+            if let Some(filter) = &text.filter {
+                document.insert("filter", to_document(&filter.to_document()));
+            }
+            if executed {
+                document.insert("docsExamined", narrowed(counters.docs_examined));
+            }
+        }
+        Stage::TextMatch(text) => {
+            add_search(text, document);
+            if executed {
+                document.insert("docsRejected", narrowed(counters.works - counters.advanced));
+            }
+        }
         Stage::Fetch(fetch) => {
             if let Some(filter) = &fetch.filter {
                 document.insert("filter", to_document(&filter.to_document()));
@@ -132,7 +151,7 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
         }
         Stage::Sort(sort) => {
-            document.insert("sortPattern", to_document(&sort_document(&sort.keys.fields)));
+            document.insert("sortPattern", to_document(&shown_sort(&sort.keys.fields)));
             document.insert("memLimit", narrowed(sort.limits.sort_bytes));
             if let Some(limit) = sort.limit {
                 document.insert("limitAmount", narrowed(limit));
@@ -145,7 +164,7 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
             }
         }
         Stage::SortMerge(merge) => {
-            document.insert("sortPattern", to_document(&sort_document(&merge.keys.fields)));
+            document.insert("sortPattern", to_document(&shown_sort(&merge.keys.fields)));
         }
         Stage::Skip(skip) => {
             document.insert("skipAmount", narrowed(skip.amount));
@@ -167,22 +186,52 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
     }
 }
 
+fn add_search(text: &TextMatch, document: &mut Document) {
+    document.insert("indexPrefix", text.prefix.clone());
+    document.insert("indexName", text.index.name());
+    let list = |texts: Vec<&str>| texts.into_iter().map(Bson::from).collect::<Vec<_>>();
+    if let Some(search) = text.test.search() {
+        let parsed = doc! {
+            "terms": list(search.terms().collect()),
+            "negatedTerms": list(search.unwanted_terms().collect()),
+            "phrases": list(search.phrases().collect()),
+            "negatedPhrases": list(search.unwanted_phrases().collect()),
+        };
+        document.insert("parsedTextQuery", parsed);
+    }
+    document.insert("textIndexVersion", 3);
+}
+
 fn add_index(scan: &IndexScan, document: &mut Document) {
     let index = &scan.index;
     let fields = index.pattern().fields();
-    let multikey = multikey_bits(index);
-    document.insert("keyPattern", to_document(index.key()));
+    let name = |field: &PatternField| match (&scan.wildcard, field.kind()) {
+        (Some(wildcard), FieldKind::Wildcard) => wildcard.path.to_string(),
+        _ => field.path().to_owned(),
+    };
+    let multikey = match index.wildcard() {
+        Some(_) => multikey_at(index, scan.wildcard.as_ref()),
+        None => multikey_bits(index),
+    };
+    let key = match &scan.wildcard {
+        Some(_) => fields
+            .iter()
+            .map(|field| (name(field), Bson::from(direction_of(field.order()))))
+            .collect(),
+        None => to_document(index.key()),
+    };
+    document.insert("keyPattern", key);
     document.insert("indexName", index.name());
     document.insert("isMultiKey", multikey != 0);
-    if multikey != 0 {
+    if multikey != 0 || scan.wildcard.is_some() {
         let mut paths = Document::new();
         for (i, field) in fields.iter().enumerate() {
             let of_field = if multikey & 1 << i != 0 {
-                vec![Bson::from(field.path())]
+                vec![Bson::from(name(field))]
             } else {
                 Vec::new()
             };
-            paths.insert(field.path(), of_field);
+            paths.insert(name(field), of_field);
         }
         document.insert("multiKeyPaths", paths);
     }
@@ -202,7 +251,7 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
     let mut bounds = Document::new();
     for (i, field) in fields.iter().enumerate() {
         bounds.insert(
-            field.path(),
+            name(field),
             bounds_text(
                 scan.bounds.fields().get(i),
                 field.order(),
@@ -349,6 +398,13 @@ fn type_start(bytes: &[u8]) -> String {
         .find(at_or_after)
         .map_or("MaxKey", |(_, name)| name)
         .to_owned()
+}
+
+fn direction_of(order: FieldOrder) -> i32 {
+    match order {
+        FieldOrder::Ascending => 1,
+        FieldOrder::Descending => -1,
+    }
 }
 
 fn direction_name(direction: Direction) -> &'static str {

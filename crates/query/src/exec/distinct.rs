@@ -72,7 +72,9 @@ pub(crate) fn plan_distinct(
     };
     let query = Query::parse(&find, &expressions)?;
     let Some(guard) = guard else { return Ok(None) };
-    if let Some(scan) = distinct_scan(guard, &query, request)? {
+    if query.text().is_none()
+        && let Some(scan) = distinct_scan(guard, &query, request)?
+    {
         scan.index.record_access();
         return Ok(Some(Planned::new(
             Stage::IndexScan(Box::new(scan)),

@@ -70,7 +70,8 @@ impl Planned {
         }
     }
 
-    /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is locked.
+    /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is
+    /// locked.
     pub(crate) fn run(
         &mut self,
         context: ExecContext<'_>,
@@ -140,6 +141,7 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
     let scanned = match stage {
         Stage::IndexScan(scan) => Some(&scan.index),
         Stage::Near(near) => Some(near.index()),
+        Stage::TextMatch(text) => Some(&text.index),
         _ => None,
     };
     if let Some(scanned) = scanned {
@@ -258,8 +260,8 @@ impl PlanExecutor {
         })
     }
 
-    /// The next record that matches, for writers: they lock the record and check it again with [`PlanExecutor::filter`].
-    /// Records are read ahead a few at a time; each is given once.
+    /// The next record that matches, for writers: they lock the record and check it again with
+    /// [`PlanExecutor::filter`]. Records are read ahead a few at a time; each is given once.
     pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<RecordId>, QueryError> {
         match &mut self.body {
             Body::Id(lookup) => Ok(run_lookup(lookup, &self.ns, *context, self.locked.take())?.map(|found| found.id)),
@@ -286,8 +288,8 @@ impl PlanExecutor {
         }
     }
 
-    /// The filter, for writers' second look. `None` when none is needed: every document matches, or the record was found
-    /// by its `_id`, which never changes.
+    /// The filter, for writers' second look. `None` when none is needed: every document matches, or the record was
+    /// found by its `_id`, which never changes.
     pub fn filter(&self) -> Option<&Arc<Matcher>> {
         match &self.body {
             Body::Plan(planned) => planned.query.filter.as_ref(),

@@ -2,6 +2,7 @@
 
 use super::context::Run;
 use super::key_document::KeyDocument;
+use super::known::RowMetadata;
 use super::row::{Row, RowDocument, as_document};
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
@@ -150,6 +151,7 @@ pub(crate) struct Project {
     /// The filter, whose matched array position a positional projection needs.
     pub(crate) matcher: Option<Arc<Matcher>>,
     pub(crate) key_document: KeyDocument,
+    pub(crate) known: RowMetadata,
     pub(crate) scratch: Vec<u8>,
     pub(crate) counters: StageCounters,
 }
@@ -163,6 +165,7 @@ impl Project {
             show_record_id,
             matcher,
             key_document,
+            known,
             scratch,
             counters,
         } = self;
@@ -170,6 +173,8 @@ impl Project {
             counters.works += 1;
             counters.advanced += 1;
             scratch.clear();
+            let metadata = known.of(&row)?;
+            run.evaluation.on(metadata.as_ref());
             let read;
             let source = match (&*shape, row.key) {
                 (Shape::ReturnKey, Some(key)) => key_document.flat(key)?,
@@ -200,6 +205,7 @@ impl Project {
                 id: row.id,
                 document: RowDocument::Made(scratch),
                 key: row.key,
+                metadata: row.metadata,
             })
         })?;
         counters.exhausted = ran == Ran::Exhausted;

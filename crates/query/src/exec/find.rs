@@ -1,7 +1,7 @@
 //! `find`: from a request to an execution.
 //!
-//! A look-up by `_id` is taken first and plans nothing. Else the request is parsed, candidates are made, and one is chosen:
-//! the only one, one that finds at most one record, the plan cache's, or the winner of a race.
+//! A look-up by `_id` is taken first and plans nothing. Else the request is parsed, candidates are made, and one is
+//! chosen: the only one, one that finds at most one record, the plan cache's, or the winner of a race.
 
 use super::context::ExecContext;
 use super::describe::{Detail, describe};
@@ -27,8 +27,8 @@ use wire::ErrorCode;
 
 /// Plans a `find`. A view is read through its pipeline; a collection that does not exist is empty.
 ///
-/// Errors: what is wrong with the filter, sort, projection or hint (2 and others), a tailable request on a collection that
-/// is not capped.
+/// Errors: what is wrong with the filter, sort, projection or hint (2 and others), a tailable request on a collection
+/// that is not capped.
 pub fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
     find_with(context, request, Memory::Use)
 }
@@ -113,6 +113,7 @@ pub(crate) fn plan(
             guard.namespace()
         )));
     }
+    query.bind(guard)?;
     let filter = index_filters().find(guard.uuid(), &query);
     let wish = resolve_hint(request.hint, guard)?;
     let planner = Planner {

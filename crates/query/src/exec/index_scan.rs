@@ -1,8 +1,8 @@
 //! IXSCAN, COUNT_SCAN and DISTINCT_SCAN: a walk over the part of an index inside some bounds.
 //!
-//! Gaps between the bounds' ranges are jumped over by seeking; a jump that ends inside the batch at hand costs no seek. On
-//! an index with several keys per record each record is given once. A distinct walk jumps behind every prefix it gave.
-//! Entries of a clustering index are given with the documents that they carry, those alone that match the filter.
+//! Gaps between the bounds' ranges are jumped over by seeking; a jump that ends inside the batch at hand costs no seek.
+//! On an index with several keys per record each record is given once. A distinct walk jumps behind every prefix it
+//! gave. Entries of a clustering index are given with the documents that they carry, those alone that match the filter.
 
 use super::context::Run;
 use super::row::{Row, RowDocument, RowKey, as_document};
@@ -13,6 +13,7 @@ use crate::matcher::Matcher;
 use crate::plan::encode::{first_field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
+use crate::plan::wildcard::WildcardPath;
 use engine::{Direction, KeyRange};
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -44,6 +45,8 @@ pub(crate) struct IndexScan {
     pub(crate) bounds: IndexBounds,
     pub(crate) direction: Direction,
     pub(crate) kind: ScanKind,
+    /// The path of a wildcard index that is scanned.
+    pub(crate) wildcard: Option<WildcardPath>,
     /// Only of a scan that gives documents.
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
@@ -71,6 +74,7 @@ impl IndexScan {
             bounds,
             direction,
             kind,
+            wildcard: None,
             filter: None,
             counters: StageCounters::default(),
             seen: once.then(HashSet::new),
@@ -80,6 +84,12 @@ impl IndexScan {
             next: 0,
             batch_size: GrowingBatch::new(),
         }
+    }
+
+    /// The same of a path of a wildcard index.
+    pub(crate) fn on_path(mut self, wildcard: Option<&WildcardPath>) -> Self {
+        self.wildcard = wildcard.cloned();
+        self
     }
 
     /// True when its rows have documents.
@@ -246,6 +256,7 @@ impl IndexScan {
                     id,
                     document,
                     key: Some(key),
+                    metadata: None,
                 })?;
                 if let ScanKind::Distinct(fields) = self.kind {
                     let (pattern, key) = (self.index.pattern(), self.batch.key(i));

@@ -2,6 +2,8 @@
 
 use super::row::RowKey;
 use crate::QueryError;
+use keys::FieldKind;
+use keys::extract::PATH_FIELD;
 use keys::key::{DecodeError, KeyDecoder};
 use storage::RecordId;
 use wire::ErrorCode;
@@ -18,10 +20,23 @@ impl KeyDocument {
         let pattern = key.index.pattern();
         let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
         self.begin();
+        let mut path = String::new();
         for field in pattern.fields() {
+            // The value of a wildcard has the path that its key tells.
+            let name = match field.kind() {
+                FieldKind::Wildcard if !path.is_empty() => &path,
+                _ => field.path(),
+            };
+            let start = self.buffer.len();
             let present = decoder
-                .append_field(field.path(), &mut self.buffer)
+                .append_field(name, &mut self.buffer)
                 .map_err(|error| damaged(key, error))?;
+            if field.kind() == FieldKind::Path {
+                // A string: its type, the name, four bytes of length, a NUL at the end.
+                let text = start + 1 + PATH_FIELD.len() + 1 + 4;
+                let text = self.buffer.get(text..self.buffer.len() - 1).unwrap_or_default();
+                path = String::from_utf8_lossy(text).into_owned();
+            }
             if !present {
                 self.buffer.push(0x0A);
                 self.buffer.extend_from_slice(field.path().as_bytes());
@@ -32,10 +47,13 @@ impl KeyDocument {
     }
 
     /// The document as far as the key tells: dotted fields in their documents. `None` when the key does not tell
-    /// everything (a missing nested field, arrays): then the record has to be read. `_id` comes first, as in documents; the
-    /// other fields come in the index' order. Only for patterns whose fields with a
-    /// common first part stand together, see [`can_nest`].
+    /// everything (a missing nested field, arrays): then the record has to be read. `_id` comes first, as in documents;
+    /// the other fields come in the index' order. Only for patterns whose fields with a common first part stand
+    /// together, see [`can_nest`].
     pub(crate) fn nested(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
+        if key.index.wildcard().is_some() {
+            return self.nested_path(key);
+        }
         if crate::plan::access::multikey_bits(key.index) != 0 {
             return Ok(None);
         }
@@ -80,6 +98,50 @@ impl KeyDocument {
         Ok(Some(self.end(0)))
     }
 
+    /// The path in a key of a wildcard index.
+    fn path(&mut self, key: RowKey<'_>, decoder: &mut KeyDecoder<'_>) -> Result<String, QueryError> {
+        self.begin();
+        decoder
+            .append_field("", &mut self.buffer)
+            .map_err(|error| damaged(key, error))?;
+        let path = super::row::as_document(self.end(0))?.get_str("").map(str::to_owned);
+        path.map_err(|_| {
+            QueryError::new(
+                ErrorCode::InternalError,
+                format!("a key of index {} has no path", key.index.name()),
+            )
+        })
+    }
+
+    /// As [`KeyDocument::nested`], of a wildcard index: its path alone, as deep as it is.
+    fn nested_path(&mut self, key: RowKey<'_>) -> Result<Option<&[u8]>, QueryError> {
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, key.index.pattern().ordering());
+        let path = self.path(key, &mut decoder)?;
+        if crate::plan::wildcard::holds_arrays(key.index, &path) {
+            return Ok(None);
+        }
+        self.begin();
+        let mut starts = Vec::new();
+        let mut names = path.split('.').peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_some() {
+                self.buffer.push(0x03);
+                self.buffer.extend_from_slice(name.as_bytes());
+                self.buffer.push(0);
+                starts.push(self.buffer.len());
+                self.buffer.extend_from_slice(&[0; 4]);
+                continue;
+            }
+            decoder
+                .append_field(name, &mut self.buffer)
+                .map_err(|error| damaged(key, error))?;
+        }
+        for start in starts.into_iter().rev() {
+            self.end(start);
+        }
+        Ok(Some(self.end(0)))
+    }
+
     fn begin(&mut self) {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; 4]);
@@ -94,8 +156,8 @@ impl KeyDocument {
     }
 }
 
-/// True when documents can be rebuilt from keys of these paths: none is nested deeper than one document, and no document
-/// comes up twice.
+/// True when documents can be rebuilt from keys of these paths: none is nested deeper than one document, and no
+/// document comes up twice.
 pub(crate) fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
     let mut met: Vec<&str> = Vec::new();
     let mut open: Option<&str> = None;

@@ -121,7 +121,7 @@ impl SortMerge {
                     counters.dups_dropped += 1;
                     return Ok(Flow::Continue);
                 }
-                let sort_key = keys.key(as_document(row.document.bytes())?)?.to_vec();
+                let sort_key = keys.key(as_document(row.document.bytes())?, row.metadata)?.to_vec();
                 *head = Some(Head {
                     sort_key,
                     id: row.id,
@@ -166,6 +166,7 @@ impl SortMerge {
                 id: head.id,
                 document: RowDocument::Shared(&head.document),
                 key: None,
+                metadata: None,
             };
             if receive(row)? == Flow::Stop {
                 return Ok(Ran::Stopped);

@@ -1,8 +1,8 @@
 //! Execution: plans run against storage.
 //!
-//! [`find()`], [`aggregate()`], [`count()`], [`distinct()`] and [`explain()`] are what the command layer calls. A [`PlanExecutor`]
-//! lives as long as a client's cursor and pins nothing between calls. Inside, rows are pushed through a tree of stages
-//! straight from the batches they are read in.
+//! [`find()`], [`aggregate()`], [`count()`], [`distinct()`] and [`explain()`] are what the command layer calls. A
+//! [`PlanExecutor`] lives as long as a client's cursor and pins nothing between calls. Inside, rows are pushed through
+//! a tree of stages straight from the batches they are read in.
 
 mod aggregate;
 pub(crate) mod blocking;
@@ -17,6 +17,7 @@ mod find;
 mod id_lookup;
 pub(crate) mod index_scan;
 pub(crate) mod key_document;
+pub(crate) mod known;
 pub(crate) mod merge;
 pub(crate) mod near;
 mod pipeline;
@@ -26,6 +27,7 @@ pub(crate) mod scan;
 pub(crate) mod sort_key;
 pub(crate) mod stage;
 mod summary;
+pub(crate) mod text;
 mod trial;
 mod view;
 
@@ -55,6 +57,11 @@ pub(crate) const EMPTY_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
 pub(crate) fn used_indexes(stage: &Stage, each: &mut dyn FnMut(&Arc<Index>)) {
     if let Stage::IndexScan(scan) = stage {
         each(&scan.index);
+    }
+    // Many scans, one use.
+    if let Stage::TextMatch(text) = stage {
+        each(&text.index);
+        return;
     }
     for input in stage.inputs() {
         used_indexes(input, each);

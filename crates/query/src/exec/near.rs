@@ -13,10 +13,12 @@ use crate::QueryError;
 use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::matcher::Matcher;
 use crate::matcher::near::{Center, NearOutput, NearQuery};
+use crate::metadata::{Metadata, MetadataField, MetadataNeeds};
 use crate::path::Path;
 use crate::plan::access::Access;
 use crate::plan::special::of_numbers;
 use crate::value::{SharedDocument, Value, with_path};
+use bson::RawBson;
 use bson::raw::RawBsonRef;
 use bytes::Bytes;
 use engine::Direction;
@@ -100,6 +102,7 @@ pub(crate) struct Near {
     found: BinaryHeap<Reverse<Found>>,
     seen: HashSet<RecordId>,
     memory: StageMemory,
+    needs: MetadataNeeds,
 }
 
 impl Near {
@@ -163,8 +166,14 @@ impl Near {
             found: BinaryHeap::new(),
             seen: HashSet::new(),
             memory: StageMemory::default(),
+            needs: MetadataNeeds::default(),
             query,
         })
+    }
+
+    /// The same, with what has to be known of its rows.
+    pub(crate) fn knowing(self, needs: MetadataNeeds) -> Self {
+        Self { needs, ..self }
     }
 
     pub(crate) fn index(&self) -> &Arc<Index> {
@@ -310,10 +319,15 @@ impl Near {
                     Some(made) => RowDocument::Made(made.as_raw().as_bytes()),
                     None => RowDocument::Shared(&next.document),
                 };
+                let metadata = match self.needs.is_empty() {
+                    true => None,
+                    false => Some(Arc::new(self.metadata(&next, &run.evaluation)?)),
+                };
                 let flow = receive(Row {
                     id: next.id,
                     document,
                     key: None,
+                    metadata: metadata.as_ref(),
                 })?;
                 if flow == Flow::Stop {
                     return Ok(Ran::Stopped);
@@ -331,6 +345,25 @@ impl Near {
                 ran => return Ok(ran),
             }
         }
+    }
+
+    /// What `$meta` tells of a document.
+    fn metadata(&self, found: &Found, context: &EvaluationContext<'_>) -> Result<Metadata, QueryError> {
+        let multiplier = self.query.output.as_ref().map_or(1.0, |output| output.multiplier);
+        let mut metadata = Metadata {
+            near_distance: Some(found.distance * self.query.test.unit() * multiplier),
+            ..Metadata::default()
+        };
+        if self.needs.has(MetadataField::NearPoint) {
+            let measured = self
+                .query
+                .test
+                .measure(as_document(&found.document)?, &self.path, context)?;
+            if let Some((_, point)) = measured {
+                metadata.set(MetadataField::NearPoint, RawBson::from(point));
+            }
+        }
+        Ok(metadata)
     }
 
     /// The document with what `$geoNear` adds.

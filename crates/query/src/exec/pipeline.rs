@@ -2,6 +2,7 @@
 
 use super::context::ExecContext;
 use super::executor::Planned;
+use super::known::RowMetadata;
 use super::stage::{Flow, Ran};
 use crate::QueryError;
 use crate::data::DataSource;
@@ -10,7 +11,6 @@ use crate::history::{Tail, check_token};
 use crate::limits::BlockingLimits;
 use crate::stages::{self, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -93,41 +93,47 @@ impl PipelineRun {
     }
 }
 
+/// A plan as a source, what stays known of it, and the plan.
+type OpenedPlan = (PlanSource, Arc<SourceFacts>, Arc<Mutex<Planned>>);
+
 /// The documents of a plan as the source of a pipeline.
 pub(crate) struct PlanSource {
     planned: Arc<Mutex<Planned>>,
-    ahead: VecDeque<Bytes>,
+    ahead: VecDeque<SharedDocument>,
+    known: RowMetadata,
     ahead_max: usize,
     facts: Arc<SourceFacts>,
 }
 
 impl PlanSource {
     /// The source, and what stays known of it.
-    pub(crate) fn new(planned: Planned) -> (Self, Arc<SourceFacts>, Arc<Mutex<Planned>>) {
+    pub(crate) fn new(planned: Planned) -> Result<OpenedPlan, QueryError> {
         let summary = super::summary::summary(&planned.stage);
         let facts = Arc::new(SourceFacts {
             summary,
             ..SourceFacts::default()
         });
+        let known = RowMetadata::new(&planned.query)?;
         let planned = Arc::new(Mutex::new(planned));
         let source = Self {
             planned: planned.clone(),
             ahead: VecDeque::new(),
+            known,
             ahead_max: FIRST_AHEAD,
             facts: facts.clone(),
         };
-        (source, facts, planned)
+        Ok((source, facts, planned))
     }
 
     fn read_ahead(&mut self, context: ExecContext<'_>) -> Result<(), QueryError> {
         let (rows_max, mut bytes) = (self.ahead_max, 0);
         self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
-        let ahead = &mut self.ahead;
+        let (ahead, known) = (&mut self.ahead, &mut self.known);
         let mut planned = self.planned.lock();
         let ran = planned.run(context, None, &mut |row| {
             let document = row.document.to_bytes();
             bytes += document.len();
-            ahead.push_back(document);
+            ahead.push_back(SharedDocument::new(document)?.with_metadata(known.of(&row)?));
             Ok(if ahead.len() >= rows_max || bytes >= AHEAD_BYTES_MAX {
                 Flow::Stop
             } else {
@@ -153,10 +159,7 @@ impl stages::Stage for PlanSource {
             })?;
             self.read_ahead(ExecContext::of(data))?;
         }
-        self.ahead
-            .pop_front()
-            .map(|bytes| SharedDocument::new(bytes).map_err(QueryError::from))
-            .transpose()
+        Ok(self.ahead.pop_front())
     }
 }
 

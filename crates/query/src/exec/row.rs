@@ -1,5 +1,6 @@
 //! A row on its way through the stages: borrowed from the batch it was read in.
 
+use crate::metadata::Metadata;
 use bson::RawDocument;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ pub(crate) struct Row<'r> {
     pub(crate) id: RecordId,
     pub(crate) document: RowDocument<'r>,
     pub(crate) key: Option<RowKey<'r>>,
+    pub(crate) metadata: Option<&'r Arc<Metadata>>,
 }
 
 /// The document of a row.
@@ -66,8 +68,8 @@ impl<'r> RowDocument<'r> {
     }
 }
 
-/// The bytes as a document. Stored bytes are validated when they are written and checksummed at rest; a length that does
-/// not fit is reported, never trusted.
+/// The bytes as a document. Stored bytes are validated when they are written and checksummed at rest; a length that
+/// does not fit is reported, never trusted.
 pub(crate) fn as_document(bytes: &[u8]) -> Result<&RawDocument, crate::QueryError> {
     RawDocument::from_bytes(bytes).map_err(|error| {
         crate::QueryError::new(

@@ -139,6 +139,7 @@ impl CollectionScan {
                         id,
                         document: RowDocument::InBatch(&self.batch, i),
                         key: None,
+                        metadata: None,
                     };
                     if receive(row)? == Flow::Stop {
                         return Ok(Ran::Stopped);

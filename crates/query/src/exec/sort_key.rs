@@ -4,10 +4,12 @@
 //! smallest element ascending, the largest descending. So a sort and a scan of such an index agree.
 
 use crate::QueryError;
-use crate::plan::access::SortField;
-use crate::value::CollatorRef;
-use bson::{RawDocument, RawDocumentBuf};
+use crate::metadata::{Metadata, MetadataField};
+use crate::plan::access::{SortField, metadata_path};
+use crate::value::{CollatorRef, Value};
+use bson::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 use collation::Collation;
+use keys::key::KeyDecoder;
 use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet};
 use std::sync::Arc;
 use wire::ErrorCode;
@@ -17,6 +19,8 @@ pub(crate) struct SortKeys {
     pub(crate) fields: Vec<SortField>,
     extractor: KeyExtractor,
     keys: KeySet,
+    /// A document with what is known of it, where that is sorted by.
+    extended: Vec<u8>,
 }
 
 impl SortKeys {
@@ -29,11 +33,21 @@ impl SortKeys {
             fields: fields.to_vec(),
             extractor: KeyExtractor::new(pattern, false, collator),
             keys: KeySet::new(),
+            extended: Vec::new(),
         })
     }
 
     /// The key of a document, valid until the next call.
-    pub(crate) fn key(&mut self, document: &RawDocument) -> Result<&[u8], QueryError> {
+    pub(crate) fn key(
+        &mut self,
+        document: &RawDocument,
+        metadata: Option<&Arc<Metadata>>,
+    ) -> Result<&[u8], QueryError> {
+        let by_metadata = self.fields.iter().filter_map(SortField::metadata_field);
+        let document = match self.fields.iter().any(|field| field.metadata.is_some()) {
+            true => extended(document, metadata, by_metadata, &mut self.extended)?,
+            false => document,
+        };
         self.extractor
             .extract(document, &mut self.keys)
             .map_err(|error| match error {
@@ -44,6 +58,73 @@ impl SortKeys {
             })?;
         Ok(self.keys.get(0).map_or(&[], |key| key.key))
     }
+}
+
+impl SortKeys {
+    /// The values that a document is sorted by, where its key tells them: a collation's does not.
+    pub(crate) fn values(
+        &mut self,
+        document: &RawDocument,
+        metadata: Option<&Arc<Metadata>>,
+    ) -> Result<Option<RawArrayBuf>, QueryError> {
+        self.key(document, metadata)?;
+        let (Some(key), ordering) = (self.keys.get(0), self.extractor.pattern().ordering()) else {
+            return Ok(None);
+        };
+        let mut decoder = KeyDecoder::new(key.key, key.types, ordering);
+        let mut values = RawArrayBuf::new();
+        let mut buffer = Vec::new();
+        for _ in &self.fields {
+            buffer.clear();
+            buffer.extend_from_slice(&[0; 4]);
+            let Ok(is_there) = decoder.append_field("", &mut buffer) else {
+                return Ok(None);
+            };
+            buffer.push(0);
+            let length = buffer.len() as u32;
+            buffer[..4].copy_from_slice(&length.to_le_bytes());
+            let value = super::row::as_document(&buffer)?.get("").ok().flatten();
+            values.push(value.filter(|_| is_there).map_or(RawBson::Null, RawBson::from));
+        }
+        Ok(Some(values))
+    }
+}
+
+/// A copy of a document with what is known of it under the paths that sorts have for it.
+pub(crate) fn extended<'e>(
+    document: &RawDocument,
+    metadata: Option<&Arc<Metadata>>,
+    fields: impl Iterator<Item = MetadataField>,
+    out: &'e mut Vec<u8>,
+) -> Result<&'e RawDocument, QueryError> {
+    out.clear();
+    out.extend_from_slice(document.as_bytes());
+    out.pop();
+    for field in fields {
+        let value = metadata.map_or(Value::Missing, |metadata| metadata.get(field));
+        value.append_to(out, &metadata_path(field));
+    }
+    out.push(0);
+    let length = out.len() as u32;
+    if let Some(header) = out.first_chunk_mut::<4>() {
+        *header = length.to_le_bytes();
+    }
+    super::row::as_document(out)
+}
+
+/// The sort as clients write it.
+pub(crate) fn shown_sort(fields: &[SortField]) -> RawDocumentBuf {
+    let mut document = bson::Document::new();
+    for field in fields {
+        match &field.metadata {
+            Some((metadata, name)) => document.insert(name.clone(), bson::doc! { "$meta": metadata.name() }),
+            None => document.insert(
+                field.path.clone(),
+                if field.order == FieldOrder::Ascending { 1 } else { -1 },
+            ),
+        };
+    }
+    RawDocumentBuf::try_from(&document).unwrap_or_default()
 }
 
 /// `{a: 1, b: -1}`.

@@ -1,13 +1,13 @@
 //! The running tree of a plan.
 //!
-//! Rows are pushed: [`Stage::run`] hands each row, still borrowed from the batch it was read in, to the caller's function
-//! until that says stop, the rows end, or the run has to yield. A stage that needs rows one at a time (a merge) asks its
-//! input to run and stops it after one. All state is in the stages, so a run can be taken up again in another view:
-//! [`Stage::save`] first drops every cursor, keeping only positions.
+//! Rows are pushed: [`Stage::run`] hands each row, still borrowed from the batch it was read in, to the caller's
+//! function until that says stop, the rows end, or the run has to yield. A stage that needs rows one at a time (a
+//! merge) asks its input to run and stops it after one. All state is in the stages, so a run can be taken up again in
+//! another view: [`Stage::save`] first drops every cursor, keeping only positions.
 
 use super::context::Run;
 use super::row::Row;
-use super::{blocking, filter, index_scan, merge, near, scan};
+use super::{blocking, filter, index_scan, merge, near, scan, text};
 use crate::QueryError;
 
 /// What a receiver of rows says.
@@ -54,6 +54,8 @@ pub(crate) enum Stage {
     CollectionScan(Box<scan::CollectionScan>),
     IndexScan(Box<index_scan::IndexScan>),
     Near(Box<near::Near>),
+    TextOr(Box<text::TextOr>),
+    TextMatch(Box<text::TextMatch>),
     Fetch(Box<filter::Fetch>),
     Or(Box<merge::Or>),
     SortMerge(Box<merge::SortMerge>),
@@ -71,6 +73,8 @@ impl Stage {
             Stage::CollectionScan(stage) => stage.run(run, receive),
             Stage::IndexScan(stage) => stage.run(run, receive),
             Stage::Near(stage) => stage.run(run, receive),
+            Stage::TextOr(stage) => stage.run(run, receive),
+            Stage::TextMatch(stage) => stage.run(run, receive),
             Stage::Fetch(stage) => stage.run(run, receive),
             Stage::Or(stage) => stage.run(run, receive),
             Stage::SortMerge(stage) => stage.run(run, receive),
@@ -101,6 +105,8 @@ impl Stage {
             Stage::CollectionScan(stage) => stage.counters,
             Stage::IndexScan(stage) => stage.counters,
             Stage::Near(stage) => stage.counters,
+            Stage::TextOr(stage) => stage.counters,
+            Stage::TextMatch(stage) => stage.counters,
             Stage::Fetch(stage) => stage.counters,
             Stage::Or(stage) => stage.counters,
             Stage::SortMerge(stage) => stage.counters,
@@ -116,6 +122,8 @@ impl Stage {
         match self {
             Stage::Eof | Stage::CollectionScan(_) | Stage::IndexScan(_) => Vec::new(),
             Stage::Near(stage) => stage.ring.iter().collect(),
+            Stage::TextOr(stage) => stage.inputs.iter().collect(),
+            Stage::TextMatch(stage) => vec![&stage.input],
             Stage::Fetch(stage) => vec![&stage.input],
             Stage::Or(stage) => stage.inputs.iter().collect(),
             Stage::SortMerge(stage) => stage.inputs(),
@@ -130,6 +138,8 @@ impl Stage {
         match self {
             Stage::Eof | Stage::CollectionScan(_) | Stage::IndexScan(_) => Vec::new(),
             Stage::Near(stage) => stage.ring.iter_mut().collect(),
+            Stage::TextOr(stage) => stage.inputs.iter_mut().collect(),
+            Stage::TextMatch(stage) => vec![&mut stage.input],
             Stage::Fetch(stage) => vec![&mut stage.input],
             Stage::Or(stage) => stage.inputs.iter_mut().collect(),
             Stage::SortMerge(stage) => stage.inputs_mut(),

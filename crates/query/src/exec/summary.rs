@@ -18,6 +18,7 @@ fn add_leaves(stage: &Stage, leaves: &mut Vec<String>) {
         Stage::Eof => leaves.push("EOF".to_owned()),
         Stage::CollectionScan(_) => leaves.push("COLLSCAN".to_owned()),
         Stage::IndexScan(scan) => leaves.push(format!("{} {}", scan_name(scan.kind), key_text(scan.index.key()))),
+        Stage::TextMatch(text) => leaves.push(format!("IXSCAN {}", key_text(text.index.key()))),
         Stage::Near(near) => leaves.push(format!("{} {}", near.name(), key_text(near.index().key()))),
         other => other.inputs().into_iter().for_each(|input| add_leaves(input, leaves)),
     }

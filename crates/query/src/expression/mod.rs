@@ -29,7 +29,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, Timestamp};
 use collation::Collation;
@@ -38,6 +38,7 @@ use vfs::Random;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::metadata::MetadataNeeds;
 use crate::value::{
     ARRAY_BYTES_MAX, ArrayValue, CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value,
     array_too_large,
@@ -76,6 +77,8 @@ pub struct ExpressionContext {
     operation: Option<Arc<Operation>>,
     /// Bytes of the constants that parsing has computed.
     folded_bytes: Arc<AtomicUsize>,
+    /// What expressions that were parsed ask of documents beside their fields.
+    metadata: Arc<AtomicU8>,
 }
 
 impl std::fmt::Debug for ExpressionContext {
@@ -98,6 +101,7 @@ impl ExpressionContext {
             variables: Arc::default(),
             operation: None,
             folded_bytes: Arc::default(),
+            metadata: Arc::default(),
         }
     }
 
@@ -118,6 +122,24 @@ impl ExpressionContext {
             collation,
             ..self
         }
+    }
+
+    /// The same context, for expressions that are asked about by themselves: see [`ExpressionContext::metadata_needs`].
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            metadata: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// What the expressions that were parsed with it ask of documents beside their fields.
+    pub(crate) fn metadata_needs(&self) -> MetadataNeeds {
+        MetadataNeeds(self.metadata.load(Ordering::Relaxed))
+    }
+
+    /// As if expressions that ask so much had been parsed with it.
+    pub(crate) fn note_needs(&self, needs: MetadataNeeds) {
+        self.metadata.fetch_or(needs.0, Ordering::Relaxed);
     }
 
     /// What an evaluation at parsing is bounded by.

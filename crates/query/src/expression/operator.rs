@@ -199,7 +199,6 @@ pub(crate) fn named(name: &str) -> Option<&'static NamedOperator> {
 pub(crate) const NOT_BUILT: &[&str] = &[
     "$function",
     "$accumulator",
-    "$meta",
     "$sigmoid",
     "$similarityCosine",
     "$similarityDotProduct",

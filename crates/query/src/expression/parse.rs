@@ -71,8 +71,8 @@ impl Parser<'_> {
         self.fold(node)
     }
 
-    /// Computes a node that depends on nothing. A failing one stays, to fail when it is evaluated; so does one whose value
-    /// is too large to keep. Only the end of the operation ends parsing.
+    /// Computes a node that depends on nothing. A failing one stays, to fail when it is evaluated; so does one whose
+    /// value is too large to keep. Only the end of the operation ends parsing.
     fn fold(&self, node: Node) -> Result<Node, QueryError> {
         if !is_foldable(&node) {
             return Ok(node);
@@ -211,6 +211,7 @@ impl Parser<'_> {
                 return Ok(Node::IfNull(operands));
             }
             "$rand" => return scope::parse_rand(self, raw),
+            "$meta" => return scope::parse_meta(self, raw),
             _ => {}
         }
         if let Some(special) = self.special(name, raw)? {

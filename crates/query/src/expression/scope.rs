@@ -12,6 +12,7 @@ use super::parse::{Parser, check_user_variable, named_fields};
 use super::{Evaluation, Gathered, Node, Special, elements};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{ArrayValue, Comparer, SortPattern, Value};
@@ -394,6 +395,31 @@ pub(super) fn parse_sort_array(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> 
     };
     let input = parser.operand(input)?;
     Ok(Node::Special(Box::new(SortArray { input, order, comparer })))
+}
+
+/// `$meta`: what is known of the document beside its fields.
+#[derive(Debug)]
+struct Meta(MetadataField);
+
+impl Special for Meta {
+    fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
+        Ok(evaluation.context.metadata(self.0))
+    }
+
+    fn visit_children(&self, _: &mut dyn FnMut(&Node)) {}
+
+    fn is_pure(&self) -> bool {
+        false
+    }
+}
+
+pub(super) fn parse_meta(parser: &Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    let RawBsonRef::String(name) = raw else {
+        return failure(17307, "$meta only supports string arguments");
+    };
+    let field = MetadataField::parse(name)?;
+    parser.context.note_needs(MetadataNeeds::of(field));
+    Ok(Node::Special(Box::new(Meta(field))))
 }
 
 struct Rand {

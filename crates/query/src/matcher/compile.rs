@@ -38,7 +38,9 @@ fn check(expr: &MatchExpr) -> Result<(), String> {
             | Test::Type(_) => Ok(()),
             _ => Err(refusal(expr)),
         },
-        MatchExpr::Nor(_) | MatchExpr::Not(_) | MatchExpr::Expr(_) | MatchExpr::Schema(_) => Err(refusal(expr)),
+        MatchExpr::Nor(_) | MatchExpr::Not(_) | MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) => {
+            Err(refusal(expr))
+        }
     }
 }
 

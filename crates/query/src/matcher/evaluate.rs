@@ -36,7 +36,8 @@ pub(super) fn matches(
         MatchExpr::Path { path, test } => matches_path(path, test, document, scope, details),
         MatchExpr::And(parts) => {
             if details.is_some() {
-                // The last part to find an element tells which; clients count on the order that the filter's normal form has.
+                // The last part to find an element tells which; clients count on the order that the filter's normal
+                // form has.
                 let mut ordered: Vec<&MatchExpr> = parts.iter().collect();
                 ordered.sort_by_key(|part| normal_order(part));
                 for part in ordered {
@@ -75,6 +76,7 @@ pub(super) fn matches(
         }
         MatchExpr::Not(part) => Ok(!matches(part, document, scope, None)?),
         MatchExpr::Schema(schema) => schema.matches(document, scope.context),
+        MatchExpr::Text(test) => test.matches(document, scope.context),
         MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document, scope.context)?.is_true()),
     }
 }
@@ -265,7 +267,8 @@ fn canonical(element: Element<'_>) -> Result<u8, Malformed> {
     Ok(canonical_type(element.element_type()?))
 }
 
-/// Whether equal bytes of this type are equal values and unequal bytes are unequal ones. Strings only without a collator.
+/// Whether equal bytes of this type are equal values and unequal bytes are unequal ones. Strings only without a
+/// collator.
 #[inline]
 fn is_equal_by_bytes(kind: u8) -> bool {
     matches!(kind, 0x02 | 0x07 | 0x08 | 0x09 | 0x0A | 0x10 | 0x11 | 0x12)

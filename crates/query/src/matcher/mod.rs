@@ -16,6 +16,7 @@ mod parse;
 pub(crate) mod regex;
 pub(crate) mod schema;
 mod serialize;
+pub(crate) mod text;
 mod tree;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use geo::GeoTest;
 pub use near::NearTest;
 pub use regex::RegexTest;
 pub use schema::Schema;
+pub use text::TextTest;
 pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 
 pub use crate::expression::ExpressionContext as ParseContext;
@@ -72,6 +74,15 @@ impl Matcher {
     /// As [`Matcher::parse`], of a query that may want its matches in the order of their distance from a point.
     pub fn parse_ordered(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
         let root = parse::ordered_filter(filter, context)?;
+        Ok(Self {
+            root,
+            collator: context.comparer.shared_collator(),
+        })
+    }
+
+    /// As [`Matcher::parse`], of a stage, which may search for text.
+    pub fn parse_searching(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
+        let root = parse::searching_filter(filter, context)?;
         Ok(Self {
             root,
             collator: context.comparer.shared_collator(),
@@ -123,6 +134,18 @@ impl Matcher {
         })
     }
 
+    /// What text is searched for.
+    pub(crate) fn text(&self) -> Option<&Arc<TextTest>> {
+        text_in(&self.root)
+    }
+
+    /// The filter without the search that is one of its conjuncts; `None` when nothing is left.
+    pub(crate) fn beside_text(&self) -> Option<Self> {
+        let is_other = |part: &&MatchExpr| !matches!(part, MatchExpr::Text(_));
+        let root = MatchExpr::and(self.root.conjuncts().iter().filter(is_other).cloned());
+        (!matches!(root, MatchExpr::AlwaysTrue)).then(|| Self::from_expr(root, self.collator.clone()))
+    }
+
     /// The order of strings; `None` is binary.
     pub fn collator(&self) -> Option<&Arc<dyn Collator>> {
         self.collator.as_ref()
@@ -142,6 +165,15 @@ impl Matcher {
 impl std::fmt::Debug for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.root.fmt(f)
+    }
+}
+
+/// What text a filter searches for; it does so once at most.
+pub(crate) fn text_in(expr: &MatchExpr) -> Option<&Arc<TextTest>> {
+    match expr {
+        MatchExpr::Text(test) => Some(test),
+        MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().find_map(text_in),
+        _ => None,
     }
 }
 
@@ -175,7 +207,7 @@ impl MatchExpr {
                 }
             }
             Self::Expr(predicate) => predicate.expression.add_dependencies(dependencies),
-            Self::Schema(_) => dependencies.whole_document = true,
+            Self::Schema(_) | Self::Text(_) => dependencies.whole_document = true,
         }
     }
 

@@ -18,6 +18,7 @@ use super::near::{self, NearTest};
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::schema::Schema;
+use super::text::{TextTest, check_searches};
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -28,7 +29,7 @@ use crate::value::Value;
 use crate::value::scan::frame;
 
 /// Top-level operators of MongoDB that are not built.
-const UNBUILT_TOP: [&str; 3] = ["$where", "$text", "$_internalSchemaObjectMatch"];
+const UNBUILT_TOP: [&str; 2] = ["$where", "$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
 const UNBUILT: [&str; 2] = ["$encStrStartsWith", "$_internalExprEq"];
 
@@ -38,8 +39,22 @@ pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) 
         context,
         in_element: false,
         may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
     }
     .document(filter, 0)
+}
+
+/// Parses a filter that may have one `$text`.
+pub(super) fn searching_filter(filter: &RawDocument, context: &ExpressionContext) -> Result<MatchExpr, QueryError> {
+    let parsed = Parser {
+        context: Some(context),
+        in_element: false,
+        may_be_near: Nearness::Refused,
+        may_search: Searching::Allowed,
+    }
+    .document(filter, 0)?;
+    check_searches(&parsed)?;
+    Ok(parsed)
 }
 
 /// Parses a filter that may have one `$near` or `$nearSphere`, beside other conditions and not inside of one.
@@ -48,8 +63,10 @@ pub(super) fn ordered_filter(filter: &RawDocument, context: &ExpressionContext) 
         context: Some(context),
         in_element: false,
         may_be_near: Nearness::Conjunct,
+        may_search: Searching::Allowed,
     }
     .document(filter, 0)?;
+    check_searches(&parsed)?;
     let is_near = |part: &&MatchExpr| {
         matches!(
             part,
@@ -62,7 +79,20 @@ pub(super) fn ordered_filter(filter: &RawDocument, context: &ExpressionContext) 
     if parsed.conjuncts().iter().filter(is_near).count() > 1 {
         return Err(QueryError::bad_value("Too many geoNear expressions"));
     }
+    if parsed.conjuncts().iter().any(|part| is_near(&part)) && super::text_in(&parsed).is_some() {
+        return Err(QueryError::bad_value("text and geoNear not allowed in same query"));
+    }
     Ok(parsed)
+}
+
+/// Whether `$text` may stand where the parser is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Searching {
+    Allowed,
+    /// No: it is below a negation.
+    Negated,
+    /// No: there is no index to search in.
+    Refused,
 }
 
 /// Whether `$near` may stand where the parser is.
@@ -92,6 +122,7 @@ struct Parser<'c> {
     /// Inside `$elemMatch`, where `$expr` cannot be.
     in_element: bool,
     may_be_near: Nearness,
+    may_search: Searching,
 }
 
 /// Whether a document is a list of operators: its first name begins with a dollar, and it is no DBRef, which has both
@@ -161,10 +192,11 @@ impl Parser<'_> {
         match name {
             "$and" => Ok(MatchExpr::and(self.list(name, value, depth)?)),
             "$or" => Ok(MatchExpr::or(self.nested().list(name, value, depth)?)),
-            "$nor" => Ok(match self.nested().list(name, value, depth)? {
+            "$nor" => Ok(match self.negating().list(name, value, depth)? {
                 mut parts if parts.len() == 1 => MatchExpr::not(parts.remove(0)),
                 parts => MatchExpr::Nor(parts),
             }),
+            "$text" => self.text(value),
             "$expr" => self.expr(value),
             "$jsonSchema" => self.schema(value),
             "$sampleRate" => self.sample_rate(value),
@@ -190,6 +222,34 @@ impl Parser<'_> {
                 "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider \
                  using $getField or $setField."
             ))),
+        }
+    }
+
+    /// Below a negation, where nothing is searched for.
+    fn negating(self) -> Self {
+        let may_search = match self.may_search {
+            Searching::Allowed => Searching::Negated,
+            other => other,
+        };
+        Self {
+            may_search,
+            ..self.nested()
+        }
+    }
+
+    fn text(self, value: RawBsonRef<'_>) -> Result<MatchExpr, QueryError> {
+        if self.in_element {
+            return Err(QueryError::bad_value(
+                "$text can only be applied to the top-level document",
+            ));
+        }
+        match self.may_search {
+            Searching::Allowed => Ok(MatchExpr::Text(TextTest::parse(value)?)),
+            Searching::Negated => Err(QueryError::bad_value("text expression not allowed in nor")),
+            Searching::Refused => Err(QueryError::new(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$text is not allowed in this context",
+            )),
         }
     }
 
@@ -642,6 +702,7 @@ pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext)
         context: Some(context),
         in_element: true,
         may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
     };
     match value {
         RawBsonRef::Document(operators) if is_operators(operators) => {
@@ -669,6 +730,7 @@ pub(crate) fn element_condition(
         context: Some(context),
         in_element: true,
         may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
     };
     Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
         Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
@@ -686,6 +748,7 @@ pub(crate) fn array_filter(
         context: Some(context),
         in_element: true,
         may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
     }
     .document(document, 0)?;
     let mut identifier = None;
@@ -705,7 +768,11 @@ pub(crate) fn array_filter(
 
 fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
     match expr {
-        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Expr(_) | MatchExpr::Schema(_) => Ok(()),
+        MatchExpr::AlwaysTrue
+        | MatchExpr::AlwaysFalse
+        | MatchExpr::Expr(_)
+        | MatchExpr::Schema(_)
+        | MatchExpr::Text(_) => Ok(()),
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
             parts.iter().try_for_each(|part| collect_identifier(part, found))
         }

@@ -694,7 +694,11 @@ fn refusals_have_mongodbs_codes_and_texts() {
         "options set in both",
     );
     fails(doc! {"$where": "1"}, ErrorCode::NotImplemented, "$where");
-    fails(doc! {"$text": {"$search": "x"}}, ErrorCode::NotImplemented, "$text");
+    fails(
+        doc! {"$text": {"$search": "x"}},
+        ErrorCode::QueryFeatureNotAllowed,
+        "$text is not allowed",
+    );
     fails(
         doc! {"a": {"$near": [1, 1]}},
         ErrorCode(5626500),

@@ -1,8 +1,8 @@
 //! The parsed filter: what the planner reads and the evaluation walks.
 //!
-//! Parsing has normalised it: `$ne`, `$nin` and `$exists: false` are [`MatchExpr::Not`] over their positive forms, `$all`
-//! is an [`MatchExpr::And`] of tests on one path, several operators on one path are separate predicates, nested `$and`
-//! is flat, `$and` and `$or` of one are that one.
+//! Parsing has normalised it: `$ne`, `$nin` and `$exists: false` are [`MatchExpr::Not`] over their positive forms,
+//! `$all` is an [`MatchExpr::And`] of tests on one path, several operators on one path are separate predicates, nested
+//! `$and` is flat, `$and` and `$or` of one are that one.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use super::geo::GeoTest;
 use super::near::NearTest;
 use super::regex::RegexTest;
 use super::schema::Schema;
+use super::text::TextTest;
 use crate::expression::Expression;
 use crate::path::Path;
 use crate::raw::Constant;
@@ -43,6 +44,8 @@ pub enum MatchExpr {
     Expr(Arc<ExprPredicate>),
     /// `$jsonSchema`: the document conforms.
     Schema(Schema),
+    /// `$text`: the document has the text.
+    Text(Arc<TextTest>),
 }
 
 /// `$expr`.

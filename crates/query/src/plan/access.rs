@@ -10,9 +10,12 @@ use super::index_bounds::IndexBounds;
 use super::interval::Intervals;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
+use super::wildcard::{self, WildcardPath};
+use crate::metadata::MetadataField;
 use engine::Direction;
 use keys::extract::PatternField;
 use keys::{FieldKind, FieldOrder};
+use std::borrow::Cow;
 use std::sync::Arc;
 use storage::Index;
 
@@ -21,6 +24,43 @@ use storage::Index;
 pub(crate) struct SortField {
     pub(crate) path: String,
     pub(crate) order: FieldOrder,
+    /// Sorts by what is known of a document beside its fields, under the name that the client gave: then the path is
+    /// one that no document and no index has.
+    pub(crate) metadata: Option<(MetadataField, String)>,
+}
+
+impl SortField {
+    /// A field of documents.
+    pub(crate) fn of(path: &str, order: FieldOrder) -> Self {
+        Self {
+            path: path.to_owned(),
+            order,
+            metadata: None,
+        }
+    }
+
+    /// `{name: {$meta: ...}}`: the best first.
+    pub(crate) fn of_metadata(field: MetadataField, name: &str) -> Self {
+        let order = match field {
+            MetadataField::NearDistance => FieldOrder::Ascending,
+            _ => FieldOrder::Descending,
+        };
+        Self {
+            path: metadata_path(field),
+            order,
+            metadata: Some((field, name.to_owned())),
+        }
+    }
+
+    /// What it sorts by, if it is no field of documents.
+    pub(crate) fn metadata_field(&self) -> Option<MetadataField> {
+        self.metadata.as_ref().map(|(field, _)| *field)
+    }
+}
+
+/// The path that metadata has while it is sorted by.
+pub(crate) fn metadata_path(field: MetadataField) -> String {
+    format!("\u{1}{}", field.name())
 }
 
 /// One index and its bounds.
@@ -33,6 +73,8 @@ pub(crate) struct Access {
     pub(crate) exact: bool,
     /// Bit per field of the pattern.
     multikey: u32,
+    /// The path of a wildcard index.
+    pub(crate) wildcard: Option<WildcardPath>,
 }
 
 /// Whether an index without bounds is of use (for its order, or because a hint says so).
@@ -52,17 +94,7 @@ impl Access {
     pub(crate) fn of(index: &Arc<Index>, conjuncts: &[&Predicate], unbounded: Unbounded) -> Option<Self> {
         let pattern = index.pattern().fields();
         let multikey = multikey_bits(index);
-        let leaves: Vec<(usize, &Leaf)> = conjuncts
-            .iter()
-            .enumerate()
-            .filter_map(|(i, predicate)| {
-                if let Predicate::Leaf(leaf) = predicate {
-                    Some((i, &**leaf))
-                } else {
-                    None
-                }
-            })
-            .collect();
+        let leaves = leaves_of(conjuncts);
         if index.sparse() && unbounded == Unbounded::Refuse {
             // On the way to a dotted path there may be an array without documents: the path then leads nowhere, which
             // "not null" is true of.
@@ -74,44 +106,7 @@ impl Access {
                 return None;
             }
         }
-        let mut used = vec![false; conjuncts.len()];
-        let mut sets = Vec::with_capacity(pattern.len());
-        let mut chosen: Vec<(usize, &Leaf)> = Vec::new();
-        for (position, field) in pattern.iter().enumerate() {
-            let kind = field.kind();
-            let mine = leaves
-                .iter()
-                .filter(|(_, leaf)| leaf.path == field.path())
-                .filter_map(|(i, leaf)| Some((*i, *leaf, leaf.set_of(kind)?)));
-            let is_exact = |leaf: &Leaf| leaf.exact && kind == FieldKind::Value;
-            if multikey & 1 << position == 0 {
-                let mut set: Option<Intervals> = None;
-                for (i, leaf, keys) in mine {
-                    used[i] |= is_exact(leaf);
-                    set = Some(set.map_or_else(|| keys.clone(), |set| set.intersect(keys)));
-                }
-                sets.push(set.unwrap_or_else(|| Intervals::one(everything())));
-                continue;
-            }
-            let allowed = |leaf: &Leaf| {
-                !leaf.scalar_only
-                    && chosen.iter().all(|(other, bound)| {
-                        let array = shared_prefix(field.path(), pattern[*other].path());
-                        array.is_empty() || in_one_element(leaf, bound, array)
-                    })
-            };
-            let best = mine
-                .filter(|(_, leaf, _)| allowed(leaf))
-                .min_by_key(|(_, leaf, _)| leaf.rank());
-            match best {
-                Some((i, leaf, keys)) => {
-                    used[i] |= is_exact(leaf);
-                    chosen.push((position, leaf));
-                    sets.push(keys.clone());
-                }
-                None => sets.push(Intervals::one(everything())),
-            }
-        }
+        let (sets, exact) = sets_of(index, conjuncts, &leaves, multikey, None);
         if !holds_all(index) && unbounded != Unbounded::Near {
             let is_geometry = |position: &usize| pattern[*position].kind() != FieldKind::Value;
             let mut geometries = (0..pattern.len()).filter(is_geometry);
@@ -122,11 +117,85 @@ impl Access {
         let access = Self {
             index: index.clone(),
             sets,
-            exact: used.iter().all(|used| *used),
+            exact,
             multikey,
+            wildcard: None,
         };
         let first_is_bound = access.sets.first().is_some_and(|set| !is_everything(set));
         (first_is_bound || unbounded != Unbounded::Refuse).then_some(access)
+    }
+
+    /// What a path of a wildcard index does for the conjunction; `None` when that is nothing. `multikey` is of the
+    /// path.
+    pub(super) fn of_wildcard(
+        index: &Arc<Index>,
+        mut path: WildcardPath,
+        multikey: u32,
+        conjuncts: &[&Predicate],
+    ) -> Option<Self> {
+        let leaves = leaves_of(conjuncts);
+        let serves = |(_, leaf): &&(usize, &Leaf)| leaf.path == *path.path && wildcard::values(leaf).is_some();
+        if !leaves.iter().any(|leaf| serves(&leaf)) {
+            return None;
+        }
+        let (mut sets, exact) = sets_of(index, conjuncts, &leaves, multikey, Some(&path.path));
+        let at = index
+            .pattern()
+            .fields()
+            .iter()
+            .position(|field| field.kind() == FieldKind::Wildcard)?;
+        path.with_below = is_everything(&sets[at]);
+        sets[at - 1] = path.path_set();
+        // Of all values below a path a record has many.
+        let of_path = if path.with_below { 1 << at } else { 0 };
+        let access = Self {
+            index: index.clone(),
+            sets,
+            exact,
+            multikey: multikey | of_path,
+            wildcard: Some(path),
+        };
+        access
+            .sets
+            .first()
+            .is_some_and(|set| !is_everything(set))
+            .then_some(access)
+    }
+
+    /// What the other fields of a compound wildcard index do for the conjunction.
+    pub(super) fn beside_wildcard(index: &Arc<Index>, multikey: u32, conjuncts: &[&Predicate]) -> Option<Self> {
+        let (sets, exact) = sets_of(index, conjuncts, &leaves_of(conjuncts), multikey, None);
+        let at = index
+            .pattern()
+            .fields()
+            .iter()
+            .position(|field| field.kind() == FieldKind::Path)?;
+        let access = Self {
+            index: index.clone(),
+            sets,
+            exact,
+            // A record has a key for each of its values.
+            multikey: multikey | 1 << at,
+            wildcard: None,
+        };
+        access
+            .sets
+            .first()
+            .is_some_and(|set| !is_everything(set))
+            .then_some(access)
+    }
+
+    /// The path of a field of the index, in a wildcard's place that which is scanned.
+    fn path_of<'f>(&'f self, field: &'f PatternField) -> &'f str {
+        match (&self.wildcard, field.kind()) {
+            (Some(wildcard), FieldKind::Wildcard) => &wildcard.path,
+            _ => field.path(),
+        }
+    }
+
+    /// Whether a field of the index has the values of a sort's field.
+    fn sorts_as(&self, field: &PatternField, wanted: &SortField) -> bool {
+        matches!(field.kind(), FieldKind::Value | FieldKind::Wildcard) && self.path_of(field) == wanted.path
     }
 
     /// A scan of the whole index.
@@ -142,6 +211,7 @@ impl Access {
             sets,
             exact,
             multikey: multikey_bits(index),
+            wildcard: None,
         }
     }
 
@@ -194,7 +264,7 @@ impl Access {
     pub(crate) fn orders(&self, sort: &[SortField]) -> bool {
         let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();
         let pattern = self.index.pattern().fields();
-        let constant = |field: &SortField| (0..pattern.len()).any(|i| sorts_as(&pattern[i], field) && points[i]);
+        let constant = |field: &SortField| (0..pattern.len()).any(|i| self.sorts_as(&pattern[i], field) && points[i]);
         !sort.iter().all(constant) && self.direction_with(sort, &points).is_some()
     }
 
@@ -209,17 +279,17 @@ impl Access {
         let is_multikey = |i: usize| self.multikey & 1 << i != 0;
         let (mut next, mut direction) = (0, None);
         for wanted in sort {
-            let constant = |i: usize| sorts_as(&pattern[i], wanted) && points[i] && !is_multikey(i);
+            let constant = |i: usize| self.sorts_as(&pattern[i], wanted) && points[i] && !is_multikey(i);
             if (0..pattern.len()).any(constant) {
                 continue;
             }
             while pattern
                 .get(next)
-                .is_some_and(|field| !sorts_as(field, wanted) && points[next])
+                .is_some_and(|field| !self.sorts_as(field, wanted) && points[next])
             {
                 next += 1;
             }
-            let field = pattern.get(next).filter(|field| sorts_as(field, wanted))?;
+            let field = pattern.get(next).filter(|field| self.sorts_as(field, wanted))?;
             if is_multikey(next) && !self.orders_arrays(next) {
                 return None;
             }
@@ -268,7 +338,7 @@ impl Access {
         // A listed field is constant within a scan only: it cannot be skipped in the sort itself.
         let pattern = self.index.pattern().fields();
         let sorts_by_listed = |field: &SortField| {
-            (0..listed).any(|i| sorts_as(&pattern[i], field) && self.sets[i].single_point().is_none())
+            (0..listed).any(|i| self.sorts_as(&pattern[i], field) && self.sets[i].single_point().is_none())
         };
         if sort.iter().any(sorts_by_listed) {
             return None;
@@ -295,14 +365,87 @@ impl Access {
     }
 }
 
-/// Whether a field of an index has the values of a sort's field.
-fn sorts_as(field: &PatternField, wanted: &SortField) -> bool {
-    field.kind() == FieldKind::Value && field.path() == wanted.path
+fn leaves_of<'c>(conjuncts: &[&'c Predicate]) -> Vec<(usize, &'c Leaf)> {
+    let leaf = |(i, predicate): (usize, &&'c Predicate)| match predicate {
+        Predicate::Leaf(leaf) => Some((i, &**leaf)),
+        _ => None,
+    };
+    conjuncts.iter().enumerate().filter_map(leaf).collect()
 }
 
-/// False for indexes that leave documents without geometries out.
+/// The keys that a conjunction allows for each field, and whether nothing else has to be looked at. `wildcard` is the
+/// path of a wildcard's values.
+fn sets_of(
+    index: &Index,
+    conjuncts: &[&Predicate],
+    leaves: &[(usize, &Leaf)],
+    multikey: u32,
+    wildcard: Option<&str>,
+) -> (Vec<Intervals>, bool) {
+    let pattern = index.pattern().fields();
+    let mut used = vec![false; conjuncts.len()];
+    let mut sets = Vec::with_capacity(pattern.len());
+    let mut chosen: Vec<(usize, &Leaf)> = Vec::new();
+    for (position, field) in pattern.iter().enumerate() {
+        let kind = field.kind();
+        let path = match (kind, wildcard) {
+            (FieldKind::Wildcard, Some(path)) => path,
+            _ => field.path(),
+        };
+        // Place among the conjuncts, leaf, keys, and whether these are all there is to say.
+        let mine = leaves
+            .iter()
+            .filter(|(_, leaf)| leaf.path == path)
+            .filter_map(|(i, leaf)| match kind {
+                FieldKind::Wildcard => {
+                    let (keys, exact) = wildcard::values(leaf)?;
+                    Some((*i, *leaf, Cow::Owned(keys), exact))
+                }
+                kind => {
+                    let exact = leaf.exact && kind == FieldKind::Value;
+                    Some((*i, *leaf, Cow::Borrowed(leaf.set_of(kind)?), exact))
+                }
+            });
+        if multikey & 1 << position == 0 {
+            let mut set: Option<Intervals> = None;
+            for (i, _, keys, exact) in mine {
+                used[i] |= exact;
+                set = Some(match set {
+                    Some(set) => set.intersect(&keys),
+                    None => keys.into_owned(),
+                });
+            }
+            sets.push(set.unwrap_or_else(|| Intervals::one(everything())));
+            continue;
+        }
+        let allowed = |leaf: &Leaf| {
+            !leaf.scalar_only
+                && chosen.iter().all(|(other, bound)| {
+                    let array = shared_prefix(path, pattern[*other].path());
+                    array.is_empty() || in_one_element(leaf, bound, array)
+                })
+        };
+        let best = mine
+            .filter(|(_, leaf, ..)| allowed(leaf))
+            .min_by_key(|(_, leaf, ..)| leaf.rank());
+        match best {
+            Some((i, leaf, keys, exact)) => {
+                used[i] |= exact;
+                chosen.push((position, leaf));
+                sets.push(keys.into_owned());
+            }
+            None => sets.push(Intervals::one(everything())),
+        }
+    }
+    (sets, used.iter().all(|used| *used))
+}
+
+/// False for indexes that leave documents out that have no geometries, no text or no fields.
 pub(crate) fn holds_all(index: &Index) -> bool {
-    !matches!(index.pattern().special(), Some(FieldKind::Sphere | FieldKind::Plane(_)))
+    !matches!(
+        index.pattern().special(),
+        Some(FieldKind::Sphere | FieldKind::Plane(_) | FieldKind::Term | FieldKind::Path)
+    )
 }
 
 fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {

@@ -53,7 +53,7 @@ impl<'c> Converter<'c> {
             MatchExpr::Nor(parts) => Predicate::And(parts.iter().map(|part| self.negation(part)).collect()),
             MatchExpr::Not(part) => self.negation(part),
             MatchExpr::Path { path, test } => self.path(path.text(), test, depth),
-            MatchExpr::Expr(_) | MatchExpr::Schema(_) => Predicate::Opaque,
+            MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) => Predicate::Opaque,
         }
     }
 
@@ -94,8 +94,8 @@ impl<'c> Converter<'c> {
         }
     }
 
-    /// `$elemMatch` with a filter: its conjuncts bound the fields below the array. The opaque member stands for what they
-    /// do not tell: that one element satisfies them all.
+    /// `$elemMatch` with a filter: its conjuncts bound the fields below the array. The opaque member stands for what
+    /// they do not tell: that one element satisfies them all.
     fn element(&mut self, array: &str, filter: &MatchExpr, depth: usize) -> Predicate {
         self.elements += 1;
         let number = self.elements;
@@ -137,9 +137,9 @@ fn is_number(part: &str) -> bool {
 }
 
 /// What is left of a leaf on a path with a number in it. There keys and the matcher's walk differ: a position leads the
-/// extraction to one element alone and through arrays in it, while the matcher walks through the other elements as well and
-/// finds in them that the field is missing. So keys tell nothing of null, of what is inside the elements, and, below two
-/// numbers, of anything; and a key in the set is no proof.
+/// extraction to one element alone and through arrays in it, while the matcher walks through the other elements as well
+/// and finds in them that the field is missing. So keys tell nothing of null, of what is inside the elements, and,
+/// below two numbers, of anything; and a key in the set is no proof.
 fn at_position(leaf: Leaf, test: &Test) -> Option<Leaf> {
     let numbers = leaf.path.split('.').filter(|part| is_number(part)).count();
     let by_keys = numbers < 2 && !leaf.matches_missing && !matches!(test, Test::ElemMatchValue(_));

@@ -1,8 +1,8 @@
 //! The hashes of a query that `explain` shows, by which tools put queries of one shape together.
 //!
-//! A shape is written as text, hashed with SHA-256: the same query has the same hashes in every process and version. Values
-//! are left out; names, operators and what an expression reads stay. Conditions that are all to hold, or one of which is to
-//! hold, are in the order of their texts, so that it does not matter how the client wrote them.
+//! A shape is written as text, hashed with SHA-256: the same query has the same hashes in every process and version.
+//! Values are left out; names, operators and what an expression reads stay. Conditions that are all to hold, or one of
+//! which is to hold, are in the order of their texts, so that it does not matter how the client wrote them.
 
 use super::query::{Order, Query};
 use crate::matcher::{MatchExpr, Test, ValueTest};
@@ -71,9 +71,10 @@ pub(super) fn shape_text(query: &Query) -> String {
         Order::Natural(Direction::Reverse) => vec!["-$natural".to_owned()],
         Order::Fields(fields) => fields
             .iter()
-            .map(|field| match field.order {
-                FieldOrder::Ascending => field.path.clone(),
-                FieldOrder::Descending => format!("-{}", field.path),
+            .map(|field| match (&field.metadata, field.order) {
+                (Some((metadata, _)), _) => format!("$meta:{}", metadata.name()),
+                (None, FieldOrder::Ascending) => field.path.clone(),
+                (None, FieldOrder::Descending) => format!("-{}", field.path),
             })
             .collect(),
     };
@@ -103,6 +104,7 @@ fn filter_text(expr: &MatchExpr) -> String {
         MatchExpr::Nor(parts) => list("nor", parts),
         MatchExpr::Not(part) => format!("not[{}]", filter_text(part)),
         MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
+        MatchExpr::Text(_) => "$text".to_owned(),
         MatchExpr::Schema(schema) => format!("schema[{}]", document_text(schema.source())),
         MatchExpr::Expr(predicate) => format!("expr[{}]", value_text(predicate.source.value())),
     }

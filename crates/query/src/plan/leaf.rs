@@ -1,8 +1,8 @@
 //! What a predicate on one field says about index keys: the set of keys that every matching document has one of.
 //!
-//! "Superset" is the rule: if a document matches, at least one of its keys lies in the leaf's set. A leaf is *exact* when
-//! the converse holds too, so that no filter has to be run. Null, missing and arrays make most of the difference: a
-//! missing field has the key null, an empty array the key undefined, an array one key per element.
+//! "Superset" is the rule: if a document matches, at least one of its keys lies in the leaf's set. A leaf is *exact*
+//! when the converse holds too, so that no filter has to be run. Null, missing and arrays make most of the difference:
+//! a missing field has the key null, an empty array the key undefined, an array one key per element.
 
 use super::encode::{StringKeys, bracket, encode, everything, point};
 use super::interval::{Interval, Intervals, successor};
@@ -185,8 +185,8 @@ impl Leaf {
         if !(self.exact || null) || self.element.is_some() {
             return None;
         }
-        // A null among the values (`$nin: [1, null]`) is inexact and was turned down above. "Not null" leaves undefined in:
-        // the key of an empty array.
+        // A null among the values (`$nin: [1, null]`) is inexact and was turned down above. "Not null" leaves undefined
+        // in: the key of an empty array.
         let outside = if null {
             Intervals::one(point(RawBsonRef::Null))
         } else {
@@ -234,9 +234,10 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 /// Strings that start with `prefix`: from its encoding without the end mark.
-fn prefix_range(prefix: &str) -> Interval {
+pub(super) fn prefix_range(prefix: &str) -> Interval {
     let start = encode(RawBsonRef::String(prefix));
-    // The next string of the same length: the prefix with its last character one higher, which orders the same in UTF-8.
+    // The next string of the same length: the prefix with its last character one higher, which orders the same in
+    // UTF-8.
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
         let next = (last as u32 + 1..=char::MAX as u32).find_map(char::from_u32);

@@ -19,6 +19,8 @@ pub(crate) mod query;
 pub mod request;
 pub(crate) mod shape;
 pub(crate) mod special;
+pub(crate) mod text;
+pub(crate) mod wildcard;
 
 pub use index_filters::FilterIndex;
 pub use query::collation_of;

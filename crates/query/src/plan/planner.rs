@@ -2,13 +2,13 @@
 //!
 //! 1. The filter becomes predicates on indexed paths.
 //! 2. Each index that bounds its first field, or gives the sort's order, is a candidate; so are an OR of one index per
-//!    branch of an `$or`, and merges of scans that are each in the sort's order. A collection scan is one only when there is
-//!    no other, or when hinted at.
-//! 3. FETCH with the whole filter follows, unless the bounds are exact, and SORT, SKIP, LIMIT and a projection where asked.
-//!    A clustering index gives documents by itself: its scan has the filter, and nothing is fetched.
+//!    branch of an `$or`, and merges of scans that are each in the sort's order. A collection scan is one only when
+//!    there is no other, or when hinted at.
+//! 3. FETCH with the whole filter follows, unless the bounds are exact, and SORT, SKIP, LIMIT and a projection where
+//!    asked. A clustering index gives documents by itself: its scan has the filter, and nothing is fetched.
 //!
-//! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's, or
-//! the winner of a short race.
+//! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's,
+//! or the winner of a short race.
 
 use super::access::{Access, SortField, Unbounded};
 use super::convert::{Converter, has_position};
@@ -17,17 +17,21 @@ use super::index_bounds::IndexBounds;
 use super::index_filters::IndexFilter;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
+use super::text::{TextAccess, TextBranch};
+use super::wildcard;
 use crate::QueryError;
 use crate::exec::blocking::Sort;
 use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
 use crate::exec::key_document::{KeyDocument, can_nest};
+use crate::exec::known::RowMetadata;
 use crate::exec::merge::{Or, SortMerge};
 use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
 use crate::matcher::near::NearQuery;
+use crate::metadata::MetadataField;
 use crate::path::Path;
 use bson::RawDocument;
 use engine::{Direction, TableId};
@@ -53,6 +57,10 @@ pub(crate) enum Source {
     Split(Access, Vec<IndexBounds>, Direction),
     /// An index around a point, ring by ring: the place of the geometry among its fields.
     Near(Access, usize, Path),
+    /// A text index, term by term.
+    Text(Box<TextAccess>),
+    /// One index per branch, a text index among them.
+    TextUnion(Vec<TextBranch>),
     /// One index per branch.
     Union(Vec<Access>),
     /// One index per branch, each in order, merged.
@@ -74,19 +82,51 @@ pub(crate) struct Candidate {
 pub(crate) enum Choice {
     Index(TableId),
     Split(TableId),
+    /// A path of a wildcard index.
+    Path(TableId, Arc<str>),
     Union,
     Merge,
 }
 
 impl Candidate {
+    /// One whose rows need the filter.
+    pub(super) fn of(source: Source, sorted: bool) -> Self {
+        Self {
+            source,
+            sorted,
+            exact: false,
+        }
+    }
+
     /// The candidate's name; `None` for those that are not raced.
     pub(crate) fn choice(&self) -> Option<Choice> {
         match &self.source {
+            Source::Index(
+                Access {
+                    index,
+                    wildcard: Some(wildcard),
+                    ..
+                },
+                _,
+            )
+            | Source::Split(
+                Access {
+                    index,
+                    wildcard: Some(wildcard),
+                    ..
+                },
+                ..,
+            ) => Some(Choice::Path(index.table(), wildcard.path.clone())),
             Source::Index(access, _) => Some(Choice::Index(access.index.table())),
             Source::Split(access, ..) => Some(Choice::Split(access.index.table())),
             Source::Union(_) => Some(Choice::Union),
             Source::Merge(_) => Some(Choice::Merge),
-            Source::Nothing | Source::Collection(_) | Source::Range(..) | Source::Near(..) => None,
+            Source::Nothing
+            | Source::Collection(_)
+            | Source::Range(..)
+            | Source::Near(..)
+            | Source::Text(_)
+            | Source::TextUnion(_) => None,
         }
     }
 
@@ -116,6 +156,9 @@ impl Planner<'_> {
         }
         if let Some(near) = &self.query.near {
             return Ok(vec![self.near(near, wish)?]);
+        }
+        if let Some(test) = self.query.text() {
+            return Ok(vec![self.text(test, wish)?]);
         }
         let natural = match (wish, &self.query.order) {
             (Wish::Natural(direction), _) => Some(*direction),
@@ -188,11 +231,7 @@ impl Planner<'_> {
             let Some((place, field)) = fields.find(|(_, field)| serves(field)) else {
                 continue;
             };
-            let keys = match self.is_alike(index) {
-                true => self.string_keys(),
-                false => StringKeys::Other,
-            };
-            let predicate = self.predicate(&[index], keys);
+            let predicate = self.predicate(&[index], self.string_keys_of(index));
             found.extend(
                 Access::of(index, &predicate.conjuncts(), Unbounded::Near).map(|access| (access, place, field)),
             );
@@ -221,13 +260,13 @@ impl Planner<'_> {
         })
     }
 
-    fn considers(&self, index: &Index) -> bool {
+    pub(super) fn considers(&self, index: &Index) -> bool {
         !index.hidden() && self.filter.is_none_or(|filter| filter.allows(index))
     }
 
     /// The candidate of this name, if there still is one.
     pub(crate) fn candidate(&self, choice: &Choice) -> Result<Option<Candidate>, QueryError> {
-        if let Choice::Index(table) | Choice::Split(table) = choice {
+        if let Choice::Index(table) | Choice::Split(table) | Choice::Path(table, _) = choice {
             let Some(index) = self
                 .collection
                 .indexes()
@@ -236,11 +275,7 @@ impl Planner<'_> {
             else {
                 return Ok(None);
             };
-            let keys = match self.is_alike(index) {
-                true => self.string_keys(),
-                false => StringKeys::Other,
-            };
-            let predicate = self.predicate(&[index], keys);
+            let predicate = self.predicate(&[index], self.string_keys_of(index));
             let mut candidates = Vec::new();
             self.add_index(index, &predicate.conjuncts(), false, &mut candidates)?;
             return Ok(candidates
@@ -315,7 +350,7 @@ impl Planner<'_> {
     }
 
     /// Whether the index has strings in the order that the query has them in.
-    fn is_alike(&self, index: &Index) -> bool {
+    pub(super) fn is_alike(&self, index: &Index) -> bool {
         index.collation() == self.query.collation.as_ref()
     }
 
@@ -324,11 +359,19 @@ impl Planner<'_> {
         StringKeys::Alike(collation.map(|collation| collation as &dyn Collator))
     }
 
+    pub(super) fn string_keys_of(&self, index: &Index) -> StringKeys<'_> {
+        match self.is_alike(index) {
+            true => self.string_keys(),
+            false => StringKeys::Other,
+        }
+    }
+
     fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
         let indexed = |path: &str| {
             let fields = indexes.iter().flat_map(|index| index.pattern().fields());
-            let on_path = fields.filter(|field| field.path() == path);
-            on_path.map(PatternField::kind).collect()
+            let on_path = fields.filter(|field| field.path() == path).map(PatternField::kind);
+            let wild = indexes.iter().filter_map(|index| wildcard::kind_at(index, path));
+            on_path.chain(wild).collect()
         };
         Converter::convert(self.query.filter.as_deref(), &indexed, keys)
     }
@@ -341,7 +384,7 @@ impl Planner<'_> {
     }
 
     /// True when every document that matches the filter is in the index.
-    fn holds_matches(&self, index: &Index) -> bool {
+    pub(super) fn holds_matches(&self, index: &Index) -> bool {
         index
             .partial_filter()
             .is_none_or(|partial| super::implication::implies(self.query.filter.as_deref(), partial))
@@ -355,6 +398,12 @@ impl Planner<'_> {
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryError> {
         if !self.holds_matches(index) {
+            return Ok(());
+        }
+        if index.wildcard().is_some() {
+            for access in wildcard::accesses(index, conjuncts) {
+                self.add_access(access, candidates);
+            }
             return Ok(());
         }
         let sort = self.sort_fields();
@@ -372,6 +421,14 @@ impl Planner<'_> {
                 }
             }
         };
+        self.add_access(access, candidates);
+        Ok(())
+    }
+
+    /// The candidate of an access.
+    fn add_access(&self, access: Access, candidates: &mut Vec<Candidate>) {
+        let sort = self.sort_fields();
+        let is_alike = self.is_alike(&access.index);
         let direction = sort.map(|sort| access.direction_for(sort).filter(|_| is_alike));
         if let (Some(None), Some(sort), true) = (direction, sort, is_alike)
             && let Some((scans, direction)) = access.split_for(sort)
@@ -382,7 +439,7 @@ impl Planner<'_> {
                 sorted: true,
                 exact,
             });
-            return Ok(());
+            return;
         }
         let exact = access.exact;
         let (sorted, direction) = match direction {
@@ -395,11 +452,10 @@ impl Planner<'_> {
             sorted,
             exact,
         });
-        Ok(())
     }
 
-    /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its own
-    /// best index.
+    /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its
+    /// own best index.
     fn add_unions(
         &self,
         indexes: &[&Arc<Index>],
@@ -432,7 +488,7 @@ impl Planner<'_> {
                 parts.extend(&others);
                 usable
                     .iter()
-                    .filter_map(|index| Access::of(index, &parts, Unbounded::Refuse))
+                    .flat_map(|index| wildcard::all_accesses(index, &parts))
                     .collect()
             };
             let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect();
@@ -479,7 +535,8 @@ impl Planner<'_> {
         let filter = query.filter.clone().filter(|_| !candidate.exact);
         let once = |access: &Access| access.may_repeat() || query.for_write;
         let scan = |access: &Access, bounds: &IndexBounds, direction: Direction, kind: ScanKind| {
-            IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access))
+            let scan = IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access));
+            scan.on_path(access.wildcard.as_ref())
         };
         let fetch = |input: Stage| -> Stage {
             Stage::Fetch(Box::new(Fetch {
@@ -529,9 +586,12 @@ impl Planner<'_> {
                 let near_query = query.near.clone().ok_or_else(|| {
                     QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
                 })?;
-                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?;
+                let near =
+                    Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?.knowing(query.needs);
                 Stage::Near(Box::new(near))
             }
+            Source::Text(text) => self.build_text(text),
+            Source::TextUnion(branches) => self.build_text_union(branches),
             Source::Union(accesses) => {
                 let all_give_documents = !counts_keys && accesses.iter().all(|access| access.index.clustering());
                 let inputs = accesses.iter().map(|access| {
@@ -560,7 +620,7 @@ impl Planner<'_> {
                 stage,
                 SortKeys::new(fields, query.collation.as_ref())?,
                 query.rows_wanted(),
-                query.return_key,
+                query.return_key || query.needs.has(MetadataField::IndexKey),
                 &query.blocking,
             )));
         }
@@ -570,7 +630,7 @@ impl Planner<'_> {
         if let Some(limit) = query.limit {
             stage = Stage::Limit(Box::new(Limit::new(stage, limit)));
         }
-        Ok(self.projected(stage, covered))
+        self.projected(stage, covered)
     }
 
     fn merged(&self, inputs: Vec<Stage>) -> Result<Stage, QueryError> {
@@ -581,11 +641,11 @@ impl Planner<'_> {
         ))))
     }
 
-    fn projected(&self, input: Stage, covered: bool) -> Stage {
+    fn projected(&self, input: Stage, covered: bool) -> Result<Stage, QueryError> {
         let query = self.query;
         let shape = match () {
             () if query.return_key => Shape::ReturnKey,
-            () if query.projection.is_none() && !query.show_record_id => return input,
+            () if query.projection.is_none() && !query.show_record_id => return Ok(input),
             () if covered => Shape::Covered,
             () => Shape::Document,
         };
@@ -593,7 +653,8 @@ impl Planner<'_> {
             .projection
             .as_ref()
             .is_some_and(|projection| projection.is_positional());
-        Stage::Project(Box::new(Project {
+        Ok(Stage::Project(Box::new(Project {
+            known: RowMetadata::new(query)?,
             input,
             projection: query.projection.clone(),
             shape,
@@ -602,7 +663,7 @@ impl Planner<'_> {
             key_document: KeyDocument::default(),
             scratch: Vec::new(),
             counters: StageCounters::default(),
-        }))
+        })))
     }
 
     /// True when the index' keys hold everything that filter and projection need.
@@ -612,6 +673,13 @@ impl Planner<'_> {
         };
         if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
             return false;
+        }
+        if let Some(wildcard) = &access.wildcard {
+            let projection = self.query.projection.as_ref();
+            let wanted = projection.and_then(|projection| projection.simple_inclusion());
+            return access.index.collation().is_none()
+                && access.index.pattern().fields().len() == 2
+                && wanted.is_some_and(|wanted| matches!(wanted.as_slice(), [only] if **only == *wildcard.path));
         }
         // What the strings, or the hashed values and geometries were is not in such keys.
         if access.index.collation().is_some() || access.index.pattern().special().is_some() {

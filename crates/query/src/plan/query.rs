@@ -5,8 +5,9 @@ use super::request::{FindRequest, Hint};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
-use crate::matcher::Matcher;
 use crate::matcher::near::NearQuery;
+use crate::matcher::{Matcher, TextTest};
+use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::project::Projection;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -25,6 +26,20 @@ pub(crate) enum Order {
     Natural(Direction),
     /// By values.
     Fields(Vec<SortField>),
+}
+
+impl Order {
+    /// What it sorts by beside fields.
+    pub(crate) fn metadata_needs(&self) -> MetadataNeeds {
+        let Self::Fields(fields) = self else {
+            return MetadataNeeds::default();
+        };
+        let needs = fields
+            .iter()
+            .filter_map(SortField::metadata_field)
+            .map(MetadataNeeds::of);
+        needs.fold(MetadataNeeds::default(), MetadataNeeds::and)
+    }
 }
 
 /// What a client said about the access path.
@@ -55,6 +70,8 @@ pub(crate) struct Query {
     pub(crate) blocking: BlockingLimits,
     /// Where matches are wanted in the order of their distance from a point.
     pub(crate) near: Option<Arc<NearQuery>>,
+    /// What has to be known of rows beside their documents.
+    pub(crate) needs: MetadataNeeds,
 }
 
 /// What a filter wants the order of distances from.
@@ -71,6 +88,12 @@ impl Query {
     /// Parses the parts of a `find`.
     pub(crate) fn parse(request: &FindRequest<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
         let filter = parse_filter(request.filter, context)?;
+        if !context.metadata_needs().is_empty() {
+            return Err(QueryError::new(
+                ErrorCode(40218),
+                "a filter requires metadata, but none is available",
+            ));
+        }
         let projection = match request.projection.filter(|spec| !spec.is_empty()) {
             Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, context)?)),
             _ => None,
@@ -82,7 +105,9 @@ impl Query {
             ));
         }
         let near = near_in(filter.as_ref());
+        let needs = context.metadata_needs().and(order.metadata_needs());
         Ok(Self {
+            needs,
             filter,
             near,
             order,
@@ -98,6 +123,22 @@ impl Query {
             collation: context.collation.clone(),
             blocking: request.blocking.clone(),
         })
+    }
+
+    /// What text is searched for.
+    pub(crate) fn text(&self) -> Option<&Arc<TextTest>> {
+        self.filter.as_ref().and_then(|filter| filter.text())
+    }
+
+    /// Says what a search means on a collection, and whether what is asked for can be known.
+    pub(crate) fn bind(&self, collection: &storage::Collection) -> Result<(), QueryError> {
+        let text = self.text();
+        self.needs.check(text.is_some(), self.near.is_some())?;
+        let index = collection.indexes().iter().find_map(|index| index.text());
+        if let (Some(test), Some(spec)) = (text, index) {
+            test.bind(spec);
+        }
+        Ok(())
     }
 
     /// The rows that a sort or an early end has to look at: skipped ones and wanted ones.
@@ -152,8 +193,9 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
         let (name, value) = element.map_err(|error| QueryError::bad_value(format!("malformed sort: {error}")))?;
         let name = name.as_str();
         if let RawBsonRef::Document(special) = value {
-            if special.get("$meta").ok().flatten().is_some() {
-                return Err(QueryError::not_implemented("$meta sort"));
+            if let Some(field) = metadata_sort(special)? {
+                fields.push(SortField::of_metadata(field, name));
+                continue;
             }
             return Err(QueryError::bad_value(format!(
                 "$meta is the only expression supported by $sort right now, found {name}"
@@ -193,10 +235,7 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
                 format!("FieldPath field names may not start with '$'. Found '{name}'"),
             ));
         }
-        fields.push(SortField {
-            path: name.to_owned(),
-            order,
-        });
+        fields.push(SortField::of(name, order));
     }
     if fields.len() > keys::key::FIELDS_MAX {
         return Err(QueryError::bad_value("too many fields in the sort"));
@@ -206,6 +245,28 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
     } else {
         Order::Fields(fields)
     })
+}
+
+/// What `{$meta: ...}` in a sort sorts by; `None` of other documents.
+pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataField>, QueryError> {
+    let Some(name) = special.get("$meta").ok().flatten() else {
+        return Ok(None);
+    };
+    if special.iter().count() != 1 {
+        return Err(QueryError::failed_to_parse(
+            "Cannot have additional keys in a $meta sort specification",
+        ));
+    }
+    let RawBsonRef::String(name) = name else {
+        return Err(QueryError::new(
+            ErrorCode(31138),
+            "Illegal $meta sort: it must be a string",
+        ));
+    };
+    match MetadataField::parse(name)? {
+        field @ (MetadataField::TextScore | MetadataField::NearDistance) => Ok(Some(field)),
+        _ => Err(QueryError::new(ErrorCode(31138), format!("Illegal $meta sort: {name}"))),
+    }
 }
 
 fn direction(order: FieldOrder) -> Direction {

@@ -232,7 +232,11 @@ impl<'p> Parser<'p> {
         whole: RawBsonRef<'_>,
     ) -> Result<(), QueryError> {
         match operator.name() {
-            b"$meta" => Err(QueryError::not_implemented("$meta")),
+            // It says nothing about the other fields.
+            b"$meta" if self.dialect != Dialect::AddFields => {
+                let context = self.context.expect("operators are parsed with a context");
+                self.insert(path, Rule::Computed(Expression::parse(whole, context)?))
+            }
             b"$slice" if self.dialect == Dialect::Find => match slice(operator)? {
                 Some(slice) => self.insert(path, Rule::Slice(slice)),
                 None => self.computed(path, whole),

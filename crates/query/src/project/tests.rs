@@ -239,7 +239,9 @@ fn refusals() {
     fails(doc! {"a.": 1}, 40353);
     fails(doc! {"a..b": 1}, 15998);
     fails(doc! {"$a": 1}, 16410);
-    fails(doc! {"a": {"$meta": "textScore"}}, ErrorCode::NotImplemented.0);
+    fails(doc! {"a": {"$meta": "searchScore"}}, ErrorCode::NotImplemented.0);
+    fails(doc! {"a": {"$meta": "nonsense"}}, 17308);
+    fails(doc! {"a": {"$meta": 5}}, 17307);
     fails(doc! {"a": {"$foo": 1}}, ErrorCode::InvalidPipelineOperator.0);
     let code = |result: Result<Projection, QueryError>| result.unwrap_err().code();
     assert_eq!(

@@ -45,6 +45,7 @@ impl MatchStage {
 impl Stage for MatchStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         while let Some(document) = self.source.next(context)? {
+            context.evaluation.on(document.metadata());
             if self.matcher.matches(&document, context.evaluation)? {
                 return Ok(Some(document));
             }

@@ -1,8 +1,8 @@
 //! `$group`: one state per distinct key.
 //!
-//! Keys are hashed by their key bytes, so that values that compare equal (1 and 1.0) are one group; the first seen value is
-//! the group's `_id`. A constant key needs no hashing. Groups come out in the order of their first document, but for
-//! those that have been spilled, see [`super::groups`].
+//! Keys are hashed by their key bytes, so that values that compare equal (1 and 1.0) are one group; the first seen
+//! value is the group's `_id`. A constant key needs no hashing. Groups come out in the order of their first document,
+//! but for those that have been spilled, see [`super::groups`].
 
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -156,6 +156,7 @@ impl GroupStage {
         let is_constant = spec.id.as_constant().is_some();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
+            context.evaluation.on(document.metadata());
             let mut evaluation = Evaluation::new(&document, context.evaluation);
             // There is only one group, which needs no looking up.
             if !is_constant || !groups.add_to_only(spec, &mut evaluation)? {

@@ -1,9 +1,9 @@
 //! Aggregation pipelines: parsing, rewriting, and pulling documents through.
 //!
 //! [`Pipeline::parse`] checks every stage; [`Pipeline::optimize`] moves and merges stages without changing the result;
-//! [`Pipeline::take_pushdown`] gives the leading stages that a query plan can answer away; [`Pipeline::run`] puts the rest
-//! on top of a source. Documents are pulled one by one ([`Stage::next`]) and are shared bytes, so a stage that does not
-//! look into a document costs next to nothing.
+//! [`Pipeline::take_pushdown`] gives the leading stages that a query plan can answer away; [`Pipeline::run`] puts the
+//! rest on top of a source. Documents are pulled one by one ([`Stage::next`]) and are shared bytes, so a stage that
+//! does not look into a document costs next to nothing.
 //!
 //! Stages know no storage. What they need of the world (interruption, other collections) is [`Execution`]'s, given anew
 //! with each call, so that a pipeline can rest between two calls without pinning anything.
@@ -160,8 +160,8 @@ impl Pipeline {
         &self.context
     }
 
-    /// The first stage when it makes documents by itself (`$indexStats`, `$currentOp`, `$documents` …): its name and its
-    /// document. Whoever runs the pipeline supplies the source ([`IteratorSource`]).
+    /// The first stage when it makes documents by itself (`$indexStats`, `$currentOp`, `$documents` …): its name and
+    /// its document. Whoever runs the pipeline supplies the source ([`IteratorSource`]).
     pub fn initial(&self) -> Option<(&str, &RawDocument)> {
         match self.stages.first() {
             Some(StageSpec::Initial { name, specification }) => Some((name, specification)),
@@ -181,8 +181,8 @@ impl Pipeline {
         found
     }
 
-    /// Puts the stages on top of `source`. An initial stage is taken to be `source` already, but for `$documents`, which
-    /// is run here.
+    /// Puts the stages on top of `source`. An initial stage is taken to be `source` already, but for `$documents`,
+    /// which is run here.
     pub fn run(self, source: Box<dyn Stage>) -> Result<Box<dyn Stage>, QueryError> {
         let mut top = source;
         for stage in self.stages {
@@ -203,6 +203,16 @@ impl Pipeline {
 
     /// Takes away the leading stages that a query plan answers, and says what of the documents the rest needs.
     pub fn take_pushdown(&mut self) -> Pushdown {
-        pushdown::take(&mut self.stages)
+        let needs = self
+            .stages
+            .iter()
+            .fold(self.context.metadata_needs(), |needs, stage| match stage {
+                StageSpec::Sort { pattern, .. } => needs.and(pattern.metadata_needs()),
+                _ => needs,
+            });
+        Pushdown {
+            needs,
+            ..pushdown::take(&mut self.stages)
+        }
     }
 }

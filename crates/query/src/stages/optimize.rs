@@ -1,9 +1,9 @@
 //! Moving and merging stages.
 //!
-//! Rules, applied until none does anything: neighbouring `$match`, `$limit` and `$skip` merge; a `$match` (or the parts of
-//! its conjunction that can) goes ahead of stages that do not touch what it reads; `$limit` and `$skip` go ahead of stages
-//! that make one document of each; `$sort` learns how many documents are wanted. Each rule shortens the pipeline or moves
-//! a stage forward, so this ends.
+//! Rules, applied until none does anything: neighbouring `$match`, `$limit` and `$skip` merge; a `$match` (or the parts
+//! of its conjunction that can) goes ahead of stages that do not touch what it reads; `$limit` and `$skip` go ahead of
+//! stages that make one document of each; `$sort` learns how many documents are wanted. Each rule shortens the pipeline
+//! or moves a stage forward, so this ends.
 
 use super::StageSpec;
 use crate::expression::{Dependencies, ExpressionContext};
@@ -48,6 +48,8 @@ fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionC
             stages.remove(place + 1);
             true
         }
+        // Scores are known behind the search, and not while it goes on.
+        (before, StageSpec::Match { matcher, .. }) if before.searches() && is_random(matcher.root()) => false,
         (StageSpec::Match { matcher: a, .. }, StageSpec::Match { matcher: b, .. }) => {
             let both = conjuncts(a).into_iter().chain(conjuncts(b)).collect();
             stages[place] = match_of(both, context);
@@ -157,7 +159,11 @@ fn is_random(part: &MatchExpr) -> bool {
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => parts.iter().any(is_random),
         MatchExpr::Not(part) => is_random(part),
         MatchExpr::Expr(predicate) => predicate.expression.is_random(),
-        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse | MatchExpr::Path { .. } | MatchExpr::Schema(_) => false,
+        MatchExpr::AlwaysTrue
+        | MatchExpr::AlwaysFalse
+        | MatchExpr::Path { .. }
+        | MatchExpr::Schema(_)
+        | MatchExpr::Text(_) => false,
     }
 }
 

@@ -36,6 +36,7 @@ const NOT_BUILT: &[&str] = &[
 const SEARCH: &[&str] = &["$search", "$searchMeta", "$vectorSearch", "$rankFusion", "$scoreFusion"];
 
 pub(super) fn parse_array(array: &RawArray, context: &ExpressionContext, depth: usize) -> Result<Pipeline, QueryError> {
+    let context = &context.apart();
     let mut stages = Vec::new();
     for raw in array {
         match raw.map_err(|_| Malformed)? {
@@ -59,6 +60,7 @@ pub(super) fn parse_documents(
     context: &ExpressionContext,
     depth: usize,
 ) -> Result<Pipeline, QueryError> {
+    let context = &context.apart();
     let mut stages = Vec::new();
     for stage in documents {
         push_stage(&mut stages, stage, context, depth)?;
@@ -93,6 +95,9 @@ fn push_stage(
             7749501,
             format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
         );
+    }
+    if !first && stages.last().is_some_and(StageSpec::searches) {
+        return failure(17313, "$match with $text is only allowed as the first pipeline stage");
     }
     if !first && matches!(stages.last(), Some(StageSpec::Initial { .. } | StageSpec::GeoNear(_))) {
         return failure(
@@ -211,7 +216,7 @@ fn parse_match(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stage
     };
     Ok(StageSpec::Match {
         filter: filter.to_owned(),
-        matcher: Matcher::parse(filter, context)?,
+        matcher: Matcher::parse_searching(filter, context)?,
     })
 }
 
@@ -531,6 +536,13 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
             }
         }
         let pipeline = parse_array(array, context, depth + 1)?;
+        if pipeline.stages.first().is_some_and(StageSpec::searches) {
+            return failure(
+                40600,
+                "$match is not allowed to be used within a $facet stage: it has $text",
+            );
+        }
+        context.note_needs(pipeline.context.metadata_needs());
         facets.push((name.to_owned(), pipeline));
     }
     Ok(StageSpec::Facet(facets))

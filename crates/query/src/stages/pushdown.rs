@@ -8,15 +8,19 @@ use crate::error::QueryError;
 use crate::expression::Dependencies;
 use crate::matcher::Matcher;
 use crate::matcher::near::NearQuery;
+use crate::metadata::MetadataNeeds;
 use crate::value::{DocumentWriter, SharedDocument, SortPattern, Value};
 
-/// The leading part of a pipeline as a find: filter, then sort, then skip, then limit. See [`super::Pipeline::take_pushdown`].
+/// The leading part of a pipeline as a find: filter, then sort, then skip, then limit. See
+/// [`super::Pipeline::take_pushdown`].
 #[derive(Debug, Default)]
 pub struct Pushdown {
     /// The first `$match`: as a document, and parsed.
     pub filter: Option<(RawDocumentBuf, Matcher)>,
     /// The point of `$geoNear`, whose query is the filter.
     pub(crate) near: Option<Arc<NearQuery>>,
+    /// What the stages ask of documents beside their fields.
+    pub(crate) needs: MetadataNeeds,
     /// `$sort`
     pub sort: Option<SortPattern>,
     /// Documents to leave out.

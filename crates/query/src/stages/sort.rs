@@ -14,7 +14,9 @@ use vfs::Random;
 use super::filter::Checkpoint;
 use super::{Stage, StageContext};
 use crate::error::QueryError;
+use crate::metadata::Metadata;
 use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
+use crate::value::scan::{self, Malformed};
 use crate::value::{SharedDocument, SortPattern};
 
 impl Payload for SharedDocument {
@@ -22,7 +24,12 @@ impl Payload for SharedDocument {
         self.as_bytes().len()
     }
 
-    fn append_head(&self, _head: &mut Vec<u8>) {}
+    /// Nothing for most; else what is known beside the document, which is a document, too.
+    fn append_head(&self, head: &mut Vec<u8>) {
+        if let Some(metadata) = self.metadata() {
+            metadata.append_to(head);
+        }
+    }
 
     fn body(&self) -> &[u8] {
         self.as_bytes()
@@ -34,7 +41,15 @@ impl SortedRow<'_, SharedDocument> {
     pub(super) fn into_document(self) -> Result<SharedDocument, QueryError> {
         match self {
             SortedRow::Kept(document) => Ok(document),
-            SortedRow::Spilled(bytes) => Ok(SharedDocument::new(Bytes::copy_from_slice(bytes))?),
+            SortedRow::Spilled(bytes) => {
+                let length = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+                let (first, rest) = bytes.split_at_checked(length as usize).ok_or(Malformed)?;
+                if rest.is_empty() {
+                    return Ok(SharedDocument::new(Bytes::copy_from_slice(first))?);
+                }
+                let metadata = Arc::new(Metadata::read(scan::frame(first)?));
+                Ok(SharedDocument::new(Bytes::copy_from_slice(rest))?.with_metadata(Some(metadata)))
+            }
         }
     }
 }
@@ -62,7 +77,7 @@ impl SortStage {
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             key.clear();
-            self.pattern.append_key(&document, &mut keys, &mut key)?;
+            self.pattern.append_key_of(&document, &mut keys, &mut key)?;
             sorter.push(context.evaluation, &key, || document)?;
         }
         if let Some(operation) = context.evaluation.operation() {

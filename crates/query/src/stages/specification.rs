@@ -129,6 +129,11 @@ fn document_value(document: &RawDocument) -> Value<'_> {
 }
 
 impl StageSpec {
+    /// Whether it is a `$match` that searches for text.
+    pub(crate) fn searches(&self) -> bool {
+        matches!(self, Self::Match { matcher, .. } if matcher.text().is_some())
+    }
+
     /// The stage's name with its `$`.
     pub fn name(&self) -> &str {
         match self {

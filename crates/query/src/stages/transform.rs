@@ -34,9 +34,12 @@ impl Stage for ProjectStage {
             return Ok(None);
         };
         let mut out = Vec::with_capacity(self.capacity);
+        context.evaluation.on(document.metadata());
         self.projection.apply(&document, None, context.evaluation, &mut out)?;
         self.capacity = out.len();
-        Ok(Some(SharedDocument::new(out.into())?))
+        Ok(Some(
+            SharedDocument::new(out.into())?.with_metadata(document.metadata().cloned()),
+        ))
     }
 }
 
@@ -76,7 +79,9 @@ impl Stage for ReplaceRootStage {
         let Some(document) = self.source.next(context)? else {
             return Ok(None);
         };
-        replace_root(&self.expression, &document, context.evaluation).map(Some)
+        context.evaluation.on(document.metadata());
+        let new = replace_root(&self.expression, &document, context.evaluation)?;
+        Ok(Some(new.with_metadata(document.metadata().cloned())))
     }
 }
 
@@ -186,13 +191,15 @@ fn redact_array(redaction: Redaction<'_>, array: &RawDocument, depth: usize) -> 
 impl Stage for RedactStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         while let Some(document) = self.source.next(context)? {
+            context.evaluation.on(document.metadata());
             let redaction = Redaction {
                 expression: &self.expression,
                 context: context.evaluation,
                 root: &document,
             };
             if let Some(kept) = redact(redaction, &document, 0)? {
-                return Ok(Some(SharedDocument::new(kept.into())?));
+                let kept = SharedDocument::new(kept.into())?;
+                return Ok(Some(kept.with_metadata(document.metadata().cloned())));
             }
             self.checkpoint.tick(context)?;
         }

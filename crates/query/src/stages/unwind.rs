@@ -1,7 +1,7 @@
 //! `$unwind`: one document per element of an array.
 //!
-//! The path leads through documents only. A value that is no array counts as an array of itself; a missing field, null and
-//! an empty array yield nothing, or the document as it is (without the empty array) where these are preserved.
+//! The path leads through documents only. A value that is no array counts as an array of itself; a missing field, null
+//! and an empty array yield nothing, or the document as it is (without the empty array) where these are preserved.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -158,9 +158,11 @@ impl UnwindStage {
             return Ok(None);
         };
         let unwound = with_path(document, self.spec.path.parts(), item)?;
+        let metadata = document.metadata().cloned();
         let index = Value::Int64(*next as i64);
         *next += 1;
-        self.with_index(unwound, index).map(Some)
+        let unwound = self.with_index(unwound, index)?;
+        Ok(Some(unwound.with_metadata(metadata)))
     }
 }
 

@@ -7,26 +7,30 @@ use std::ops::Deref;
 
 use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
+use std::sync::Arc;
 
 use super::scan::Malformed;
+use crate::metadata::Metadata;
 
 /// A shared, immutable BSON document.
 #[derive(Clone)]
 pub struct SharedDocument {
     bytes: Bytes,
+    metadata: Option<Arc<Metadata>>,
 }
 
 impl SharedDocument {
     /// A document in `bytes`, without copying; checks the outer frame.
     pub fn new(bytes: Bytes) -> Result<Self, Malformed> {
         RawDocument::from_bytes(&bytes).map_err(|_| Malformed)?;
-        Ok(Self { bytes })
+        Ok(Self { bytes, metadata: None })
     }
 
     /// A copy of `document`.
     pub fn copy_of(document: &RawDocument) -> Self {
         Self {
             bytes: Bytes::copy_from_slice(document.as_bytes()),
+            metadata: None,
         }
     }
 
@@ -34,7 +38,18 @@ impl SharedDocument {
     pub fn empty() -> Self {
         Self {
             bytes: Bytes::from_static(&[5, 0, 0, 0, 0]),
+            metadata: None,
         }
+    }
+
+    /// The same document, of which so much is known beside its fields.
+    pub(crate) fn with_metadata(self, metadata: Option<Arc<Metadata>>) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// What is known of it beside its fields.
+    pub(crate) fn metadata(&self) -> Option<&Arc<Metadata>> {
+        self.metadata.as_ref()
     }
 
     /// The bytes.
@@ -60,6 +75,7 @@ impl SharedDocument {
         if own.start <= other.start && other.end <= own.end {
             SharedDocument {
                 bytes: self.bytes.slice_ref(part),
+                metadata: None,
             }
         } else {
             SharedDocument::copy_of(document)
@@ -79,6 +95,7 @@ impl From<RawDocumentBuf> for SharedDocument {
     fn from(document: RawDocumentBuf) -> Self {
         Self {
             bytes: Bytes::from(document.into_bytes()),
+            metadata: None,
         }
     }
 }

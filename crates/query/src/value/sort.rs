@@ -1,8 +1,10 @@
 //! Sort patterns: `{a: 1, "b.c": -1}` turned into keys that memcmp orders.
 //!
-//! The key of a document is the smallest of the keys an index with the same pattern would have for it: an array counts by
-//! its smallest element ascending and by its largest descending, a missing field as null, an empty array before null.
+//! The key of a document is the smallest of the keys an index with the same pattern would have for it: an array counts
+//! by its smallest element ascending and by its largest descending, a missing field as null, an empty array before
+//! null.
 
+use bson::raw::CString;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet};
 use wire::ErrorCode;
@@ -11,12 +13,18 @@ use super::number::Number;
 use super::scan::Malformed;
 use super::{Comparer, SharedDocument, Value};
 use crate::error::QueryError;
+use crate::exec::sort_key::extended;
+use crate::metadata::{MetadataField, MetadataNeeds};
+use crate::plan::access::SortField;
+use crate::plan::query::metadata_sort;
 
 /// A parsed sort pattern.
 #[derive(Clone)]
 pub struct SortPattern {
     extractor: KeyExtractor,
     document: RawDocumentBuf,
+    /// What it sorts by beside fields.
+    metadata: Vec<MetadataField>,
 }
 
 impl std::fmt::Debug for SortPattern {
@@ -32,17 +40,20 @@ fn bad(code: i32, message: impl Into<String>) -> QueryError {
 impl SortPattern {
     /// Parses a pattern of 1 to 32 fields whose values are 1 or -1.
     pub fn parse(pattern: &RawDocument, comparer: &Comparer) -> Result<SortPattern, QueryError> {
-        let mut normalised = RawDocumentBuf::new();
+        let (mut document, mut keys, mut metadata) = (RawDocumentBuf::new(), RawDocumentBuf::new(), Vec::new());
         for element in pattern {
             let (name, raw) = element.map_err(|_| Malformed)?;
             let direction = match raw {
-                RawBsonRef::Document(meta) if meta.get("$meta").ok().flatten().is_some() => {
-                    return Err(bad(
-                        ErrorCode::NotImplemented.0,
-                        "sorting by {$meta: ...} is not implemented",
-                    ));
-                }
-                RawBsonRef::Document(_) => {
+                RawBsonRef::Document(special) => {
+                    if let Some(field) = metadata_sort(special)? {
+                        document.append(name, special.to_owned());
+                        let of_field = SortField::of_metadata(field, name.as_str());
+                        let order = if of_field.order == FieldOrder::Ascending { 1 } else { -1 };
+                        let path = CString::try_from(of_field.path).map_err(|_| Malformed)?;
+                        keys.append(&path, order);
+                        metadata.push(field);
+                        continue;
+                    }
                     return Err(bad(17312, "$meta is the only expression supported by $sort right now"));
                 }
                 other => Number::of(&Value::from_raw(other)),
@@ -74,16 +85,18 @@ impl SortPattern {
                     "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
                 ));
             }
-            normalised.append(name, direction);
+            document.append(name, direction);
+            keys.append(name, direction);
         }
-        if normalised.is_empty() {
+        if document.is_empty() {
             return Err(bad(15976, "$sort stage must have at least one sort key"));
         }
-        let index = IndexPattern::parse(&normalised).map_err(|error| bad(ErrorCode::BadValue.0, error.to_string()))?;
+        let index = IndexPattern::parse(&keys).map_err(|error| bad(ErrorCode::BadValue.0, error.to_string()))?;
         let collator = comparer.shared_collator();
         Ok(SortPattern {
             extractor: KeyExtractor::new(index, false, collator),
-            document: normalised,
+            document,
+            metadata,
         })
     }
 
@@ -104,6 +117,27 @@ impl SortPattern {
             out.extend_from_slice(first.key);
         }
         Ok(())
+    }
+
+    /// What it sorts by beside fields.
+    pub(crate) fn metadata_needs(&self) -> MetadataNeeds {
+        let needs = self.metadata.iter().copied().map(MetadataNeeds::of);
+        needs.fold(MetadataNeeds::default(), MetadataNeeds::and)
+    }
+
+    /// As [`SortPattern::append_key`], with what is known of the document beside its fields.
+    pub(crate) fn append_key_of(
+        &self,
+        document: &SharedDocument,
+        keys: &mut KeySet,
+        out: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
+        if self.metadata.is_empty() {
+            return self.append_key(document, keys, out);
+        }
+        let mut buffer = Vec::new();
+        let fields = self.metadata.iter().copied();
+        self.append_key(extended(document, document.metadata(), fields, &mut buffer)?, keys, out)
     }
 
     /// Appends the sort key of a value; what is not a document has none of the fields.

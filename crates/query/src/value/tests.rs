@@ -178,7 +178,8 @@ fn sort_keys_of_arrays_and_missing_fields() {
     assert_eq!(code(doc! {"a": 2}), 15975);
     assert_eq!(code(doc! {"a": "x"}), 15974);
     assert_eq!(code(doc! {"a..b": 1}), 15998);
-    assert_eq!(code(doc! {"a": {"$meta": "textScore"}}), 238);
+    assert_eq!(code(doc! {"a": {"$meta": "nonsense"}}), 17308);
+    assert_eq!(code(doc! {"a": {"$meta": "recordId"}}), 31138);
 }
 
 proptest! {

@@ -1,8 +1,8 @@
 //! The definition of one index.
 //!
-//! Immutable but for what `IndexShared` holds: the multikey flags (set, never cleared) and usage counters. A change
-//! of definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every collection's
-//! `_id_` index has the same one, and there may be a hundred thousand of them.
+//! Immutable but for what `IndexShared` holds: the multikey flags (set, never cleared) and usage counters. A change of
+//! definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every
+//! collection's `_id_` index has the same one, and there may be a hundred thousand of them.
 
 use crate::{PredicateCompiler, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
@@ -10,7 +10,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
-use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths};
+use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths, TextSpec, WildcardSpec};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -121,6 +121,14 @@ impl IndexSpec {
         })
     }
 
+    /// The paths of a wildcard index.
+    pub fn wildcard(&self) -> Result<WildcardSpec, StorageError> {
+        let mut fields = self.key.iter().flatten().map(|(name, _)| name.as_str());
+        let field = fields.find(|name| name.ends_with("$**")).unwrap_or_default();
+        let projection = self.spec.get_document("wildcardProjection").ok();
+        WildcardSpec::parse(field, projection).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))
+    }
+
     fn is_id(&self) -> bool {
         let mut fields = self.key.iter();
         let first = fields.next();
@@ -183,6 +191,7 @@ impl IndexSpec {
                 "collation",
                 "weights",
                 "default_language",
+                "language_override",
                 "bits",
                 "min",
                 "max",
@@ -270,6 +279,15 @@ struct Shape {
     is_id: bool,
     extractor: KeyExtractor,
     partial: Option<Arc<dyn Predicate>>,
+    reads: Reads,
+}
+
+/// What of documents an index's keys depend on.
+enum Reads {
+    /// The paths of its pattern's fields.
+    Fields,
+    Paths(Vec<String>),
+    Everything,
 }
 
 impl Shape {
@@ -279,11 +297,35 @@ impl Shape {
         if let Some(FieldKind::Plane(_)) = pattern.special() {
             pattern = pattern.with_grid(spec.grid()?);
         }
+        let mut reads = Reads::Fields;
+        let is_wildcard = pattern.special() == Some(FieldKind::Path);
+        let is_text = pattern.special() == Some(FieldKind::Term);
+        let values = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
+        let values: Vec<String> = values.map(|field| field.path().to_owned()).collect();
+        let mut extractor = KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref()));
+        if is_text {
+            let text =
+                TextSpec::parse(&spec.spec).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
+            reads = match text.reads() {
+                Some(paths) => Reads::Paths(paths.into_iter().chain(values.clone()).collect()),
+                None => Reads::Everything,
+            };
+            extractor = extractor.with_text(Arc::new(text));
+        }
+        if is_wildcard {
+            let wildcard = spec.wildcard()?;
+            reads = match wildcard.reads() {
+                Some(paths) => Reads::Paths(paths.into_iter().chain(values).collect()),
+                None => Reads::Everything,
+            };
+            extractor = extractor.with_wildcard(Arc::new(wildcard));
+        }
         Ok(Self {
             is_id: spec.is_id(),
-            extractor: KeyExtractor::new(pattern, spec.sparse, collator_of(spec.collation.as_ref())),
+            extractor,
             partial,
             spec,
+            reads,
         })
     }
 }
@@ -358,6 +400,25 @@ impl Index {
     /// Takes keys out of documents.
     pub fn extractor(&self) -> &KeyExtractor {
         &self.shape.extractor
+    }
+
+    /// Which texts of documents are in it, if it is a text index.
+    pub fn text(&self) -> Option<&Arc<TextSpec>> {
+        self.shape.extractor.text()
+    }
+
+    /// Which paths are in it, if it is a wildcard index.
+    pub fn wildcard(&self) -> Option<&Arc<WildcardSpec>> {
+        self.shape.extractor.wildcard()
+    }
+
+    /// False when a change of which `touches` answers false for a path gives the same keys.
+    pub(crate) fn is_touched(&self, mut touches: impl FnMut(&str) -> bool) -> bool {
+        match &self.shape.reads {
+            Reads::Fields => self.pattern().fields().iter().any(|field| touches(field.path())),
+            Reads::Paths(paths) => paths.iter().any(|path| touches(path)),
+            Reads::Everything => true,
+        }
     }
 
     /// True when no two documents may have the same key (`_id_` included).

@@ -22,6 +22,27 @@ pub(super) fn collation(random: &SeededRandom) -> Option<Document> {
     }
 }
 
+/// The key of a wildcard index; options that it cannot have are taken away.
+pub(super) fn wildcard(random: &SeededRandom, options: &mut Document) -> Document {
+    for option in ["unique", "sparse", "clustering"] {
+        options.remove(option);
+    }
+    let order = if pick(random, 2) == 0 { 1 } else { -1 };
+    let projection = match pick(random, 8) {
+        6 => {
+            options.insert("wildcardProjection", doc! { "a": 0, "b": 0 });
+            return doc! { "a": 1, "$**": order, "b": -1 };
+        }
+        7 => return doc! { "e": -order, "d.$**": order },
+        0 => doc! { "b": 0, "d.x": 0 },
+        1 => doc! { "a": 1, "d.z": 1, "_id": 1 },
+        2 => return doc! { "d.$**": order },
+        _ => return doc! { "$**": order },
+    };
+    options.insert("wildcardProjection", projection);
+    doc! { "$**": order }
+}
+
 pub(super) fn raw(document: &Document) -> RawDocumentBuf {
     RawDocumentBuf::try_from(document).expect("encodable")
 }

@@ -8,3 +8,4 @@ mod paths;
 mod plans;
 mod property;
 mod spilling;
+mod text;

@@ -1,7 +1,8 @@
-//! Every plan gives what a scan with the matcher gives: random documents, indexes, filters, sorts, limits and projections.
+//! Every plan gives what a scan with the matcher gives: random documents, indexes, filters, sorts, limits and
+//! projections.
 
 use super::fixture::{Fixture, ns, pick, plain};
-use super::generate::{collation, document, filter, indexable_filter, key, partial, path, raw};
+use super::generate::{collation, document, filter, indexable_filter, key, partial, path, raw, wildcard};
 use crate::EvaluationContext;
 use crate::exec::describe::{Detail, describe};
 use crate::exec::executor::{Body, Planned};
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::StorageError;
 use vfs::SeededRandom;
+use wire::ErrorCode;
 
 /// A random query.
 struct Asked {
@@ -83,6 +85,10 @@ fn stages(executor: &PlanExecutor) -> String {
         let plan = describe(stage, Detail::Plan);
         let is_clustering = plan.contains_key("isClustering");
         let mark = if is_clustering { " clustering" } else { "" };
+        let is_wildcard = plan
+            .get_document("keyPattern")
+            .is_ok_and(|key| key.contains_key("$_path"));
+        let mark = if is_wildcard { " wildcard" } else { mark };
         out.push(format!("{}{mark}", plan.get_str("stage").expect("a stage")));
         stage.inputs().first().into_iter().for_each(|input| names(input, out));
     }
@@ -199,6 +205,9 @@ impl Case {
                     *kind = "hashed".into();
                 }
             }
+            if pick(random, 4) == 0 {
+                pattern = wildcard(random, &mut options);
+            }
             let _ = self.fixture.index("c", raw(&pattern), raw(&options));
         }
     }
@@ -206,7 +215,15 @@ impl Case {
     fn ask(&self, random: &SeededRandom) -> Asked {
         let indexes = self.collection();
         let indexes = indexes.indexes();
-        let some_index = || plain(indexes[pick(random, indexes.len() as u64) as usize].key());
+        let some_index = || {
+            let key = plain(indexes[pick(random, indexes.len() as u64) as usize].key());
+            // Of a wildcard index some path.
+            let named = |(name, order): (String, Bson)| match name.contains('$') {
+                true => (path(random).to_owned(), order),
+                false => (name, order),
+            };
+            key.into_iter().map(named).collect::<Document>()
+        };
         let filter = raw(&if pick(random, 3) == 0 {
             indexable_filter(random)
         } else {
@@ -285,7 +302,7 @@ impl Case {
     /// Sort keys of these documents; `None` where there is no sort, or (see [`Case::reference`]) no key.
     fn order(&self, asked: &Asked, ids: &[i32]) -> Vec<Option<Vec<u8>>> {
         let mut keys = self.sort_keys(asked);
-        let mut key = |id: &i32| keys.as_mut()?.key(&self.documents[id]).ok().map(<[u8]>::to_vec);
+        let mut key = |id: &i32| keys.as_mut()?.key(&self.documents[id], None).ok().map(<[u8]>::to_vec);
         ids.iter().map(&mut key).collect()
     }
 
@@ -321,12 +338,19 @@ impl Case {
             .filter(|index| !index.sparse() && index.partial_filter().is_none());
         let mut hints: Vec<Option<Hint<'_>>> = vec![None, None, Some(Hint::Key(&natural))];
         hints.extend(usable.map(|index| Some(Hint::Name(index.name()))));
-        let chosen = hints.into_iter().map(|hint| {
-            let planned = self.fixture.with(|context| find(context, &asked.request(hint)));
-            (
-                format!("hint {hint:?}"),
-                planned.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed)),
-            )
+        let chosen = hints.into_iter().filter_map(|hint| {
+            match self.fixture.with(|context| find(context, &asked.request(hint))) {
+                Ok(planned) => Some((format!("hint {hint:?}"), planned)),
+                // A wildcard index has no path of the filter's.
+                Err(error) if error.code() == Some(ErrorCode::NoQueryExecutionPlans) => {
+                    assert!(
+                        matches!(hint, Some(Hint::Name(name)) if name.contains('$')),
+                        "{hint:?}: {error}"
+                    );
+                    None
+                }
+                Err(error) => panic!("seed {}: {error}", self.seed),
+            }
         });
         let query = Query::parse(&asked.request(None), &asked.context).expect("a query");
         let planner = Planner {
@@ -508,6 +532,13 @@ fn every_plan_agrees_with_a_scan() {
         "LIMIT",
     ] {
         assert!(met(stage), "no plan with {stage} had results");
+    }
+    for end in [
+        "FETCH/IXSCAN wildcard",
+        "LIMIT/FETCH/IXSCAN wildcard",
+        "OR/IXSCAN wildcard",
+    ] {
+        assert!(plans.keys().any(|plan| plan.ends_with(end)), "no {end} had results");
     }
     // Scans that carry the documents, as they are and below what needs documents.
     for end in [

@@ -1,0 +1,83 @@
+//! What an index may be that has more than values in its keys: hashes, geometries, text, wildcards.
+
+use crate::error::{CommandError, Result};
+use bson::Document;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use keys::{FieldKind, IndexPattern};
+use wire::ErrorCode;
+
+/// Checks what an index with such a field may be, and adds the options that it always has.
+pub(super) fn check_kind(pattern: &IndexPattern, options: &mut Document, has_collation: bool) -> Result<()> {
+    let cannot = |message: &str| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    let Some(kind) = pattern.special() else {
+        return Ok(());
+    };
+    if options.contains_key("expireAfterSeconds") {
+        return cannot(
+            "TTL indexes have one field with dates: hashed, 2d, 2dsphere, text and wildcard indexes do not support TTL",
+        );
+    }
+    match kind {
+        FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
+            ErrorCode(16764),
+            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+        )),
+        FieldKind::Hashed if has_collation => Err(CommandError::not_implemented("a hashed index with a collation")),
+        FieldKind::Plane(_) if has_collation => {
+            cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
+        }
+        FieldKind::Term if has_collation => {
+            cannot("Index type 'text' does not support collation; give {collation: {locale: 'simple'}}")
+        }
+        FieldKind::Term if options.contains_key("clustering") => {
+            Err(CommandError::not_implemented("a clustering text index"))
+        }
+        FieldKind::Sphere => {
+            if !options.contains_key("2dsphereIndexVersion") {
+                options.insert("2dsphereIndexVersion", 3);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a wildcard index may not be, and its projection.
+pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, options: &Document) -> Result<()> {
+    let projection = options.get_document("wildcardProjection").ok();
+    if pattern.special() != Some(FieldKind::Path) {
+        return match projection {
+            None => Ok(()),
+            Some(_) => Err(CommandError::bad_value(
+                "The field 'wildcardProjection' is only allowed in a 'wildcard' index",
+            )),
+        };
+    }
+    for option in ["unique", "sparse"] {
+        if options.contains_key(option) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                format!("Index type 'wildcard' does not support the {option} option"),
+            ));
+        }
+    }
+    if options.contains_key("clustering") {
+        return Err(CommandError::not_implemented("a clustering wildcard index"));
+    }
+    let projection = projection.map(RawDocumentBuf::try_from).transpose()?;
+    let mut names = key.into_iter().flatten().map(|(name, _)| name.as_str());
+    let field = names.find(|name| name.ends_with("$**")).unwrap_or_default();
+    let spec = keys::WildcardSpec::parse(field, projection.as_deref())
+        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))?;
+    let mut others = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
+    let cannot = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    if field == "$**" && projection.is_none() && pattern.fields().len() > 2 {
+        return cannot(
+            "a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out".into(),
+        );
+    }
+    match others.find(|other| spec.overlaps(other.path())) {
+        Some(other) => cannot(format!("the field '{}' is among those of the wildcard", other.path())),
+        None => Ok(()),
+    }
+}

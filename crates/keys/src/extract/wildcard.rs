@@ -1,0 +1,367 @@
+//! Keys of wildcard indexes: one for each value of a document, with its path in front.
+//!
+//! Arrays are gone into and have no part in paths; an array in an array is a value, as are documents and arrays without
+//! anything in them. Fields with a dot in their name cannot be asked for: they are left out, and a document that has
+//! nothing else counts as one without fields. A document in which nothing is indexed has no keys.
+//!
+//! Beside the wildcard there may be fields of other paths: a document has a key for each combination of their values
+//! with those of the wildcard, and one with MinKey as path and value when it has none of the latter.
+//!
+//! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
+//! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).
+
+use super::special::collect;
+use super::{ExtractError, FieldKind, KeyExtractor, KeySet, Watch};
+use crate::key::encode_field;
+use crate::raw::{Elements, Value};
+use bson::raw::{RawBsonRef, RawDocument};
+
+/// Places that paths are hashed to: fields and parts that [`super::MultikeyPaths`] has room for.
+const FIELDS: u32 = 31;
+const PARTS: u32 = 199;
+/// Levels of `wildcardProjection`.
+const DEPTH_MAX: usize = 100;
+
+/// The paths that a wildcard index has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WildcardSpec {
+    /// Only these and what is below.
+    included: Option<Vec<String>>,
+    /// Not these and not what is below.
+    excluded: Vec<String>,
+}
+
+/// What is wrong with a wildcard index's projection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct WildcardSpecError {
+    /// MongoDB's code.
+    pub code: i32,
+    message: String,
+}
+
+/// How a path stands to those of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Outside,
+    /// It leads to some.
+    Above,
+    Inside,
+}
+
+/// Whether `path` is `other` or lies below it.
+fn is_below(path: &str, other: &str) -> bool {
+    path.strip_prefix(other)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+impl WildcardSpec {
+    /// Of a field `$**` or `a.b.$**`, and its projection.
+    pub fn parse(field: &str, projection: Option<&RawDocument>) -> Result<Self, WildcardSpecError> {
+        let below = field.strip_suffix(".$**");
+        let Some(projection) = projection else {
+            return Ok(match below {
+                Some(path) => Self {
+                    included: Some(vec![path.to_owned()]),
+                    excluded: Vec::new(),
+                },
+                None => Self {
+                    included: None,
+                    excluded: vec!["_id".to_owned()],
+                },
+            });
+        };
+        if below.is_some() {
+            return Err(WildcardSpecError {
+                code: 2,
+                message: "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}".to_owned(),
+            });
+        }
+        if projection.is_empty() {
+            return Err(WildcardSpecError {
+                code: 9,
+                message: "The 'wildcardProjection' field can't be an empty object".to_owned(),
+            });
+        }
+        let (mut included, mut excluded, mut id) = (Vec::new(), Vec::new(), None);
+        flatten(
+            projection,
+            "",
+            0,
+            &mut |path, is_included| match (path.as_str(), is_included) {
+                ("_id", is_included) => id = Some(is_included),
+                (_, true) => included.push(path),
+                (_, false) => excluded.push(path),
+            },
+        )?;
+        match (included.is_empty(), excluded.is_empty()) {
+            (false, false) => {
+                return Err(WildcardSpecError {
+                    code: 31254,
+                    message: "Cannot do exclusion on a field in inclusion projection".to_owned(),
+                });
+            }
+            (false, true) => {
+                if id == Some(true) {
+                    included.push("_id".to_owned());
+                }
+                return Ok(Self {
+                    included: Some(included),
+                    excluded,
+                });
+            }
+            (true, _) => {}
+        }
+        if excluded.is_empty() && id == Some(true) {
+            excluded.clear();
+            return Ok(Self {
+                included: Some(vec!["_id".to_owned()]),
+                excluded,
+            });
+        }
+        if id != Some(true) {
+            excluded.push("_id".to_owned());
+        }
+        Ok(Self {
+            included: None,
+            excluded,
+        })
+    }
+
+    fn standing(&self, path: &str) -> Standing {
+        if self.excluded.iter().any(|excluded| is_below(path, excluded)) {
+            return Standing::Outside;
+        }
+        let Some(included) = &self.included else {
+            return Standing::Inside;
+        };
+        match () {
+            () if included.iter().any(|included| is_below(path, included)) => Standing::Inside,
+            () if included.iter().any(|included| is_below(included, path)) => Standing::Above,
+            () => Standing::Outside,
+        }
+    }
+
+    /// Whether each value at a path has a key in the index.
+    pub fn covers(&self, path: &str) -> bool {
+        self.standing(path) == Standing::Inside
+    }
+
+    /// Whether a path is in the index, leads to some that are, or lies in what is.
+    pub fn overlaps(&self, path: &str) -> bool {
+        self.standing(path) != Standing::Outside
+    }
+
+    /// The paths that keys depend on; `None` is all.
+    pub fn reads(&self) -> Option<Vec<String>> {
+        self.included.clone()
+    }
+}
+
+/// Calls `each` with the paths of a projection.
+fn flatten(
+    projection: &RawDocument,
+    prefix: &str,
+    depth: usize,
+    each: &mut dyn FnMut(String, bool),
+) -> Result<(), WildcardSpecError> {
+    let wrong = |path: &str| WildcardSpecError {
+        code: 9,
+        message: format!("wildcardProjection has no such values: {path}"),
+    };
+    for element in projection {
+        let (name, value) = element.map_err(|_| wrong(prefix))?;
+        let path = match prefix {
+            "" => name.as_str().to_owned(),
+            prefix => format!("{prefix}.{}", name.as_str()),
+        };
+        if path.split('.').any(|part| part.is_empty() || part.starts_with('$')) {
+            return Err(wrong(&path));
+        }
+        match value {
+            RawBsonRef::Boolean(is_included) => each(path, is_included),
+            RawBsonRef::Document(inner) if depth < DEPTH_MAX && !inner.is_empty() => {
+                flatten(inner, &path, depth + 1, each)?;
+            }
+            value => match geometry::read::number(value) {
+                Some(number) => each(path, number != 0.0),
+                None => return Err(wrong(&path)),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Where multikey places say of a path that it holds arrays: field and part.
+pub fn path_place(path: &str) -> (usize, usize) {
+    // FNV-1a: written down in the catalog, so it never changes.
+    let hash = path.bytes().fold(0x811C_9DC5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let place = hash % (FIELDS * PARTS);
+    ((place / PARTS) as usize, (place % PARTS) as usize)
+}
+
+/// One extraction.
+struct Extraction<'e, 'w> {
+    extractor: &'e KeyExtractor,
+    spec: &'e WildcardSpec,
+    path: String,
+    /// The values of the other fields, in turn.
+    beside: &'e [Vec<Option<Value<'e>>>],
+    out: &'e mut KeySet,
+    watch: &'e mut Watch<'w>,
+}
+
+impl KeyExtractor {
+    pub(super) fn extract_wildcard(
+        &self,
+        document: &RawDocument,
+        out: &mut KeySet,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), ExtractError> {
+        let spec = self.wildcard.as_ref().ok_or_else(malformed)?;
+        let beside = self.values_beside_wildcard(document, out)?;
+        let mut extraction = Extraction {
+            extractor: self,
+            spec,
+            path: String::new(),
+            beside: &beside,
+            out,
+            watch,
+        };
+        extraction.document(document.as_bytes())?;
+        if extraction.out.is_empty() && self.pattern.fields().len() > 2 {
+            extraction.push_key(Value::MinKey, Value::MinKey)?;
+        }
+        out.sort();
+        Ok(())
+    }
+
+    /// All combinations of the values of the other fields: one without any where there are no such fields.
+    fn values_beside_wildcard<'d>(
+        &self,
+        document: &'d RawDocument,
+        out: &mut KeySet,
+    ) -> Result<Vec<Vec<Option<Value<'d>>>>, ExtractError> {
+        let mut combinations = vec![Vec::new()];
+        for (index, field) in self.pattern.fields().iter().enumerate() {
+            if field.kind() != FieldKind::Value {
+                continue;
+            }
+            let mut values = Vec::new();
+            let met_array = collect(document.as_bytes(), field.parts(), true, &mut |value| {
+                values.push(value)
+            })
+            .map_err(|_| self.malformed(index))?;
+            if met_array || values.len() > 1 {
+                let (field, part) = path_place(field.path());
+                out.multikey.insert(field, part);
+            }
+            let with = |chosen: &Vec<Option<Value<'d>>>| {
+                let longer = values.iter().map(|value| [chosen.as_slice(), &[*value]].concat());
+                longer.collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        Ok(combinations)
+    }
+}
+
+fn malformed() -> ExtractError {
+    ExtractError::Malformed { path: "$**".to_owned() }
+}
+
+impl Extraction<'_, '_> {
+    /// The keys of a document's fields; false when it has none that count.
+    fn document(&mut self, document: &[u8]) -> Result<bool, ExtractError> {
+        let mut elements = Elements::new(document);
+        let length = self.path.len();
+        let mut has_fields = false;
+        while let Some(element) = elements.next().map_err(|_| malformed())? {
+            let Ok(name) = std::str::from_utf8(element.name) else {
+                continue;
+            };
+            if name.contains('.') {
+                continue;
+            }
+            if length > 0 {
+                self.path.push('.');
+            }
+            self.path.push_str(name);
+            let standing = self.spec.standing(&self.path);
+            if standing != Standing::Outside {
+                has_fields = true;
+                self.value(element.value, standing == Standing::Inside)?;
+            }
+            self.path.truncate(length);
+        }
+        Ok(has_fields)
+    }
+
+    fn value(&mut self, value: Value<'_>, is_inside: bool) -> Result<(), ExtractError> {
+        match value {
+            Value::Document(document) => self.nested(document, value, is_inside),
+            Value::Array(array) => {
+                let (field, part) = path_place(&self.path);
+                self.out.multikey.insert(field, part);
+                let mut elements = Elements::new(array);
+                let mut is_empty = true;
+                while let Some(element) = elements.next().map_err(|_| malformed())? {
+                    is_empty = false;
+                    match element.value {
+                        Value::Document(document) => self.nested(document, element.value, is_inside)?,
+                        other => self.push(other, is_inside)?,
+                    }
+                }
+                match is_empty {
+                    true => self.push(Value::Undefined, is_inside),
+                    false => Ok(()),
+                }
+            }
+            other => self.push(other, is_inside),
+        }
+    }
+
+    fn nested(&mut self, document: &[u8], value: Value<'_>, is_inside: bool) -> Result<(), ExtractError> {
+        if self.document(document)? {
+            return Ok(());
+        }
+        // Of one whose fields do not count no more than that it is there.
+        let empty = [5, 0, 0, 0, 0];
+        let is_empty = document.len() == empty.len();
+        self.push(if is_empty { value } else { Value::Document(&empty) }, is_inside)
+    }
+
+    fn push(&mut self, value: Value<'_>, is_inside: bool) -> Result<(), ExtractError> {
+        if !is_inside {
+            return Ok(());
+        }
+        let path = std::mem::take(&mut self.path);
+        let pushed = self.push_key(Value::String(path.as_bytes()), value);
+        self.path = path;
+        pushed
+    }
+
+    fn push_key(&mut self, path: Value<'_>, value: Value<'_>) -> Result<(), ExtractError> {
+        for beside in self.beside {
+            let start = self.out.arena.len();
+            let mut beside = beside.iter();
+            for (index, field) in self.extractor.pattern.fields().iter().enumerate() {
+                match field.kind() {
+                    // Paths are as they are, whatever the order of strings.
+                    FieldKind::Path => {
+                        let types = Some(&mut self.out.types);
+                        encode_field(&mut self.out.arena, types, path, field.order(), None);
+                    }
+                    FieldKind::Wildcard => self.extractor.push_field(index, Some(value), self.out),
+                    _ => self
+                        .extractor
+                        .push_field(index, beside.next().copied().flatten(), self.out),
+                }
+            }
+            self.out.finish_key(start);
+        }
+        self.out.look(self.watch)
+    }
+}

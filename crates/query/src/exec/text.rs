@@ -1,0 +1,221 @@
+//! TEXT_OR and TEXT_MATCH: documents that have what `$text` looks for.
+//!
+//! Each term of the search is a scan of the index. Where nobody asks for scores the scans are an OR, which FETCH reads
+//! the documents of. Else TEXT_OR reads all of them first and adds up each record's scores, then it gives the records:
+//! the best first, if that is the order that is wanted. TEXT_MATCH looks at what terms do not tell: phrases, what must
+//! not be there, case and diacritics.
+
+use super::context::Run;
+use super::row::{Row, RowDocument, as_document};
+use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
+use crate::QueryError;
+use crate::evaluation::StageMemory;
+use crate::matcher::{Matcher, TextTest};
+use crate::metadata::Metadata;
+use crate::plan::encode::value_length;
+use bson::Document;
+use keys::key::KeyDecoder;
+use keys::{FieldKind, IndexPattern, KeyOrdering};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use storage::{Index, RecordId};
+use wire::ErrorCode;
+
+/// What it takes to know a record and its score, about.
+const RECORD_BYTES: usize = 48;
+
+/// The order of what TEXT_OR gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextOrder {
+    Any,
+    BestFirst,
+}
+
+/// See the module.
+pub(crate) struct TextOr {
+    pub(crate) inputs: Vec<Stage>,
+    pub(crate) filter: Option<Arc<Matcher>>,
+    pub(crate) counters: StageCounters,
+    order: TextOrder,
+    current: usize,
+    scores: HashMap<RecordId, f64>,
+    /// Set when all inputs are read: what is still to be given, by rank, record and the bits of the score.
+    left: Option<BinaryHeap<(u64, Reverse<RecordId>, u64)>>,
+    memory: StageMemory,
+    buffer: Vec<u8>,
+}
+
+impl TextOr {
+    pub(crate) fn new(inputs: Vec<Stage>, filter: Option<Arc<Matcher>>, order: TextOrder) -> Self {
+        Self {
+            inputs,
+            filter,
+            counters: StageCounters::default(),
+            order,
+            current: 0,
+            scores: HashMap::new(),
+            left: None,
+            memory: StageMemory::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    fn gather(&mut self, run: &Run<'_>) -> Result<Ran, QueryError> {
+        let Self {
+            inputs,
+            counters,
+            current,
+            scores,
+            memory,
+            buffer,
+            ..
+        } = self;
+        while let Some(input) = inputs.get_mut(*current) {
+            let ran = input.run(run, &mut |row| {
+                counters.works += 1;
+                let Some(key) = row.key else {
+                    return Ok(Flow::Continue);
+                };
+                let score = score_of(key.index.pattern(), key.key, buffer)?;
+                let room = scores.len();
+                *scores.entry(row.id).or_default() += score;
+                if scores.len() > room {
+                    memory.grow(&run.evaluation, RECORD_BYTES)?;
+                }
+                Ok(Flow::Continue)
+            })?;
+            if ran != Ran::Exhausted {
+                return Ok(ran);
+            }
+            *current += 1;
+        }
+        Ok(Ran::Exhausted)
+    }
+
+    pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
+        if self.left.is_none() {
+            let ran = self.gather(run)?;
+            if ran != Ran::Exhausted {
+                return Ok(ran);
+            }
+            let best_first = self.order == TextOrder::BestFirst;
+            let ranked = |(id, score): (RecordId, f64)| {
+                // Scores are positive: their bits are in their order.
+                let bits = score.to_bits();
+                (if best_first { bits } else { 0 }, Reverse(id), bits)
+            };
+            // Of a heap those alone are put in order that are asked for.
+            let left: Vec<_> = std::mem::take(&mut self.scores).into_iter().map(ranked).collect();
+            self.left = Some(left.into());
+        }
+        while let Some((_, Reverse(id), score)) = self.left.as_mut().and_then(BinaryHeap::pop) {
+            self.memory.shrink(RECORD_BYTES);
+            self.counters.works += 1;
+            self.counters.docs_examined += 1;
+            let due = run.tick()?;
+            if let Some(document) = run.view.record(run.collection, id)? {
+                let passes = match &self.filter {
+                    Some(filter) => filter.matches(as_document(&document)?, &run.evaluation)?,
+                    None => true,
+                };
+                if passes {
+                    self.counters.advanced += 1;
+                    let metadata = Arc::new(Metadata {
+                        text_score: Some(f64::from_bits(score)),
+                        ..Metadata::default()
+                    });
+                    let flow = receive(Row {
+                        id,
+                        document: RowDocument::Shared(&document),
+                        key: None,
+                        metadata: Some(&metadata),
+                    })?;
+                    if flow == Flow::Stop {
+                        return Ok(Ran::Stopped);
+                    }
+                }
+            }
+            if due {
+                return Ok(Ran::Yield);
+            }
+        }
+        self.counters.exhausted = true;
+        Ok(Ran::Exhausted)
+    }
+}
+
+/// The score in a key of a text index.
+fn score_of(pattern: &IndexPattern, key: &[u8], buffer: &mut Vec<u8>) -> Result<f64, QueryError> {
+    let mut rest = key;
+    for (field, kind) in pattern.fields().iter().map(|field| field.kind()).enumerate() {
+        if kind == FieldKind::Score {
+            buffer.clear();
+            buffer.extend_from_slice(&[0; 4]);
+            // Type bits tell an int from a double alone.
+            let mut decoder = KeyDecoder::new(rest, &[], KeyOrdering::ASCENDING);
+            if decoder.append_field("", buffer).is_ok() {
+                buffer.push(0);
+                let length = buffer.len() as u32;
+                buffer[..4].copy_from_slice(&length.to_le_bytes());
+                let value = as_document(buffer)?.get("").ok().flatten();
+                if let Some(score) = value.and_then(geometry::read::number) {
+                    return Ok(score);
+                }
+            }
+            break;
+        }
+        let length = value_length(pattern, field, rest).min(rest.len());
+        rest = &rest[length..];
+    }
+    Err(QueryError::new(
+        ErrorCode::InternalError,
+        "a key of a text index has no score",
+    ))
+}
+
+/// See the module.
+pub(crate) struct TextMatch {
+    pub(crate) input: Stage,
+    pub(crate) index: Arc<Index>,
+    pub(crate) test: Arc<TextTest>,
+    pub(crate) counters: StageCounters,
+    /// What the fields in front of the terms equal.
+    pub(crate) prefix: Document,
+    /// Terms do not tell.
+    looks: bool,
+}
+
+impl TextMatch {
+    pub(crate) fn new(input: Stage, index: Arc<Index>, test: Arc<TextTest>, prefix: Document) -> Self {
+        let looks = test.search().is_none_or(|search| !search.is_answered_by_terms());
+        Self {
+            input,
+            index,
+            test,
+            counters: StageCounters::default(),
+            prefix,
+            looks,
+        }
+    }
+
+    pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
+        let Self {
+            input,
+            test,
+            counters,
+            looks,
+            ..
+        } = self;
+        let ran = input.run(run, &mut |row| {
+            counters.works += 1;
+            if *looks && !test.matches_found(as_document(row.document.bytes())?, &run.evaluation)? {
+                return Ok(Flow::Continue);
+            }
+            counters.advanced += 1;
+            receive(row)
+        })?;
+        counters.exhausted = ran == Ran::Exhausted;
+        Ok(ran)
+    }
+}
