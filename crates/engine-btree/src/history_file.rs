@@ -4,8 +4,7 @@
 //! nothing in it is synced or read by another. It consists of segments of [`SEGMENT_BYTES`], each written once, in one
 //! piece, with values of any leaves behind each other. A segment's room is free again with the last value that refers
 //! to it: what one snapshot held goes together. The keys, and which version is whose, stay in memory; a value knows its
-//! place, its length and its checksum ([`Spilled`]). Where the file system has keys each value is sealed, its seal before
-//! it.
+//! place, its length and its checksum ([`Spilled`]). Where the file system has keys each value has its seal before it.
 
 use bytes::Bytes;
 use crypt::{Keys, SEAL_BYTES};

@@ -102,12 +102,10 @@ struct Duty {
 
 impl Log {
     /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses
-    /// damage. `durable` is the engine's mark: entries up to it are not needed, and are not checked beyond what is
-    /// cheap.
+    /// damage. `durable` is the engine's mark: entries up to it are not needed, and checked only where that is cheap.
     ///
     /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before
-    /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. After one of them but the last two
-    /// everything is as it was.
+    /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. Only the last two change anything.
     pub fn open(env: &Env, options: LogOptions, durable: Seq) -> Result<Log> {
         options.check()?;
         let disk = Disk::new(env);
@@ -181,8 +179,7 @@ impl Log {
     }
 
     /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and
-    /// never waits for any. The order of calls is the order of the log: a caller that has to know it calls under its
-    /// own lock.
+    /// never waits for any. The order of calls is the log's: a caller that has to know it calls under its own lock.
     ///
     /// Errors: `EntryTooLarge`; `BufferFull` when callers ignore [`Log::wait_for_room`]; `Failed`, `Closed`. After an
     /// error nothing was appended. Cost: about 50 ns and the copy.
@@ -253,8 +250,7 @@ impl Log {
 
     /// Takes the entries from `from` on back, those on disk too: on return no crash brings them back, and `from` is the
     /// next place to append at. Not on disk they are forgotten; of those that are, a new segment says that they are
-    /// void. Waits for entries that went, and readers that have passed `from`, get `Truncated`. Nothing happens when
-    /// there are none.
+    /// void. Waits for entries that went, and readers that have passed `from`, get `Truncated`.
     ///
     /// Must not be called beside [`Log::append`], nor for what an engine holds. Errors: `Purged`; `OutOfSpace`: nothing
     /// was taken back; `Failed`, `Closed`, `NoJournal`.
@@ -384,8 +380,7 @@ impl Log {
         self.shared.flush_to(seq, go_on)
     }
 
-    /// Waits until an entry behind `seq` is on disk, for as long as `go_on` says; false when that ended it. Makes
-    /// nobody flush.
+    /// Waits until an entry behind `seq` is on disk, as long as `go_on` says; false when that ended it.
     pub fn wait_beyond(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<bool> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
@@ -406,8 +401,7 @@ impl Log {
         }
     }
 
-    /// Brings everything appended so far to disk, and returns the durable mark. With the log off it only returns the
-    /// mark.
+    /// Brings everything appended so far to disk (unless the log is off), and returns the durable mark.
     pub fn flush(&self) -> Result<Seq> {
         self.shared.check_open()?;
         if self.shared.mode == LogMode::On {
@@ -417,8 +411,7 @@ impl Log {
     }
 
     /// Bounded back-pressure, to be called before locks are taken: waits while more than `buffer_bytes_max` bytes are
-    /// not on disk. While the disk is full it answers `OutOfSpace`, after having tried. Free (two loads) when there is
-    /// room.
+    /// not on disk. While the disk is full it answers `OutOfSpace`, after having tried. Two loads when there is room.
     pub fn wait_for_room(&self) -> Result<()> {
         let shared = &*self.shared;
         shared.check_open()?;

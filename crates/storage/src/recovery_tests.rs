@@ -640,8 +640,7 @@ fn names_of_tables_are_known_while_the_log_has_them() {
     assert_eq!(snapshot.get(CATALOG, &key).unwrap(), None);
 }
 
-/// A directory as version 1 left it: counts by additions, entries without sizes, some of them not in the engine yet, or
-/// all.
+/// A directory as version 1 left it: counts by additions, entries without sizes, some or all not in the engine yet.
 #[test]
 fn a_directory_of_format_1_is_taken_over() {
     for (crash_before_open, engine_has_some) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -746,8 +745,7 @@ fn a_directory_of_format_1_is_taken_over() {
     }
 }
 
-/// Counts are written down in several entries, between which others commit; the engine's mark lies anywhere behind
-/// them.
+/// Counts are written down in several entries, between which others commit; the engine's mark lies behind any of them.
 #[test]
 fn counts_are_exact_wherever_writes_and_checkpoints_meet() {
     let machine = Machine::new(9);
