@@ -352,6 +352,35 @@ mod tests {
         (0..flushes).for_each(|_| pin().flush());
     }
 
+    /// What a thread drops at its end, when it is no participant any more, frees others' garbage, whose drops retire
+    /// again: that went as deep as there was garbage, and over the end of the stack.
+    #[test]
+    fn a_thread_that_ends_frees_much_garbage_on_a_small_stack() {
+        std::thread_local! {
+            static HELD: std::cell::RefCell<Option<RcuOption<Link>>> = const { std::cell::RefCell::new(None) };
+        }
+        let made = || RcuOption::some(Link(1, RcuOption::some(Link(2, RcuOption::none()))));
+        let (held, release) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _guard = pin();
+                held.wait();
+                release.wait();
+            });
+            held.wait();
+            (0..300_000).for_each(|_| drop(made()));
+            release.wait();
+        });
+        let ending = std::thread::Builder::new().stack_size(64 << 10);
+        let ended = ending.spawn(move || {
+            // It lives longer than the participant, which comes later.
+            HELD.set(Some(RcuOption::none()));
+            drop(pin());
+            HELD.set(Some(made()));
+        });
+        ended.expect("a thread").join().expect("no panic");
+    }
+
     #[test]
     fn readers_see_whole_values_while_a_writer_replaces_them() {
         let rounds = if cfg!(miri) { 30 } else { 20_000 };
