@@ -34,6 +34,8 @@ def no_server_is_left(request):
         if folder and server.directory.is_relative_to(folder):
             Server.STARTED.discard(server)
             if server.process is not None:
+                # While it can answer: a client that ends its sessions waits a minute for a server that has gone.
+                server.close_clients()
                 server.kill()
 
 
