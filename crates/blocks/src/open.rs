@@ -51,7 +51,8 @@ impl BlockStore {
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let sealing = Sealing::of(&*env.fs, found.superblock.store);
         let main = Arc::new(Volume::new(
-            (&*env.fs, sealing.clone()),
+            &*env.fs,
+            sealing.clone(),
             VolumeId::MAIN,
             "",
             path,
@@ -164,7 +165,8 @@ impl BlockStore {
         };
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let volume = Volume::new(
-            (&*self.fs, self.sealing.clone()),
+            &*self.fs,
+            self.sealing.clone(),
             listed.id,
             &listed.name,
             path,

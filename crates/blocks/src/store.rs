@@ -219,7 +219,7 @@ impl BlockStore {
             .map_err(BlockError::io("create", &path))?;
         // A file of that name is what a crash left of a volume that no checkpoint knows.
         file.set_len(0).map_err(BlockError::io("empty", &path))?;
-        let volume = Volume::new((&*self.fs, self.sealing.clone()), id, name, path, file, 0)?;
+        let volume = Volume::new(&*self.fs, self.sealing.clone(), id, name, path, file, 0)?;
         let header = VolumeHeader {
             segment_bytes: self.segment_bytes(),
             store: self.store_id,

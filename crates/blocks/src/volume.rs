@@ -33,7 +33,8 @@ pub(crate) struct Volume {
 impl Volume {
     /// `file` is open at `path`.
     pub fn new(
-        (fs, sealing): (&dyn FileSystem, Option<Sealing>),
+        fs: &dyn FileSystem,
+        sealing: Option<Sealing>,
         id: VolumeId,
         name: &str,
         path: PathBuf,

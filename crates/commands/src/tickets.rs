@@ -132,6 +132,10 @@ impl Pool {
     /// Errors: `IngressRequestRateLimitExceeded` when too many wait already; why the operation has to end.
     pub(crate) fn take(self: &Arc<Self>, operation: &Operation) -> Result<Ticket> {
         let mut state = self.state.lock();
+        debug_assert!(
+            state.queue.is_empty() || state.figures.out >= state.figures.total,
+            "nobody waits while there is a ticket"
+        );
         if state.queue.is_empty() && state.figures.out < state.figures.total {
             state.figures.out += 1;
             return Ok(Ticket(self.clone()));

@@ -46,6 +46,14 @@ impl KeySource {
     }
 }
 
+/// The key from there, if one is given.
+///
+/// # Errors
+/// As [`KeySource::load`].
+pub(crate) fn load(source: Option<&KeySource>) -> anyhow::Result<Option<MasterKey>> {
+    source.map(KeySource::load).transpose().map_err(anyhow::Error::msg)
+}
+
 /// What a program prints.
 fn output_of(command: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("encryptionKeyCommand: {reason}");

@@ -14,7 +14,7 @@
 
 use crate::config::{self, Config};
 use crate::data_directory::{self, DataDirectory, Metadata};
-use crate::encryption::KeySource;
+use crate::encryption::{self, KeySource};
 use crate::engines::Registry;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
@@ -154,7 +154,7 @@ pub fn verify(db_path: &Path, key: Option<&KeySource>) -> Result<Report> {
 /// The files of a data directory, with its keys if it is encrypted; no lock is taken.
 pub fn files(db_path: &Path, key: Option<&KeySource>) -> Result<Arc<dyn FileSystem>> {
     let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
-    let master = key.map(KeySource::load).transpose().map_err(|reason| anyhow!(reason))?;
+    let master = encryption::load(key)?;
     Ok(match data_directory::keys_to_read(&*real, db_path, master.as_ref())? {
         Some(keys) => Arc::new(KeyedFs::new(real, keys)),
         None => real,
@@ -359,7 +359,7 @@ impl Unused {
         }
         let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
         config.storage.db_path = db_path.to_owned();
-        let master = key.map(KeySource::load).transpose().map_err(|reason| anyhow!(reason))?;
+        let master = encryption::load(key)?;
         let keys = data_directory::keys_to_read(&*below, db_path, master.as_ref())?;
         let env = Env {
             fs: Arc::new(OverlayFs::new(below)),

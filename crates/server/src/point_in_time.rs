@@ -11,7 +11,7 @@
 
 use crate::config;
 use crate::data_directory::{self, DataDirectory, Metadata};
-use crate::encryption::KeySource;
+use crate::encryption::{self, KeySource};
 use crate::engines::Registry;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
@@ -107,11 +107,7 @@ fn make_empty(path: &Path) -> Result<bool> {
 
 fn restore_into(request: &Request<'_>) -> Result<Restored> {
     let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
-    let master = request
-        .key
-        .map(KeySource::load)
-        .transpose()
-        .map_err(|reason| anyhow!(reason))?;
+    let master = encryption::load(request.key)?;
     let keys = data_directory::keys_to_read(&*real, request.backup, master.as_ref())?;
     let Some(engine) = DataDirectory::engine_of(&*real, request.backup)? else {
         bail!("{} is no data directory of Tenon's", request.backup.display());

@@ -383,11 +383,12 @@ fn list(root: &Path, below: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Resul
         if is_spare || below == Path::new("") && NOT_COPIED.iter().any(|left| name == Path::new(left)) {
             continue;
         }
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
+        // Of what a symbolic link leads to: a database's folder may lie on another disk.
+        let metadata = fs::metadata(entry.path())?;
+        if metadata.is_dir() {
             list(root, &name, files)?;
-        } else if kind.is_file() {
-            files.push((name, entry.metadata()?.len()));
+        } else if metadata.is_file() {
+            files.push((name, metadata.len()));
         }
     }
     Ok(())
@@ -442,11 +443,17 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         }
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("x"), "linked/x").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), root.path().join("linked")).unwrap();
         let mut files = Vec::new();
         list(root.path(), Path::new(""), &mut files).unwrap();
         files.sort();
         let names: Vec<&str> = files.iter().map(|(name, _)| name.to_str().unwrap()).collect();
-        assert_eq!(names, ["a/_tmp/x", "journal/0000000000000001.log", "storage.bson"]);
+        assert_eq!(
+            names,
+            ["a/_tmp/x", "journal/0000000000000001.log", "linked/x", "storage.bson"]
+        );
         assert!(
             files
                 .iter()

@@ -10,6 +10,7 @@
 
 use super::{ExtractError, FieldKind, KeyExtractor, KeySet, PathPart, Slot, Watch};
 use crate::hash::hash_of;
+use crate::key::encode_field;
 use crate::raw::{Elements, Malformed, Value};
 use bson::raw::{RawBsonRef, RawDocument};
 use geometry::plane::{Grid, PlanePoint};
@@ -17,9 +18,11 @@ use geometry::{GeometryError, Steps, read};
 
 /// What stands for a field in a key.
 #[derive(Clone, Copy)]
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     Value(Option<Value<'a>>),
     Number(i64),
+    /// As it is, whatever the order of the index's strings.
+    Plain(Value<'a>),
 }
 
 /// Steps of geometry between two looks of a watch.
@@ -120,13 +123,23 @@ impl KeyExtractor {
         index: usize,
         out: &mut KeySet,
     ) -> Result<Vec<Piece<'a>>, ExtractError> {
+        let (pieces, met_array) = self.pieces_at(document, index)?;
+        Ok(self.noted(index, pieces, met_array, out))
+    }
+
+    /// The values of a field, arrays gone into, and whether there were any on the way.
+    pub(super) fn pieces_at<'a>(
+        &self,
+        document: &'a RawDocument,
+        index: usize,
+    ) -> Result<(Vec<Piece<'a>>, bool), ExtractError> {
         let mut pieces = Vec::new();
         let parts = self.pattern.fields()[index].parts();
         let met_array = collect(document.as_bytes(), parts, true, &mut |value| {
             pieces.push(Piece::Value(value))
         })
         .map_err(|_| self.malformed(index))?;
-        Ok(self.noted(index, pieces, met_array, out))
+        Ok((pieces, met_array))
     }
 
     /// The pieces, null if there are none. Several of them, or an array on the way to them, are noted as if the first
@@ -188,21 +201,25 @@ impl KeyExtractor {
         Ok(())
     }
 
-    fn push_pieces(&self, pieces: &[Piece<'_>], out: &mut KeySet) {
+    pub(super) fn push_pieces(&self, pieces: &[Piece<'_>], out: &mut KeySet) {
         let start = out.arena.len();
         for (index, piece) in pieces.iter().enumerate() {
             match piece {
                 Piece::Value(value) => self.push_field(index, *value, out),
                 Piece::Number(number) => self.push_field(index, Some(Value::Int64(*number)), out),
+                Piece::Plain(value) => {
+                    let order = self.ordering().field(index);
+                    encode_field(&mut out.arena, Some(&mut out.types), *value, order, None);
+                }
             }
         }
         out.finish_key(start);
     }
 
     /// All keys that take one piece of each field; `chosen` has those of the first fields.
-    fn push_combinations<'a>(
+    pub(super) fn push_combinations<'a, C: AsRef<[Piece<'a>]>>(
         &self,
-        choices: &[Vec<Piece<'a>>],
+        choices: &[C],
         chosen: &mut Vec<Piece<'a>>,
         out: &mut KeySet,
         watch: &mut Watch<'_>,
@@ -211,7 +228,7 @@ impl KeyExtractor {
             self.push_pieces(chosen, out);
             return out.look(watch);
         };
-        for piece in pieces {
+        for piece in pieces.as_ref() {
             chosen.push(*piece);
             self.push_combinations(choices, chosen, out, watch)?;
             chosen.pop();
@@ -229,7 +246,7 @@ impl KeyExtractor {
 
 /// Gives the values at a path, `None` where it leads nowhere. With `spread` the elements of an array at its end, else
 /// that array. Says whether the path led into an array.
-pub(super) fn collect<'a>(
+fn collect<'a>(
     document: &'a [u8],
     parts: &[PathPart],
     spread: bool,

@@ -658,6 +658,22 @@ fn wildcard(pattern: Document, projection: Option<Document>, document: Document)
     keys_of(&extractor, &document).unwrap().into_iter().map(shown).collect()
 }
 
+/// Many values times many: whoever watches hears of them, and may end it.
+#[test]
+fn combinations_beside_a_wildcard_are_watched() {
+    let numbers: Vec<i32> = (0..3000).collect();
+    let document = raw(&doc! { "a": numbers.clone(), "b": numbers, "c": { "x": 1 } });
+    let spec = WildcardSpec::parse("c.$**", None).unwrap();
+    let extractor = extractor(&doc! { "a": 1, "b": 1, "c.$**": 1 }, false).with_wildcard(Arc::new(spec));
+    let mut looks = 0;
+    let ended = extractor.extract_watched(&document, &mut KeySet::new(), &mut |_| {
+        looks += 1;
+        looks < 3
+    });
+    assert!(matches!(ended, Err(ExtractError::Ended)));
+    assert_eq!(looks, 3);
+}
+
 #[test]
 fn wildcards_have_a_key_for_each_value() {
     let document = doc! {

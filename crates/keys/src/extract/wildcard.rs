@@ -10,9 +10,8 @@
 //! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
 //! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).
 
-use super::special::collect;
+use super::special::Piece;
 use super::{ExtractError, FieldKind, KeyExtractor, KeySet, Watch};
-use crate::key::encode_field;
 use crate::raw::{Elements, Value};
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -207,8 +206,8 @@ struct Extraction<'e, 'w> {
     extractor: &'e KeyExtractor,
     spec: &'e WildcardSpec,
     path: String,
-    /// The values of the other fields, in turn.
-    beside: &'e [Vec<Option<Value<'e>>>],
+    /// The values of each field, without those of the wildcard and its path.
+    beside: &'e [Vec<Piece<'e>>],
     out: &'e mut KeySet,
     watch: &'e mut Watch<'w>,
 }
@@ -221,7 +220,7 @@ impl KeyExtractor {
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
         let spec = self.wildcard.as_ref().ok_or_else(malformed)?;
-        let beside = self.values_beside_wildcard(document, out)?;
+        let beside = self.pieces_beside_wildcard(document, out)?;
         let mut extraction = Extraction {
             extractor: self,
             spec,
@@ -238,33 +237,26 @@ impl KeyExtractor {
         Ok(())
     }
 
-    /// All combinations of the values of the other fields: one without any where there are no such fields.
-    fn values_beside_wildcard<'d>(
+    /// The values of each field that is no wildcard, and nothing for the others.
+    fn pieces_beside_wildcard<'d>(
         &self,
         document: &'d RawDocument,
         out: &mut KeySet,
-    ) -> Result<Vec<Vec<Option<Value<'d>>>>, ExtractError> {
-        let mut combinations = vec![Vec::new()];
+    ) -> Result<Vec<Vec<Piece<'d>>>, ExtractError> {
+        let mut beside = Vec::with_capacity(self.pattern.fields().len());
         for (index, field) in self.pattern.fields().iter().enumerate() {
             if field.kind() != FieldKind::Value {
+                beside.push(Vec::new());
                 continue;
             }
-            let mut values = Vec::new();
-            let met_array = collect(document.as_bytes(), field.parts(), true, &mut |value| {
-                values.push(value)
-            })
-            .map_err(|_| self.malformed(index))?;
-            if met_array || values.len() > 1 {
+            let (pieces, met_array) = self.pieces_at(document, index)?;
+            if met_array || pieces.len() > 1 {
                 let (field, part) = path_place(field.path());
                 out.multikey.insert(field, part);
             }
-            let with = |chosen: &Vec<Option<Value<'d>>>| {
-                let longer = values.iter().map(|value| [chosen.as_slice(), &[*value]].concat());
-                longer.collect::<Vec<_>>()
-            };
-            combinations = combinations.iter().flat_map(with).collect();
+            beside.push(pieces);
         }
-        Ok(combinations)
+        Ok(beside)
     }
 }
 
@@ -344,24 +336,21 @@ impl Extraction<'_, '_> {
     }
 
     fn push_key(&mut self, path: Value<'_>, value: Value<'_>) -> Result<(), ExtractError> {
-        for beside in self.beside {
-            let start = self.out.arena.len();
-            let mut beside = beside.iter();
-            for (index, field) in self.extractor.pattern.fields().iter().enumerate() {
-                match field.kind() {
-                    // Paths are as they are, whatever the order of strings.
-                    FieldKind::Path => {
-                        let types = Some(&mut self.out.types);
-                        encode_field(&mut self.out.arena, types, path, field.order(), None);
-                    }
-                    FieldKind::Wildcard => self.extractor.push_field(index, Some(value), self.out),
-                    _ => self
-                        .extractor
-                        .push_field(index, beside.next().copied().flatten(), self.out),
-                }
-            }
-            self.out.finish_key(start);
+        let (path, value) = (Piece::Plain(path), Piece::Value(Some(value)));
+        if self.beside.len() == 2 {
+            self.extractor.push_pieces(&[path, value], self.out);
+            return self.out.look(self.watch);
         }
-        self.out.look(self.watch)
+        let fields = self.extractor.pattern.fields().iter().zip(self.beside);
+        let choices: Vec<&[Piece<'_>]> = fields
+            .map(|(field, beside)| match field.kind() {
+                FieldKind::Path => std::slice::from_ref(&path),
+                FieldKind::Wildcard => std::slice::from_ref(&value),
+                _ => beside,
+            })
+            .collect();
+        let mut chosen = Vec::with_capacity(choices.len());
+        self.extractor
+            .push_combinations(&choices, &mut chosen, self.out, self.watch)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::row::RowKey;
 use crate::QueryError;
+use bson::raw::{RawBsonRef, RawDocument};
 use keys::FieldKind;
 use keys::extract::PATH_FIELD;
 use keys::key::{DecodeError, KeyDecoder};
@@ -100,17 +101,23 @@ impl KeyDocument {
 
     /// The path in a key of a wildcard index.
     fn path(&mut self, key: RowKey<'_>, decoder: &mut KeyDecoder<'_>) -> Result<String, QueryError> {
-        self.begin();
-        decoder
-            .append_field("", &mut self.buffer)
-            .map_err(|error| damaged(key, error))?;
-        let path = super::row::as_document(self.end(0))?.get_str("").map(str::to_owned);
-        path.map_err(|_| {
-            QueryError::new(
+        match self.value(decoder).map_err(|error| damaged(key, error))? {
+            Some(RawBsonRef::String(path)) => Ok(path.to_owned()),
+            _ => Err(QueryError::new(
                 ErrorCode::InternalError,
                 format!("a key of index {} has no path", key.index.name()),
-            )
-        })
+            )),
+        }
+    }
+
+    /// The next value of a key; `None` where the key says that there is none.
+    pub(crate) fn value(&mut self, decoder: &mut KeyDecoder<'_>) -> Result<Option<RawBsonRef<'_>>, DecodeError> {
+        self.begin();
+        let is_there = decoder.append_field("", &mut self.buffer)?;
+        let document = RawDocument::from_bytes(self.end(0)).ok();
+        Ok(document
+            .and_then(|document| document.get("").ok().flatten())
+            .filter(|_| is_there))
     }
 
     /// As [`KeyDocument::nested`], of a wildcard index: its path alone, as deep as it is.

@@ -3,6 +3,7 @@
 //! The sort key of a document is the smallest key that an index on the sort's fields would have for it: of an array the
 //! smallest element ascending, the largest descending. So a sort and a scan of such an index agree.
 
+use super::key_document::KeyDocument;
 use crate::QueryError;
 use crate::metadata::{Metadata, MetadataField};
 use crate::plan::access::{SortField, metadata_path};
@@ -72,19 +73,12 @@ impl SortKeys {
             return Ok(None);
         };
         let mut decoder = KeyDecoder::new(key.key, key.types, ordering);
-        let mut values = RawArrayBuf::new();
-        let mut buffer = Vec::new();
+        let (mut values, mut scratch) = (RawArrayBuf::new(), KeyDocument::default());
         for _ in &self.fields {
-            buffer.clear();
-            buffer.extend_from_slice(&[0; 4]);
-            let Ok(is_there) = decoder.append_field("", &mut buffer) else {
+            let Ok(value) = scratch.value(&mut decoder) else {
                 return Ok(None);
             };
-            buffer.push(0);
-            let length = buffer.len() as u32;
-            buffer[..4].copy_from_slice(&length.to_le_bytes());
-            let value = super::row::as_document(&buffer)?.get("").ok().flatten();
-            values.push(value.filter(|_| is_there).map_or(RawBson::Null, RawBson::from));
+            values.push(value.map_or(RawBson::Null, RawBson::from));
         }
         Ok(Some(values))
     }

@@ -6,6 +6,7 @@
 //! not be there, case and diacritics.
 
 use super::context::Run;
+use super::key_document::KeyDocument;
 use super::row::{Row, RowDocument, as_document};
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
@@ -43,7 +44,7 @@ pub(crate) struct TextOr {
     /// Set when all inputs are read: what is still to be given, by rank, record and the bits of the score.
     left: Option<BinaryHeap<(u64, Reverse<RecordId>, u64)>>,
     memory: StageMemory,
-    buffer: Vec<u8>,
+    scratch: KeyDocument,
 }
 
 impl TextOr {
@@ -57,7 +58,7 @@ impl TextOr {
             scores: HashMap::new(),
             left: None,
             memory: StageMemory::default(),
-            buffer: Vec::new(),
+            scratch: KeyDocument::default(),
         }
     }
 
@@ -68,7 +69,7 @@ impl TextOr {
             current,
             scores,
             memory,
-            buffer,
+            scratch,
             ..
         } = self;
         while let Some(input) = inputs.get_mut(*current) {
@@ -77,7 +78,7 @@ impl TextOr {
                 let Some(key) = row.key else {
                     return Ok(Flow::Continue);
                 };
-                let score = score_of(key.index.pattern(), key.key, buffer)?;
+                let score = score_of(key.index.pattern(), key.key, scratch)?;
                 let room = scores.len();
                 *scores.entry(row.id).or_default() += score;
                 if scores.len() > room {
@@ -146,22 +147,15 @@ impl TextOr {
 }
 
 /// The score in a key of a text index.
-fn score_of(pattern: &IndexPattern, key: &[u8], buffer: &mut Vec<u8>) -> Result<f64, QueryError> {
+fn score_of(pattern: &IndexPattern, key: &[u8], scratch: &mut KeyDocument) -> Result<f64, QueryError> {
     let mut rest = key;
     for (field, kind) in pattern.fields().iter().map(|field| field.kind()).enumerate() {
         if kind == FieldKind::Score {
-            buffer.clear();
-            buffer.extend_from_slice(&[0; 4]);
             // Type bits tell an int from a double alone.
             let mut decoder = KeyDecoder::new(rest, &[], KeyOrdering::ASCENDING);
-            if decoder.append_field("", buffer).is_ok() {
-                buffer.push(0);
-                let length = buffer.len() as u32;
-                buffer[..4].copy_from_slice(&length.to_le_bytes());
-                let value = as_document(buffer)?.get("").ok().flatten();
-                if let Some(score) = value.and_then(geometry::read::number) {
-                    return Ok(score);
-                }
+            let value = scratch.value(&mut decoder).ok().flatten();
+            if let Some(score) = value.and_then(geometry::read::number) {
+                return Ok(score);
             }
             break;
         }
