@@ -6,14 +6,7 @@ import threading
 import pytest
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError, OperationFailure
-
-
-def stages(plan):
-    found = [plan["stage"]]
-    for child in [plan.get("inputStage"), *plan.get("inputStages", [])]:
-        if child:
-            found += stages(child)
-    return found
+from plans import stages
 
 
 def plan_of(cursor):

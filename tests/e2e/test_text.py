@@ -7,6 +7,7 @@ import subprocess
 import pymongo
 import pytest
 from pymongo.errors import OperationFailure
+from plans import stages, winning
 from server import ENGINES, Server, binary
 
 SCORE = {"$meta": "textScore"}
@@ -22,17 +23,6 @@ ARTICLES = [
     {"_id": 7, "subject": "coffee and cream", "author": "efg", "views": 10},
     {"_id": 8, "subject": "Cafe con Leche", "author": "xyz", "views": 10},
 ]
-
-
-def stages(plan):
-    found = [plan["stage"]]
-    for inner in [plan.get("inputStage")] + plan.get("inputStages", []):
-        found += stages(inner) if inner else []
-    return found
-
-
-def winning(cursor):
-    return cursor.explain()["queryPlanner"]["winningPlan"]
 
 
 def ids(documents):

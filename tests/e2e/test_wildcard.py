@@ -6,17 +6,7 @@ import pymongo
 import pytest
 from bson import Decimal128
 from pymongo.errors import OperationFailure
-
-
-def stages(plan):
-    found = [plan["stage"]]
-    for inner in [plan.get("inputStage")] + plan.get("inputStages", []):
-        found += stages(inner) if inner else []
-    return found
-
-
-def winning(cursor):
-    return cursor.explain()["queryPlanner"]["winningPlan"]
+from plans import stages, winning
 
 
 def scan(cursor):
