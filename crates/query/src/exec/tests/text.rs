@@ -1,7 +1,7 @@
 //! What a text index finds, and how it scores, is what its definition says of each document: random documents, searches
 //! and conditions beside them.
 
-use super::fixture::{Fixture, ns, pick, plain};
+use super::fixture::{Fixture, ns, pick, plain, seeds};
 use super::generate::raw;
 use crate::EvaluationContext;
 use crate::exec::{count, find};
@@ -246,17 +246,10 @@ impl Case {
 
 #[test]
 fn searches_find_and_score_what_documents_have() {
-    let first: u64 = std::env::var("SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
-    let cases: u64 = std::env::var("CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(20);
-    println!("seeds {first}..{}", first + cases);
     let mut found = 0;
-    for seed in first..first + cases {
+    let seeds = seeds(20);
+    let cases = seeds.end - seeds.start;
+    for seed in seeds {
         let random = SeededRandom::new(seed);
         let case = Case::new(&random, seed);
         for _ in 0..30 {
