@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::Index;
-use crate::recovery::tests::{Run, seed_or};
+use crate::recovery::model_tests::{Run, seed_or};
 use crate::storage::StorageOptions;
 use crate::testing::EqualCompiler;
 use engine::{Engine, TableSpec};

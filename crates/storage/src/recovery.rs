@@ -366,5 +366,8 @@ impl Storage {
 }
 
 #[cfg(test)]
+#[path = "recovery_model_tests.rs"]
+pub(crate) mod model_tests;
+#[cfg(test)]
 #[path = "recovery_tests.rs"]
-pub(crate) mod tests;
+mod tests;
