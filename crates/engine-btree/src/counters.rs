@@ -48,4 +48,6 @@ pub(crate) struct Counters {
     pub(crate) written_behind: Counter,
     pub(crate) snapshots_ended: Counter,
     pub(crate) values_spilled: Counter,
+    /// Times that the file took no more.
+    pub(crate) spills_refused: Counter,
 }

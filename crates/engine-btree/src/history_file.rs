@@ -29,6 +29,7 @@ const FREE_BYTES_MIN: u64 = 500 << 20;
 /// See the module.
 pub(crate) struct HistoryFile {
     fs: Arc<dyn FileSystem>,
+    directory: PathBuf,
     path: PathBuf,
     keys: Option<Arc<Keys>>,
     segments: Mutex<Segments>,
@@ -177,6 +178,7 @@ impl HistoryFile {
         let _ = fs.remove_file(&path);
         Arc::new(Self {
             fs: fs.clone(),
+            directory: directory.to_owned(),
             path,
             keys: fs.keys().cloned(),
             segments: Mutex::default(),
@@ -217,7 +219,7 @@ impl HistoryFile {
         if !has_room(&self.segments.lock()) {
             return None;
         }
-        let space = self.fs.space(&self.path).ok()?;
+        let space = self.fs.space(&self.directory).ok()?;
         let mut segments = self.segments.lock();
         if space.available_bytes < FREE_BYTES_MIN + SEGMENT_BYTES as u64 || !has_room(&segments) {
             return None;

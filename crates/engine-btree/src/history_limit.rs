@@ -59,10 +59,14 @@ impl HistoryLimit {
         loop {
             self.status.check_running()?;
             self.drop_undo();
-            if history.bytes() > history.limit() {
-                self.spill();
-            }
+            let takes_more = history.bytes() <= history.limit() || self.spill();
             if history.bytes() <= history.limit() {
+                return Ok(());
+            }
+            // What is left is what the engine's own work sees, too, for the most part: nobody is ended for what stays
+            // anyway. That work ends by itself, and then it goes to the file.
+            if takes_more && self.readers.oldest_of_engine() < self.readers.published() {
+                history.set_floor(true);
                 return Ok(());
             }
             if self.readers.expire_oldest().is_none() {
@@ -73,9 +77,9 @@ impl HistoryLimit {
         }
     }
 
-    /// Moves values that only old snapshots see to the file, until a quarter of history's share is free or the file
-    /// takes no more.
-    fn spill(&self) {
+    /// Moves values that only old snapshots see to the file, until a quarter of history's share is free. False when the
+    /// file takes no more.
+    fn spill(&self) -> bool {
         let history = self.readers.history();
         let target = history.limit() - history.limit() / 4;
         // What the engine's own work sees, now or later, may become a base's row.
@@ -83,10 +87,12 @@ impl HistoryLimit {
         let leaves = history.take_leaves();
         let mut segment = history.file().buffer();
         let mut places: Vec<PlaceOfValue<'_>> = Vec::new();
+        let mut takes_more = true;
         'leaves: for (tree, leaf) in &leaves {
             for (key, seq, value) in spillable(leaf, covered_max) {
                 if !segment.push(&value) {
-                    if !self.write_segment(&mut segment, &mut places) || history.bytes() <= target {
+                    takes_more = self.write_segment(&mut segment, &mut places);
+                    if !takes_more || history.bytes() <= target {
                         break 'leaves;
                     }
                     segment.push(&value);
@@ -101,10 +107,11 @@ impl HistoryLimit {
             }
         }
         if history.bytes() > target && !segment.is_empty() {
-            self.write_segment(&mut segment, &mut places);
+            takes_more = self.write_segment(&mut segment, &mut places);
         }
         drop(places);
         history.put_back(leaves);
+        takes_more
     }
 
     /// Writes values to the file and has their versions refer to it, as far as those are there still. False when the
@@ -113,6 +120,7 @@ impl HistoryLimit {
         let history = self.readers.history();
         let Some(spilled) = history.file().write(segment, history.file_limit()) else {
             places.clear();
+            self.counters.spills_refused.add(1);
             return false;
         };
         let guard = rcu::pin();
@@ -401,6 +409,27 @@ mod tests {
         }
         store.base().readers.unpin(checkpoint);
         drop(open);
+    }
+
+    /// It sees what the snapshot sees, so that nothing would be freed; and once it is over that goes to the file.
+    #[test]
+    fn nobody_is_ended_for_what_a_running_checkpoint_sees() {
+        let mut store = store();
+        store.engine.set_history_percent(1);
+        rounds(&mut store, 1..2).clear();
+        let open = store.engine.snapshot().expect("a snapshot");
+        store.write(|batch| batch.put(ROWS, b"another".to_vec(), b"row".to_vec()));
+        let checkpoint = store.base().readers.pin(Holder::Engine);
+        drop(rounds(&mut store, 2..6));
+        let history = store.base().readers.history();
+        assert!(history.bytes() + history.file().bytes() > ROUND_BYTES);
+        assert_eq!(store.base().counters.snapshots_ended.get(), 0);
+        store.base().readers.unpin(checkpoint);
+        let newer = rounds(&mut store, 6..9);
+        assert_eq!(all_values(&open, Direction::Forward), vec![1; COUNT as usize]);
+        let history = store.base().readers.history();
+        assert!(history.file().bytes() > 0 && history.bytes() <= history.limit());
+        drop(newer);
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("history.limitBytes", base.readers.history().limit()),
         ("history.diskBytes", base.readers.history().file().bytes()),
         ("history.valuesSpilled", counters.values_spilled.get()),
+        ("history.spillsRefused", counters.spills_refused.get()),
         ("checkpoint.count", counters.checkpoints.get()),
         ("checkpoint.totalMillis", counters.checkpoint_ms.get()),
         ("checkpoint.lastMillis", counters.checkpoint_ms_last.get()),

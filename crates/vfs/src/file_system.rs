@@ -51,7 +51,7 @@ pub trait FileSystem: Send + Sync {
     /// Takes an exclusive lock by the named file (created when missing), held until the guard is dropped or the process
     /// ends; `WouldBlock` when another process has it.
     fn lock(&self, path: &Path) -> Result<Box<dyn DirectoryLock>>;
-    /// Space of the file system holding `path`.
+    /// Space of the file system holding `path`, which has to exist.
     fn space(&self, path: &Path) -> Result<Space>;
     /// `QuotaExceeded` when the process has so few descriptors left that no more file may be opened that stays open and
     /// that could be refused, such as one for each database: the rest is for what cannot wait, such as the log's next

@@ -83,6 +83,8 @@ fn contract(fs: &dyn FileSystem, root: &Path) {
 
     let space = fs.space(root).unwrap();
     assert!(0 < space.available_bytes && space.available_bytes <= space.total_bytes);
+    let nowhere = fs.space(&root.join("nowhere"));
+    assert_eq!(nowhere.map(drop).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]

@@ -185,8 +185,8 @@ impl FileSystem for SimulatedFs {
         }))
     }
 
-    fn space(&self, _path: &Path) -> Result<Space> {
-        self.world.lock().space()
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.world.lock().space(path)
     }
 
     fn check_descriptors(&self) -> Result<()> {

@@ -34,7 +34,7 @@ pub(super) struct Names {
     unsynced: Vec<Change>,
 }
 
-fn not_found(path: &Path) -> Error {
+pub(super) fn not_found(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{} does not exist", path.display()))
 }
 

@@ -5,7 +5,7 @@
 
 use super::fault::{Fault, FaultKind};
 use super::image::Image;
-use super::names::{Names, Node, ROOT, absolute};
+use super::names::{Names, Node, ROOT, absolute, not_found};
 use crate::{Access, Random, SeededRandom, Space};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Error, ErrorKind, Result};
@@ -319,8 +319,11 @@ impl World {
         Ok(inode)
     }
 
-    pub fn space(&self) -> Result<Space> {
-        self.check_up()?;
+    pub fn space(&self, path: &Path) -> Result<Space> {
+        // As statvfs does.
+        if !self.exists(path)? {
+            return Err(not_found(path));
+        }
         let available_bytes = self.free_bytes.unwrap_or(UNBOUNDED_BYTES);
         let used: u64 = self.inodes.values().map(|inode| inode.image.allocated).sum();
         Ok(Space {
