@@ -51,17 +51,25 @@ pub fn slow_seconds(slices: &[u64]) -> f64 {
 
 /// The smallest rate of any window of so many slices, in operations per second; of the whole when it is shorter.
 pub fn worst_rate(slices: &[u64], window: usize) -> f64 {
+    let rates = window_rates(slices, window);
+    rates.into_iter().reduce(f64::min).unwrap_or(0.0)
+}
+
+/// The smallest of these rates over the median one; 0 without any.
+pub fn worst_over_median(slices: &[u64], window: usize) -> f64 {
+    // Of windows, too: slices of who pauses every second may be empty for the most part.
+    match median(&window_rates(slices, window)) {
+        Some(middle) if middle > 0.0 => worst_rate(slices, window) / middle,
+        _ => 0.0,
+    }
+}
+
+fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
     let whole = whole_slices(slices);
     let window = window.clamp(1, whole.len().max(1));
-    let worst = whole
-        .windows(window)
-        .map(|part| part.iter().sum::<f64>())
-        .fold(f64::INFINITY, f64::min);
-    if worst.is_finite() {
-        worst / (window as f64 * SLICE.as_secs_f64())
-    } else {
-        0.0
-    }
+    let seconds = window as f64 * SLICE.as_secs_f64();
+    let parts = whole.windows(window);
+    parts.map(|part| part.iter().sum::<f64>() / seconds).collect()
 }
 
 /// The slowest whole second and the median one, in operations, when the slowest is below a tenth of the median. Seconds
@@ -139,6 +147,10 @@ mod tests {
         assert!((worst_rate(&slices, 3) - (40.0 + 100.0) / 0.3).abs() < 1e-6);
         assert!((worst_rate(&[50, 1], 10) - 500.0).abs() < 1e-6);
         assert_eq!(worst_rate(&[], 1), 0.0);
+        assert!((worst_over_median(&slices, 3) - 140.0 / 200.0).abs() < 1e-9);
+        let pauses = [0, 100, 0, 0, 0, 50, 0, 0, 0, 100, 0, 0, 0];
+        assert!((worst_over_median(&pauses, 4) - 0.5).abs() < 1e-9);
+        assert_eq!(worst_over_median(&[], 1), 0.0);
         assert!((rate_at_end(&[100, 100, 100, 20, 20, 9], 0.4) - 200.0).abs() < 1e-6);
         assert_eq!(rate_at_end(&[], 0.5), 0.0);
     }

@@ -4,7 +4,7 @@ use super::bench::{Background, Bench, Inserter};
 use crate::data::{INDEX_KEY_BYTES, index_key};
 use crate::driver::Limits;
 use crate::machine::Usage;
-use crate::statistics::{median, rate_at_end, worst_rate};
+use crate::statistics::{rate_at_end, worst_over_median};
 use crate::subject::{Durability, Session, TableUse};
 use anyhow::{Result, ensure};
 use std::time::Instant;
@@ -35,12 +35,10 @@ pub fn three_indexes(bench: &mut Bench) -> Result<()> {
     })?;
     // Ten seconds, or less when the whole is short.
     let window = (phase.slices.len() / 6).clamp(1, 100);
-    let slices: Vec<f64> = phase.slices.iter().map(|&count| count as f64 * 10.0).collect();
-    let middle = median(&slices).unwrap_or(0.0).max(1.0);
     let outcome = &mut bench.outcome;
     outcome.set("end_ops_per_s", rate_at_end(&phase.slices, END));
     outcome.set("worst_window_s", window as f64 / 10.0);
-    outcome.set("worst_over_median", worst_rate(&phase.slices, window) / middle);
+    outcome.set("worst_over_median", worst_over_median(&phase.slices, window));
     if phase.operations < rows {
         outcome.notes.push(format!("{} of {rows} rows", phase.operations));
     }
