@@ -1,8 +1,13 @@
 """More work than the server can do at a time: it queues, says so, and those who watch it are answered."""
 
+import resource
+import selectors
+import socket
+import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import bson
 import pytest
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
@@ -97,3 +102,85 @@ def test_cursors_that_wait_for_data_hold_no_ticket(tmp_path):
         assert log.count_documents({}) == 1, "reads go on beside them"
         log.insert_one({"_id": 1})
         assert [follower.result(60) for follower in followers] == [1] * 12
+
+
+def message(body):
+    body = bson.encode(body)
+    return struct.pack("<iiiiIB", 21 + len(body), 7, 0, 2013, 0, 0) + body
+
+
+class Crowd:
+    """Connections that each send the next request once they have their reply, from one thread."""
+
+    def __init__(self, port, count):
+        self.selector = selectors.DefaultSelector()
+        self.replies = 0
+        self.codes = {}
+        for number in range(count):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.setblocking(False)
+            self.selector.register(connection, selectors.EVENT_READ, [number, b""])
+
+    def run(self, body, replies, meanwhile):
+        """Sends `body(number)` again and again, until there were so many replies; all are in at the end."""
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.sendall(message(body(key.data[0])))
+        waiting = len(self.selector.get_map())
+        while waiting:
+            for key, _ in self.selector.select(60):
+                key.data[1] += key.fileobj.recv(65536)
+                received = key.data[1]
+                if len(received) < 4 or len(received) < struct.unpack_from("<i", received)[0]:
+                    continue
+                reply = bson.decode(received[21:])
+                key.data[1] = b""
+                code = reply.get("code", 0)
+                self.codes[code] = self.codes.get(code, 0) + 1
+                self.replies += 1
+                if self.replies < replies:
+                    key.fileobj.sendall(message(body(key.data[0])))
+                else:
+                    waiting -= 1
+                if self.replies % 1000 == 0:
+                    meanwhile()
+
+    def close(self):
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+        self.selector.close()
+
+
+def test_thousands_of_active_clients_need_few_threads(tmp_path):
+    """Each has a request under way all the time: all are answered, in little memory, and monitors beside them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = min(3000, hard // 3)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, count + 500)), hard))
+    with Server(tmp_path / "server", "btree") as server:
+        client = server.client()
+        rows = client.t.rows
+        rows.insert_many([{"_id": n, "n": 0} for n in range(100)])
+        before = client.admin.command("serverStatus")["mem"]["resident"]
+        threads = []
+
+        def look():
+            status = client.admin.command("serverStatus")
+            threads.append(status["extra_info"]["threads"])
+            assert status["mem"]["resident"] < before + 400
+
+        crowd = Crowd(server.port, count)
+
+        def update(number):
+            return {"update": "rows", "updates": [{"q": {"_id": number % 100}, "u": {"$inc": {"n": 1}}}], "$db": "t"}
+
+        def find(number):
+            return {"find": "rows", "filter": {"_id": number % 100}, "$db": "t"}
+
+        crowd.run(update, 5 * count, look)
+        assert crowd.codes == {0: crowd.replies} or set(crowd.codes) == {0, 462}, crowd.codes
+        assert sum(row["n"] for row in rows.find()) == crowd.codes[0], "each was done once"
+        crowd.replies, crowd.codes = 0, {}
+        crowd.run(find, 5 * count, look)
+        assert crowd.codes == {0: crowd.replies}
+        assert max(threads) < 600 < count, threads
+        crowd.close()
+        assert rows.count_documents({}) == 100

@@ -1,11 +1,13 @@
 //! A connected client: what the server knows of the other end, and the operation it is running.
 //!
-//! Invariant: `current.running` is true only between [`Client::begin`] and the drop of its guard.
+//! Invariant: `current.running` is there only between [`Client::begin`] and [`Client::end`].
 
 use crate::authentication::Authentication;
 use crate::cursors::SessionId;
+use crate::fail_points::Failure;
 use crate::member_streams::Assembly;
 use crate::replica_set::TopologyVersion;
+use crate::tickets::Waiting;
 use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
@@ -92,6 +94,19 @@ pub(crate) struct Current {
     /// The command, or the beginning of a long one.
     pub body: Vec<u8>,
     pub plan_summary: String,
+    /// It waits for its turn without a thread.
+    put_off: Option<PutOff>,
+}
+
+/// What is kept of a request that waits for its turn.
+pub(crate) struct PutOff {
+    pub operation: Arc<Operation>,
+    pub started: Duration,
+    /// Since when, by the monotonic clock.
+    pub since: Duration,
+    /// What a fail point is still going to do.
+    pub failure: Option<Failure>,
+    pub waiting: Waiting,
 }
 
 impl Client {
@@ -194,6 +209,16 @@ impl Client {
         current.namespace.push_str(namespace);
         current.plan_summary.clear();
         current.plan_summary.push_str(plan_summary);
+    }
+
+    /// The request waits for its turn, and goes on running as far as others see.
+    pub(crate) fn put_off(&self, request: PutOff) {
+        self.current.lock().put_off = Some(request);
+    }
+
+    /// The request that was put off.
+    pub(crate) fn take_put_off(&self) -> Option<PutOff> {
+        self.current.lock().put_off.take()
     }
 
     /// Notes that the running operation has ended.

@@ -1,7 +1,7 @@
 //! The way in: a request becomes a call of one command, and exactly one reply.
 
 use crate::authorization::check;
-use crate::client::Client;
+use crate::client::{Client, PutOff};
 use crate::command::grants;
 use crate::command::parameters::set_one;
 use crate::command::profile;
@@ -25,6 +25,7 @@ use crate::server::Server;
 use crate::settings::Settings;
 use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
+use crate::tickets::{Turn, Waiting};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
 use query::raw::Elements;
@@ -32,7 +33,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{SessionKey, Storage, StorageError};
+use storage::{Operation, SessionKey, Storage, StorageError};
 use vfs::Env;
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -48,6 +49,9 @@ pub struct Outcome {
     pub no_reply: bool,
     /// The command was `shutdown`: end the process in an orderly way.
     pub shutdown: bool,
+    /// There is no reply yet: what [`Request::resume`] gave will be called, and then the request is to be handled anew,
+    /// with [`Request::is_resumed`].
+    pub put_off: bool,
 }
 
 impl Server {
@@ -98,6 +102,11 @@ impl Server {
             is_injected: false,
         };
         let (mut result, outcome) = call.run(&mut reply);
+        if outcome.put_off {
+            reply.restart();
+            reply.finish();
+            return outcome;
+        }
         let is_injected = call.is_injected;
         if result.is_ok() && reply.len() > REPLY_BYTES_MAX {
             result = Err(CommandError::too_large(reply.len()));
@@ -197,19 +206,18 @@ impl Call<'_> {
                 },
             );
         }
-        let started = self.server.env.clock.monotonic();
-        let operation = self.server.new_operation();
-        if generic.max_time_ms > 0 && self.command.name != "getMore" {
-            operation.set_deadline_ms(generic.max_time_ms);
-        }
-        let is_new_use = self.client.begin(
-            Arc::clone(&operation),
-            self.command.name,
-            generic.database,
-            &self.command.shown(self.request.body),
-            started,
-            generic.session,
-        );
+        let resumed = match self.request.is_resumed {
+            true => self.client.take_put_off(),
+            false => None,
+        };
+        let (operation, started, is_new_use) = match &resumed {
+            Some(put_off) => (Arc::clone(&put_off.operation), put_off.started, false),
+            None => self.begin(&generic),
+        };
+        let now = || self.server.env.clock.monotonic();
+        let waited = resumed
+            .as_ref()
+            .map_or(Duration::ZERO, |put_off| now().saturating_sub(put_off.since));
         let mut invocation = Invocation {
             server: self.server,
             client: self.client,
@@ -232,28 +240,67 @@ impl Call<'_> {
             is_repeated: self.request.is_repeated,
             rights: Rights::Unchecked,
             ticket: Cell::default(),
-            report: Report::default(),
+            report: Report {
+                waited,
+                ..Report::default()
+            },
         };
         let admitted = admit(&mut invocation).and_then(|()| match is_new_use {
             true => note_session(&invocation),
             false => Ok(()),
         });
-        let (admitted, mut failure) = match admitted.and_then(|()| self.fail(&invocation)) {
-            Ok(failure) => (Ok(()), failure),
-            Err(error) => (Err(error), None),
+        let (waiting, failure) = match resumed {
+            Some(PutOff { waiting, failure, .. }) => (Some(waiting), Ok(failure)),
+            None => (
+                None,
+                admitted
+                    .is_ok()
+                    .then(|| self.fail(&invocation))
+                    .transpose()
+                    .map(Option::flatten),
+            ),
+        };
+        let (admitted, mut failure) = match (admitted, failure) {
+            (Ok(()), Ok(failure)) => (Ok(()), failure),
+            (Err(error), _) | (_, Err(error)) => (Err(error), None),
         };
         let mut closes = failure.as_ref().is_some_and(|failure| failure.closes);
         let injected = failure.as_mut().and_then(|failure| failure.error.take());
         self.is_injected = injected.is_some();
         let is_labelled = injected.as_ref().is_some_and(|(_, is_labelled)| *is_labelled);
-        let mut result = match injected {
+        let turn = match injected {
             Some((error, _)) => Err(error),
-            None if closes => Ok(()),
+            None if closes => Ok(None),
             None => admitted
                 .and_then(|()| self.check_role(&generic))
                 .and_then(|()| self.wait_for_time(&generic, &invocation))
-                .and_then(|()| in_session::run(&mut invocation, reply)),
+                .and_then(|()| self.take_turn(&invocation, waiting))
+                .map(Some),
         };
+        let mut result = match turn {
+            Ok(Some(Some(waiting))) => {
+                let (operation, since) = (Arc::clone(&invocation.operation), now());
+                self.client.put_off(PutOff {
+                    operation,
+                    started,
+                    since,
+                    failure,
+                    waiting,
+                });
+                return (
+                    Ok(()),
+                    Outcome {
+                        put_off: true,
+                        ..Outcome::default()
+                    },
+                );
+            }
+            Ok(Some(None)) => in_session::run(&mut invocation, reply),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // The waits for concerns, which come next, are not work.
+        invocation.ticket.set(None);
         closes |= invocation.report.closes.get();
         if invocation.report.users_changed {
             self.server.access.changed();
@@ -292,9 +339,48 @@ impl Call<'_> {
             close: closes,
             no_reply: closes,
             shutdown: invocation.report.shutdown && result.is_ok(),
+            put_off: false,
         };
         self.account(&invocation, started, &result, reply.len());
         (result, outcome)
+    }
+
+    /// The operation begins. The last one tells whether the use of its session is to be noted.
+    fn begin(&self, generic: &Generic<'_>) -> (Arc<Operation>, Duration, bool) {
+        let started = self.server.env.clock.monotonic();
+        let operation = self.server.new_operation();
+        if generic.max_time_ms > 0 && self.command.name != "getMore" {
+            operation.set_deadline_ms(generic.max_time_ms);
+        }
+        let is_new_use = self.client.begin(
+            Arc::clone(&operation),
+            self.command.name,
+            generic.database,
+            &self.command.shown(self.request.body),
+            started,
+            generic.session,
+        );
+        (operation, started, is_new_use)
+    }
+
+    /// Takes the ticket that the command needs (see [`crate::tickets`]), or answers its place in the queue.
+    fn take_turn(&self, invocation: &Invocation<'_>, waiting: Option<Waiting>) -> Result<Option<Waiting>> {
+        let is_statement = invocation
+            .transaction_fields
+            .is_some_and(|fields| fields.is_transaction);
+        let Some(pool) = self.server.tickets.of(self.command.kind).filter(|_| !is_statement) else {
+            return Ok(None);
+        };
+        let ticket = match (waiting, self.request.resume) {
+            (Some(waiting), _) => waiting.finish()?,
+            (None, None) => pool.take(&invocation.operation)?,
+            (None, Some(resume)) => match pool.take_or_queue(&invocation.operation, resume)? {
+                Turn::Now(ticket) => ticket,
+                Turn::Later(waiting) => return Ok(Some(waiting)),
+            },
+        };
+        invocation.ticket.set(Some(ticket));
+        Ok(None)
     }
 
     /// What a fail point does to the call. Waits if that is what it does.
@@ -449,7 +535,9 @@ impl Call<'_> {
         if self.command.name == "hello" {
             return;
         }
-        let is_slow = time.as_millis() as i64 >= slow_ms.max(0);
+        let working = time.saturating_sub(invocation.report.waited);
+        // What waits for its turn is no reason to look at its plan.
+        let is_slow = working.as_millis() as i64 >= slow_ms.max(0);
         let attributes = || self.attributes(invocation, time, result, reply_bytes);
         let setting = server.profiler.get(invocation.database);
         let entry = || self.profile_entry(invocation, attributes());
@@ -571,6 +659,8 @@ impl Call<'_> {
                 "op_msg"
             },
         );
+        let working = time.saturating_sub(report.waited);
+        attributes.insert("workingMillis", working.as_millis() as i64);
         attributes.insert("durationMillis", time.as_millis() as i64);
         attributes
     }

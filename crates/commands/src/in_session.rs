@@ -18,24 +18,7 @@ use wire::ErrorCode;
 
 /// Runs the command.
 pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let result = run_in_turn(call, reply);
-    // The waits for concerns, which come next, are not work.
-    call.ticket.set(None);
-    result
-}
-
-/// Waits for the command's turn, see [`crate::tickets`].
-fn take_ticket(call: &Invocation<'_>) -> Result<()> {
-    if let Some(pool) = call.server.tickets.of(call.command.kind) {
-        call.ticket.set(Some(pool.take(&call.operation)?));
-    }
-    Ok(())
-}
-
-fn run_in_turn(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(fields) = call.transaction_fields else {
-        // Before a state is pinned: what waits holds no history.
-        take_ticket(call)?;
         if call.read_concern.level == ReadLevel::Snapshot {
             let server = call.server;
             let now = server.env.clock.monotonic();
@@ -59,7 +42,7 @@ fn run_in_turn(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             retried: Vec::new(),
         });
         call.in_session = Some(session);
-        let result = take_ticket(call).and_then(|()| (call.command.run)(call, reply));
+        let result = (call.command.run)(call, reply);
         call.in_session = None;
         return result;
     }

@@ -22,6 +22,7 @@ use query::raw::{Elements, Values};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{
     ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
     StatementResult, Storage, StorageError, Transaction, WriteUnit,
@@ -35,6 +36,8 @@ pub struct Report {
     pub namespace: Option<Namespace>,
     /// One line about the plan.
     pub plan_summary: Cow<'static, str>,
+    /// How long it waited for its turn, without a thread.
+    pub waited: Duration,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// Documents written, by sort: inserted, matched, modified, deleted, upserted.

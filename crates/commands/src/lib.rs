@@ -60,6 +60,6 @@ pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
 pub use profiler::ProfilingLevel;
 pub use replica_set::{CopyProgress, MemberConnections, MemberThreads, ReplicaSet, Role, WantedCopy};
-pub use request::{Request, Traffic};
+pub use request::{Request, Resume, Traffic};
 pub use server::Server;
 pub use settings::{EncryptionStatus, MemberStream, Settings, TransportSecurity};

@@ -426,6 +426,7 @@ impl ReplicaSet {
                 break;
             }
             operation.check_now().map_err(StorageError::from)?;
+            let _asleep = vfs::asleep();
             self.changed.wait_for(&mut member, left.min(WAIT_SLICE));
         }
         Ok(())

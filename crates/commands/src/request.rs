@@ -2,6 +2,10 @@
 
 use bson::raw::RawDocument;
 
+/// Has a request handled anew that was put off ([`crate::Outcome::put_off`]). May be called before that was answered, and
+/// by any thread.
+pub type Resume = Box<dyn FnOnce() + Send>;
+
 /// A request, parsed from OP_MSG or a legacy OP_QUERY on `*.$cmd`. All documents in it have been validated.
 pub struct Request<'m> {
     /// The command document.
@@ -14,6 +18,10 @@ pub struct Request<'m> {
     pub exhaust_allowed: bool,
     /// It has been answered before: this is a later reply of a chain.
     pub is_repeated: bool,
+    /// Where the request may be put off instead of waiting for its turn with this thread.
+    pub resume: Option<&'m dyn Fn() -> Resume>,
+    /// It was put off, and its time has come.
+    pub is_resumed: bool,
 }
 
 /// Bytes of one request and its reply.

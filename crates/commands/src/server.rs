@@ -215,6 +215,18 @@ impl Server {
         self.clients.lock().remove(&client.id());
     }
 
+    /// Whether a command needs no ticket, and goes before those that do when there are many.
+    pub fn is_urgent(&self, command: &str) -> bool {
+        let found = self.commands.find(command);
+        found.is_none_or(|(command, _)| self.tickets.of(command.kind).is_none())
+    }
+
+    /// Has requests that were put off, and are late or killed, handled. To be called several times a second while there
+    /// are some.
+    pub fn end_late(&self) {
+        self.tickets.end_late();
+    }
+
     /// The clients connected now.
     pub(crate) fn connected(&self) -> Vec<Arc<Client>> {
         let mut clients: Vec<_> = self.clients.lock().values().cloned().collect();

@@ -2,20 +2,21 @@
 //!
 //! Beyond a few for each processor, more operations side by side finish none sooner: they take memory and processor
 //! time from each other, and from those that answer `hello` and `ping`. A queue bounds what overload costs, and a bound
-//! on the queue tells clients of it while they can still be told.
+//! on the queue tells clients of it while they can still be told. A request of a connection waits without a thread: it
+//! is handled anew when it has its ticket ([`crate::Request::resume`]).
 //!
 //! Nobody waits for a ticket who holds what a holder of a ticket may wait for. So none is taken by commands that are
 //! neither reads nor writes (who ends something others wait for: `commitTransaction`, `fsyncUnlock`, `killOp`; who
-//! builds or drops; monitors; members), by statements of transactions, which hold locks, and before a session is
-//! checked out. A cursor that waits for data gives its ticket back first.
+//! builds or drops; monitors; members) and by statements of transactions, which hold locks; and it is taken before a
+//! session is checked out. A cursor that waits for data gives its ticket back first.
 
 use crate::error::{CommandError, Result};
 use crate::metrics::OperationKind;
+use crate::request::Resume;
 use bson::doc;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use storage::{Operation, StorageError};
 use wire::ErrorCode;
@@ -46,6 +47,12 @@ impl Tickets {
             OperationKind::Command => None,
         }
     }
+
+    /// Has requests that wait without a thread, and are late or killed, told so. To be called now and then.
+    pub(crate) fn end_late(&self) {
+        self.read.end_late();
+        self.write.end_late();
+    }
 }
 
 /// A permission to run, until it is dropped.
@@ -55,6 +62,12 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.0.give_back();
     }
+}
+
+/// A permission, or a place in the queue.
+pub(crate) enum Turn {
+    Now(Ticket),
+    Later(Waiting),
 }
 
 /// Tickets of one sort.
@@ -83,22 +96,104 @@ struct State {
     queue: VecDeque<Arc<Place>>,
 }
 
-/// Who waits.
-#[derive(Default)]
+/// A place in the queue. Its fields change under the pool's lock.
 struct Place {
-    has_ticket: AtomicBool,
+    operation: Arc<Operation>,
+    since: Duration,
+    state: Mutex<PlaceState>,
     wake: Condvar,
 }
 
+struct PlaceState {
+    has_ticket: bool,
+    /// Of a request that waits without a thread.
+    resume: Option<Resume>,
+}
+
+impl Place {
+    fn has_ticket(&self) -> bool {
+        self.state.lock().has_ticket
+    }
+}
+
 impl State {
-    /// Gives tickets to those that wait, as far as there are any.
-    fn hand_out(&mut self) {
-        while self.figures.out < self.figures.total
-            && let Some(first) = self.queue.pop_front()
-        {
-            self.figures.out += 1;
-            first.has_ticket.store(true, Ordering::Relaxed);
-            first.wake.notify_one();
+    /// Takes a ticket that nobody waits for.
+    fn take_now(&mut self) -> bool {
+        debug_assert!(
+            self.queue.is_empty() || self.figures.out >= self.figures.total,
+            "nobody waits while there is a ticket"
+        );
+        let is_free = self.queue.is_empty() && self.figures.out < self.figures.total;
+        self.figures.out += usize::from(is_free);
+        is_free
+    }
+
+    /// Gives a ticket to the one that waits first, if there is one. It has to be called once the lock is free.
+    #[must_use]
+    fn hand_out(&mut self) -> Option<Arc<Place>> {
+        if self.figures.out >= self.figures.total {
+            return None;
+        }
+        let first = self.queue.pop_front()?;
+        self.figures.out += 1;
+        self.figures.queued_time += first.operation.clock().monotonic().saturating_sub(first.since);
+        first.state.lock().has_ticket = true;
+        Some(first)
+    }
+
+    /// Leaves the queue, if it is there still, without a ticket.
+    fn leave(&mut self, place: &Arc<Place>) {
+        let before = self.queue.len();
+        self.queue.retain(|waiting| !Arc::ptr_eq(waiting, place));
+        if self.queue.len() < before {
+            self.figures.canceled += 1;
+            self.figures.queued_time += place.operation.clock().monotonic().saturating_sub(place.since);
+        }
+    }
+}
+
+fn call(place: &Place) {
+    let resume = place.state.lock().resume.take();
+    match resume {
+        Some(resume) => resume(),
+        None => {
+            place.wake.notify_one();
+        }
+    }
+}
+
+/// A request that waits, or has waited, without a thread. Dropped it leaves the queue, or gives its ticket back.
+pub(crate) struct Waiting {
+    pool: Arc<Pool>,
+    /// `None` once it is over.
+    place: Option<Arc<Place>>,
+}
+
+impl Waiting {
+    /// Its ticket, once it was called.
+    ///
+    /// Errors: why the operation has to end.
+    pub(crate) fn finish(mut self) -> Result<Ticket> {
+        let place = self.place.take().expect("it is finished once");
+        if place.has_ticket() {
+            return Ok(Ticket(self.pool.clone()));
+        }
+        self.pool.state.lock().leave(&place);
+        place.operation.check_now().map_err(StorageError::from)?;
+        // It was called for another reason, and waits on with a thread.
+        self.pool.take(&place.operation)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let mut state = self.pool.state.lock();
+        if place.has_ticket() {
+            drop(state);
+            self.pool.give_back();
+        } else {
+            state.leave(&place);
         }
     }
 }
@@ -124,70 +219,113 @@ impl Pool {
         let mut state = self.state.lock();
         state.figures.total = total;
         state.queue_max = queue_max;
-        state.hand_out();
+        let called: Vec<_> = std::iter::from_fn(|| state.hand_out()).collect();
+        drop(state);
+        called.iter().for_each(|place| call(place));
     }
 
     /// Takes a ticket, or waits for one.
     ///
     /// Errors: `IngressRequestRateLimitExceeded` when too many wait already; why the operation has to end.
-    pub(crate) fn take(self: &Arc<Self>, operation: &Operation) -> Result<Ticket> {
+    pub(crate) fn take(self: &Arc<Self>, operation: &Arc<Operation>) -> Result<Ticket> {
         let mut state = self.state.lock();
-        debug_assert!(
-            state.queue.is_empty() || state.figures.out >= state.figures.total,
-            "nobody waits while there is a ticket"
-        );
-        if state.queue.is_empty() && state.figures.out < state.figures.total {
-            state.figures.out += 1;
+        if state.take_now() {
             return Ok(Ticket(self.clone()));
         }
-        if state.queue.len() >= state.queue_max {
-            state.figures.refused += 1;
-            let mut error = CommandError::new(
-                ErrorCode::IngressRequestRateLimitExceeded,
-                format!(
-                    "the server is overloaded: {} operations run, and {} wait for a {} ticket",
-                    state.figures.out,
-                    state.queue.len(),
-                    self.what
-                ),
-            );
-            // By these, drivers wait a moment and send it again.
-            let labels = doc! { "errorLabels": ["SystemOverloadedError", "RetryableError"] };
-            error.extra = Some(Box::new(labels));
-            return Err(error);
-        }
-        let place = Arc::new(Place::default());
-        state.queue.push_back(place.clone());
-        state.figures.ever_queued += 1;
-        let clock = operation.clock();
-        let since = clock.monotonic();
+        let place = self.queue(&mut state, operation, None)?;
         let ended = loop {
             let left = operation
                 .time_left()
                 .unwrap_or(LOOK)
                 .clamp(Duration::from_millis(1), LOOK);
             place.wake.wait_for(&mut state, left);
-            if place.has_ticket.load(Ordering::Relaxed) {
-                break Ok(());
+            if place.has_ticket() {
+                return Ok(Ticket(self.clone()));
             }
             if let Err(reason) = operation.check_now() {
-                break Err(reason);
+                break reason;
             }
         };
-        state.figures.queued_time += clock.monotonic().saturating_sub(since);
-        if let Err(reason) = ended {
-            state.figures.canceled += 1;
-            state.queue.retain(|waiting| !Arc::ptr_eq(waiting, &place));
-            return Err(StorageError::from(reason).into());
+        state.leave(&place);
+        Err(StorageError::from(ended).into())
+    }
+
+    /// Takes a ticket, or a place in the queue without a thread: `resume` is made then, and called once there is a
+    /// ticket or the operation has to end. Errors as those of [`Pool::take`].
+    pub(crate) fn take_or_queue(
+        self: &Arc<Self>,
+        operation: &Arc<Operation>,
+        resume: &dyn Fn() -> Resume,
+    ) -> Result<Turn> {
+        let mut state = self.state.lock();
+        if state.take_now() {
+            return Ok(Turn::Now(Ticket(self.clone())));
         }
-        Ok(Ticket(self.clone()))
+        let place = self.queue(&mut state, operation, Some(resume()))?;
+        drop(state);
+        Ok(Turn::Later(Waiting {
+            pool: self.clone(),
+            place: Some(place),
+        }))
+    }
+
+    fn queue(&self, state: &mut State, operation: &Arc<Operation>, resume: Option<Resume>) -> Result<Arc<Place>> {
+        if state.queue.len() >= state.queue_max {
+            return Err(self.refusal(state));
+        }
+        let place = Arc::new(Place {
+            operation: operation.clone(),
+            since: operation.clock().monotonic(),
+            state: Mutex::new(PlaceState {
+                has_ticket: false,
+                resume,
+            }),
+            wake: Condvar::new(),
+        });
+        state.queue.push_back(place.clone());
+        state.figures.ever_queued += 1;
+        Ok(place)
+    }
+
+    #[cold]
+    fn refusal(&self, state: &mut State) -> CommandError {
+        state.figures.refused += 1;
+        let mut error = CommandError::new(
+            ErrorCode::IngressRequestRateLimitExceeded,
+            format!(
+                "the server is overloaded: {} operations run, and {} wait for a {} ticket",
+                state.figures.out,
+                state.queue.len(),
+                self.what
+            ),
+        );
+        // By these, drivers wait a moment and send it again.
+        let labels = doc! { "errorLabels": ["SystemOverloadedError", "RetryableError"] };
+        error.extra = Some(Box::new(labels));
+        error
     }
 
     fn give_back(&self) {
         let mut state = self.state.lock();
         debug_assert!(state.figures.out > 0, "a ticket is given back once");
         state.figures.out -= 1;
-        state.hand_out();
+        let called = state.hand_out();
+        drop(state);
+        if let Some(place) = called {
+            call(&place);
+        }
+    }
+
+    /// See [`Tickets::end_late`].
+    fn end_late(&self) {
+        let mut state = self.state.lock();
+        let has_ended = |place: &Arc<Place>| place.operation.check_now().is_err();
+        // Who waits with a thread looks by itself.
+        let is_called = |place: &Arc<Place>| place.state.lock().resume.is_some() && has_ended(place);
+        let called: Vec<_> = state.queue.iter().filter(|place| is_called(place)).cloned().collect();
+        called.iter().for_each(|place| state.leave(place));
+        drop(state);
+        called.iter().for_each(|place| call(place));
     }
 
     /// What it did until now.
@@ -203,11 +341,12 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use vfs::SystemClock;
 
-    fn operation() -> Operation {
-        Operation::new(Arc::new(SystemClock::new()), 1)
+    fn operation() -> Arc<Operation> {
+        Arc::new(Operation::new(Arc::new(SystemClock::new()), 1))
     }
 
     fn until(condition: impl Fn() -> bool) {
@@ -248,7 +387,7 @@ mod tests {
         let pool = Pool::new("write");
         pool.set_bounds(1, 2);
         let held = pool.take(&operation()).expect("there is one");
-        let (killed, late) = (Arc::new(operation()), operation());
+        let (killed, late) = (operation(), operation());
         late.set_deadline_ms(1);
         thread::scope(|scope| {
             let (waiting, operation_killed) = (pool.clone(), killed.clone());
@@ -298,5 +437,82 @@ mod tests {
             third.join().expect("no panic");
         });
         assert_eq!(pool.figures().out, 0);
+    }
+
+    /// Counts the calls, and answers what is to be called.
+    fn calls(count: &Arc<AtomicUsize>) -> impl Fn() -> Resume {
+        let count = count.clone();
+        move || {
+            let count = count.clone();
+            Box::new(move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+        }
+    }
+
+    fn later(turn: Turn) -> Waiting {
+        match turn {
+            Turn::Later(waiting) => waiting,
+            Turn::Now(_) => panic!("there is no ticket"),
+        }
+    }
+
+    #[test]
+    fn who_waits_without_a_thread_is_called_once_in_turn() {
+        let pool = Pool::new("read");
+        pool.set_bounds(1, 2);
+        let called = Arc::new(AtomicUsize::new(0));
+        let resume = calls(&called);
+        let first = pool.take(&operation()).expect("there is one");
+        let second = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
+        let third = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
+        let error = pool.take_or_queue(&operation(), &resume).map(drop);
+        assert_eq!(
+            error.expect_err("the queue is full").code,
+            ErrorCode::IngressRequestRateLimitExceeded
+        );
+        assert_eq!(called.load(Ordering::SeqCst), 0);
+        drop(first);
+        assert_eq!((called.load(Ordering::SeqCst), pool.figures().queued), (1, 1));
+        let second = second.finish().expect("it has one");
+        assert_eq!(pool.figures().out, 1);
+        drop(second);
+        // Who leaves with a ticket that it has not taken gives it back, and the queue is empty.
+        assert_eq!(called.load(Ordering::SeqCst), 2);
+        drop(third);
+        let Figures {
+            out, queued, canceled, ..
+        } = pool.figures();
+        assert_eq!((out, queued, canceled), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_waits_without_a_thread_and_is_late_or_gone_leaves_the_queue() {
+        let pool = Pool::new("read");
+        pool.set_bounds(1, 9);
+        let called = Arc::new(AtomicUsize::new(0));
+        let resume = calls(&called);
+        let first = pool.take(&operation()).expect("there is one");
+        let (late, killed) = (operation(), operation());
+        let late_waiting = later(pool.take_or_queue(&late, &resume).expect("a place"));
+        let killed_waiting = later(pool.take_or_queue(&killed, &resume).expect("a place"));
+        let gone = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
+        pool.end_late();
+        assert_eq!((called.load(Ordering::SeqCst), pool.figures().queued), (0, 3));
+        late.set_deadline_ms(1);
+        until(|| late.check_now().is_err());
+        killed.kill();
+        pool.end_late();
+        pool.end_late();
+        assert_eq!((called.load(Ordering::SeqCst), pool.figures().queued), (2, 1));
+        let codes =
+            [late_waiting, killed_waiting].map(|waiting| waiting.finish().map(drop).map_err(|error| error.code));
+        assert_eq!(codes, [Err(ErrorCode::MaxTimeMSExpired), Err(ErrorCode::Interrupted)]);
+        drop(gone);
+        drop(first);
+        let Figures {
+            out, queued, canceled, ..
+        } = pool.figures();
+        assert_eq!((out, queued, canceled), (0, 0, 3));
     }
 }

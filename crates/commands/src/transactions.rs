@@ -113,6 +113,7 @@ impl ServerSessions {
         let mut state = session.state.lock();
         while state.operation.is_some() {
             operation.check_now().map_err(storage::StorageError::from)?;
+            let _asleep = vfs::asleep();
             session.free.wait_for(&mut state, WAIT_SLICE);
         }
         // In this order: who leads again has taken in what others wrote meanwhile.

@@ -1,61 +1,203 @@
 //! Threads that all wait together, and serve what they are told of.
 //!
 //! A thread that is told takes the connection out of the quiet ones and serves it. When it finds itself the last one
-//! that waited it starts another before it serves, so that a slow request never delays another connection. Threads that
-//! wait in vain for a while end.
+//! that waited it calls another before it serves, so that a slow request never delays another connection: one that
+//! *rests*, since enough waited when it came back, or a new one. Where as many work as processors have use for it
+//! calls none, and those that work come back; whether they are held up the *keeper* finds out, a thread of its own, and
+//! calls one at a time. Who sleeps, by its own account, does not count as working. Threads that rest or wait in vain
+//! for a while end.
 //!
-//! Invariants: a connection is owned by one thread, or quiet, never both. While the crew works at least one thread
-//! waits, unless the system refuses new threads. What was added and is not over is in `quiet`, in `active`, or on its
-//! way between them with a thread that looks at `ending` after it has put it there.
+//! A thread may stay with a connection and wait for what that says next, which saves two ways through the set, as long
+//! as another one waits for all and there is no *crowd*: where more connections are busy than may have a thread of
+//! their own, a few threads that never sleep serve them with less than many that do. A connection whose request waits
+//! for its turn is *held*, without a thread; when it is resumed it is *due*, and served by the next thread that is free.
+//! In a crowd a host may put a request behind those that are due at once ([`Leave::Later`]), after a look at what it is:
+//! so what is urgent need not wait for all that came before it.
+//!
+//! Invariants: a connection is owned by one thread, or quiet, or held, or due, never two of them. While the crew works
+//! at least one thread waits, or one comes back before long, unless the system refuses new threads. What was added and
+//! is not over is in `quiet`, in `active`, in `held`, or on its way between them with a thread that looks at `ending`
+//! after it has put it there.
 
 use crate::{Event, Host, Leave};
 use rcu::thread::{self, JoinHandle};
 use rcu::{Condvar, Mutex};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Virtual size of a thread's stack: room for documents nested to the limit; only touched pages take memory.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
 /// Threads that stay however long they wait.
 const THREADS_MIN: usize = 2;
+/// Who comes back while so many wait rests.
+const WAITING_MAX: usize = 3;
+/// How long a thread rests before it ends.
+const REST: Duration = Duration::from_secs(5);
+/// So many threads may stay with a connection of theirs.
+const STAYING_MAX: usize = 64;
+/// So many connections may be looked at and put off for each one that is due.
+const LOOKS_PER_DUE: u32 = 16;
+/// So many ticks nobody stays after one too many wanted to.
+const TICKS_OF_CROWD: u32 = 20;
+/// How long nobody may come back before the keeper starts a thread.
+const KEEPER_TICK: Duration = Duration::from_millis(5);
+/// The host is told of time after so many ticks while connections are held.
+const TICKS_OF_HOST: u32 = 10;
 
 /// See the module.
 pub struct Crew<H: Host> {
     host: H,
     quiet: Mutex<HashMap<u64, H::Connection>>,
     active: Mutex<HashMap<u64, Arc<H::Shared>>>,
+    held: Mutex<Held<H::Connection>>,
+    /// As many as `held.due` has, whose lock is held when it changes.
+    due: AtomicUsize,
     /// Told when a connection has left `active`.
     left: Condvar,
     next_key: AtomicU64,
+    /// Threads that wait or begin to.
     waiting: AtomicUsize,
+    /// Threads that wait for one connection alone.
+    staying: AtomicUsize,
+    /// Threads that work and wait for a disk, a lock or the like.
+    asleep: AtomicUsize,
+    /// Threads that rest and were not called.
+    resting: AtomicUsize,
+    /// With fewer threads at work another is called at once.
+    working_max: usize,
     threads: AtomicUsize,
+    /// How often a thread came back from waiting.
+    told: AtomicUsize,
+    rest: Mutex<Rest>,
+    rest_over: Condvar,
+    /// So many ticks nobody may stay.
+    crowd: AtomicU32,
+    keeper: Keeper,
     /// All threads that may be alive.
     handles: Mutex<Vec<JoinHandle<()>>>,
     ending: AtomicBool,
 }
 
+/// Connections whose request waits for its turn.
+struct Held<C> {
+    connections: HashMap<u64, C>,
+    /// Those of `active` that were resumed before they were held.
+    early: HashSet<u64>,
+    due: VecDeque<(u64, C)>,
+}
+
+/// Threads that rest, and how many of them were called and have not noticed yet.
+#[derive(Default)]
+struct Rest {
+    threads: usize,
+    called: usize,
+}
+
+#[derive(Default)]
+struct Keeper {
+    is_needed: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Keeper {
+    fn call(&self) {
+        if !self.is_needed.swap(true, Ordering::SeqCst) {
+            let _order = self.lock.lock();
+            self.wake.notify_all();
+        }
+    }
+}
+
+/// What serving a connection may ask of the crew.
+pub struct Turn<'c, H: Host> {
+    crew: &'c Arc<Crew<H>>,
+    key: u64,
+}
+
+/// The thread waits for one connection, until this is dropped.
+pub struct Stay<'c>(&'c AtomicUsize);
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<H: Host> Turn<'_, H> {
+    /// Allows the thread to wait for what its connection says next; `None` when it is needed for others.
+    pub fn stay(&self) -> Option<Stay<'_>> {
+        let crew = self.crew;
+        let is_needed = || crew.waiting.load(Ordering::SeqCst) == 0 || crew.due.load(Ordering::SeqCst) > 0;
+        if crew.crowd.load(Ordering::Relaxed) > 0 || is_needed() {
+            return None;
+        }
+        let stay = Stay(&crew.staying);
+        if crew.staying.fetch_add(1, Ordering::SeqCst) < STAYING_MAX {
+            return Some(stay);
+        }
+        crew.note_crowd();
+        None
+    }
+
+    /// More connections are busy than threads may stay with.
+    pub fn is_crowd(&self) -> bool {
+        self.crew.crowd.load(Ordering::Relaxed) > 0
+    }
+
+    /// The crew, for what works on its threads.
+    pub fn crew(&self) -> &Arc<Crew<H>> {
+        self.crew
+    }
+
+    /// What has to be called, once, when the connection has left with [`Leave::Held`] and is to be served again. It may
+    /// be called before that.
+    pub fn resume(&self) -> Box<dyn FnOnce() + Send> {
+        let (crew, key) = (self.crew.clone(), self.key);
+        Box::new(move || crew.resume(key))
+    }
+}
+
 impl<H: Host> Crew<H> {
-    /// The first key of a connection; smaller ones are the host's.
+    /// The first key of a connection; smaller ones, and the greatest, are the host's.
     pub const KEY_MIN: u64 = 1;
 
-    /// A crew with its first threads.
-    pub fn new(host: H) -> std::io::Result<Arc<Self>> {
+    /// A crew with its first threads. `working_max` threads that work are no reason to have no other one wait: a few
+    /// for each processor.
+    pub fn new(host: H, working_max: usize) -> std::io::Result<Arc<Self>> {
         let crew = Arc::new(Self {
             host,
             quiet: Mutex::default(),
             active: Mutex::default(),
+            held: Mutex::new(Held {
+                connections: HashMap::new(),
+                early: HashSet::new(),
+                due: VecDeque::new(),
+            }),
+            due: AtomicUsize::new(0),
             left: Condvar::new(),
             next_key: AtomicU64::new(Self::KEY_MIN),
             waiting: AtomicUsize::new(0),
+            staying: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
+            resting: AtomicUsize::new(0),
+            working_max,
             threads: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            rest: Mutex::default(),
+            rest_over: Condvar::new(),
+            crowd: AtomicU32::new(0),
+            keeper: Keeper::default(),
             handles: Mutex::default(),
             ending: AtomicBool::new(false),
         });
         for _ in 0..THREADS_MIN {
             crew.start_thread()?;
         }
+        let keeper = crew.clone();
+        crew.spawn("conn-keeper", move || keeper.keep())?;
         Ok(crew)
     }
 
@@ -88,68 +230,260 @@ impl<H: Host> Crew<H> {
         }
     }
 
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let builder = thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES);
+        let handle = builder.spawn(run)?;
+        let mut handles = self.handles.lock();
+        forget_finished(&mut handles);
+        handles.push(handle);
+        Ok(())
+    }
+
     fn start_thread(self: &Arc<Self>) -> std::io::Result<()> {
         let crew = self.clone();
         self.threads.fetch_add(1, Ordering::SeqCst);
-        let started = thread::Builder::new()
-            .name("conn".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || crew.run_thread());
-        match started {
-            Ok(handle) => {
-                let mut handles = self.handles.lock();
-                forget_finished(&mut handles);
-                handles.push(handle);
-                Ok(())
-            }
-            Err(error) => {
-                self.threads.fetch_sub(1, Ordering::SeqCst);
-                Err(error)
-            }
-        }
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.spawn("conn", move || crew.run_thread()).inspect_err(|_| {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        })
     }
 
     fn run_thread(self: &Arc<Self>) {
         let mut worker = H::Worker::default();
+        let mut put_off = 0;
         loop {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            let event = self.host.wait();
+            // What is due is served by turns with what is told, or either would wait for ever.
+            let event = match self.due.load(Ordering::SeqCst) {
+                0 => self.host.wait(),
+                _ => self.host.look(),
+            };
             rcu::schedule_point();
+            self.told.fetch_add(1, Ordering::Relaxed);
             let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
             if self.is_ending() {
                 break;
             }
             match event {
                 Event::Ready(key) => {
-                    if waiting == 0
-                        && let Err(error) = self.start_thread()
-                    {
-                        self.host.no_thread(&error, self.threads());
-                    }
                     let connection = self.quiet.lock().remove(&key);
                     if let Some(connection) = connection {
-                        self.serve(&mut worker, key, connection);
+                        self.see_to_others(waiting);
+                        let is_later = self.serve(&mut worker, key, connection);
+                        put_off = if is_later { put_off + 1 } else { 0 };
                     }
                 }
-                Event::Nothing if waiting >= THREADS_MIN => break,
-                Event::Nothing | Event::Interrupted => {}
+                Event::Nothing if waiting >= THREADS_MIN && self.due.load(Ordering::SeqCst) == 0 => break,
+                Event::Nothing | Event::Interrupted => put_off = 0,
                 Event::Failed => break,
             }
+            let looks_on = (1..LOOKS_PER_DUE).contains(&put_off);
+            if !looks_on && let Some((key, connection)) = self.take_due() {
+                put_off = 0;
+                self.see_to_others(self.waiting.load(Ordering::SeqCst));
+                self.serve(&mut worker, key, connection);
+            }
+            if self.waiting.load(Ordering::SeqCst) >= WAITING_MAX && self.due.load(Ordering::SeqCst) == 0 {
+                match self.rest() {
+                    true => continue,
+                    false => break,
+                }
+            }
+            // Before it looks at what is due: who makes something due looks at this afterwards.
+            self.waiting.fetch_add(1, Ordering::SeqCst);
         }
         self.threads.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn serve(&self, worker: &mut H::Worker, key: u64, mut connection: H::Connection) {
+    /// Rests until it is called, and counts as waiting then; false when it was not, and the thread ends.
+    fn rest(&self) -> bool {
+        let until = self.host.now().saturating_add(REST);
+        let mut rest = self.rest.lock();
+        rest.threads += 1;
+        self.resting.fetch_add(1, Ordering::SeqCst);
+        let is_called = loop {
+            if rest.called > 0 {
+                rest.called -= 1;
+                break true;
+            }
+            let left = until.saturating_sub(self.host.now());
+            if self.is_ending() || left.is_zero() {
+                self.resting.fetch_sub(1, Ordering::SeqCst);
+                break false;
+            }
+            rest = self.rest_over.wait_for(rest, left);
+        };
+        rest.threads -= 1;
+        is_called
+    }
+
+    /// Calls a thread that rests; false when none does.
+    fn call_rested(&self) -> bool {
+        let mut rest = self.rest.lock();
+        let has_one = rest.threads > rest.called;
+        if has_one {
+            rest.called += 1;
+            self.resting.fetch_sub(1, Ordering::SeqCst);
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.rest_over.notify_one();
+        }
+        has_one
+    }
+
+    /// The thread goes to work, or to sleep, and so many still wait.
+    fn see_to_others(self: &Arc<Self>, waiting: usize) {
+        if waiting > 0 {
+            return;
+        }
+        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        let idle = load(&self.waiting) + load(&self.staying) + load(&self.asleep) + load(&self.resting);
+        if self.threads().saturating_sub(idle) > self.working_max {
+            self.note_crowd();
+        } else {
+            self.call_another();
+        }
+    }
+
+    fn note_crowd(&self) {
+        self.crowd.store(TICKS_OF_CROWD, Ordering::Relaxed);
+        self.keeper.call();
+    }
+
+    fn call_another(self: &Arc<Self>) {
+        if !self.call_rested()
+            && let Err(error) = self.start_thread()
+        {
+            self.host.no_thread(&error, self.threads());
+        }
+    }
+
+    /// The calling thread, which serves, waits for a disk, a lock or the like, until [`Crew::wakes`].
+    pub fn sleeps(self: &Arc<Self>) {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.see_to_others(self.waiting.load(Ordering::SeqCst));
+    }
+
+    /// The calling thread sleeps no more.
+    pub fn wakes(&self) {
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn take_due(&self) -> Option<(u64, H::Connection)> {
+        if self.due.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let mut held = self.held.lock();
+        let first = held.due.pop_front()?;
+        let left = self.due.fetch_sub(1, Ordering::SeqCst) - 1;
+        drop(held);
+        // Several calls may have woken one thread.
+        if left > 0 && self.waiting.load(Ordering::SeqCst) > 0 {
+            self.host.call();
+        }
+        Some(first)
+    }
+
+    /// Answers whether it has put the connection to those that are due.
+    fn serve(self: &Arc<Self>, worker: &mut H::Worker, key: u64, mut connection: H::Connection) -> bool {
         let shared = self.host.shared(&connection);
         self.active.lock().insert(key, shared.clone());
-        // `end` looks at `active` after it has set `ending`: one of both sees the other.
-        let leave = (!self.is_ending()).then(|| self.host.serve(worker, &mut connection));
+        let turn = Turn { crew: self, key };
+        let leave = loop {
+            // `end` looks at `active` after it has set `ending`: one of both sees the other.
+            if self.is_ending() {
+                break None;
+            }
+            let leave = self.host.serve(worker, &mut connection, &turn);
+            let is_later = matches!(leave, Leave::Later);
+            if !is_later && !matches!(leave, Leave::Held) {
+                break Some(leave);
+            }
+            let mut held = self.held.lock();
+            if !is_later && held.early.remove(&key) {
+                continue;
+            }
+            // As in `park`.
+            if self.is_ending() {
+                break None;
+            }
+            self.active.lock().remove(&key);
+            if is_later {
+                // This thread, or one that comes back before, takes it.
+                held.due.push_back((key, connection));
+                self.due.fetch_add(1, Ordering::SeqCst);
+            } else {
+                held.connections.insert(key, connection);
+                self.keeper.call();
+            }
+            drop(held);
+            self.left.notify_all();
+            return is_later;
+        };
         self.active.lock().remove(&key);
         self.left.notify_all();
         match leave {
-            Some(Leave::Quiet) => self.park(key, connection, false),
-            Some(Leave::Over(reason)) => self.host.ended(&shared, Some(reason)),
+            Some(Leave::Quiet | Leave::Held | Leave::Later) => self.park(key, connection, false),
+            Some(Leave::Over(reason)) => {
+                self.held.lock().early.remove(&key);
+                self.host.ended(&shared, Some(reason));
+            }
             None => self.host.ended(&shared, None),
+        }
+        false
+    }
+
+    /// A held connection is to be served again.
+    fn resume(&self, key: u64) {
+        let mut held = self.held.lock();
+        match held.connections.remove(&key) {
+            Some(connection) => {
+                held.due.push_back((key, connection));
+                self.due.fetch_add(1, Ordering::SeqCst);
+            }
+            // It is on its way here, or over.
+            None => {
+                if self.active.lock().contains_key(&key) {
+                    held.early.insert(key);
+                }
+                return;
+            }
+        }
+        drop(held);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.host.call();
+        }
+    }
+
+    /// The keeper's work: see the module.
+    fn keep(self: &Arc<Self>) {
+        let (mut told, mut ticks) = (0, 0_u32);
+        while !self.is_ending() {
+            let mut order = self.keeper.lock.lock();
+            while !self.keeper.is_needed.load(Ordering::SeqCst) && !self.is_ending() {
+                order = self.keeper.wake.wait(order);
+            }
+            if self.is_ending() {
+                break;
+            }
+            drop(self.keeper.wake.wait_for(order, KEEPER_TICK));
+            let told_before = std::mem::replace(&mut told, self.told.load(Ordering::Relaxed));
+            if self.waiting.load(Ordering::SeqCst) == 0 && told == told_before {
+                self.call_another();
+            }
+            ticks = ticks.wrapping_add(1);
+            let crowd = match self.due.load(Ordering::SeqCst) {
+                STAYING_MAX.. => TICKS_OF_CROWD,
+                _ => self.crowd.load(Ordering::Relaxed).saturating_sub(1),
+            };
+            self.crowd.store(crowd, Ordering::Relaxed);
+            if ticks.is_multiple_of(TICKS_OF_HOST) {
+                self.host.tick();
+            }
+            self.keeper.is_needed.store(false, Ordering::SeqCst);
+            let holds = || !self.held.lock().connections.is_empty();
+            if crowd > 0 || self.waiting.load(Ordering::SeqCst) == 0 || holds() {
+                self.keeper.is_needed.store(true, Ordering::SeqCst);
+            }
         }
     }
 
@@ -162,7 +496,7 @@ impl<H: Host> Crew<H> {
         self.is_ending()
     }
 
-    /// Threads alive now.
+    /// Threads alive now, without the keeper.
     pub fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
     }
@@ -172,9 +506,21 @@ impl<H: Host> Crew<H> {
         look(&self.active.lock())
     }
 
-    /// The sum of something over all quiet connections.
-    pub fn sum_of_quiet(&self, of: impl Fn(&H::Connection) -> usize) -> usize {
-        self.quiet.lock().values().map(of).sum()
+    /// The connections that are held now.
+    pub fn held(&self) -> Vec<Arc<H::Shared>> {
+        let held = self.held.lock();
+        held.connections
+            .values()
+            .map(|connection| self.host.shared(connection))
+            .collect()
+    }
+
+    /// The sum of something over all connections that no thread has.
+    pub fn sum_of_parked(&self, of: impl Fn(&H::Connection) -> usize) -> usize {
+        let quiet: usize = self.quiet.lock().values().map(&of).sum();
+        let held = self.held.lock();
+        let due = held.due.iter().map(|(_, connection)| connection);
+        quiet + held.connections.values().chain(due).map(of).sum::<usize>()
     }
 
     /// Ends all connections. Those that are served are interrupted, and waited for for at most `patience`. Returns the
@@ -182,8 +528,14 @@ impl<H: Host> Crew<H> {
     pub fn end(&self, patience: Duration) -> usize {
         let deadline = self.host.now().saturating_add(patience);
         self.ending.store(true, Ordering::SeqCst);
-        let quiet: Vec<_> = self.quiet.lock().drain().map(|(_, connection)| connection).collect();
-        for connection in quiet {
+        let mut parked: Vec<_> = self.quiet.lock().drain().map(|(_, connection)| connection).collect();
+        {
+            let mut held = self.held.lock();
+            parked.extend(held.connections.drain().map(|(_, connection)| connection));
+            self.due.fetch_sub(held.due.len(), Ordering::SeqCst);
+            parked.extend(held.due.drain(..).map(|(_, connection)| connection));
+        }
+        for connection in parked {
             self.host.ended(&self.host.shared(&connection), None);
         }
         let mut active = self.active.lock();
@@ -191,6 +543,8 @@ impl<H: Host> Crew<H> {
             self.host.interrupt(shared);
         }
         self.host.wake();
+        drop(self.rest.lock());
+        self.rest_over.notify_all();
         while !active.is_empty() {
             let left = deadline.saturating_sub(self.host.now());
             if left.is_zero() {
@@ -200,6 +554,8 @@ impl<H: Host> Crew<H> {
         }
         let left = active.len();
         drop(active);
+        drop(self.keeper.lock.lock());
+        self.keeper.wake.notify_all();
         if left == 0 {
             self.join();
         }

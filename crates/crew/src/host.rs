@@ -1,5 +1,6 @@
 //! What a crew asks of its owner.
 
+use crate::Turn;
 use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ pub enum Event {
     Ready(u64),
     /// Nothing came for a while.
     Nothing,
-    /// [`Host::wake`] was called, or the wait was interrupted: wait again unless all ends.
+    /// [`Host::wake`] or [`Host::call`] was called, or the wait was interrupted: wait again unless all ends.
     Interrupted,
     /// Waiting does not work, and [`Host`] knows.
     Failed,
@@ -22,6 +23,10 @@ pub enum Event {
 pub enum Leave<R> {
     /// Nothing came for a while.
     Quiet,
+    /// Its request waits for its turn, and [`Turn::resume`] was told when that comes.
+    Held,
+    /// Its request comes behind all that are due.
+    Later,
     /// It is over, for this reason.
     Over(R),
 }
@@ -47,11 +52,27 @@ pub trait Host: Send + Sync + 'static {
     /// Waits for a connection.
     fn wait(&self) -> Event;
 
+    /// As [`Host::wait`], but answers at once.
+    fn look(&self) -> Event;
+
+    /// Ends the wait of one thread, or the next one.
+    fn call(&self);
+
     /// Ends every wait, now and from now on.
     fn wake(&self);
 
     /// Serves a connection until it is quiet or over.
-    fn serve(&self, worker: &mut Self::Worker, connection: &mut Self::Connection) -> Leave<Self::Reason>;
+    fn serve(
+        &self,
+        worker: &mut Self::Worker,
+        connection: &mut Self::Connection,
+        turn: &Turn<'_, Self>,
+    ) -> Leave<Self::Reason>
+    where
+        Self: Sized;
+
+    /// Time goes by while connections are held: called several times a second.
+    fn tick(&self);
 
     /// Makes [`Host::serve`] end soon, from another thread.
     fn interrupt(&self, shared: &Self::Shared);

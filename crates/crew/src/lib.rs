@@ -6,5 +6,5 @@
 mod crew;
 mod host;
 
-pub use crew::Crew;
+pub use crew::{Crew, Stay, Turn};
 pub use host::{Event, Host, Leave};

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use crew::{Crew, Event, Host, Leave};
+use crew::{Crew, Event, Host, Leave, Turn};
 use rcu::{Condvar, Mutex};
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -15,7 +15,7 @@ use shuttle::{Config, Runner, thread};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn check(name: &str, schedules: usize, test: fn()) {
@@ -50,6 +50,47 @@ struct Line {
     servers: AtomicUsize,
     /// It is never quiet: its thread stays with it until it is interrupted.
     stays: bool,
+    /// Each request waits for its turn first.
+    turns: Option<Turns>,
+    /// The request has had its turn.
+    had_turn: AtomicBool,
+}
+
+/// How a request waits for its turn.
+enum Turns {
+    Later,
+    Resumed(Arc<Resumer>),
+}
+
+/// Resumes requests, in a thread of its own.
+#[derive(Default)]
+struct Resumer {
+    due: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    more: Condvar,
+    ends: AtomicBool,
+}
+
+impl Resumer {
+    fn run(&self) {
+        let mut due = self.due.lock();
+        loop {
+            if let Some(resume) = due.pop() {
+                drop(due);
+                resume();
+                due = self.due.lock();
+            } else if self.ends.load(Ordering::SeqCst) {
+                return;
+            } else {
+                due = self.more.wait(due);
+            }
+        }
+    }
+
+    fn end(&self) {
+        let _order = self.due.lock();
+        self.ends.store(true, Ordering::SeqCst);
+        self.more.notify_one();
+    }
 }
 
 /// As epoll with one shot: an armed connection that has something to say is reported to one thread that waits, and is
@@ -59,6 +100,8 @@ struct Set {
     armed: HashMap<u64, Arc<Line>>,
     keys: HashMap<usize, u64>,
     ready: VecDeque<u64>,
+    /// Calls that no thread has come back for.
+    calls: usize,
     woken: bool,
 }
 
@@ -130,6 +173,10 @@ impl Host for SiteHost {
             if set.woken {
                 return Event::Interrupted;
             }
+            if set.calls > 0 {
+                set.calls -= 1;
+                return Event::Interrupted;
+            }
             if self.0.times_out && shuttle::rand::thread_rng().gen_bool(0.3) {
                 return Event::Nothing;
             }
@@ -137,12 +184,24 @@ impl Host for SiteHost {
         }
     }
 
+    fn look(&self) -> Event {
+        let ready = self.0.set.lock().ready.pop_front();
+        ready.map_or(Event::Nothing, Event::Ready)
+    }
+
+    fn call(&self) {
+        self.0.set.lock().calls += 1;
+        self.0.changed.notify_one();
+    }
+
     fn wake(&self) {
         self.0.set.lock().woken = true;
         self.0.changed.notify_all();
     }
 
-    fn serve(&self, _: &mut (), connection: &mut Arc<Line>) -> Leave<()> {
+    fn tick(&self) {}
+
+    fn serve(&self, _: &mut (), connection: &mut Arc<Line>, turn: &Turn<'_, Self>) -> Leave<()> {
         assert_eq!(
             connection.servers.fetch_add(1, Ordering::SeqCst),
             0,
@@ -151,6 +210,19 @@ impl Host for SiteHost {
         rcu::schedule_point();
         let mut talk = connection.talk.lock();
         assert_eq!(talk.ended, 0, "nobody serves what is over");
+        if let Some(turns) = &connection.turns
+            && talk.said > talk.answered
+            && !connection.had_turn.swap(true, Ordering::SeqCst)
+        {
+            connection.servers.fetch_sub(1, Ordering::SeqCst);
+            let Turns::Resumed(resumer) = turns else {
+                return Leave::Later;
+            };
+            resumer.due.lock().push(turn.resume());
+            resumer.more.notify_one();
+            return Leave::Held;
+        }
+        connection.had_turn.store(false, Ordering::SeqCst);
         loop {
             talk.answered = talk.said;
             connection.answered.notify_all();
@@ -193,7 +265,7 @@ fn start(times_out: bool, stays: bool) -> Working {
         times_out,
         ..Site::default()
     });
-    let crew = Crew::new(SiteHost(site.clone())).unwrap();
+    let crew = Crew::new(SiteHost(site.clone()), 2).unwrap();
     let line = |_| {
         Arc::new(Line {
             stays,
@@ -259,6 +331,57 @@ fn the_end_finds_every_connection() {
         for line in &lines {
             assert_eq!(line.talk.lock().ended, 1);
         }
-        assert_eq!(crew.sum_of_quiet(|_| 1), 0);
+        assert_eq!(crew.sum_of_parked(|_| 1), 0);
+    });
+}
+
+/// Requests that wait for their turn, without a thread, are answered, whenever that comes: before the thread has left
+/// the connection, too; and the end finds those that still wait.
+fn requests_wait_for_their_turn(ends_early: bool) {
+    let (site, crew, _) = start(false, false);
+    let resumer = Arc::new(Resumer::default());
+    let line = |number: usize| {
+        let turns = match number {
+            0 => Turns::Later,
+            _ => Turns::Resumed(resumer.clone()),
+        };
+        Arc::new(Line {
+            turns: Some(turns),
+            ..Line::default()
+        })
+    };
+    let lines: Vec<_> = (0..3).map(line).collect();
+    lines.iter().for_each(|line| crew.add(line.clone()));
+    let resuming = {
+        let resumer = resumer.clone();
+        thread::spawn(move || resumer.run())
+    };
+    let clients = clients(&site, &lines, 2);
+    if ends_early {
+        assert_eq!(crew.end(Duration::MAX), 0);
+    }
+    for client in clients {
+        let answered = client.join().unwrap();
+        assert!(answered == 2 || ends_early);
+    }
+    assert_eq!(crew.end(Duration::MAX), 0);
+    assert_eq!(crew.threads(), 0);
+    resumer.end();
+    resuming.join().unwrap();
+    assert!(lines.iter().all(|line| line.talk.lock().ended == 1));
+    assert_eq!(crew.held().len(), 0);
+}
+
+#[test]
+fn requests_that_wait_for_their_turn_are_answered() {
+    check("requests_that_wait_for_their_turn_are_answered", 1500, || {
+        requests_wait_for_their_turn(false)
+    });
+}
+
+#[test]
+fn the_end_finds_requests_that_wait_for_their_turn() {
+    check("the_end_finds_requests_that_wait_for_their_turn", 1500, || {
+        requests_wait_for_their_turn(true)
     });
 }

@@ -139,7 +139,7 @@ impl CollectionLock {
     /// Waits until the lock is taken, or the operation has to end. Returns the time waited.
     fn wait<W: Waiter>(&self, waiter: &W, mode: LockMode, pass_pending: bool) -> Result<Duration, W::Interrupted> {
         let start = waiter.now();
-        waiter.begins_to_wait(mode);
+        let _wait = waiter.begins_to_wait(mode);
         let exclusive = matches!(mode, LockMode::Shared | LockMode::Exclusive);
         let mut waiting = self.waiting.lock();
         waiting.sleepers += 1;

@@ -191,7 +191,7 @@ impl LockTable {
         }
         let me = Arc::new(thread::current());
         let start = waiter.now();
-        waiter.begins_to_wait(LockMode::IntentExclusive);
+        let _wait = waiter.begins_to_wait(LockMode::IntentExclusive);
         let result = loop {
             match self.shard(key).lock().held.get_mut(&key) {
                 None => break Ok(()),

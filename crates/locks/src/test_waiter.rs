@@ -20,6 +20,7 @@ impl Client {
 
 impl Waiter for Client {
     type Interrupted = ();
+    type Wait = ();
 
     fn check(&self) -> Result<(), ()> {
         if self.killed.load(Ordering::Relaxed) {

@@ -12,6 +12,8 @@ pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(10);
 pub trait Waiter {
     /// Why it had to end.
     type Interrupted;
+    /// What is kept while it waits.
+    type Wait;
 
     /// Whether it may go on waiting.
     fn check(&self) -> Result<(), Self::Interrupted>;
@@ -26,7 +28,7 @@ pub trait Waiter {
     fn number(&self) -> u32;
 
     /// It begins to wait for a lock in that mode.
-    fn begins_to_wait(&self, mode: LockMode);
+    fn begins_to_wait(&self, mode: LockMode) -> Self::Wait;
 
     /// It has the lock, or gave up.
     fn ends_to_wait(&self);

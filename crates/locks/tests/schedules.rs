@@ -49,6 +49,7 @@ impl Client {
 
 impl Waiter for Client {
     type Interrupted = ();
+    type Wait = ();
 
     fn check(&self) -> Result<(), ()> {
         if self.gives_up && thread_rng().gen_bool(0.5) {

@@ -133,6 +133,7 @@ impl Waiters {
         over: impl Fn() -> bool,
         slice: Option<Duration>,
     ) -> bool {
+        let _asleep = vfs::asleep();
         loop {
             match slice {
                 None => thread::park(),

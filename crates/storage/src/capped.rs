@@ -71,6 +71,7 @@ impl CappedWaiter {
             return Ok(true);
         }
         let end = op.clock().monotonic().saturating_add(timeout);
+        let _asleep = vfs::asleep();
         let mut mutex = tail.mutex.lock();
         tail.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {

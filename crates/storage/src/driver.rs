@@ -239,6 +239,10 @@ impl Storage {
         let Some(inbox) = self.consensus.link() else {
             return Ok(true);
         };
+        if is_enough(&inbox.standing.lock()) {
+            return Ok(true);
+        }
+        let _asleep = vfs::asleep();
         let mut standing = inbox.standing.lock();
         while !is_enough(&standing) {
             op.check_now()?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::Clock;
+use vfs::{Asleep, Clock};
 
 /// Why an operation has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -265,6 +265,7 @@ impl<'a> BriefWaiter<'a> {
 
 impl Waiter for BriefWaiter<'_> {
     type Interrupted = Interrupted;
+    type Wait = Asleep;
 
     fn check(&self) -> Result<(), Interrupted> {
         self.op.check_now()?;
@@ -286,8 +287,8 @@ impl Waiter for BriefWaiter<'_> {
         self.op.id
     }
 
-    fn begins_to_wait(&self, mode: LockMode) {
-        self.op.begins_to_wait(mode);
+    fn begins_to_wait(&self, mode: LockMode) -> Asleep {
+        self.op.begins_to_wait(mode)
     }
 
     fn ends_to_wait(&self) {
@@ -301,6 +302,7 @@ impl Waiter for BriefWaiter<'_> {
 
 impl Waiter for Operation {
     type Interrupted = Interrupted;
+    type Wait = Asleep;
 
     fn check(&self) -> Result<(), Interrupted> {
         self.check_now()
@@ -318,8 +320,9 @@ impl Waiter for Operation {
         self.id
     }
 
-    fn begins_to_wait(&self, mode: LockMode) {
+    fn begins_to_wait(&self, mode: LockMode) -> Asleep {
         self.waiting.store(mode as u8 + 1, Ordering::Relaxed);
+        vfs::asleep()
     }
 
     fn ends_to_wait(&self) {

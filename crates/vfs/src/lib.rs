@@ -4,6 +4,7 @@
 //! [`SimulatedFs`], which crashes, tears, loses, reorders and misdirects. Time and randomness come in by the same door
 //! ([`Clock`], [`Random`]). This crate knows no format and no database notion.
 
+mod asleep;
 mod clock;
 mod file_system;
 mod keyed;
@@ -13,6 +14,7 @@ mod real;
 mod simulated;
 mod watched;
 
+pub use asleep::{Asleep, Lender, Lent, asleep, lend};
 pub use clock::{Clock, SimulatedClock, SystemClock};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
 pub use keyed::KeyedFs;

@@ -198,6 +198,7 @@ impl File for RealFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let _asleep = crate::asleep();
         loop {
             match self.0.read_at(buffer, offset) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -211,6 +212,7 @@ impl File for RealFile {
     }
 
     fn sync_data(&self) -> Result<()> {
+        let _asleep = crate::asleep();
         self.0.sync_data()
     }
 

@@ -243,6 +243,8 @@ fn a_field_that_is_there_twice_is_checked_twice() {
             legacy_database: None,
             exhaust_allowed: false,
             is_repeated: false,
+            resume: None,
+            is_resumed: false,
         };
         let mut reply = Vec::new();
         bench.server.handle(&client, &request, &mut reply);

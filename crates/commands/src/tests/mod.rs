@@ -186,6 +186,8 @@ impl Bench {
             legacy_database: None,
             exhaust_allowed: false,
             is_repeated: false,
+            resume: None,
+            is_resumed: false,
         };
         let mut reply = Vec::new();
         self.server.handle(client, &request, &mut reply);

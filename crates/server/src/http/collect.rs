@@ -45,6 +45,8 @@ pub fn call(server: &Arc<Server>, client: &Arc<Client>, command: &RawDocument) -
         legacy_database: None,
         exhaust_allowed: false,
         is_repeated: false,
+        resume: None,
+        is_resumed: false,
     };
     let mut bytes = Vec::new();
     server.handle(client, &request, &mut bytes);

@@ -4,8 +4,10 @@
 //! not come in whole.
 
 use super::Service;
+use super::pool::Sockets;
 use super::tls::{Over, Session, Tls, is_client_hello};
-use commands::{Outcome, Request, Traffic};
+use commands::{Outcome, Request, Resume, Traffic};
+use crew::Turn;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -30,6 +32,12 @@ const QUIET_MAX: Duration = Duration::from_millis(250);
 /// as they have been answered, so that ten thousand of them need few threads.
 const BUSY_WITHIN: Duration = Duration::from_millis(100);
 
+/// In a crowd, a request that found no thread for so long is looked at first, and comes behind others unless it is
+/// urgent: what is urgent need not wait for it.
+const LATE_AFTER: Duration = Duration::from_millis(20);
+/// A longer request is carried out at once: to read it twice would cost more.
+const LATER_BYTES_MAX: usize = 16 * 1024;
+
 /// The part of a connection that other threads may look at.
 pub(super) struct Shared<S: Service> {
     pub(super) stream: OwnedFd,
@@ -48,6 +56,10 @@ pub(super) struct Connection<S: Service> {
     encryption: Encryption,
     /// When it was parked the last time, by the monotonic clock.
     parked_at: Option<Duration>,
+    /// The first request that is pending was put off by the layer above.
+    is_put_off: bool,
+    /// It came behind others, and is due.
+    is_due: bool,
 }
 
 /// How a connection's bytes go over the socket.
@@ -68,6 +80,8 @@ impl<S: Service> Connection<S> {
             next_request_id: 1,
             encryption: tls.map_or(Encryption::Plain, Encryption::Undecided),
             parked_at: None,
+            is_put_off: false,
+            is_due: false,
         })
     }
 
@@ -85,8 +99,12 @@ impl<S: Service> Connection<S> {
 /// Why a thread lets go of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Leave {
-    /// Nothing came for a while.
+    /// Nothing came for a while, or others need the thread.
     Quiet,
+    /// Its request waits for its turn.
+    Held,
+    /// Its request comes behind others.
+    Later,
     /// The other end closed it, or it broke.
     Closed,
     /// It sent what cannot be answered.
@@ -109,6 +127,8 @@ pub(super) struct Worker {
     codecs: Codecs,
     /// Bytes of TLS as they come in.
     encrypted: Vec<u8>,
+    /// Who lends the thread to requests.
+    pub(super) lender: Option<Arc<dyn vfs::Lender>>,
 }
 
 /// The message that was read last, and how its reply goes out.
@@ -126,36 +146,51 @@ impl Worker {
         service: &S,
         clock: &dyn Clock,
         connection: &mut Connection<S>,
+        turn: &Turn<'_, Sockets<S>>,
     ) -> Leave {
-        let soon = |parked_at| clock.monotonic().saturating_sub(parked_at) < BUSY_WITHIN;
-        let patience = match connection.parked_at.is_some_and(soon) {
-            true => RecvFlags::empty(),
-            false => RecvFlags::DONTWAIT,
-        };
+        let parked = connection.parked_at.map(|at| clock.monotonic().saturating_sub(at));
+        let is_busy = parked.is_some_and(|time| time < BUSY_WITHIN);
+        let comes_later = turn.is_crowd() && parked.is_some_and(|time| time > LATE_AFTER);
         self.received.clear();
         self.start = 0;
         if !connection.pending.is_empty() {
             self.received = std::mem::take(&mut connection.pending);
         }
         let leave = loop {
-            let header = match self.receive(connection, patience) {
+            let header = match self.receive(connection, turn, is_busy) {
                 Ok(header) => header,
                 Err(leave) => break leave,
             };
-            if let Err(leave) = self.answer(service, connection, header) {
+            if comes_later && self.is_put_later(service, connection, header) {
+                break Leave::Later;
+            }
+            connection.is_due = false;
+            if let Err(leave) = self.answer(service, connection, turn, header) {
                 break leave;
             }
             self.start += header.length;
             self.shrink(BUFFER_BYTES_KEPT_ACTIVE);
         };
-        if leave == Leave::Quiet {
+        if matches!(leave, Leave::Quiet | Leave::Held | Leave::Later) {
             connection.pending = self.take_rest();
             connection.parked_at = Some(clock.monotonic());
+            connection.is_put_off = leave == Leave::Held;
+            connection.is_due = leave == Leave::Later;
         }
         self.received.clear();
         self.start = 0;
         self.shrink(BUFFER_BYTES_KEPT);
         leave
+    }
+
+    /// Whether the first request waits behind others: a short one that is not urgent, and has not waited yet.
+    fn is_put_later<S: Service>(&self, service: &S, connection: &Connection<S>, header: Header) -> bool {
+        let has_waited = connection.is_due || connection.is_put_off;
+        if has_waited || header.length > LATER_BYTES_MAX {
+            return false;
+        }
+        let message = &self.received[self.start..self.start + header.length];
+        wire::peek_name(&header, message).is_some_and(|name| !service.is_urgent(name))
     }
 
     /// The received bytes that no request was made of yet. Many of them keep their buffer: a client that sends a long
@@ -187,7 +222,12 @@ impl Worker {
     }
 
     /// Receives until a whole message stands at `start`.
-    fn receive<S: Service>(&mut self, connection: &mut Connection<S>, patience: RecvFlags) -> Result<Header, Leave> {
+    fn receive<S: Service>(
+        &mut self,
+        connection: &mut Connection<S>,
+        turn: &Turn<'_, Sockets<S>>,
+        is_busy: bool,
+    ) -> Result<Header, Leave> {
         loop {
             let available = &self.received[self.start..];
             let wanted = match available.first_chunk::<HEADER_BYTES>() {
@@ -204,6 +244,15 @@ impl Worker {
                     }
                     header.length
                 }
+            };
+            let stay = if is_busy { turn.stay() } else { None };
+            // Whether there is more already is told by the set, and nothing need ask.
+            if stay.is_none() && self.start > 0 && self.start == self.received.len() {
+                return Err(Leave::Quiet);
+            }
+            let patience = match stay {
+                Some(_) => RecvFlags::empty(),
+                None => RecvFlags::DONTWAIT,
             };
             if let Encryption::Tls(session, tls) = &mut connection.encryption {
                 self.receive_encrypted(session, &connection.shared.stream, patience)
@@ -285,7 +334,13 @@ impl Worker {
     }
 
     /// Answers the message at `start`.
-    fn answer<S: Service>(&mut self, service: &S, connection: &mut Connection<S>, header: Header) -> Result<(), Leave> {
+    fn answer<S: Service>(
+        &mut self,
+        service: &S,
+        connection: &mut Connection<S>,
+        turn: &Turn<'_, Sockets<S>>,
+        header: Header,
+    ) -> Result<(), Leave> {
         let message = &self.received[self.start..self.start + header.length];
         let bytes = header.length as u64;
         if header.op_code != OpCode::Compressed {
@@ -294,7 +349,7 @@ impl Worker {
                 compressor: None,
                 bytes,
             };
-            return respond(service, connection, message, &incoming, &mut self.reply, None);
+            return respond(service, connection, turn, message, &incoming, &mut self.reply, None);
         }
         let (inner, compressor) = self
             .codecs
@@ -309,6 +364,7 @@ impl Worker {
         respond(
             service,
             connection,
+            turn,
             &self.decompressed,
             &incoming,
             &mut self.reply,
@@ -330,6 +386,7 @@ type Squeeze<'w> = Option<(&'w mut Codecs, &'w mut Vec<u8>)>;
 fn respond<S: Service>(
     service: &S,
     connection: &mut Connection<S>,
+    turn: &Turn<'_, Sockets<S>>,
     message: &[u8],
     incoming: &Incoming,
     reply: &mut Vec<u8>,
@@ -345,6 +402,8 @@ fn respond<S: Service>(
         service.certified(&connection.shared.client, name);
     }
     let form = parsed.form();
+    let resume = || -> Resume { turn.resume() };
+    let is_resumed = std::mem::take(&mut connection.is_put_off);
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
             body: msg.body,
@@ -352,6 +411,8 @@ fn respond<S: Service>(
             legacy_database: None,
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
             is_repeated: false,
+            resume: Some(&resume),
+            is_resumed,
         },
         Message::Query(query) => Request {
             body: query.body,
@@ -359,6 +420,8 @@ fn respond<S: Service>(
             legacy_database: Some(query.database),
             exhaust_allowed: false,
             is_repeated: false,
+            resume: Some(&resume),
+            is_resumed,
         },
     };
     let mut response_to = incoming.header.request_id;
@@ -370,6 +433,9 @@ fn respond<S: Service>(
         connection.shared.progress.fetch_add(1, Ordering::Relaxed);
         let outcome = service.handle(&connection.shared.client, &request, reply);
         connection.shared.progress.fetch_add(1, Ordering::Relaxed);
+        if outcome.put_off {
+            return Err(Leave::Held);
+        }
         let mut traffic = Traffic {
             bytes_in,
             physical_bytes_in,
@@ -392,7 +458,11 @@ fn respond<S: Service>(
                 return Err(Leave::Asked);
             }
             Outcome { close: true, .. } => return Err(Leave::Asked),
-            Outcome { more_to_come: true, .. } if request.exhaust_allowed => request.is_repeated = true,
+            Outcome { more_to_come: true, .. } if request.exhaust_allowed => {
+                request.is_repeated = true;
+                // The reply before has gone out: it cannot be handled anew from the beginning.
+                (request.resume, request.is_resumed) = (None, false);
+            }
             _ => return Ok(()),
         }
     }

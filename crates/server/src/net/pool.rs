@@ -9,7 +9,7 @@ use super::tls::Tls;
 use bson::doc;
 use commands::Peer;
 use commands::logger::{Component, Logger};
-use crew::{Crew, Event, Host};
+use crew::{Crew, Event, Host, Turn};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -23,8 +23,13 @@ use wire::WireError;
 
 /// A thread that waits longer than this for a connection ends.
 const THREAD_IDLE_S: i64 = 5;
+/// So many threads may work at a time for each processor before others wait for one of them to come back. Disks are slow
+/// to tell that somebody sleeps.
+const WORKING_PER_PROCESSOR: usize = 4;
 /// The event that wakes every thread at the end. Connections count from [`Crew::KEY_MIN`].
 const WAKE: u64 = 0;
+/// The event that wakes one thread.
+const CALL: u64 = u64::MAX;
 
 /// Bounds of the pool.
 #[derive(Clone, Copy, Debug)]
@@ -43,17 +48,31 @@ pub struct Pool<S: Service> {
 }
 
 /// The crew's host.
-struct Sockets<S: Service> {
+pub(super) struct Sockets<S: Service> {
     service: Arc<S>,
     logger: Arc<Logger>,
     clock: Arc<dyn Clock>,
     epoll: OwnedFd,
     wake: OwnedFd,
+    call: OwnedFd,
     open: AtomicUsize,
 }
 
+/// The crew lends its threads to requests.
+struct Lending<S: Service>(Arc<Crew<Sockets<S>>>);
+
+impl<S: Service> vfs::Lender for Lending<S> {
+    fn sleeps(&self) {
+        self.0.sleeps();
+    }
+
+    fn wakes(&self) {
+        self.0.wakes();
+    }
+}
+
 /// Why a connection is over, beside the end of the server.
-enum Reason {
+pub(super) enum Reason {
     Closed,
     Rejected(WireError),
     Insecure(String),
@@ -71,14 +90,20 @@ impl<S: Service> Pool<S> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let crew = Crew::new(Sockets {
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // By edges: each call is one, and wakes one thread.
+        epoll::add(&epoll, &call, EventData::new_u64(CALL), EventFlags::IN | EventFlags::ET)?;
+        let sockets = Sockets {
             service,
             logger,
             clock,
             epoll,
             wake,
+            call,
             open: AtomicUsize::new(0),
-        })?;
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let crew = Crew::new(sockets, processors * WORKING_PER_PROCESSOR)?;
         Ok(Arc::new(Self { crew, limits, tls }))
     }
 
@@ -150,7 +175,7 @@ impl<S: Service> Pool<S> {
             (long, now.collect())
         });
         *seen = now;
-        for shared in long {
+        for shared in long.into_iter().chain(self.crew.held()) {
             let mut fds = [PollFd::new(&shared.stream, PollFlags::RDHUP)];
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             if rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
@@ -182,7 +207,7 @@ impl<S: Service> Pool<S> {
 
     /// Bytes of unfinished requests that parked connections hold.
     pub fn parked_bytes(&self) -> usize {
-        self.crew.sum_of_quiet(Connection::pending_bytes)
+        self.crew.sum_of_parked(Connection::pending_bytes)
     }
 
     /// Closes all connections. Running requests get their reply first (the layer above has been told to interrupt
@@ -195,6 +220,24 @@ impl<S: Service> Pool<S> {
 }
 
 impl<S: Service> Sockets<S> {
+    fn event_within(&self, time: Timespec) -> Event {
+        let mut events = Vec::with_capacity(1);
+        let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&time));
+        match (result, events.first().map(|event| event.data.u64())) {
+            (Ok(_), Some(WAKE | CALL)) | (Err(Errno::INTR), _) => Event::Interrupted,
+            (Ok(_), Some(key)) => Event::Ready(key),
+            (Ok(_), None) => Event::Nothing,
+            (Err(error), _) => {
+                let attributes = doc! { "error": error.to_string() };
+                let message = "Waiting for connections failed";
+                self.logger
+                    .fatal(Component::Network, 8410001, "conn", message, attributes);
+                self.service.request_shutdown();
+                Event::Failed
+            }
+        }
+    }
+
     fn log_end(&self, shared: &Shared<S>, error: Option<String>, open: usize) {
         let number = self.service.number(&shared.client);
         let context = format!("conn{number}");
@@ -233,26 +276,19 @@ impl<S: Service> Host for Sockets<S> {
     }
 
     fn wait(&self) -> Event {
-        let idle = Timespec {
+        self.event_within(Timespec {
             tv_sec: THREAD_IDLE_S,
             tv_nsec: 0,
-        };
-        let mut events = Vec::with_capacity(1);
-        let result = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&idle));
-        match (result, events.first()) {
-            (Ok(_), Some(event)) if event.data.u64() == WAKE => Event::Interrupted,
-            (Ok(_), Some(event)) => Event::Ready(event.data.u64()),
-            (Ok(_), None) => Event::Nothing,
-            (Err(Errno::INTR), _) => Event::Interrupted,
-            (Err(error), _) => {
-                let attributes = doc! { "error": error.to_string() };
-                let message = "Waiting for connections failed";
-                self.logger
-                    .fatal(Component::Network, 8410001, "conn", message, attributes);
-                self.service.request_shutdown();
-                Event::Failed
-            }
-        }
+        })
+    }
+
+    fn look(&self) -> Event {
+        self.event_within(Timespec { tv_sec: 0, tv_nsec: 0 })
+    }
+
+    fn call(&self) {
+        // Nobody reads it. It is full after 2^64 calls.
+        let _ = rustix::io::write(&self.call, &1u64.to_ne_bytes());
     }
 
     fn wake(&self) {
@@ -260,13 +296,23 @@ impl<S: Service> Host for Sockets<S> {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    fn serve(&self, worker: &mut Worker, connection: &mut Connection<S>) -> crew::Leave<Reason> {
-        match worker.serve(&*self.service, &*self.clock, connection) {
+    fn serve(&self, worker: &mut Worker, connection: &mut Connection<S>, turn: &Turn<'_, Self>) -> crew::Leave<Reason> {
+        let lender = worker
+            .lender
+            .get_or_insert_with(|| Arc::new(Lending(turn.crew().clone())));
+        let _lent = vfs::lend(lender.clone());
+        match worker.serve(&*self.service, &*self.clock, connection, turn) {
             Leave::Quiet => crew::Leave::Quiet,
+            Leave::Held => crew::Leave::Held,
+            Leave::Later => crew::Leave::Later,
             Leave::Closed | Leave::Asked => crew::Leave::Over(Reason::Closed),
             Leave::Rejected(error) => crew::Leave::Over(Reason::Rejected(error)),
             Leave::Insecure(reason) => crew::Leave::Over(Reason::Insecure(reason)),
         }
+    }
+
+    fn tick(&self) {
+        self.service.end_late();
     }
 
     fn interrupt(&self, shared: &Shared<S>) {

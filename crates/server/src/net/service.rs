@@ -25,8 +25,15 @@ pub trait Service: Send + Sync + 'static {
     /// The connection's number, for log lines.
     fn number(&self, client: &Self::Client) -> u32;
 
-    /// Appends exactly one document to `reply`.
+    /// Appends exactly one document to `reply`. A request that waits for its turn is put off
+    /// ([`Outcome::put_off`]), and handled anew once it was resumed.
     fn handle(&self, client: &Arc<Self::Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome;
+
+    /// Whether a command goes before reads and writes of documents when there are many.
+    fn is_urgent(&self, command: &str) -> bool;
+
+    /// Has requests that were put off, and have to end, resumed.
+    fn end_late(&self);
 
     /// Counts the bytes of a request and its reply.
     fn count_network(&self, traffic: Traffic);
@@ -79,6 +86,14 @@ impl Service for CommandService {
 
     fn handle(&self, client: &Arc<Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
         self.server.handle(client, request, reply)
+    }
+
+    fn is_urgent(&self, command: &str) -> bool {
+        self.server.is_urgent(command)
+    }
+
+    fn end_late(&self) {
+        self.server.end_late();
     }
 
     fn count_network(&self, traffic: Traffic) {

@@ -3,7 +3,7 @@ use super::*;
 use bson::raw::RawDocument;
 use bson::{RawDocumentBuf, rawdoc};
 use commands::logger::{Logger, Ring};
-use commands::{Outcome, Peer, Request, Traffic};
+use commands::{Outcome, Peer, Request, Resume, Traffic};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -14,16 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 
-/// A service whose commands are `ping`, `block` (until released or the client is gone), `count` (an exhaust chain) and
-/// `shutdown`.
+/// A service whose commands are `ping`, `block` (until released or the client is gone), `queue` (put off until it is
+/// resumed), `count` (an exhaust chain) and `shutdown`.
 #[derive(Default)]
 struct Bench {
     connected: AtomicU32,
+    disconnected: AtomicU32,
     handled: AtomicU64,
     refused: AtomicU64,
     gate: Mutex<Gate>,
     change: Condvar,
     stopped: AtomicBool,
+    queue: Mutex<Vec<Resume>>,
 }
 
 #[derive(Default)]
@@ -64,6 +66,7 @@ impl Service for Bench {
 
     fn disconnect(&self, client: &Arc<BenchClient>) {
         client.gone.store(true, Ordering::SeqCst);
+        self.disconnected.fetch_add(1, Ordering::SeqCst);
         let _order = self.gate.lock();
         self.change.notify_all();
     }
@@ -90,6 +93,12 @@ impl Service for Bench {
                     self.change.wait(&mut gate);
                 }
             }
+            "queue" if !request.is_resumed => {
+                let resume = request.resume.expect("it can be put off");
+                self.queue.lock().push(resume());
+                outcome.put_off = true;
+                return outcome;
+            }
             "count" => outcome.more_to_come = self.handled.load(Ordering::SeqCst) < 3,
             "shutdown" => outcome.shutdown = true,
             _ => {}
@@ -101,6 +110,12 @@ impl Service for Bench {
         reply.extend_from_slice(answer.as_bytes());
         outcome
     }
+
+    fn is_urgent(&self, command: &str) -> bool {
+        command != "block"
+    }
+
+    fn end_late(&self) {}
 
     fn count_network(&self, _traffic: Traffic) {}
 
@@ -311,6 +326,56 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
         std::thread::park_timeout(Duration::from_millis(1));
     }
     panic!("the condition did not come about");
+}
+
+#[test]
+fn requests_that_are_put_off_have_no_thread_and_are_answered_when_they_are_resumed() {
+    let site = Site::new();
+    let mut clients: Vec<_> = (0..60).map(|_| site.connect()).collect();
+    for client in &mut clients {
+        client.send(&request(0, &command("queue")));
+        // What comes behind it waits with it.
+        client.send(&request(0, &command("ping")));
+    }
+    wait_until(|| site.bench.queue.lock().len() == 60 && site.pool.active() == 0);
+    assert!(site.pool.threads() < 20, "{}", site.pool.threads());
+    assert_eq!(site.bench.handled.load(Ordering::SeqCst), 0);
+    assert_eq!(site.connect().ping().get_f64("ok").unwrap(), 1.0);
+    let resumes = std::mem::take(&mut *site.bench.queue.lock());
+    resumes.into_iter().for_each(|resume| resume());
+    for client in &mut clients {
+        let you = client.reply().2.get_i32("you").unwrap();
+        assert_eq!(client.reply().2.get_i32("you").unwrap(), you);
+    }
+    assert_eq!(site.bench.handled.load(Ordering::SeqCst), 121);
+}
+
+#[test]
+fn clients_that_are_put_off_and_go_away_are_found_and_so_are_those_at_the_end() {
+    let site = Site::new();
+    let mut gone = site.connect();
+    gone.send(&request(0, &command("queue")));
+    let mut waits = site.connect();
+    waits.send(&request(0, &command("queue")));
+    wait_until(|| site.bench.queue.lock().len() == 2 && site.pool.active() == 0);
+    let mut seen = HashMap::new();
+    site.pool.find_gone(&mut seen);
+    assert_eq!(site.bench.disconnected.load(Ordering::SeqCst), 0);
+    drop(gone);
+    wait_until(|| {
+        site.pool.find_gone(&mut seen);
+        site.bench.disconnected.load(Ordering::SeqCst) > 0
+    });
+    // The layer above resumes it then, to have it end.
+    let first = site.bench.queue.lock().remove(0);
+    first();
+    wait_until(|| site.pool.open() == 1);
+    assert_eq!(site.pool.end(Duration::from_secs(10)), 0);
+    assert!(waits.closed());
+    // Late, and for nobody.
+    let last = site.bench.queue.lock().remove(0);
+    last();
+    assert_eq!(site.pool.open(), 0);
 }
 
 #[test]
