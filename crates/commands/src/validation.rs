@@ -33,6 +33,10 @@ pub fn check(
     document: &RawDocument,
     former: Option<&RawDocument>,
 ) -> Result<()> {
+    // What measurements are found by must be right, whoever makes the bucket.
+    if let Some(options) = collection.timeseries() {
+        query::timeseries::check_bucket(document, options)?;
+    }
     match collection.validation() {
         None => Ok(()),
         Some(validation) => enforce(call, collection, validation, document, former),

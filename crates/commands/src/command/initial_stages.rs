@@ -5,7 +5,7 @@
 //! pipeline works on them as on any others.
 
 use super::current_op::{Shown, operations};
-use super::maintenance::storage_stats;
+use super::maintenance::{bucket_stats, storage_stats};
 use super::sessions;
 use crate::arguments::{Arguments, wrong_type};
 use crate::error::{CommandError, Result};
@@ -127,7 +127,15 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
                 if scale < 1 {
                     return Err(CommandError::bad_value("scale has to be >= 1"));
                 }
-                document.insert(name, storage_stats(&stats, scale));
+                let collection = call.server.storage.catalog().collection(namespace);
+                let is_of_buckets = collection.is_some_and(|collection| collection.timeseries().is_some());
+                document.insert(
+                    name,
+                    match is_of_buckets {
+                        true => bucket_stats(namespace, &stats, scale),
+                        false => storage_stats(&stats, scale),
+                    },
+                );
             }
             "count" => {
                 check_options(arguments.document(name, value)?, "")?;
