@@ -283,6 +283,23 @@ def test_joins_and_stages(db):
     refused(20, db.client.admin.command, "renameCollection", f"{db.name}.x", to=f"{db.name}.y")
 
 
+def test_out(db):
+    db.plain.insert_many([{"_id": n, "t": minutes(n), "m": n % 2, "v": n} for n in range(100)])
+    out = {"db": db.name, "coll": "x", "timeseries": {"timeField": "t", "metaField": "m"}}
+    for least in (50, 90):
+        db.plain.aggregate([{"$match": {"v": {"$gte": least}}}, {"$out": out}])
+        assert sorted(found["v"] for found in db.x.find()) == list(range(least, 100))
+        assert sorted(db.list_collection_names()) == ["plain", "system.buckets.x", "x"]
+        assert [dict(index["key"]) for index in db.x.list_indexes()] == [{"m": 1, "t": 1}]
+    db.x.aggregate([{"$match": {"m": 1}}, {"$out": "x"}])
+    assert sorted(found["v"] for found in db.x.find()) == [91, 93, 95, 97, 99]
+    refused(7406103, db.plain.aggregate, [{"$out": {**out, "timeseries": {"timeField": "t"}}}])
+    refused(7268700, db.x.aggregate, [{"$out": {**out, "coll": "plain"}}])
+    refused(2, db.plain.aggregate, [{"$project": {"t": 1, "w": "$v"}}, {"$unset": "t"}, {"$out": out}])
+    refused(166, db.plain.aggregate, [{"$merge": "x"}])
+    assert db.x.count_documents({}) == 5 and len(db.list_collection_names()) == 3
+
+
 def test_indexes(db):
     db.create_collection("x", timeseries={"timeField": "tm", "metaField": "mm"})
     db.x.insert_one({"tm": START, "mm": {"tag1": "a", "tag2": "b", "location": [1.0, 2.0]}, "v": 3})

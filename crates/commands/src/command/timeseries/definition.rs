@@ -261,7 +261,7 @@ pub fn create(
 }
 
 /// The index that a time-series collection begins with.
-fn index(options: &RawDocument) -> Result<Option<IndexSpec>> {
+pub fn index(options: &RawDocument) -> Result<Option<IndexSpec>> {
     let Some(timeseries) = TimeseriesOptions::of(options) else {
         return Ok(None);
     };

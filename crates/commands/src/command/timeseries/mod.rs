@@ -8,6 +8,7 @@ pub mod definition;
 pub mod indexes;
 pub mod insert;
 pub mod open_buckets;
+pub mod out;
 pub mod write;
 
 use crate::error::CommandError;
