@@ -533,6 +533,33 @@ def test_a_member_of_a_replica_set(engine, new_folder):
     assert server.stop() == 0, server.tail()
 
 
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_privileges(engine, new_folder):
+    """The right to a collection is not one to its buckets: those are for backups and restorations."""
+    server = Server(new_folder("auth"), engine, options=["--auth"])
+    server.start()
+    server.client().admin.command("createUser", "root", pwd="p", roles=["root"])
+    root = server.client(username="root", password="p")
+    root.t.command("createRole", "buckets", privileges=[{"resource": {"db": "t", "system_buckets": "x"}, "actions": ["find"]}], roles=[])
+    for name, roles in [("rw", ["readWrite"]), ("b", ["buckets"]), ("backup", [{"role": "backup", "db": "admin"}])]:
+        root.t.command("createUser", name, pwd="p", roles=roles)
+
+    def of(name):
+        return server.client(username=name, password="p", authSource="t").t
+
+    of("rw").create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    of("rw").x.insert_one({"t": START, "m": 1})
+    assert len(list(of("rw").x.find())) == 1
+    for name in ("b", "backup"):
+        assert len(list(of(name)["system.buckets.x"].find())) == 1
+    assert len(list(root.t["system.buckets.x"].find())) == 1
+    refused(13, list, of("rw")["system.buckets.x"].find())
+    refused(13, list, of("b").x.find())
+    shown = root.t.command("rolesInfo", "buckets", showPrivileges=True)["roles"][0]["privileges"]
+    assert shown == [{"resource": {"db": "t", "system_buckets": "x"}, "actions": ["find"]}]
+    assert server.stop() == 0, server.tail()
+
+
 def test_dump_and_restore(server, db, new_folder):
     program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
     db.create_collection("x", timeseries={"timeField": "t", "metaField": "m", "granularity": "minutes"}, expireAfterSeconds=1 << 30)
