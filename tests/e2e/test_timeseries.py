@@ -442,9 +442,38 @@ def test_foreign_buckets_are_checked(db):
         changed(data__m={"0": 1}),
     ]:
         refused(2, db["system.buckets.x"].insert_one, damaged)
-    refused(238, db["system.buckets.x"].insert_one, changed(control__version=2))
+    refused(2, db["system.buckets.x"].insert_one, changed(control__version=2))
 
     assert db.x.count_documents({}) == 3
+
+
+def test_compressed_buckets_are_taken(db):
+    """As MongoDB 8.0 writes them, and as a dump of it has them."""
+
+    def column(value, control, *blocks):
+        element = bson.encode({"": value})[4:-1]
+        return bson.Binary(element + bytes([control]) + b"".join(block.to_bytes(8, "little") for block in blocks) + b"\0", 7)
+
+    def one(number):
+        return number << 4 | 14
+
+    db.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    begin = START.replace(tzinfo=UTC)
+    bucket = {
+        "_id": ObjectId(int(begin.timestamp()).to_bytes(4, "big") + os.urandom(8)),
+        "control": {"version": 2, "min": {"t": START, "v": 1.5}, "max": {"t": minutes(2), "v": 3.5}, "count": 3},
+        "meta": "a",
+        # Every minute: a delta, and no delta of it. Tenths: ten more twice.
+        "data": {"t": column(START, 0x81, one(60000 << 1), one(0)), "v": column(1.5, 0xA1, one(10 << 1), one(10 << 1))},
+    }
+    wrong = {**bucket, "control": {**bucket["control"], "max": {"t": minutes(2), "v": 4.5}}}
+    refused(2, db["system.buckets.x"].insert_one, wrong)
+    db["system.buckets.x"].insert_one(bucket)
+    expected = [{"t": minutes(n), "m": "a", "v": 1.5 + n} for n in range(3)]
+    assert list(db.x.find().sort("t")) == expected
+    db.x.insert_one({"_id": 1, "t": minutes(3), "m": "a", "v": 7})
+    assert db.x.count_documents({"v": {"$gt": 2}, "t": {"$lte": minutes(3)}}) == 3
+    assert db["system.buckets.x"].count_documents({"control.version": 1}) == 1
 
 
 def test_expired_buckets_go(server, db):

@@ -361,7 +361,7 @@ pub(crate) struct BucketParts<'b> {
     is_closed: bool,
 }
 
-fn malformed(what: &str) -> QueryError {
+pub(super) fn malformed(what: &str) -> QueryError {
     QueryError::bad_value(format!("a document is no bucket of a time-series collection: {what}"))
 }
 
