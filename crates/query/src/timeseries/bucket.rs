@@ -470,8 +470,9 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
     if open.rows == 0 || open.rows > i32::MAX as usize {
         return Err(malformed("it has no measurements"));
     }
-    let (least, greatest) = (&open.least, &open.greatest);
-    let mut own = (Parts::new(), least.clone(), greatest.clone());
+    // The extents that inserting would have made; the begin is that of the time.
+    let (mut least, mut greatest) = (Parts::new(), Parts::new());
+    least.set(options.time_field.as_bytes(), DATE, &open.begin_ms.to_le_bytes());
     for column in columns(parts.data) {
         let (column, values) = column?;
         let is_time = column.name() == options.time_field.as_bytes();
@@ -498,16 +499,17 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
                     return Err(malformed("a time outside of its span"));
                 }
             }
-            if !own.0.admits(named, 0)? || !own.1.admits(named, 0)? || !own.2.admits(named, 0)? {
+            if !greatest.admits(named, 0)? {
                 return Err(malformed("values of several types at one path"));
             }
-            own.0.widen(named, End::Least, 0)?;
-            own.1.widen(named, End::Least, 0)?;
-            own.2.widen(named, End::Greatest, 0)?;
+            if !is_time {
+                least.widen(named, End::Least, 0)?;
+            }
+            greatest.widen(named, End::Greatest, 0)?;
         }
     }
-    if own.1 != *least || own.2 != *greatest {
-        return Err(malformed("control.min and control.max do not cover the columns"));
+    if !least.equals(&open.least)? || !greatest.equals(&open.greatest)? {
+        return Err(malformed("control.min and control.max are not those of the columns"));
     }
     Ok(())
 }

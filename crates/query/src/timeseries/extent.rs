@@ -80,6 +80,33 @@ impl Parts {
         Ok(())
     }
 
+    /// Whether both are equal, numbers by value, whatever the order of fields.
+    pub(super) fn equals(&self, other: &Self) -> Result<bool, Malformed> {
+        if self.kind != other.kind || self.parts.len() != other.parts.len() {
+            return Ok(false);
+        }
+        for (near, (name, extent)) in self.parts.iter().enumerate() {
+            let Some(place) = other.place(name, near) else {
+                return Ok(false);
+            };
+            let is_equal = match (extent, &other.parts[place].1) {
+                (
+                    Extent::Value { kind, bytes },
+                    Extent::Value {
+                        kind: other,
+                        bytes: theirs,
+                    },
+                ) => compare((*kind, bytes), (*other, theirs))? == Ordering::Equal,
+                (Extent::Parts(parts), Extent::Parts(theirs)) => parts.equals(theirs)?,
+                _ => false,
+            };
+            if !is_equal {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Puts a value in the place of what a field has.
     pub(super) fn set(&mut self, name: &[u8], kind: u8, bytes: &[u8]) {
         let value = Extent::Value {
