@@ -608,3 +608,47 @@ def test_dump_and_restore(server, db, new_folder):
         assert list(db.x.find().sort("v")) == before
         assert [entry["options"] for entry in db.list_collections()] == [entry["options"] for entry in listed]
         assert {"v": 1} in [dict(index["key"]) for index in db.x.list_indexes()]
+
+
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_a_dump_with_the_log(engine, new_folder):
+    """What is written to buckets while a dump goes on comes along: a moment of it, nothing in between missing."""
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    first = Server(new_folder("from"), engine, options=["--replSet", "rs0", "--replSetInitiate"])
+    first.start()
+    client = first.client(replicaSet="rs0", serverSelectionTimeoutMS=20000)
+    client.t.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    # What is largest is dumped first: much is written to the buckets behind that.
+    client.t.x.insert_many([{"t": minutes(n % 50), "m": n % 3, "pad": os.urandom(60).hex()} for n in range(20000)])
+    client.t.pad.insert_many([{"pad": os.urandom(300).hex()} for _ in range(3000)])
+    written, stop, failures = [0], threading.Event(), []
+
+    def write():
+        try:
+            while not stop.is_set():
+                client.t.x.insert_many([{"t": minutes(n % 50), "m": n % 3, "n": written[0] + n} for n in range(7)])
+                written[0] += 7
+                client.t.marks.insert_one({"_id": written[0]})
+        except Exception as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    folder = new_folder("oplog-dump")
+    before = written[0]
+    made = subprocess.run([program, "dump", "--uri", first.uri(), "--oplog", "-j", "1", "--out", str(folder)], capture_output=True, text=True)
+    stop.set()
+    writer.join()
+    assert made.returncode == 0 and not failures, (made.stderr, failures)
+    second = Server(new_folder("to"), engine)
+    second.start()
+    made = subprocess.run([program, "restore", "--uri", second.uri(), "--oplogReplay", str(folder)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    restored = second.client()
+    found = sorted(document["n"] for document in restored.t.x.find({"n": {"$exists": True}}))
+    assert found == list(range(len(found))) and before <= len(found) <= written[0]
+    (last,) = restored.t.marks.find().sort("_id", -1).limit(1)
+    assert last["_id"] <= len(found) <= last["_id"] + 7, "one moment of both"
+    assert restored.t.command("validate", "x", full=True)["valid"]
+    for server in (first, second):
+        assert server.stop() == 0, server.tail()

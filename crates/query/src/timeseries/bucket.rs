@@ -193,9 +193,12 @@ impl OpenBucket {
             if column.name() == options.time_field.as_bytes() {
                 rows = rows_of(column.frame()?)?;
             }
+            // With room for some more values.
+            let mut elements = Vec::with_capacity(body.len() + 256);
+            elements.extend_from_slice(&body[4..body.len() - 1]);
             columns.push(Column {
                 name: column.name().into(),
-                elements: body[4..body.len() - 1].to_vec(),
+                elements,
             });
         }
         Ok(Self {
