@@ -86,7 +86,11 @@ def test_what_is_listed(db):
     db.command("create", "x", timeseries={"timeField": "t", "metaField": "m"}, expireAfterSeconds=100)
     refused(48, db.command, "create", "x", timeseries={"timeField": "t"})
     refused(48, db.command, "create", "x")
-    db.x.drop()
+    assert [dict(index["key"]) for index in db["system.buckets.x"].list_indexes()] == [{"meta": 1, "control.min.t": 1, "control.max.t": 1}]
+    made = db.command("createIndexes", "x", indexes=[{"key": {"v": 1}, "name": "v"}])
+    assert (made["numIndexesBefore"], made["numIndexesAfter"]) == (1, 2)
+    assert db.command("dropIndexes", "x", index="v")["nIndexesWas"] == 2
+    assert db.command("drop", "x") == {"nIndexesWas": 1, "ns": f"{db.name}.x", "ok": 1.0}
     assert db.list_collection_names() == []
 
 

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 /// What [`Storage::drop_collection`] dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropReport {
-    /// Indexes it had; 0 for a view.
+    /// Indexes it had, of a time-series collection without the one on its buckets' `_id`; 0 for a view.
     pub n_indexes_was: usize,
     /// It was a view.
     pub was_view: bool,
@@ -334,7 +334,7 @@ impl Storage {
             })
         })?;
         if let Some(guard) = guards.first() {
-            let n_indexes_was = guard.maintained().count();
+            let n_indexes_was = guard.maintained().count() - usize::from(guard.timeseries().is_some());
             let mut drop = vec![Definition::DropCollection(guard.definition().clone())];
             if guard.namespace() != ns {
                 drop.push(Definition::DropView(ns.clone()));

@@ -61,7 +61,7 @@ fn a_view_and_its_buckets_come_and_go_together() {
     assert_eq!(storage.catalog().view(&ns("x")).unwrap().pipeline(), &*pipeline);
     let dropped = storage.drop_collection(&op, &ns("x")).unwrap();
     let report = DropReport {
-        n_indexes_was: 2,
+        n_indexes_was: 1,
         was_view: false,
     };
     assert_eq!(dropped, Some(report));

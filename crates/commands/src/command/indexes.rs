@@ -17,7 +17,7 @@ use bson::{Bson, Document, doc};
 use collation::Collation;
 use keys::IndexPattern;
 use std::sync::Arc;
-use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
+use storage::{CollectionChange, Index, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
 
 /// `createIndexes`.
@@ -146,8 +146,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             .storage
             .create_indexes(&call.operation, &namespace, &specs)?,
     };
-    reply.int32("numIndexesBefore", report.before as i32);
-    reply.int32("numIndexesAfter", report.after as i32);
+    let unseen = i32::from(timeseries::definition::names_buckets(&namespace));
+    reply.int32("numIndexesBefore", report.before as i32 - unseen);
+    reply.int32("numIndexesAfter", report.after as i32 - unseen);
     if report.created_collection {
         reply.boolean("createdCollectionAutomatically", true);
     }
@@ -421,7 +422,9 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let specs = match catalog.collection(&namespace) {
         Some(collection) => {
             let indexes = collection.indexes().iter().chain(collection.building_indexes());
-            indexes.map(|index| index.spec().to_owned()).collect()
+            // Buckets are clustered by `_id`, which is no index then.
+            let is_shown = |index: &&Arc<Index>| collection.timeseries().is_none() || !index.is_id();
+            indexes.filter(is_shown).map(|index| index.spec().to_owned()).collect()
         }
         // The log of a replica set's member has no index, nor has what is the member's alone.
         None if namespace.as_str() == storage::OPLOG && call.server.storage.keeps_history() => Vec::new(),
@@ -501,7 +504,8 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         ));
     }
     storage.drop_indexes(&call.operation, &namespace, &names)?;
-    reply.int32("nIndexesWas", before as i32);
+    let unseen = i32::from(collection.timeseries().is_some());
+    reply.int32("nIndexesWas", before as i32 - unseen);
     if matches!(target, RawBsonRef::String("*")) {
         reply.string("msg", "non-_id indexes dropped for collection");
     }
