@@ -10,7 +10,9 @@ import bson
 import pymongo
 import pytest
 from bson import ObjectId
-from pymongo.errors import BulkWriteError, OperationFailure, WriteError
+from members import ReplicaSet
+from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.read_preferences import Secondary
 from server import ENGINES, Server, binary, send
 
 UTC = datetime.timezone.utc
@@ -656,3 +658,33 @@ def test_a_dump_with_the_log(engine, new_folder):
     assert restored.t.command("validate", "x", full=True)["valid"]
     for server in (first, second):
         assert server.stop() == 0, server.tail()
+
+
+def test_three_members_have_the_same_buckets(new_folder):
+    """A new primary goes on in the buckets that the one before filled, and no measurement is lost or doubled."""
+    with ReplicaSet(new_folder("set")) as rs:
+        rs.initiate()
+        db = rs.client(retryWrites=True).t
+        db.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+        written = 0
+        for round in range(3):
+            for n in range(10):
+                db.x.insert_many([{"t": minutes(n), "m": n % 2, "n": written + k} for k in range(20)])
+                written += 20
+            if round == 0:
+                rs.step_down()
+            elif round == 1:
+                primary = rs.primary
+                primary.kill()
+                db.x.insert_many([{"t": minutes(30), "m": 0, "n": written + k} for k in range(20)])
+                written += 20
+                primary.start()
+        rs.wait_healthy()
+        rs.wait_applied()
+        rs.check_equal()
+        from_secondary = db.get_collection("x", read_preference=Secondary())
+        assert sorted(found["n"] for found in from_secondary.find()) == list(range(written))
+        assert db["system.buckets.x"].count_documents({}) == 2
+        assert db.x.delete_many({"m": 1}).deleted_count == 300
+        rs.wait_applied()
+        rs.check_equal()

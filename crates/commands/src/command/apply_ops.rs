@@ -245,7 +245,7 @@ fn of_uuid(call: &Invocation<'_>, uuid: &Uuid) -> Result<Namespace> {
 fn writable(call: &Invocation<'_>, target: &Target) -> Result<Namespace> {
     let namespace = resolved(call, target)?;
     let there = call.definition(&namespace);
-    if !there.is_some_and(|there| there.timeseries().is_some()) {
+    if there.is_none_or(|there| there.timeseries().is_none()) {
         collections::refuse_system(call.server, &namespace)?;
     }
     refuse_view(call, &namespace)?;
