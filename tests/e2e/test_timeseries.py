@@ -333,6 +333,9 @@ def test_indexes(db):
     db.x.create_index([("mm", 1)], name="part", partialFilterExpression={"mm.tag1": "a"})
     (part,) = [index for index in db.x.list_indexes() if index["name"] == "part"]
     assert part["partialFilterExpression"] == {"mm.tag1": "a"}
+    stats = {entry["name"]: entry["key"] for entry in db.x.aggregate([{"$indexStats": {}}])}
+    assert stats == {"mm_1_tm_1": {"mm": 1, "tm": 1}, "part": {"mm": 1}}
+    assert {"meta": 1} in [entry["key"] for entry in buckets.aggregate([{"$indexStats": {}}])]
     db.x.drop_indexes()
     assert list(db.x.list_indexes()) == []
     for key, options, code in [

@@ -40,7 +40,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         // A stage of the client's on a view is about the view, one of the view's about what that stands on.
         let of_view = |ns: &&Namespace| {
             let view = context.storage.catalog().view(ns);
-            view.is_some_and(|view| view.pipeline().into_iter().next().is_some())
+            view.is_some_and(|view| view.pipeline().into_iter().next().is_some() && !makes_measurements(&view))
         };
         let subject = match request.ns.as_ref().filter(of_view) {
             Some(_) => base.as_ref(),
@@ -219,7 +219,7 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
     if view.is_some_and(|view| makes_measurements(&view))
         && matches!(own.initial(), Some((name, _)) if name != "$changeStream")
     {
-        // What tells of a collection tells of the buckets.
+        // What tells of a collection tells of the buckets: whoever makes the documents knows which.
         return Ok((own, Some(base), collation));
     }
     stages.extend(
