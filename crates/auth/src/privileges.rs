@@ -24,12 +24,27 @@ pub enum Resource {
         /// The collection's name in it.
         collection: String,
     },
+    /// The buckets of a time-series collection; an empty name means every one.
+    Buckets {
+        /// The database.
+        database: String,
+        /// The time-series collection's name in it.
+        collection: String,
+    },
 }
 
 impl Resource {
     /// The resource `{ db, collection }`.
     pub fn collection(database: &str, collection: &str) -> Self {
         Self::Collection {
+            database: database.to_owned(),
+            collection: collection.to_owned(),
+        }
+    }
+
+    /// The resource `{ db, system_buckets }`.
+    pub fn buckets(database: &str, collection: &str) -> Self {
+        Self::Buckets {
             database: database.to_owned(),
             collection: collection.to_owned(),
         }
@@ -63,6 +78,8 @@ pub enum Target<'t> {
 struct OfDatabase {
     /// On the database and its ordinary collections.
     ordinary: ActionSet,
+    /// On the buckets of all time-series collections.
+    buckets: ActionSet,
     /// On collections of these names.
     named: BTreeMap<Box<str>, ActionSet>,
 }
@@ -72,6 +89,7 @@ impl OfDatabase {
     /// collections: those that are named are looked up for what is left.
     fn missing(&self, collection: Option<&str>, actions: ActionSet) -> ActionSet {
         let missing = match collection {
+            Some(name) if name.starts_with(BUCKETS_PREFIX) => actions.missing_from(self.buckets),
             Some(name) if is_system(name) => actions,
             _ => actions.missing_from(self.ordinary),
         };
@@ -114,6 +132,19 @@ impl Privileges {
                     name => of_database.named.entry(name.into()).or_default(),
                 }
             }
+            Resource::Buckets { database, collection } => {
+                let of_database = match database.as_str() {
+                    "" => &mut self.everywhere,
+                    name => self.databases.entry(name.into()).or_default(),
+                };
+                match collection.as_str() {
+                    "" => &mut of_database.buckets,
+                    name => {
+                        let name = format!("{BUCKETS_PREFIX}{name}");
+                        of_database.named.entry(name.into()).or_default()
+                    }
+                }
+            }
         };
         *slot = *slot | actions;
     }
@@ -153,7 +184,8 @@ impl Privileges {
     /// May any of `actions` be done to something in the database: to it or to one of its collections?
     pub fn allow_any_within(&self, database: &str, actions: ActionSet) -> bool {
         let some = |held: ActionSet| actions.iter().any(|action| held.has(action));
-        let within = |held: &OfDatabase| some(held.ordinary) || held.named.values().any(|held| some(*held));
+        let within =
+            |held: &OfDatabase| some(held.ordinary | held.buckets) || held.named.values().any(|held| some(*held));
         let everywhere = match database {
             "local" | "config" => self.everywhere.named.values().any(|held| some(*held)),
             _ => within(&self.everywhere),
@@ -174,8 +206,13 @@ impl Privileges {
         let databases = self.databases.iter().map(|(name, held)| (&**name, held));
         for (database, held) in databases.chain([("", &self.everywhere)]) {
             list.push((Resource::collection(database, ""), held.ordinary));
+            list.push((Resource::buckets(database, ""), held.buckets));
+            let resource = |name: &str| match name.strip_prefix(BUCKETS_PREFIX) {
+                Some(of) => Resource::buckets(database, of),
+                None => Resource::collection(database, name),
+            };
             let named = held.named.iter();
-            list.extend(named.map(|(name, actions)| (Resource::collection(database, name), *actions)));
+            list.extend(named.map(|(name, actions)| (resource(name), *actions)));
         }
         list.retain(|(_, actions)| !actions.is_empty());
         list.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -183,6 +220,9 @@ impl Privileges {
         list.into_iter().map(privilege).collect()
     }
 }
+
+/// What the names of collections of buckets begin with.
+const BUCKETS_PREFIX: &str = "system.buckets.";
 
 /// Collections that only privileges naming them reach.
 fn is_system(collection: &str) -> bool {
@@ -232,6 +272,29 @@ mod tests {
         );
         assert_eq!(reach(Resource::collection("local", "")), [0, 0, 0, 0, 0, 0, 0, 1, 0]);
         assert!(!Privileges::default().allow(Database("a"), FIND));
+    }
+
+    #[test]
+    fn buckets_are_reached_by_patterns_of_buckets_alone() {
+        let buckets = Target::Collection("a", "system.buckets.c");
+        for (resource, expected) in [
+            (Resource::buckets("", ""), true),
+            (Resource::buckets("a", ""), true),
+            (Resource::buckets("a", "c"), true),
+            (Resource::buckets("", "c"), true),
+            (Resource::buckets("b", ""), false),
+            (Resource::buckets("a", "d"), false),
+            (Resource::collection("a", ""), false),
+            (Resource::collection("a", "c"), false),
+        ] {
+            let held = having(resource.clone());
+            assert_eq!(held.allow(buckets, FIND), expected, "{resource:?}");
+            assert!(!held.allow(Target::Collection("a", "system.users"), FIND));
+            let listed = held.list();
+            assert_eq!(listed.len(), 1);
+            assert_eq!(listed[0].resource, resource);
+        }
+        assert!(!having(Resource::buckets("", "")).allow(Target::Collection("a", "c"), FIND));
     }
 
     #[test]

@@ -383,6 +383,7 @@ impl List {
         for database in ["", "local", "config"] {
             self.collection(database, "", find);
         }
+        self.on(Resource::buckets("", ""), find);
         for collection in [CODE, PROFILE, "system.users"] {
             self.collection("", collection, find);
         }
@@ -407,6 +408,7 @@ impl List {
         for database in ["local", "config"] {
             self.collection(database, "", RESTORE);
         }
+        self.on(Resource::buckets("", ""), RESTORE);
         self.collection("", CODE, RESTORE);
         self.collection("admin", "system.version", RESTORE | ActionSet::of(&[A::Find]));
         self.collection("admin", "system.roles", ActionSet::of(&[A::CreateIndex]));

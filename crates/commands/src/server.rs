@@ -1,5 +1,6 @@
 //! The state all commands share.
 
+use crate::command::timeseries::open_buckets::OpenBuckets;
 use crate::concerns::{DefaultConcerns, Deployment};
 use crate::copies::Copies;
 use crate::cursors::{Cursors, SessionId};
@@ -56,6 +57,8 @@ pub struct Server {
     pub pinned: PinnedStates,
     /// Which operations are written down.
     pub(crate) profiler: Profiler,
+    /// Where measurements of time-series collections were put last.
+    pub(crate) open_buckets: OpenBuckets,
     /// Errors on demand.
     pub fail_points: FailPoints,
     /// Sessions with transaction numbers.
@@ -103,6 +106,7 @@ impl Server {
             default_concerns: RwLock::default(),
             pinned: PinnedStates::default(),
             profiler: Profiler::new(settings.profiling),
+            open_buckets: OpenBuckets::default(),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),
             session_cache: SessionCache::default(),

@@ -33,6 +33,13 @@ pub fn check(
     document: &RawDocument,
     former: Option<&RawDocument>,
 ) -> Result<()> {
+    // What measurements are found by must be right, whoever makes the bucket. A log that is replayed over a younger
+    // bucket makes it an older one and a younger one again, field by field.
+    if let Some(options) = collection.timeseries()
+        && call.command.name != "applyOps"
+    {
+        query::timeseries::check_bucket(document, options)?;
+    }
     match collection.validation() {
         None => Ok(()),
         Some(validation) => enforce(call, collection, validation, document, former),

@@ -4,7 +4,7 @@
 //! something, in capped collections, each hash goes into the next one.
 
 use crate::client::Client;
-use crate::error::{DumpError, Result};
+use crate::error::Result;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use crate::server::Server;
@@ -65,12 +65,7 @@ fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progres
     };
     match summary.kind {
         CollectionKind::View => return Ok(summary),
-        CollectionKind::TimeSeries => {
-            return Err(DumpError::Choice(
-                "a time-series collection, which is not supported".to_owned(),
-            ));
-        }
-        CollectionKind::Collection => {}
+        CollectionKind::Collection | CollectionKind::TimeSeries => {}
     }
     for mut index in client.indexes(namespace)? {
         // Old servers repeat the namespace.
@@ -79,7 +74,7 @@ fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progres
         summary.indexes.insert(name, index.into_iter().collect());
     }
     let is_ordered = summary.options.get("capped").and_then(bson::Bson::as_bool) == Some(true);
-    client.find(namespace, None, &mut |document| {
+    client.find(&namespace.of_documents(summary.kind), None, &mut |document| {
         let mut hasher = Sha256::new();
         if is_ordered {
             hasher.update(summary.hash.to_le_bytes());

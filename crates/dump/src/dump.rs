@@ -167,18 +167,13 @@ fn jobs(client: &mut Client, filter: &Filter) -> Result<Vec<Job>> {
             }
             let mut metadata = Metadata::of_listed(&entry);
             let size_bytes = match metadata.kind {
-                CollectionKind::TimeSeries => {
-                    return Err(DumpError::Choice(format!(
-                        "{namespace} is a time-series collection, which is not supported: leave it out by --nsExclude"
-                    )));
-                }
                 CollectionKind::View => 0,
-                CollectionKind::Collection => {
+                CollectionKind::Collection | CollectionKind::TimeSeries => {
                     metadata.indexes = match client.indexes(&namespace) {
                         Err(error) if error.is_refusal(NAMESPACE_NOT_FOUND) => continue,
                         indexes => indexes.map_err(|error| error.of(&namespace))?,
                     };
-                    client.size_bytes(&namespace)?
+                    client.size_bytes(&namespace.of_documents(metadata.kind))?
                 }
             };
             jobs.push(Job {
@@ -207,8 +202,9 @@ fn dump_collection(
 ) -> Result<()> {
     dumped.collections += 1;
     let is_view = job.metadata.kind == CollectionKind::View;
+    let documents = job.namespace.of_documents(job.metadata.kind);
     let mut find = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        let found = client.find(&job.namespace, options.query.as_deref(), &mut |document| {
+        let found = client.find(&documents, options.query.as_deref(), &mut |document| {
             let bytes = document.as_bytes();
             dumped.documents += 1;
             dumped.bytes += bytes.len() as u64;
@@ -224,7 +220,7 @@ fn dump_collection(
     if let Some(archive) = archive {
         return match is_view {
             true => Ok(()),
-            false => to_archive(archive, &job.namespace, &mut find),
+            false => to_archive(archive, &documents, &mut find),
         };
     }
     let root = root(options);
@@ -233,7 +229,7 @@ fn dump_collection(
     let stem = file_stem(&job.namespace.collection);
     let ending = if options.gzip { ".gz" } else { "" };
     if !is_view {
-        let path = folder.join(format!("{stem}.bson{ending}"));
+        let path = folder.join(format!("{}.bson{ending}", file_stem(&documents.collection)));
         let doing = || format!("writing {}", path.display());
         let mut output = Output::create(Some(&path), options.gzip)?;
         find(&mut |bytes| output.write_all(bytes).doing(doing))?;

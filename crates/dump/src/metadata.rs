@@ -12,7 +12,7 @@ pub enum CollectionKind {
     Collection,
     /// A pipeline over another one.
     View,
-    /// Measurements in buckets, which are neither dumped nor restored.
+    /// Measurements, whose documents are the buckets of another collection.
     TimeSeries,
 }
 

@@ -5,7 +5,11 @@
 //! the same name.
 
 use crate::error::{DumpError, Result};
+use crate::metadata::CollectionKind;
 use std::fmt;
+
+/// What comes before the name of a collection of measurements in that of the collection of their buckets.
+const BUCKETS_PREFIX: &str = "system.buckets.";
 
 /// A database and a collection of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +27,22 @@ impl Namespace {
             database: database.into(),
             collection: collection.into(),
         }
+    }
+
+    /// The collection with the documents of one: of measurements the one of their buckets.
+    pub(crate) fn of_documents(&self, kind: CollectionKind) -> Self {
+        match kind {
+            CollectionKind::TimeSeries => {
+                Self::new(self.database.as_str(), format!("{BUCKETS_PREFIX}{}", self.collection))
+            }
+            CollectionKind::Collection | CollectionKind::View => self.clone(),
+        }
+    }
+
+    /// The collection of measurements whose buckets these are.
+    pub(crate) fn of_measurements(&self) -> Option<Self> {
+        let name = self.collection.strip_prefix(BUCKETS_PREFIX)?;
+        Some(Self::new(self.database.as_str(), name))
     }
 
     /// The log of operations, which an archive has beside the collections.

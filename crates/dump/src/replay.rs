@@ -5,7 +5,7 @@
 //! refuse documents of different moments. The log's own changes of indexes are made to the list of those that wait.
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{DumpError, Result};
 use crate::namespace::{Filter, Namespace};
 use crate::oplog::{applicable, inner, malformed};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -207,7 +207,9 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         if operation.get_str("op").ok() != Some("c") {
-            return match self.is_wanted(&Namespace::new(database, collection)) {
+            let namespace = Namespace::new(database, collection);
+            // Buckets are wanted as the measurements in them are.
+            return match self.is_wanted(&namespace.of_measurements().unwrap_or(namespace)) {
                 true => self.push(operation),
                 false => Ok(()),
             };
@@ -222,6 +224,14 @@ impl<'a> Replay<'a> {
         };
         let (database, collection) = whole_name.split_once('.').unwrap_or((&whole_name, ""));
         let namespace = Namespace::new(database, collection);
+        if let Some(measurements) = namespace.of_measurements()
+            && !matches!(command.as_str(), "drop" | "dropDatabase")
+            && self.is_wanted(&measurements)
+        {
+            return Err(DumpError::Choice(format!(
+                "the log has {command} of the time-series collection {measurements}, which is not replayed: leave it out by --nsExclude"
+            )));
+        }
         if command != "dropDatabase" && !self.is_wanted(&namespace) {
             return Ok(());
         }

@@ -120,7 +120,7 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         };
         vec![(Namespace::new(database, collection), files)]
     } else {
-        scan(&root, database, options.gzip)?
+        with_buckets(scan(&root, database, options.gzip)?)
     };
     let log = options
         .oplog
@@ -144,6 +144,24 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
             })
         }),
     }
+}
+
+/// Buckets are filed under the name of their own collection, what is told of it under that of the measurements.
+fn with_buckets(found: Vec<(Namespace, Files)>) -> Vec<(Namespace, Files)> {
+    let (buckets, mut others): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|(namespace, files)| files.metadata.is_none() && namespace.of_measurements().is_some());
+    for (namespace, files) in buckets {
+        let measurements = namespace.of_measurements();
+        let is_it = |(other, files): &&mut (Namespace, Files)| {
+            measurements.as_ref().is_some_and(|measurements| measurements == other) && files.documents.is_none()
+        };
+        match others.iter_mut().find(is_it) {
+            Some((_, of_measurements)) => of_measurements.documents = files.documents,
+            None => others.push((namespace, files)),
+        }
+    }
+    others
 }
 
 /// The file of the log, and whether it is compressed.
@@ -331,7 +349,15 @@ fn route(
 ) -> Result<Option<RawDocumentBuf>> {
     let mut first_of_log = None;
     let mut assigned: HashMap<Namespace, usize> = HashMap::new();
-    while let Some(part) = reader.next_part()? {
+    while let Some(mut part) = reader.next_part()? {
+        let (Part::Document(namespace, _) | Part::End(namespace)) = &mut part;
+        // Buckets come under the name of their own collection.
+        if let Some(measurements) = namespace.of_measurements()
+            && let Some(metadata) = announced.get(&measurements)
+            && metadata.kind == CollectionKind::TimeSeries
+        {
+            *namespace = measurements;
+        }
         let (Part::Document(namespace, _) | Part::End(namespace)) = &part;
         if !is_wanted(options, namespace) {
             if let (Part::Document(_, entry), true) =
@@ -420,11 +446,6 @@ impl<'a> Loading<'a> {
         source: &Namespace,
         metadata: Metadata,
     ) -> Result<Self> {
-        if metadata.kind == CollectionKind::TimeSeries || metadata.options.contains_key("timeseries") {
-            return Err(DumpError::Choice(
-                "a time-series collection, which is not supported: leave it out by --nsExclude".to_owned(),
-            ));
-        }
         let target = options
             .renames
             .iter()
@@ -435,7 +456,8 @@ impl<'a> Loading<'a> {
             unless_code(dropped, NAMESPACE_NOT_FOUND)?;
         }
         let mut create = doc! { "create": &target.collection };
-        if !options.no_options || metadata.kind == CollectionKind::View {
+        // Without its options it would be another kind of collection.
+        if !options.no_options || metadata.kind != CollectionKind::Collection {
             create.extend(metadata.options.clone());
         }
         unless_code(client.run(&target.database, &create), NAMESPACE_EXISTS)?;
@@ -468,7 +490,8 @@ impl<'a> Loading<'a> {
             return Ok(());
         }
         let bypass = self.options.bypass_validation;
-        let inserted = client.insert(&self.target, &self.batch, self.batch_documents, bypass)?;
+        let documents = self.target.of_documents(self.metadata.kind);
+        let inserted = client.insert(&documents, &self.batch, self.batch_documents, bypass)?;
         self.batch.clear();
         self.batch_documents = 0;
         self.restored.documents += inserted.documents;

@@ -26,6 +26,7 @@ mod limits;
 mod metadata;
 pub mod plan;
 mod sorter;
+pub mod timeseries;
 
 pub use data::DataSource;
 pub use error::{CodedError, QueryError};

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 /// What [`Storage::drop_collection`] dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropReport {
-    /// Indexes it had; 0 for a view.
+    /// Indexes it had, of a time-series collection without the one on its buckets' `_id`; 0 for a view.
     pub n_indexes_was: usize,
     /// It was a view.
     pub was_view: bool,
@@ -72,7 +72,7 @@ pub struct ViewChange {
 
 impl Storage {
     /// Waits for the turn to change definitions.
-    fn lock_definitions(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+    pub(crate) fn lock_definitions(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         debug_assert_eq!(
             op.locks_held.load(Ordering::Relaxed),
             0,
@@ -172,7 +172,7 @@ impl Storage {
     }
 
     /// Does what needs names again for as long as they are a transaction's. The caller holds no locks.
-    fn while_reserved<T>(
+    pub(crate) fn while_reserved<T>(
         &self,
         op: &Operation,
         mut attempt: impl FnMut() -> Result<T, StorageError>,
@@ -323,18 +323,23 @@ impl Storage {
         Ok(())
     }
 
-    /// Drops a collection or view. `None` when there is none of that name.
+    /// Drops a collection or view, of a time-series collection its buckets, too. `None` when there is none of that
+    /// name.
     pub fn drop_collection(&self, op: &Operation, ns: &Namespace) -> Result<Option<DropReport>, StorageError> {
         let (mut next_table, guards) = self.lock_for_definition(op, || {
             Ok(match self.catalog.entry(ns) {
                 Some(Entry::Collection(collection)) => vec![collection],
-                Some(Entry::View(_)) | None => Vec::new(),
+                Some(Entry::View(view)) => self.catalog.buckets_of(&view).into_iter().collect(),
+                None => Vec::new(),
             })
         })?;
         if let Some(guard) = guards.first() {
-            let n_indexes_was = guard.maintained().count();
-            let drop = Definition::DropCollection(guard.definition().clone());
-            self.commit_definitions(vec![drop], &mut next_table)?;
+            let n_indexes_was = guard.maintained().count() - usize::from(guard.timeseries().is_some());
+            let mut drop = vec![Definition::DropCollection(guard.definition().clone())];
+            if guard.namespace() != ns {
+                drop.push(Definition::DropView(ns.clone()));
+            }
+            self.commit_definitions(drop, &mut next_table)?;
             return Ok(Some(DropReport {
                 n_indexes_was,
                 was_view: false,

@@ -287,7 +287,7 @@ impl Effect {
             EntryOp::Statement { id, kept } => {
                 let session = self.session.as_mut();
                 let session = session.ok_or_else(|| misfit("a statement of no session".to_owned()))?;
-                session.begin_statement(id, kept);
+                session.replay_statement(id, kept);
                 return Ok(());
             }
             EntryOp::Note { .. } | EntryOp::Command { .. } => return Ok(()),

@@ -10,6 +10,7 @@
 //! Invariant: who writes under a session waits until that has taken effect before the session's next write. So what
 //! memory says of a session is its state before the entry that is being derived.
 
+use crate::StorageError;
 use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::diff;
@@ -17,7 +18,6 @@ use crate::effect::Effect;
 use crate::entry::{EntrySession, EntryWriter};
 use crate::mutations::mutated;
 use crate::storage::Storage;
-use crate::{StorageError, WriteUnit};
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use hashbrown::HashMap;
@@ -117,6 +117,10 @@ pub(crate) struct Sessions {
 pub(crate) struct SessionEffect {
     session: EntrySession,
     current: Option<(i32, Kept)>,
+    /// Statements before the current one of which the same changes are.
+    joined: Vec<(i32, Kept)>,
+    /// No change of the current statement has been noted.
+    awaits_change: bool,
     statements: Vec<Statements>,
     record: Option<SessionRecord>,
 }
@@ -244,6 +248,8 @@ impl SessionEffect {
         Self {
             session,
             current: None,
+            joined: Vec::new(),
+            awaits_change: false,
             statements: Vec::new(),
             record: None,
         }
@@ -252,11 +258,35 @@ impl SessionEffect {
     /// The changes that follow are this statement's.
     pub(crate) fn begin_statement(&mut self, statement: i32, kept: Kept) {
         self.current = Some((statement, kept));
+        self.joined.clear();
+        self.awaits_change = true;
+    }
+
+    /// As the log has it: of statements without a change in between all have the changes that follow.
+    pub(crate) fn replay_statement(&mut self, statement: i32, kept: Kept) {
+        match self.awaits_change {
+            true => self.join_statement(statement, kept),
+            false => self.begin_statement(statement, kept),
+        }
+    }
+
+    /// The changes that follow are this statement's, too.
+    pub(crate) fn join_statement(&mut self, statement: i32, kept: Kept) {
+        self.joined.extend(self.current.replace((statement, kept)));
     }
 
     /// A document changes.
     pub(crate) fn note(&mut self, old: Option<&RawDocument>, new: Option<&[u8]>) {
-        let Some((statement, kept)) = self.current else { return };
+        self.awaits_change = false;
+        for place in 0..self.joined.len() {
+            self.note_of(self.joined[place], old, new);
+        }
+        if let Some(current) = self.current {
+            self.note_of(current, old, new);
+        }
+    }
+
+    fn note_of(&mut self, (statement, kept): (i32, Kept), old: Option<&RawDocument>, new: Option<&[u8]>) {
         let kind = match (old, new) {
             (None, _) => StatementKind::Inserted,
             (Some(_), Some(_)) => StatementKind::Updated,
@@ -486,20 +516,6 @@ impl Storage {
         let forgotten = effect.forgotten_sessions.len();
         self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
         Ok(forgotten)
-    }
-}
-
-impl WriteUnit<'_> {
-    /// The unit's changes belong to a session's transaction number: call it first. Each of them to a statement
-    /// ([`WriteUnit::statement`]).
-    pub fn in_session(&mut self, key: SessionKey, txn_number: i64) {
-        debug_assert!(self.is_empty(), "the session comes first");
-        self.changes.in_session(EntrySession { key, txn_number });
-    }
-
-    /// The changes that follow are those of this statement of the session.
-    pub fn statement(&mut self, statement: i32, kept: Kept) {
-        self.changes.begin_statement(statement, kept);
     }
 }
 

@@ -4,11 +4,15 @@
 //! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
 //! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
 //! for each. Capped collections have no TTL.
+//!
+//! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
+//! bucket begins, the options how long it is at most.
 
 use crate::index_keys::IndexWrites;
 use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
 use crate::{Collection, CollectionGuard, Index, IndexBatch, LockMode, Operation, RecordId, StorageError, WriteUnit};
+use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use bson::{DateTime, RawDocument};
@@ -52,9 +56,24 @@ impl Storage {
             if collection.is_capped().is_some() {
                 continue;
             }
+            let bucket_ms = collection.timeseries().map_or(0, |options| options.span_ms());
+            let before = |seconds: i64| {
+                let now_ms = self.env.clock.now_ms();
+                now_ms
+                    .saturating_sub(seconds.saturating_mul(1000))
+                    .saturating_sub(bucket_ms)
+            };
+            if let Some(seconds) = collection.timeseries().and_then(|options| options.expire_after_seconds)
+                && let Err(error) = {
+                    let index = collection.id_index();
+                    self.expire(op, &collection, index, &bucket_ids(index, before(seconds)), deleted)
+                }
+            {
+                self.leave(&collection, error)?;
+            }
             for index in collection.indexes() {
                 if let Some(seconds) = index.expire_after_seconds()
-                    && let Err(error) = self.expire(op, &collection, index, seconds, deleted)
+                    && let Err(error) = self.expire(op, &collection, index, &dates(index, before(seconds)), deleted)
                 {
                     self.leave(&collection, error)?;
                 }
@@ -86,17 +105,9 @@ impl Storage {
         op: &Operation,
         collection: &Collection,
         index: &Index,
-        seconds: i64,
+        expired: &KeyInterval,
         deleted: &mut u64,
     ) -> Result<(), StorageError> {
-        let before = self.env.clock.now_ms().saturating_sub(seconds.saturating_mul(1000));
-        let expired = KeyInterval::new(
-            &[],
-            Edge::Bracket(keys::canonical_type(ElementType::DateTime)),
-            Edge::Included(RawBsonRef::DateTime(DateTime::from_millis(before))),
-            index.pattern().ordering(),
-            None,
-        );
         let mut left = BTreeSet::new();
         loop {
             // A collection or index that is gone or changed is looked at anew by the next pass.
@@ -107,9 +118,9 @@ impl Storage {
                 Ok(_) | Err(StorageError::IsView(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let ids = self.expired_records(index, &expired, &left)?;
+            let ids = self.expired_records(index, expired, &left)?;
             let left_before = left.len();
-            let gone = self.delete_expired(op, &guard, index, &expired, &ids, &mut left)?;
+            let gone = self.delete_expired(op, &guard, index, expired, &ids, &mut left)?;
             *deleted += gone;
             if (gone == 0 && left.len() == left_before) || left.len() >= TTL_LEFT_MAX {
                 return Ok(());
@@ -175,6 +186,32 @@ impl Storage {
         unit.commit()?;
         Ok(deleted)
     }
+}
+
+/// The entries of dates up to `last_ms`.
+fn dates(index: &Index, last_ms: i64) -> KeyInterval {
+    KeyInterval::new(
+        &[],
+        Edge::Bracket(keys::canonical_type(ElementType::DateTime)),
+        Edge::Included(RawBsonRef::DateTime(DateTime::from_millis(last_ms))),
+        index.pattern().ordering(),
+        None,
+    )
+}
+
+/// The entries of buckets that begin at `last_ms` at the latest. Ids have seconds since 1970.
+fn bucket_ids(index: &Index, last_ms: i64) -> KeyInterval {
+    let mut last = [0xFF; 12];
+    // The second of `last_ms` may have later milliseconds: buckets begin at whole seconds, those at its begin are in.
+    let seconds = u32::try_from(last_ms.div_euclid(1000)).unwrap_or(if last_ms < 0 { 0 } else { u32::MAX - 1 });
+    last[..4].copy_from_slice(&seconds.to_be_bytes());
+    KeyInterval::new(
+        &[],
+        Edge::Bracket(keys::canonical_type(ElementType::ObjectId)),
+        Edge::Included(RawBsonRef::ObjectId(ObjectId::from_bytes(last))),
+        index.pattern().ordering(),
+        None,
+    )
 }
 
 fn delete_if_expired(

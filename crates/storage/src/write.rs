@@ -57,8 +57,8 @@ pub(crate) struct Changes {
     /// Of a transaction: what it makes, in order.
     pub(crate) definitions: Vec<(Definition, Arc<Collection>)>,
     pub(crate) touched: Vec<Touched>,
-    /// The session's statement of the changes that follow, until the entry has it.
-    statement: Option<(i32, Kept)>,
+    /// The session's statements of the changes that follow, until the entry has them.
+    pub(crate) statements: Vec<(i32, Kept)>,
     multikey: Vec<(Arc<Index>, MultikeyPaths)>,
 }
 
@@ -130,13 +130,6 @@ impl Changes {
         self.effect.session = Some(Box::new(SessionEffect::new(session)));
     }
 
-    /// The changes that follow are those of this statement of the session.
-    pub(crate) fn begin_statement(&mut self, statement: i32, kept: Kept) {
-        let session = self.effect.session.as_mut().expect("the unit is a session's");
-        session.begin_statement(statement, kept);
-        self.statement = Some((statement, kept));
-    }
-
     /// Whether documents of the collection are changed.
     pub(crate) fn has_touched(&self, collection: &Collection) -> bool {
         let mut touched = self.touched.iter();
@@ -145,7 +138,7 @@ impl Changes {
 
     /// Where the next change is logged, under its statement.
     fn entry(&mut self) -> &mut EntryWriter {
-        if let Some((statement, kept)) = self.statement.take() {
+        for (statement, kept) in self.statements.drain(..) {
             self.entry.statement(statement, kept);
         }
         &mut self.entry

@@ -244,7 +244,10 @@ fn of_uuid(call: &Invocation<'_>, uuid: &Uuid) -> Result<Namespace> {
 
 fn writable(call: &Invocation<'_>, target: &Target) -> Result<Namespace> {
     let namespace = resolved(call, target)?;
-    collections::refuse_system(call.server, &namespace)?;
+    let there = call.definition(&namespace);
+    if there.is_none_or(|there| there.timeseries().is_none()) {
+        collections::refuse_system(call.server, &namespace)?;
+    }
     refuse_view(call, &namespace)?;
     Ok(namespace)
 }

@@ -3,7 +3,7 @@
 use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
-use super::profile;
+use super::{profile, timeseries};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -71,6 +71,8 @@ struct Definition<'a> {
     view_on: Option<&'a str>,
     pipeline: Option<bson::Array>,
     options: Document,
+    /// The option `timeseries`, as it is kept.
+    timeseries: Option<Document>,
 }
 
 fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<Definition<'a>> {
@@ -79,6 +81,7 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         view_on: None,
         pipeline: None,
         options: Document::new(),
+        timeseries: None,
     };
     let (mut capped, mut size, mut max) = (false, None, None);
     let (mut id_index, mut default) = (None, None);
@@ -112,9 +115,17 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             }
             "validationLevel" => drop(definition.options.insert(name, validation::level(arguments, value)?)),
             "validationAction" => drop(definition.options.insert(name, validation::action(arguments, value)?)),
-            "collation" | "timeseries" | "clusteredIndex" | "encryptedFields" | "expireAfterSeconds" => {
-                refuse_unbuilt(name, value)?
+            "timeseries" if !matches!(value, RawBsonRef::Null) => {
+                definition.timeseries = Some(timeseries::definition::parse(
+                    namespace,
+                    arguments.document(name, value)?,
+                )?);
             }
+            "expireAfterSeconds" if !matches!(value, RawBsonRef::Null) => {
+                definition.options.insert(name, timeseries::definition::expiry(value)?);
+            }
+            "timeseries" | "expireAfterSeconds" => {}
+            "collation" | "clusteredIndex" | "encryptedFields" => refuse_unbuilt(name, value)?,
             "changeStreamPreAndPostImages" => {
                 let images = pre_and_post_images("create", arguments.document(name, value)?)?;
                 definition.options.insert(name, images);
@@ -181,6 +192,12 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
+        ));
+    }
+    if definition.timeseries.is_none() && definition.options.contains_key("expireAfterSeconds") {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified",
         ));
     }
     let of_collections = definition.options.keys().find(|name| name.starts_with("validat"));
@@ -266,10 +283,15 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
         return profile::create_local(call.server, &namespace, &definition.options);
     }
     refuse_system(call.server, &namespace)?;
+    if !matches!(call.body.get("timeseries")?, None | Some(RawBsonRef::Null)) {
+        timeseries::definition::check_options(call, &namespace)?;
+    }
     let definition = parse_definition(call, &namespace)?;
     let storage = call.server.storage.clone();
     let options = RawDocumentBuf::try_from(&definition.options)?;
-    let created = if let Some(transaction) = &call.transaction {
+    let created = if let Some(timeseries) = &definition.timeseries {
+        timeseries::definition::create(call, &namespace, timeseries, &definition.options)?
+    } else if let Some(transaction) = &call.transaction {
         if definition.view_on.is_some() {
             return Err(CommandError::new(
                 ErrorCode::OperationNotSupportedInTransaction,
@@ -318,6 +340,11 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
 
 /// Creating again what is there with the same options is fine.
 fn is_same(call: &Invocation<'_>, namespace: &Namespace, definition: &Definition<'_>) -> bool {
+    if let Some(timeseries) = &definition.timeseries {
+        let wanted = timeseries::definition::bucket_options(timeseries, &definition.options);
+        return timeseries::buckets(call, namespace)
+            .is_some_and(|buckets| Document::try_from(buckets.options()).is_ok_and(|options| options == wanted));
+    }
     match definition.view_on {
         None => call.definition(namespace).is_some_and(|there| {
             Document::try_from(there.options()).is_ok_and(|options| options == definition.options)
@@ -330,7 +357,10 @@ fn is_same(call: &Invocation<'_>, namespace: &Namespace, definition: &Definition
 }
 
 fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
-    match call.definition(namespace) {
+    match call
+        .definition(namespace)
+        .or_else(|| timeseries::buckets(call, namespace))
+    {
         Some(there) => keys::describe::describe_whole(RawBsonRef::Document(there.options())),
         None => "a view".to_owned(),
     }
@@ -417,6 +447,18 @@ fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     refuse_system(call.server, &to)?;
+    if timeseries::buckets(call, &from).is_some() {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("Renaming a timeseries collection is not allowed: {from}"),
+        ));
+    }
+    if timeseries::definition::names_buckets(&from) {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("Renaming system.buckets collections is not allowed: {from}"),
+        ));
+    }
     call.changes(&from);
     call.changes(&to);
     let storage = &call.server.storage;
@@ -492,17 +534,30 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             subtype: BinarySubtype::Uuid,
             bytes: collection.uuid().to_vec(),
         };
-        entries.push(doc! {
+        let mut entry = doc! {
             "name": collection.namespace().collection(),
             "type": "collection",
             "options": options,
             "info": { "readOnly": false, "uuid": uuid },
-            "idIndex": Document::try_from(collection.id_index().spec())?,
-        });
+        };
+        // Buckets are clustered by it.
+        if collection.timeseries().is_none() {
+            entry.insert("idIndex", Document::try_from(collection.id_index().spec())?);
+        }
+        entries.push(entry);
     }
     entries.extend(oplog_of(call));
     entries.extend(locals_of(call));
     for view in catalog.views(call.database) {
+        if let Some(buckets) = catalog.buckets_of(&view) {
+            entries.push(doc! {
+                "name": view.namespace().collection(),
+                "type": "timeseries",
+                "options": timeseries::definition::shown_options(&buckets)?,
+                "info": { "readOnly": false },
+            });
+            continue;
+        }
         let mut options = doc! { "viewOn": view.view_on(), "pipeline": bson::Array::try_from(view.pipeline())? };
         options.extend(Document::try_from(view.options())?);
         entries.push(doc! { "name": view.namespace().collection(), "type": "view", "options": options, "info": { "readOnly": true } });

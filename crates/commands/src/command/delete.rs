@@ -3,6 +3,7 @@
 use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::insert::writes_allowed;
+use super::timeseries;
 use super::update::{Statement, Target, WriteTargets, refuse_view};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
@@ -16,7 +17,7 @@ use bson::raw::RawDocument;
 use bytes::Bytes;
 use query::EvaluationContext;
 use query::matcher::Matcher;
-use storage::{Namespace, StorageError};
+use storage::{Namespace, StorageError, WriteUnit};
 use wire::ErrorCode;
 
 /// `delete`.
@@ -145,6 +146,10 @@ pub fn run(
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
     call.changes(namespace);
+    if let Some(buckets) = timeseries::buckets(call, namespace) {
+        timeseries::write::delete(call, namespace, &buckets, statement, deleted)?;
+        return Ok(None);
+    }
     if statement.multi {
         refuse_multi(call, "limit=0")?;
     }
@@ -198,7 +203,6 @@ fn delete_one(
     filter: Option<&Matcher>,
     target: &Target,
 ) -> Result<Option<Bytes>> {
-    let server = call.server;
     let operation = call.operation.clone();
     loop {
         let mut writer = call.writer();
@@ -221,9 +225,15 @@ fn delete_one(
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
-        call.before_commit(1)?;
-        call.wrote(unit.commit()?);
-        server.metrics.documents.deleted.add(1);
+        delete_stored(call, unit, 1)?;
         return Ok(Some(old));
     }
+}
+
+/// Commits a unit that deletes so many documents.
+pub fn delete_stored(call: &Invocation<'_>, unit: WriteUnit<'_>, documents: u64) -> Result<()> {
+    call.before_commit(1)?;
+    call.wrote(unit.commit()?);
+    call.server.metrics.documents.deleted.add(documents);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::find::{hint, optional};
 use super::insert::writes_allowed;
+use super::timeseries;
 use super::update::asks_for_upsert;
 use super::update::{Images, Statement, refuse_view};
 use super::write_result::StatementIds;
@@ -113,6 +114,9 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let parsed = parse(call)?;
     refuse_view(call, &namespace)?;
+    if timeseries::buckets(call, &namespace).is_some() {
+        return Err(timeseries::write::refuse_find_and_modify(&namespace));
+    }
     let expressions = call.expressions_on(&namespace, parsed.statement.variables, parsed.statement.collation)?;
     let matcher = Matcher::parse_ordered(parsed.statement.filter, &expressions)?;
     let projection = parsed

@@ -2,7 +2,7 @@
 
 use super::aggregate_access::{self, Subject};
 use super::collections::pre_and_post_images;
-use super::{index_kinds, listing, text_index};
+use super::{index_kinds, listing, text_index, timeseries};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
@@ -17,7 +17,7 @@ use bson::{Bson, Document, doc};
 use collation::Collation;
 use keys::IndexPattern;
 use std::sync::Arc;
-use storage::{CollectionChange, IndexChange, IndexSpec, Namespace, ViewChange};
+use storage::{CollectionChange, Index, IndexChange, IndexSpec, Namespace, ViewChange};
 use wire::ErrorCode;
 
 /// `createIndexes`.
@@ -89,8 +89,9 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 }
 
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = call.namespace()?;
-    super::collections::refuse_system(call.server, &namespace)?;
+    let asked = call.namespace()?;
+    super::collections::refuse_system(call.server, &asked)?;
+    let namespace = timeseries::of_buckets(call, &asked);
     let mut ignore_unknown = false;
     let arguments = call.arguments();
     let mut commit_quorum = None;
@@ -118,7 +119,12 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let of_collection = existing.as_ref().and_then(|collection| collection.collation());
     let mut specs = Vec::with_capacity(documents.len());
     for document in documents {
-        specs.push(parse_spec(document, of_collection, ignore_unknown)?);
+        let parse = |document: &RawDocument| parse_spec(document, of_collection, ignore_unknown);
+        let of_buckets = existing.as_ref().and_then(|collection| collection.timeseries());
+        specs.push(match of_buckets.filter(|_| namespace != asked) {
+            Some(options) => timeseries::indexes::spec_of_buckets(call, document, options, parse)?,
+            None => parse(document)?,
+        });
     }
     let there = existing.as_ref().map_or(1, |collection| collection.indexes().len());
     let fresh = specs.iter().filter(|spec| {
@@ -140,8 +146,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             .storage
             .create_indexes(&call.operation, &namespace, &specs)?,
     };
-    reply.int32("numIndexesBefore", report.before as i32);
-    reply.int32("numIndexesAfter", report.after as i32);
+    let unseen = i32::from(timeseries::definition::names_buckets(&namespace));
+    reply.int32("numIndexesBefore", report.before as i32 - unseen);
+    reply.int32("numIndexesAfter", report.after as i32 - unseen);
     if report.created_collection {
         reply.boolean("createdCollectionAutomatically", true);
     }
@@ -398,13 +405,26 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let catalog = call.server.storage.catalog();
-    if catalog.view(&namespace).is_some() {
+    let buckets = catalog.buckets(&namespace);
+    if catalog.view(&namespace).is_some() && buckets.is_none() {
         return Err(super::views::refused(&namespace));
+    }
+    if let Some((buckets, options)) = buckets
+        .as_ref()
+        .and_then(|buckets| Some((buckets, buckets.timeseries()?)))
+    {
+        let mut specs = Vec::new();
+        for index in buckets.indexes().iter().chain(buckets.building_indexes()) {
+            specs.extend(timeseries::indexes::shown_spec(index, options)?);
+        }
+        return listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch);
     }
     let specs = match catalog.collection(&namespace) {
         Some(collection) => {
             let indexes = collection.indexes().iter().chain(collection.building_indexes());
-            indexes.map(|index| index.spec().to_owned()).collect()
+            // Buckets are clustered by `_id`, which is no index then.
+            let is_shown = |index: &&Arc<Index>| collection.timeseries().is_none() || !index.is_id();
+            indexes.filter(is_shown).map(|index| index.spec().to_owned()).collect()
         }
         // The log of a replica set's member has no index, nor has what is the member's alone.
         None if namespace.as_str() == storage::OPLOG && call.server.storage.keeps_history() => Vec::new(),
@@ -430,6 +450,8 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     })?;
     let target = target.ok_or_else(|| crate::arguments::missing_field("dropIndexes", "index"))?;
     let storage = call.server.storage.clone();
+    let asked = namespace;
+    let namespace = timeseries::of_buckets(call, &asked);
     let Some(collection) = storage.catalog().collection(&namespace) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
@@ -462,7 +484,11 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
                 }
             }
         }
-        RawBsonRef::Document(key) => names.push(name_by_key(&all, key)?),
+        RawBsonRef::Document(key) => {
+            let of_buckets = collection.timeseries().filter(|_| namespace != asked);
+            let of_buckets = of_buckets.map(|options| timeseries::indexes::key_of_buckets(key, options));
+            names.push(name_by_key(&all, of_buckets.as_deref().unwrap_or(key))?);
+        }
         other => return Err(wrong_type(other)),
     }
     if names.iter().any(|name| name == "_id_") {
@@ -478,7 +504,8 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         ));
     }
     storage.drop_indexes(&call.operation, &namespace, &names)?;
-    reply.int32("nIndexesWas", before as i32);
+    let unseen = i32::from(collection.timeseries().is_some());
+    reply.int32("nIndexesWas", before as i32 - unseen);
     if matches!(target, RawBsonRef::String("*")) {
         reply.string("msg", "non-_id indexes dropped for collection");
     }
@@ -565,6 +592,15 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
+    if let Some(buckets) = timeseries::buckets(call, &namespace) {
+        return timeseries::definition::modify(call, reply, &namespace, &buckets);
+    }
+    if timeseries::definition::names_buckets(&namespace) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot change the buckets of a time-series collection: {namespace}"),
+        ));
+    }
     let arguments = call.arguments();
     let mut change = CollectionChange::default();
     let mut index = None;
@@ -642,7 +678,7 @@ fn view_change(
 }
 
 /// The change, and `expireAfterSeconds_old/_new`, `hidden_old/_new` for the reply.
-fn parse_index_change(
+pub fn parse_index_change(
     storage: &storage::Storage,
     namespace: &Namespace,
     wanted: &RawDocument,

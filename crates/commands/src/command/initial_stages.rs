@@ -5,8 +5,8 @@
 //! pipeline works on them as on any others.
 
 use super::current_op::{Shown, operations};
-use super::maintenance::storage_stats;
-use super::sessions;
+use super::maintenance::{bucket_stats, storage_stats};
+use super::{sessions, timeseries};
 use crate::arguments::{Arguments, wrong_type};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -45,12 +45,18 @@ fn documents(
         return Err(wrong_type(stage, stage, other, "type 'object'"));
     }
     match stage {
-        "$collStats" => Ok(vec![coll_stats(call, collection(subject, stage)?, specification)?]),
+        "$collStats" => {
+            let namespace = timeseries::of_buckets(call, collection(subject, stage)?);
+            Ok(vec![coll_stats(call, &namespace, specification)?])
+        }
         "$indexStats" => {
             Arguments::of(stage).each(specification, |_, _| Ok(false))?;
             index_stats(call, collection(subject, stage)?)
         }
-        "$planCacheStats" => plan_cache_stats(call, collection(subject, stage)?, specification),
+        "$planCacheStats" => {
+            let namespace = timeseries::of_buckets(call, collection(subject, stage)?);
+            plan_cache_stats(call, &namespace, specification)
+        }
         "$currentOp" => current_op(call, subject, specification),
         "$listLocalSessions" if subject.0.is_none() => sessions::list(call, stage, specification),
         "$listLocalSessions" => Err(CommandError::new(
@@ -127,7 +133,15 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
                 if scale < 1 {
                     return Err(CommandError::bad_value("scale has to be >= 1"));
                 }
-                document.insert(name, storage_stats(&stats, scale));
+                let collection = call.server.storage.catalog().collection(namespace);
+                let is_of_buckets = collection.is_some_and(|collection| collection.timeseries().is_some());
+                document.insert(
+                    name,
+                    match is_of_buckets {
+                        true => bucket_stats(namespace, &stats, scale),
+                        false => storage_stats(&stats, scale),
+                    },
+                );
             }
             "count" => {
                 check_options(arguments.document(name, value)?, "")?;
@@ -153,23 +167,29 @@ fn check_options(options: &RawDocument, name: &str) -> Result<()> {
 }
 
 fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Document>> {
-    let Some(collection) = call.server.storage.catalog().collection(namespace) else {
+    let catalog = call.server.storage.catalog();
+    let buckets = catalog.buckets(namespace);
+    let Some(collection) = catalog.collection(namespace).or_else(|| buckets.clone()) else {
         return Ok(Vec::new());
     };
-    collection
-        .indexes()
-        .iter()
-        .map(|index| {
-            let (operations, since_ms) = index.accesses();
-            Ok(doc! {
-                "name": index.name(),
-                "key": Document::try_from(index.key())?,
-                "host": host(call),
-                "accesses": { "ops": operations as i64, "since": DateTime::from_millis(since_ms) },
-                "spec": Document::try_from(index.spec())?,
-            })
-        })
-        .collect()
+    let mut stats = Vec::new();
+    for index in collection.indexes() {
+        // Those of a time-series collection are told as its users know them.
+        let spec = match buckets.as_ref().and_then(|buckets| buckets.timeseries()) {
+            Some(options) => timeseries::indexes::shown_spec(index, options)?,
+            None => Some(index.spec().to_owned()),
+        };
+        let Some(spec) = spec else { continue };
+        let (operations, since_ms) = index.accesses();
+        stats.push(doc! {
+            "name": index.name(),
+            "key": Document::try_from(spec.get_document("key").unwrap_or(index.key()))?,
+            "host": host(call),
+            "accesses": { "ops": operations as i64, "since": DateTime::from_millis(since_ms) },
+            "spec": Document::try_from(&*spec)?,
+        });
+    }
+    Ok(stats)
 }
 
 /// The plans that are remembered. There are no routers, so that all are this server's.

@@ -1,5 +1,6 @@
 //! `insert`.
 
+use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
@@ -113,6 +114,11 @@ pub fn insert_documents(
     call.server.metrics.operations.insert.add(documents.len() as u64);
     // A command of which nothing can be stored leaves no collection behind.
     if call.definition(namespace).is_none() {
+        if let Some(buckets) = timeseries::buckets(call, namespace) {
+            let known = known_statements(call, batch)?;
+            let (inserted, failure) = timeseries::insert::insert(call, namespace, &buckets, batch, &known, errors);
+            return counted(call, inserted, failure);
+        }
         let looked_at = if ordered { &documents[..1] } else { documents };
         let refused: Vec<_> = looked_at
             .iter()
@@ -128,6 +134,10 @@ pub fn insert_documents(
     }
     let guard = open_or_create(call, namespace)?;
     let (inserted, failure) = insert_all(call, &guard, batch, errors);
+    counted(call, inserted, failure)
+}
+
+fn counted(call: &mut Invocation<'_>, inserted: u64, failure: Option<CommandError>) -> Result<u64> {
     call.server.metrics.documents.inserted.add(inserted);
     call.report.n_inserted = Some(inserted);
     failure.map_or(Ok(inserted), Err)
@@ -266,6 +276,14 @@ fn insert_one(
 ) -> std::result::Result<(), Failure> {
     let prepared = prepare(call, document, keep_empty_timestamps).map_err(Failure::Error)?;
     let prepared = RawDocument::from_bytes(prepared.as_ref()).map_err(|error| Failure::Error(error.into()))?;
+    let uncompressed;
+    let prepared = match guard.timeseries() {
+        None => prepared,
+        Some(_) => {
+            uncompressed = query::timeseries::uncompressed(prepared).map_err(|error| Failure::Error(error.into()))?;
+            RawDocument::from_bytes(uncompressed.as_ref()).map_err(|error| Failure::Error(error.into()))?
+        }
+    };
     crate::validation::check(call, guard, prepared, None).map_err(Failure::Error)?;
     match unit.insert(guard, prepared) {
         Ok(_) => Ok(()),

@@ -1,7 +1,7 @@
 //! `validate`, `compact`, `reIndex`, `collStats`, `dataSize`.
 
 use super::server_status::insert_detail;
-use super::views;
+use super::{timeseries, views};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -75,6 +75,7 @@ fn data_size_access(call: &Invocation<'_>) -> Result<bool> {
 
 fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
+    let namespace = timeseries::of_buckets(call, &namespace);
     let arguments = call.arguments();
     let mut full = false;
     call.for_each_field(|name, value| {
@@ -176,6 +177,7 @@ fn validate_local(local: &LocalCapped, reply: &mut Reply<'_>) -> Result<()> {
 
 fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
+    let namespace = timeseries::of_buckets(call, &namespace);
     let arguments = call.arguments();
     call.for_each_field(|name, value| {
         match name {
@@ -324,9 +326,30 @@ fn coll_stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(CommandError::bad_value("scale has to be >= 1"));
     }
     reply.string("ns", namespace.as_str());
-    let stats = existing_stats(call, &namespace)?.unwrap_or_default();
-    reply.append_all(&storage_stats(&stats, scale));
+    let buckets = timeseries::of_buckets(call, &namespace);
+    let stats = existing_stats(call, &buckets)?.unwrap_or_default();
+    let stats = match buckets == namespace {
+        true => storage_stats(&stats, scale),
+        false => bucket_stats(&buckets, &stats, scale),
+    };
+    reply.append_all(&stats);
     Ok(())
+}
+
+/// The figures of a time-series collection: what the documents are is told apart.
+pub fn bucket_stats(buckets: &Namespace, stats: &CollectionStats, scale: i64) -> Document {
+    let mut document = storage_stats(stats, scale);
+    document.remove("count");
+    let average = document.remove("avgObjSize").unwrap_or(Bson::Int32(0));
+    document.insert(
+        "timeseries",
+        doc! {
+            "bucketsNs": buckets.as_str(),
+            "bucketCount": narrowed(stats.count as i64),
+            "avgBucketSize": average,
+        },
+    );
+    document
 }
 
 fn existing_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Option<CollectionStats>> {
@@ -354,7 +377,7 @@ fn data_size(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let stats = existing_stats(call, &namespace)?.unwrap_or_default();
+    let stats = existing_stats(call, &timeseries::of_buckets(call, &namespace))?.unwrap_or_default();
     reply.boolean("estimate", false);
     reply.count("size", stats.data_bytes as i64);
     reply.count("numObjects", stats.count as i64);

@@ -58,6 +58,7 @@ mod shutdown;
 mod step_down;
 mod sync_from;
 mod text_index;
+pub(crate) mod timeseries;
 mod top;
 mod transactions;
 mod update;

@@ -124,7 +124,7 @@ fn privilege(command: &str, document: &RawDocument, unknown: UnknownActions) -> 
 }
 
 fn resource(arguments: Arguments<'_>, document: &RawDocument) -> Result<Resource> {
-    let (mut database, mut collection) = (None, None);
+    let (mut database, mut collection, mut buckets) = (None, None, None);
     let mut whole = Vec::new();
     arguments.each(document, |name, value| {
         match name {
@@ -140,16 +140,17 @@ fn resource(arguments: Arguments<'_>, document: &RawDocument) -> Result<Resource
                     Resource::Any
                 });
             }
-            "system_buckets" => return Err(CommandError::not_implemented("a privilege on time series' buckets")),
+            "system_buckets" => buckets = Some(arguments.string(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    match (whole.as_slice(), database, collection) {
-        ([whole], None, None) => Ok(whole.clone()),
-        ([], Some(database), Some(collection)) => Ok(Resource::collection(database, collection)),
+    match (whole.as_slice(), database, collection, buckets) {
+        ([whole], None, None, None) => Ok(whole.clone()),
+        ([], Some(database), Some(collection), None) => Ok(Resource::collection(database, collection)),
+        ([], database, None, Some(buckets)) => Ok(Resource::buckets(database.unwrap_or(""), buckets)),
         _ => Err(CommandError::bad_value(
-            "a resource is { db, collection }, { cluster: true } or { anyResource: true }",
+            "a resource is { db, collection }, { db, system_buckets }, { cluster: true } or { anyResource: true }",
         )),
     }
 }
@@ -160,6 +161,7 @@ pub fn resource_document(resource: &Resource) -> Document {
         Resource::Any => doc! { "anyResource": true },
         Resource::Cluster => doc! { "cluster": true },
         Resource::Collection { database, collection } => doc! { "db": database, "collection": collection },
+        Resource::Buckets { database, collection } => doc! { "db": database, "system_buckets": collection },
     }
 }
 

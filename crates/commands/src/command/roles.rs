@@ -322,7 +322,7 @@ const INVALID_ROLE_MODIFICATION: i32 = 80;
 /// Refuses privileges beyond the role's database, but for roles of `admin`.
 fn check_privileges(name: &RoleName, privileges: &[Privilege]) -> Result<()> {
     let is_within = |privilege: &Privilege| match &privilege.resource {
-        Resource::Collection { database, .. } => *database == name.database,
+        Resource::Collection { database, .. } | Resource::Buckets { database, .. } => *database == name.database,
         Resource::Any | Resource::Cluster => false,
     };
     if name.database == "admin" || privileges.iter().all(is_within) {

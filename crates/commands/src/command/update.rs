@@ -3,6 +3,7 @@
 use super::find::{empty_document, hint, optional};
 use super::insert::writes_allowed;
 use super::insert::{check_batch, open_or_create};
+use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command, InTransactions};
@@ -20,6 +21,7 @@ use query::PlanExecutor;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
+use query::timeseries::measurements_in;
 use query::update::{Update, UpdateContext};
 use storage::{
     CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError, UpdateForm,
@@ -78,6 +80,8 @@ pub struct Statement<'a> {
     pub id: i32,
     /// What of its result a retry needs.
     pub kept: Kept,
+    /// The documents are buckets, of which the measurements count.
+    pub counts_measurements: bool,
 }
 
 impl<'a> Statement<'a> {
@@ -98,6 +102,7 @@ impl<'a> Statement<'a> {
             keep_empty_timestamps: false,
             id: 0,
             kept: Kept::Nothing,
+            counts_measurements: false,
         }
     }
 }
@@ -253,8 +258,8 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 /// Writes go to collections only.
 pub fn refuse_view(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
     match call.server.storage.catalog().view(namespace) {
-        Some(_) => Err(super::views::refused(namespace)),
-        None => Ok(()),
+        Some(_) if timeseries::buckets(call, namespace).is_none() => Err(super::views::refused(namespace)),
+        _ => Ok(()),
     }
 }
 
@@ -321,6 +326,9 @@ pub fn run(
     images: Images,
 ) -> Result<Updated> {
     call.changes(namespace);
+    if let Some(buckets) = timeseries::buckets(call, namespace) {
+        return timeseries::write::update(call, namespace, &buckets, statement);
+    }
     if statement.multi {
         refuse_multi(call, "multi=true")?;
     }
@@ -496,9 +504,13 @@ fn update_one(
         {
             return Ok(false);
         }
+        let weight = match target.guard.timeseries() {
+            Some(options) if prepared.statement.counts_measurements => measurements_in(old_document, options)?,
+            _ => 1,
+        };
         let context = update_context(call, prepared, details);
         let Some(new) = prepared.update.apply(old_document, &context, &evaluation)? else {
-            done.matched += 1;
+            done.matched += weight;
             if images == Images::Both {
                 done.before = Some(old.clone());
                 done.after = Some(old);
@@ -525,8 +537,8 @@ fn update_one(
         call.before_commit(1)?;
         call.wrote(unit.commit()?);
         server.metrics.documents.updated.add(1);
-        done.matched += 1;
-        done.modified += 1;
+        done.matched += weight;
+        done.modified += weight;
         if images == Images::Both {
             done.before = Some(old);
             done.after = Some(Bytes::from(new));

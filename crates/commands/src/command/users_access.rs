@@ -168,7 +168,11 @@ fn fields(call: &Invocation<'_>, action: Action) -> Result<bool> {
                 let given = privileges(arguments.command, array, UnknownActions::Refused)?;
                 given.iter().all(|privilege| {
                     let database = match &privilege.resource {
-                        Resource::Collection { database, .. } if !database.is_empty() => database.as_str(),
+                        Resource::Collection { database, .. } | Resource::Buckets { database, .. }
+                            if !database.is_empty() =>
+                        {
+                            database.as_str()
+                        }
                         _ => "admin",
                     };
                     call.may(Target::Database(database), action)

@@ -8,6 +8,7 @@
 
 use super::find::empty_document;
 use super::insert::{InsertBatch, insert_documents};
+use super::timeseries::{self, out::OutBuckets};
 use super::update::{self, Images, Statement};
 use super::write_result::WriteErrors;
 use crate::error::{CommandError, Result};
@@ -35,8 +36,8 @@ fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
 
 /// A stage that writes.
 pub enum WriteStage {
-    /// `$out`
-    Out(Namespace),
+    /// `$out`, with the options of a time-series collection
+    Out(Namespace, Option<Document>),
     /// `$merge`
     Merge(Box<Merge>),
 }
@@ -45,7 +46,7 @@ impl WriteStage {
     /// As pipelines call it.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Out(_) => "$out",
+            Self::Out(..) => "$out",
             Self::Merge(_) => "$merge",
         }
     }
@@ -98,7 +99,10 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
     };
     let (name, argument) = field?;
     let written = match name.as_str() {
-        "$out" => WriteStage::Out(parse_out(call, argument)?),
+        "$out" => {
+            let (into, timeseries) = parse_out(call, argument)?;
+            WriteStage::Out(into, timeseries)
+        }
         "$merge" => WriteStage::Merge(Box::new(parse_merge(call, argument)?)),
         _ => return Ok(None),
     };
@@ -110,6 +114,8 @@ struct Named<'d> {
     db: &'d str,
     coll: Option<&'d str>,
     other: Option<&'d str>,
+    /// There is a document `timeseries`, which `$out` may have.
+    has_timeseries: bool,
 }
 
 /// Reads a collection's name, or a document with it; `None` for a value that is neither.
@@ -118,6 +124,7 @@ fn named<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<Option<Name
         db: call.database,
         coll: None,
         other: None,
+        has_timeseries: false,
     };
     match value {
         RawBsonRef::String(name) => named.coll = Some(name),
@@ -126,6 +133,7 @@ fn named<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<Option<Name
                 match field? {
                     (name, RawBsonRef::String(text)) if name == "db" => named.db = text,
                     (name, RawBsonRef::String(text)) if name == "coll" => named.coll = Some(text),
+                    (name, RawBsonRef::Document(_)) if name == "timeseries" => named.has_timeseries = true,
                     (name, _) => named.other = named.other.or(Some(name.as_str())),
                 }
             }
@@ -139,8 +147,23 @@ fn unknown_field<T>(field: &str) -> Result<T> {
     failure(40415, format!("BSON field '{field}' is an unknown field."))
 }
 
-fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Namespace> {
-    match named(call, argument)? {
+fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<(Namespace, Option<Document>)> {
+    let timeseries = match argument {
+        RawBsonRef::Document(options) => match options.get("timeseries")? {
+            Some(RawBsonRef::Document(timeseries)) => Some(timeseries),
+            Some(other) => {
+                return Err(crate::arguments::wrong_type(
+                    "$out",
+                    "timeseries",
+                    other,
+                    "type 'object'",
+                ));
+            }
+            None => None,
+        },
+        _ => None,
+    };
+    let into = match named(call, argument)? {
         None => failure(
             16990,
             format!(
@@ -148,16 +171,14 @@ fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Name
                 crate::arguments::type_name(argument)
             ),
         ),
-        Some(Named {
-            other: Some("timeseries"),
-            ..
-        }) => Err(CommandError::not_implemented("$out.timeseries")),
         Some(Named { other: Some(other), .. }) => unknown_field(&format!("$out.{other}")),
         Some(Named { coll: None, .. }) => failure(40414, "BSON field '$out.coll' is missing but a required field"),
         Some(Named {
             db, coll: Some(coll), ..
         }) => target(db, coll, "$out", 31321, 17385),
-    }
+    }?;
+    let timeseries = timeseries.map(|given| timeseries::definition::parse(&into, given));
+    Ok((into, timeseries.transpose()?))
 }
 
 /// A collection that may be written to so.
@@ -267,6 +288,9 @@ fn parse_into<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<(&'d s
             ),
         ),
         Some(Named { other: Some(other), .. }) => unknown_field(&format!("$merge.into.{other}")),
+        Some(Named {
+            has_timeseries: true, ..
+        }) => unknown_field("$merge.into.timeseries"),
         Some(Named { coll: None, .. }) => failure(
             51178,
             "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
@@ -402,12 +426,17 @@ pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &Wr
         return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
     }
     let into = match stage {
-        WriteStage::Out(into) => into,
+        WriteStage::Out(into, _) => into,
         WriteStage::Merge(merge) => &merge.into,
     };
     update::refuse_view(call, into)?;
+    let is_timeseries = timeseries::buckets(call, into).is_some();
     match stage {
-        WriteStage::Out(into) => run_out(call, request, into),
+        WriteStage::Out(into, options) if is_timeseries || options.is_some() => {
+            run_out_timeseries(call, request, into, options.as_ref())
+        }
+        WriteStage::Out(into, _) => run_out(call, request, into),
+        WriteStage::Merge(_) if is_timeseries => Err(super::views::refused(into)),
         WriteStage::Merge(merge) => {
             check_on(call, merge)?;
             let pinned = call.pinned.clone();
@@ -539,6 +568,23 @@ fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Nam
     } else {
         call.wrote(storage.last_seq());
         call.server.metrics.top.forget(temporary.as_str());
+    }
+    filled
+}
+
+fn run_out_timeseries(
+    call: &mut Invocation<'_>,
+    request: &AggregateRequest<'_>,
+    into: &Namespace,
+    options: Option<&Document>,
+) -> Result<()> {
+    let out = OutBuckets::begin(call, into, options)?;
+    let filled = each_batch(call, request, &mut |call, documents| {
+        first_error(out.insert(call, &documents)?)
+    });
+    let filled = filled.and_then(|()| out.finish(call));
+    if filled.is_err() {
+        out.abandon(call)?;
     }
     filled
 }

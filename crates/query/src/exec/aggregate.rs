@@ -7,7 +7,7 @@ use super::find::{Memory, expression_context, plan};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
-use super::view::collation_of_view;
+use super::view::{collation_of_view, makes_measurements};
 use crate::QueryError;
 use crate::history::{self, Tail, is_virtual};
 use crate::limits::BlockingLimits;
@@ -17,6 +17,7 @@ use crate::plan::request::{AggregateRequest, FindRequest, Hint};
 use crate::stages::{
     self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
 };
+use crate::timeseries::index_key_of_buckets;
 use crate::value::SharedDocument;
 use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
@@ -39,7 +40,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         // A stage of the client's on a view is about the view, one of the view's about what that stands on.
         let of_view = |ns: &&Namespace| {
             let view = context.storage.catalog().view(ns);
-            view.is_some_and(|view| view.pipeline().into_iter().next().is_some())
+            view.is_some_and(|view| view.pipeline().into_iter().next().is_some() && !makes_measurements(&view))
         };
         let subject = match request.ns.as_ref().filter(of_view) {
             Some(_) => base.as_ref(),
@@ -69,10 +70,11 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             over(pipeline.run(source)?, db, Arc::default(), &request.blocking),
         ));
     }
+    let hinted = hinted_buckets(context, request);
     let opening = Opening {
         base: &base,
         collation,
-        hint: request.hint,
+        hint: hinted.as_deref().map(Hint::Key).or(request.hint),
         memory: Memory::Use,
         blocking: &request.blocking,
     };
@@ -213,7 +215,13 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
         return Ok((pipeline, Some(base), collation));
     }
     // Checked by itself first: errors speak of the client's stages.
-    Pipeline::parse(request.pipeline, &expressions)?;
+    let own = Pipeline::parse(request.pipeline, &expressions)?;
+    if view.is_some_and(|view| makes_measurements(&view))
+        && matches!(own.initial(), Some((name, _)) if name != "$changeStream")
+    {
+        // What tells of a collection tells of the buckets: whoever makes the documents knows which.
+        return Ok((own, Some(base), collation));
+    }
     stages.extend(
         request
             .pipeline
@@ -223,6 +231,16 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
     );
     let pipeline = Pipeline::parse_stages(&stages, &expressions, 0)?;
     Ok((pipeline, Some(base), collation))
+}
+
+/// The buckets' key pattern for one that is hinted at on a time-series collection.
+fn hinted_buckets(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Option<RawDocumentBuf> {
+    let Some(Hint::Key(key)) = request.hint else {
+        return None;
+    };
+    let buckets = context.storage.catalog().buckets(request.ns.as_ref()?)?;
+    // A pattern that says nothing of measurements (`$natural`) stays what it is.
+    index_key_of_buckets(key, buckets.timeseries()?).ok()
 }
 
 enum Opened {
@@ -458,10 +476,11 @@ pub(crate) fn explain(
     let documents = match base {
         None => pipeline.to_documents(),
         Some(base) => {
+            let hinted = hinted_buckets(&context, request);
             let opening = Opening {
                 base: &base,
                 collation,
-                hint: request.hint,
+                hint: hinted.as_deref().map(Hint::Key).or(request.hint),
                 memory: Memory::Ignore,
                 blocking: &request.blocking,
             };

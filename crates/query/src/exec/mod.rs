@@ -32,7 +32,7 @@ mod trial;
 mod view;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use aggregate::aggregate;
 pub use context::{DocumentSink, ExecContext, ExecState, InitialSources, SinkState};

@@ -8,6 +8,7 @@ use crate::QueryError;
 use crate::plan::query::{Order, collation_of, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
 use crate::stages::{Pipeline, StageSpec};
+use crate::timeseries::UNPACK;
 use bson::{Bson, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
 use std::sync::Arc;
@@ -37,7 +38,18 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
     Ok((current, pipelines.into_iter().rev().flatten().collect()))
 }
 
-/// The collation that a view is read with: its own.
+/// Whether a view is a time-series collection, which clients see as a collection.
+pub(crate) fn makes_measurements(view: &storage::View) -> bool {
+    let first = view.pipeline().into_iter().next();
+    first.is_some_and(|stage| {
+        stage.is_ok_and(|stage| {
+            let stage = stage.as_document();
+            stage.is_some_and(|stage| stage.get(UNPACK).is_ok_and(|unpack| unpack.is_some()))
+        })
+    })
+}
+
+/// The collation that a view is read with: its own, but for a time-series collection.
 ///
 /// Errors: another one is asked for (167).
 pub(crate) fn collation_of_view(
@@ -45,6 +57,9 @@ pub(crate) fn collation_of_view(
     asked: Option<&RawDocument>,
 ) -> Result<Option<Arc<Collation>>, QueryError> {
     let own = collation_of(view.options().get_document("collation").ok(), None)?;
+    if makes_measurements(view) {
+        return collation_of(asked, own.as_ref());
+    }
     if collation_of(asked, own.as_ref())? == own {
         return Ok(own);
     }

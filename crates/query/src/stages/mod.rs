@@ -31,6 +31,7 @@ mod specification;
 #[cfg(test)]
 mod tests;
 mod transform;
+mod unpack;
 mod unwind;
 mod window;
 
@@ -51,6 +52,7 @@ pub(crate) use positions::SPLIT_LARGE_EVENT;
 pub use pushdown::{CountOnly, Pushdown};
 pub use source::IteratorSource;
 pub use specification::StageSpec;
+pub use unpack::UnpackSpec;
 
 /// Stages that a pipeline may have.
 pub const STAGES_MAX: usize = 1000;

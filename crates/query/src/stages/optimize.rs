@@ -6,6 +6,7 @@
 //! or moves a stage forward, so this ends.
 
 use super::StageSpec;
+use super::pushdown::dependencies;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::matcher::{MatchExpr, Matcher};
 
@@ -29,14 +30,59 @@ pub(super) fn optimize(stages: &mut Vec<StageSpec>, context: &ExpressionContext)
     for place in 0..stages.len() {
         limit_sort(stages, place);
     }
+    for place in 0..stages.len() {
+        let (ahead, behind) = stages.split_at_mut(place + 1);
+        if let Some(StageSpec::Unpack(unpack)) = ahead.last_mut() {
+            unpack.set_needed(&dependencies(behind));
+        }
+    }
 }
 
 fn is_always_true(stage: &StageSpec) -> bool {
     matches!(stage, StageSpec::Match { matcher, .. } if matcher.is_always_true())
 }
 
+/// Moves what is behind the making of measurements to the buckets. Returns whether anything changed.
+fn improve_unpacking(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> bool {
+    let [StageSpec::Unpack(unpack), next] = &mut stages[place..=place + 1] else {
+        return false;
+    };
+    match next {
+        // Chance counts how many documents it is asked about, and a text is searched for by an index.
+        StageSpec::Match { matcher, .. } if !is_random(matcher.root()) && matcher.text().is_none() => {
+            let Ok(ahead) = unpack.take_match(matcher) else {
+                return false;
+            };
+            stages.remove(place + 1);
+            if !ahead.is_empty() {
+                let collator = context.comparer.shared_collator();
+                let matcher = Matcher::from_expr(MatchExpr::and(ahead), collator);
+                let filter = matcher.to_document();
+                stages.insert(place, StageSpec::Match { filter, matcher });
+            }
+            true
+        }
+        StageSpec::Sort { pattern, .. } => {
+            let Ok(Some(on_buckets)) = unpack.take_sort(pattern, context) else {
+                return false;
+            };
+            let on_buckets = StageSpec::Sort {
+                pattern: on_buckets,
+                limit: None,
+            };
+            stages.remove(place + 1);
+            stages.insert(place, on_buckets);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Applies one rule to the stages at `place` and after it. Returns whether anything changed.
 fn improve_pair(stages: &mut Vec<StageSpec>, place: usize, context: &ExpressionContext) -> bool {
+    if improve_unpacking(stages, place, context) {
+        return true;
+    }
     match (&stages[place], &stages[place + 1]) {
         (StageSpec::Limit(a), StageSpec::Limit(b)) => {
             stages[place] = StageSpec::Limit(*a.min(b));

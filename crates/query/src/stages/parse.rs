@@ -11,12 +11,14 @@ use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
 use super::positions::{INITIAL, NOT_IN_FACET, SPLIT_LARGE_EVENT};
 use super::specification::{StageSpec, stage_document};
+use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
 use crate::error::QueryError;
 use crate::expression::{Expression, ExpressionContext, FieldPath, render};
 use crate::matcher::Matcher;
 use crate::project::Projection;
+use crate::timeseries::UNPACK;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{SharedDocument, SortPattern, Value};
@@ -128,6 +130,7 @@ fn parse_stage(
         "$unwind" => StageSpec::Unwind(UnwindSpec::parse(raw)?),
         "$count" => parse_count(raw)?,
         "$sample" => parse_sample(raw, context)?,
+        UNPACK => StageSpec::Unpack(Box::new(UnpackSpec::parse(raw, context)?)),
         "$graphLookup" => StageSpec::GraphLookup(Box::new(GraphLookupSpec::parse(raw, context, depth)?)),
         "$geoNear" => StageSpec::GeoNear(Box::new(GeoNearSpec::parse(raw, written(), context)?)),
         "$lookup" => StageSpec::Lookup(Box::new(LookupSpec::parse(raw, context, depth)?)),
@@ -340,7 +343,7 @@ fn parse_sort(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<StageS
 }
 
 /// A whole number of documents.
-fn whole_number(raw: RawBsonRef<'_>) -> Option<i64> {
+pub(super) fn whole_number(raw: RawBsonRef<'_>) -> Option<i64> {
     Number::of(&Value::from_raw(raw)).and_then(Number::to_exact_i64)
 }
 

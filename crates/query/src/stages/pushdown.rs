@@ -116,7 +116,7 @@ fn count_only(stages: &[StageSpec]) -> Option<CountOnly> {
     }
 }
 
-fn dependencies(stages: &[StageSpec]) -> Dependencies {
+pub(super) fn dependencies(stages: &[StageSpec]) -> Dependencies {
     let mut dependencies = Dependencies::default();
     for stage in stages {
         if !stage.add_dependencies(&mut dependencies) {

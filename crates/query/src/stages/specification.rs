@@ -7,6 +7,7 @@ use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::positions::SPLIT_LARGE_EVENT;
+use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
 use super::{Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
 use crate::error::QueryError;
@@ -88,6 +89,8 @@ pub enum StageSpec {
     Union(Box<UnionSpec>),
     /// `$facet`: name and pipeline of each
     Facet(Vec<(String, Pipeline)>),
+    /// `$_internalUnpackBucket`
+    Unpack(Box<UnpackSpec>),
     /// A stage that stands alone.
     Planned(Box<dyn PlannedStage>),
     /// `$out`, `$merge`: carried out by whoever runs the pipeline, never here.
@@ -153,6 +156,7 @@ impl StageSpec {
             StageSpec::GraphLookup(_) => "$graphLookup",
             StageSpec::Union(_) => "$unionWith",
             StageSpec::Facet(_) => "$facet",
+            StageSpec::Unpack(_) => crate::timeseries::UNPACK,
             StageSpec::Planned(stage) => stage.name(),
             StageSpec::Write { name, .. } => name,
             StageSpec::SplitLargeEvent { .. } => SPLIT_LARGE_EVENT,
@@ -196,6 +200,7 @@ impl StageSpec {
             StageSpec::GraphLookup(lookup) => lookup.written().to_owned(),
             StageSpec::Union(union) => union.written().to_owned(),
             StageSpec::Facet(facets) => facet_document(facets),
+            StageSpec::Unpack(unpack) => unpack.written(),
             StageSpec::Planned(stage) => stage.written(),
             StageSpec::Initial { name, specification } => stage_document(name, &document_value(specification)),
         }
@@ -219,6 +224,7 @@ impl StageSpec {
             StageSpec::GraphLookup(spec) => Box::new(graph_lookup::GraphLookupStage::new(source, *spec)),
             StageSpec::Union(spec) => Box::new(lookup::UnionStage::new(source, *spec)),
             StageSpec::Facet(facets) => Box::new(transform::FacetStage::new(source, facets)?),
+            StageSpec::Unpack(spec) => spec.start(source),
             StageSpec::Planned(stage) => stage.start(source),
             StageSpec::Initial { name, specification } if name == "$documents" => {
                 Box::new(source::IteratorSource::of_array(&specification)?)
@@ -283,6 +289,7 @@ impl StageSpec {
             | StageSpec::Union(_)
             | StageSpec::Facet(_)
             | StageSpec::Redact { .. }
+            | StageSpec::Unpack(_)
             | StageSpec::SplitLargeEvent { .. }
             | StageSpec::Write { .. }
             | StageSpec::Initial { .. } => {

@@ -6,6 +6,7 @@
 
 use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
 use crate::catalog::index::{truthy, whole_number};
+use crate::catalog::timeseries::TimeseriesOptions;
 use crate::catalog::validation::Validation;
 use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
@@ -80,6 +81,7 @@ pub struct Collection {
     pub(crate) collation: Option<Arc<Collation>>,
     pub(crate) keeps_pre_images: bool,
     pub(crate) validation: Option<Box<Validation>>,
+    pub(crate) timeseries: Option<Arc<TimeseriesOptions>>,
     /// Ready ones, `_id_` first, in the order they were made.
     pub(crate) indexes: Box<[Arc<Index>]>,
     pub(crate) building: Box<[Arc<Index>]>,
@@ -147,6 +149,11 @@ impl Collection {
     #[inline]
     pub fn validation(&self) -> Option<&Validation> {
         self.validation.as_deref()
+    }
+
+    /// What measurements its documents are buckets of; `None` for others.
+    pub fn timeseries(&self) -> Option<&Arc<TimeseriesOptions>> {
+        self.timeseries.as_ref()
     }
 
     /// Documents, exactly.

@@ -6,6 +6,7 @@
 pub(crate) mod collection;
 pub(crate) mod index;
 pub(crate) mod rows;
+pub(crate) mod timeseries;
 pub(crate) mod validation;
 
 use crate::{Collection, Index, Namespace, View};

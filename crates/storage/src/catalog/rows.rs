@@ -2,6 +2,7 @@
 
 use crate::catalog::collection::{CollectionShared, capped_limits, keeps_pre_images};
 use crate::catalog::index::{IndexShared, collation_in};
+use crate::catalog::timeseries::TimeseriesOptions;
 use crate::catalog::validation::Validation;
 use crate::cluster_time::ClusterTime;
 use crate::limits::FIRST_USER_TABLE;
@@ -328,6 +329,7 @@ impl CollectionRow {
             keeps_pre_images,
             collation: collation_in(&self.options)?,
             validation: Validation::of(&self.options),
+            timeseries: TimeseriesOptions::of(&self.options),
             options: self.options.clone(),
             table: self.table,
             indexes: ready.into(),

@@ -172,12 +172,12 @@ pub(super) fn plain(document: &RawDocument) -> Document {
 }
 
 /// A random number below `below`.
-pub(super) fn pick(random: &SeededRandom, below: u64) -> u64 {
+pub(crate) fn pick(random: &SeededRandom, below: u64) -> u64 {
     random.next_u64() % below
 }
 
 /// The seeds of a property test: so many from the first one, or as `SEED` and `CASES` say. Printed.
-pub(super) fn seeds(cases: u64) -> std::ops::Range<u64> {
+pub(crate) fn seeds(cases: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = number("SEED").unwrap_or(1);
     let seeds = first..first + number("CASES").unwrap_or(cases);

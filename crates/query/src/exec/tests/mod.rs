@@ -2,7 +2,7 @@
 
 mod cases;
 mod clustering;
-mod fixture;
+pub(crate) mod fixture;
 mod generate;
 mod paths;
 mod plans;

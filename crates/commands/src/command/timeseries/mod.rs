@@ -1,0 +1,43 @@
+//! Time-series collections: what commands do with the buckets that one stands on.
+//!
+//! Nothing of a time-series collection's is known here but its options: what buckets look like is `query::timeseries`'.
+//! Clients see a collection `x`; its buckets are documents of `system.buckets.x`, of which the write path, the log and
+//! other members know no more than of any document.
+
+pub mod definition;
+pub mod indexes;
+pub mod insert;
+pub mod open_buckets;
+pub mod out;
+pub mod write;
+
+use crate::error::CommandError;
+use crate::invocation::Invocation;
+use std::sync::Arc;
+use storage::{Collection, Namespace};
+use wire::ErrorCode;
+
+/// The buckets of a time-series collection; `None` for the name of anything else.
+pub fn buckets(call: &Invocation<'_>, namespace: &Namespace) -> Option<Arc<Collection>> {
+    call.server.storage.catalog().buckets(namespace)
+}
+
+/// A namespace whose index and statistics are asked for: that of the buckets for a time-series collection.
+pub fn of_buckets(call: &Invocation<'_>, namespace: &Namespace) -> Namespace {
+    buckets(call, namespace).map_or_else(|| namespace.clone(), |buckets| buckets.namespace().clone())
+}
+
+fn invalid(text: impl Into<String>) -> CommandError {
+    CommandError::new(ErrorCode::InvalidOptions, text)
+}
+
+/// Transactions read time-series collections only.
+fn refuse_in_transaction(call: &Invocation<'_>, what: &str, namespace: &Namespace) -> Result<(), CommandError> {
+    match call.transaction {
+        None => Ok(()),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("Cannot {what} a time-series collection in a multi-document transaction: {namespace}"),
+        )),
+    }
+}

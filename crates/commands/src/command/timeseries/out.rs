@@ -1,0 +1,122 @@
+//! `$out` into a time-series collection: buckets of their own are filled, and take the place of those that are there in
+//! one step. A view that is not there yet is made behind them.
+
+use super::definition::{self, bucket_options};
+use super::insert;
+use crate::command::insert::InsertBatch;
+use crate::command::write_result::WriteErrors;
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Bson, Document};
+use std::sync::Arc;
+use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName, buckets_namespace};
+use wire::ErrorCode;
+
+/// Where measurements are gathered until they take the place of others.
+pub struct OutBuckets<'s> {
+    temporary: TemporaryName<'s>,
+    buckets: Arc<Collection>,
+    into: Namespace,
+    /// The options of a collection that is not there yet.
+    made: Option<Document>,
+}
+
+fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
+    Err(CommandError::new(ErrorCode(code), message))
+}
+
+impl<'s> OutBuckets<'s> {
+    /// Begins to write to a time-series collection, one that is there or one with these options.
+    ///
+    /// Errors: there is a collection of another kind (7268700), or one with other options (7406103).
+    pub fn begin(call: &Invocation<'s>, into: &Namespace, timeseries: Option<&Document>) -> Result<Self> {
+        let storage = &call.server.storage;
+        let there = super::buckets(call, into);
+        if storage.catalog().collection(into).is_some() {
+            return failure(
+                7_268_700,
+                format!("Cannot create a time-series collection from a non time-series collection: {into}"),
+            );
+        }
+        let (options, indexes, made) = match (&there, timeseries) {
+            (Some(there), wanted) => {
+                let is = Document::try_from(there.options())?;
+                if let Some(wanted) = wanted
+                    && is.get("timeseries") != Some(&Bson::Document(wanted.clone()))
+                {
+                    return failure(
+                        7_406_103,
+                        format!(
+                            "The time-series options of $out are not those of the collection that is there: {into}"
+                        ),
+                    );
+                }
+                let indexes = there.indexes().iter().skip(1);
+                let indexes: Vec<IndexSpec> = indexes.map(|index| index.parsed_spec().clone()).collect();
+                (there.options().to_owned(), indexes, None)
+            }
+            (None, Some(wanted)) => {
+                let options = RawDocumentBuf::try_from(&bucket_options(wanted, &Document::new()))?;
+                let index = definition::index(&options)?;
+                (options, index.into_iter().collect(), Some(wanted.clone()))
+            }
+            (None, None) => return failure(ErrorCode::NamespaceNotFound.0, format!("ns does not exist: {into}")),
+        };
+        let temporary = storage.temporary_name(into.db(), Temporary::Out)?;
+        storage.create_collection(&call.operation, temporary.namespace(), &options)?;
+        if !indexes.is_empty() {
+            storage.create_indexes(&call.operation, temporary.namespace(), &indexes)?;
+        }
+        let Some(buckets) = storage.catalog().collection(temporary.namespace()) else {
+            return failure(
+                ErrorCode::NamespaceNotFound.0,
+                "the collection that $out fills was dropped",
+            );
+        };
+        Ok(Self {
+            temporary,
+            buckets,
+            into: into.clone(),
+            made,
+        })
+    }
+
+    /// Adds measurements.
+    pub fn insert(&self, call: &mut Invocation<'_>, documents: &[RawDocumentBuf]) -> Result<WriteErrors> {
+        let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
+        let batch = InsertBatch {
+            documents: &documents,
+            ids: &|_| 0,
+            ordered: true,
+            keep_empty_timestamps: true,
+        };
+        let mut errors = WriteErrors::new();
+        let (inserted, failure) = insert::insert(call, &self.into, &self.buckets, &batch, &[], &mut errors);
+        call.server.metrics.documents.inserted.add(inserted);
+        failure.map_or(Ok(errors), Err)
+    }
+
+    /// Puts the measurements in the place of those that are there.
+    pub fn finish(&self, call: &Invocation<'_>) -> Result<()> {
+        let storage = &call.server.storage;
+        let buckets = buckets_namespace(&self.into)?;
+        storage.rename_collection(&call.operation, self.temporary.namespace(), &buckets, true)?;
+        if let Some(timeseries) = &self.made {
+            definition::create(call, &self.into, timeseries, &Document::new())??;
+        }
+        call.wrote(storage.last_seq());
+        call.server.metrics.top.forget(self.temporary.namespace().as_str());
+        Ok(())
+    }
+
+    /// Forgets them.
+    pub fn abandon(&self, call: &Invocation<'_>) -> Result<()> {
+        // By an operation of its own: the call's may have been interrupted.
+        let cleaning = call.server.new_operation();
+        call.server
+            .storage
+            .drop_collection(&cleaning, self.temporary.namespace())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,231 @@
+//! `update` and `delete` of a time-series collection.
+//!
+//! An update is about the metaField alone, so it is one of buckets. A deletion may be about anything: the buckets that
+//! may have such measurements are locked one by one, and keep those that do not match.
+
+use super::super::delete::delete_stored;
+use super::super::find::empty_document;
+use super::super::update::{self, Images, Statement, Target, Updated, WriteTargets};
+use super::super::write_result::refuse_multi;
+use super::invalid;
+use crate::error::{CommandError, Result};
+use crate::invocation::{Invocation, Writer};
+use bson::raw::{CString, RawBsonRef, RawDocument, RawDocumentBuf};
+use query::EvaluationContext;
+use query::expression::ExpressionContext;
+use query::matcher::Matcher;
+use query::plan::Hint;
+use query::timeseries::{
+    Measurement, OpenBucket, bucket_filter, index_key_of_buckets, measurements, meta_filter, on_meta,
+};
+use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
+
+/// What both kinds of statements are read with.
+fn expressions(call: &Invocation<'_>, buckets: &Collection, statement: &Statement<'_>) -> Result<ExpressionContext> {
+    call.expressions_on(buckets.namespace(), statement.variables, statement.collation)
+}
+
+/// A hint as one of buckets.
+fn hinted(statement: &Statement<'_>, options: &TimeseriesOptions) -> Option<RawDocumentBuf> {
+    match statement.hint {
+        Some(Hint::Key(key)) => index_key_of_buckets(key, options).ok(),
+        _ => None,
+    }
+}
+
+/// Runs one statement of `update`.
+pub fn update(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    buckets: &Collection,
+    statement: &Statement<'_>,
+) -> Result<Updated> {
+    super::refuse_in_transaction(call, "update", namespace)?;
+    let Some(options) = buckets.timeseries() else {
+        return Ok(Updated::default());
+    };
+    let Some(meta) = options.meta_field.as_deref() else {
+        return Err(invalid(
+            "Cannot perform an update on a time-series collection that does not have a metaField",
+        ));
+    };
+    if !statement.multi {
+        return Err(invalid("Cannot perform a non-multi update on a time-series collection"));
+    }
+    if statement.upsert {
+        return Err(invalid("Cannot perform an upsert on a time-series collection"));
+    }
+    let matcher = Matcher::parse(statement.filter, &expressions(call, buckets, statement)?)?;
+    let filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| {
+        invalid(format!(
+            "Cannot perform an update on a time-series collection when querying on a field that is not the metaField '{meta}'"
+        ))
+    })?;
+    let RawBsonRef::Document(change) = statement.change else {
+        return Err(invalid(
+            "Cannot perform an update on a time-series collection with a pipeline",
+        ));
+    };
+    let change = change_of_buckets(change, meta)?;
+    let hinted = hinted(statement, options);
+    let of_buckets = Statement {
+        filter: &filter,
+        change: RawBsonRef::Document(&change),
+        hint: hinted.as_deref().map(Hint::Key).or(statement.hint),
+        counts_measurements: true,
+        ..*statement
+    };
+    update::run(call, buckets.namespace(), &of_buckets, Images::None)
+}
+
+/// The operators with paths in `meta`.
+fn change_of_buckets(change: &RawDocument, meta: &str) -> Result<RawDocumentBuf> {
+    let other_field = || {
+        invalid(format!(
+            "Cannot perform an update on a time-series collection which updates a field that is not the metaField '{meta}'"
+        ))
+    };
+    let mut of_buckets = RawDocumentBuf::new();
+    for element in change {
+        let (operator, fields) = element?;
+        if !operator.as_str().starts_with('$') {
+            return Err(invalid(
+                "Cannot perform an update on a time-series collection with a replacement document",
+            ));
+        }
+        let RawBsonRef::Document(fields) = fields else {
+            // Wrong for every collection: it is told by the update itself.
+            of_buckets.append(operator, fields);
+            continue;
+        };
+        let mut renamed = RawDocumentBuf::new();
+        for field in fields {
+            let (path, value) = field?;
+            let path = on_meta(path.as_str(), Some(meta)).ok_or_else(other_field)?;
+            let path = CString::try_from(path).map_err(|_| other_field())?;
+            match value {
+                RawBsonRef::String(to) if operator.as_str() == "$rename" => {
+                    renamed.append(path, on_meta(to, Some(meta)).ok_or_else(other_field)?);
+                }
+                value => renamed.append(path, value),
+            }
+        }
+        of_buckets.append(operator, renamed);
+    }
+    Ok(of_buckets)
+}
+
+/// Runs one statement of `delete`, and adds to `deleted`.
+pub fn delete(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    buckets: &Collection,
+    statement: &Statement<'_>,
+    deleted: &mut u64,
+) -> Result<()> {
+    super::refuse_in_transaction(call, "delete from", namespace)?;
+    if statement.multi {
+        refuse_multi(call, "limit=0")?;
+    }
+    if call.retried(statement.id)?.is_some() {
+        *deleted += 1;
+        return Ok(());
+    }
+    let Some(options) = buckets.timeseries().cloned() else {
+        return Ok(());
+    };
+    let expressions = expressions(call, buckets, statement)?;
+    let matcher = Matcher::parse(statement.filter, &expressions)?;
+    let filter = bucket_filter(&matcher, &options)?;
+    let hinted = hinted(statement, &options);
+    let of_buckets = Statement {
+        filter: filter.as_deref().unwrap_or(empty_document()),
+        hint: hinted.as_deref().map(Hint::Key).or(statement.hint),
+        ..*statement
+    };
+    let before = *deleted;
+    loop {
+        let mut is_conflicted = false;
+        let Some(mut targets) = WriteTargets::find(call, buckets.namespace(), &of_buckets)? else {
+            return Ok(());
+        };
+        while let Some(target) = targets.next(call)? {
+            match delete_in(call, statement, targets.filter(), &matcher, &target, &options)? {
+                None => is_conflicted = true,
+                Some(gone) => *deleted += gone,
+            }
+            if !statement.multi && *deleted > before {
+                return Ok(());
+            }
+        }
+        if !is_conflicted || *deleted > before {
+            return Ok(());
+        }
+        call.operation.check()?;
+        call.operation.counters().write_conflicts.add(1);
+    }
+}
+
+/// Deletes the matching measurements of a bucket, or the first of them; `None` when the bucket is gone or another one.
+fn delete_in(
+    call: &Invocation<'_>,
+    statement: &Statement<'_>,
+    bucket_filter: Option<&Matcher>,
+    matcher: &Matcher,
+    target: &Target,
+    options: &TimeseriesOptions,
+) -> Result<Option<u64>> {
+    let operation = call.operation.clone();
+    let evaluation = EvaluationContext::new(&operation);
+    loop {
+        let mut writer = call.writer();
+        let mut unit = writer.unit(&operation);
+        let old = match unit.lock_record(&target.guard, target.id) {
+            Ok(Some(old)) => old,
+            Ok(None) => return Ok(None),
+            Err(StorageError::WouldWait) => continue,
+            Err(other) => return Err(other.into()),
+        };
+        let stored = RawDocument::from_bytes(&old)?;
+        if let Some(filter) = bucket_filter
+            && !filter.matches(stored, &evaluation)?
+        {
+            return Ok(None);
+        }
+        let mut kept = OpenBucket::read(stored, options)?.emptied(options);
+        let mut gone = 0;
+        for measurement in measurements(stored, options)? {
+            let is_wanted = statement.multi || gone == 0;
+            if is_wanted && matcher.matches(&measurement, &evaluation)? {
+                gone += 1;
+            } else {
+                kept.add(&Measurement::of(&measurement, options)?, options)?;
+            }
+        }
+        if gone == 0 {
+            return Ok(Some(0));
+        }
+        Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
+        let written = match kept.rows() {
+            0 => unit.delete(&target.guard, target.id, stored),
+            _ => {
+                let kept = kept.to_document();
+                unit.update(&target.guard, target.id, stored, RawDocument::from_bytes(&kept)?)
+            }
+        };
+        match written {
+            Ok(()) => {}
+            Err(StorageError::WouldWait) => continue,
+            Err(other) => return Err(other.into()),
+        }
+        delete_stored(call, unit, gone)?;
+        return Ok(Some(gone));
+    }
+}
+
+/// What `findAndModify` says of a time-series collection.
+pub fn refuse_find_and_modify(namespace: &Namespace) -> CommandError {
+    invalid(format!(
+        "Cannot perform findAndModify on a time-series collection: {namespace}"
+    ))
+}

@@ -1,0 +1,518 @@
+//! One bucket as bytes: reading its parts, and adding measurements to it.
+//!
+//! Invariants of [`OpenBucket`]: every row has a time; a column's rows rise; the extents cover all values; at each path
+//! all values have one canonical type; all times are less than the span behind the begin.
+
+use bson::RawDocument;
+use bson::oid::ObjectId;
+use bson::spec::ElementType;
+use storage::TimeseriesOptions;
+use wire::ErrorCode;
+
+use super::extent::{End, Parts};
+use crate::error::QueryError;
+use crate::path::array_index;
+use crate::raw::{self, Element, Elements, Frame, Malformed, kind};
+
+/// Measurements of one bucket.
+pub const BUCKET_MEASUREMENTS_MAX: usize = 1000;
+/// Bytes of a bucket that takes another measurement, but for the first few.
+const BUCKET_BYTES_MAX: usize = 125 * 1024;
+/// Measurements that a bucket takes whatever size they have ...
+const FEW_MEASUREMENTS: usize = 10;
+/// ... up to so many bytes: three copies of a value (column, least, greatest) have to fit into a stored document.
+const FEW_MEASUREMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
+const DATE: u8 = ElementType::DateTime as u8;
+
+/// A measurement to be stored.
+pub struct Measurement<'d> {
+    document: &'d RawDocument,
+    /// Its time, in milliseconds since 1970.
+    pub time_ms: i64,
+    /// Where it comes from.
+    pub meta: MetaValue,
+}
+
+/// The value of the metaField, with the fields of documents in one order; empty where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MetaValue {
+    /// The type byte and the value's bytes.
+    bytes: Vec<u8>,
+}
+
+impl MetaValue {
+    /// The value of an element.
+    pub fn of(element: Element<'_>) -> Result<Self, Malformed> {
+        let mut bytes = vec![element.kind()];
+        append_ordered(&mut bytes, element)?;
+        Ok(Self { bytes })
+    }
+
+    /// Whether measurements have the field.
+    pub fn is_some(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Appends it as a field, where there is one.
+    pub fn append(&self, out: &mut Vec<u8>, name: &[u8]) {
+        if let Some((kind, value)) = self.bytes.split_first() {
+            raw::append(out, *kind, name, value);
+        }
+    }
+
+    /// Its bytes, which identify it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Appends a value, the fields of documents in the order of their names.
+fn append_ordered(out: &mut Vec<u8>, element: Element<'_>) -> Result<(), Malformed> {
+    if !matches!(element.kind(), kind::DOCUMENT | kind::ARRAY) {
+        out.extend_from_slice(element.value_bytes());
+        return Ok(());
+    }
+    let mut parts = Elements::new(element.frame()?).collect::<Result<Vec<_>, _>>()?;
+    if element.kind() == kind::DOCUMENT {
+        parts.sort_by(|a, b| a.name().cmp(b.name()));
+    }
+    let frame = Frame::begin(out);
+    for part in parts {
+        raw::append_header(out, part.kind(), part.name());
+        append_ordered(out, part)?;
+    }
+    frame.finish(out);
+    Ok(())
+}
+
+impl<'d> Measurement<'d> {
+    /// Checks what is to be stored.
+    ///
+    /// Errors: no time, or a field twice (2).
+    pub fn of(document: &'d RawDocument, options: &TimeseriesOptions) -> Result<Self, QueryError> {
+        let (mut time_ms, mut meta) = (None, MetaValue::default());
+        let mut names = Vec::new();
+        for element in Elements::new(document) {
+            let element = element?;
+            if element.name() == options.time_field.as_bytes() {
+                time_ms = date(element);
+                if time_ms.is_none() {
+                    break;
+                }
+            } else if is_meta(element.name(), options) {
+                meta = MetaValue::of(element)?;
+            }
+            names.push(element.name());
+        }
+        let Some(time_ms) = time_ms else {
+            return Err(QueryError::bad_value(format!(
+                "'{}' must be present and contain a valid BSON UTC datetime value",
+                options.time_field
+            )));
+        };
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(QueryError::bad_value(format!(
+                "a measurement has the field '{}' twice",
+                String::from_utf8_lossy(twice[0])
+            )));
+        }
+        Ok(Self {
+            document,
+            time_ms,
+            meta,
+        })
+    }
+}
+
+fn is_meta(name: &[u8], options: &TimeseriesOptions) -> bool {
+    let meta = options.meta_field.as_deref();
+    meta.is_some_and(|meta| meta.as_bytes() == name)
+}
+
+fn date(element: Element<'_>) -> Option<i64> {
+    let is_date = element.kind() == DATE;
+    is_date.then(|| element.value_bytes().try_into().map(i64::from_le_bytes).ok())?
+}
+
+/// The values of one field: elements whose names are row numbers.
+#[derive(Clone)]
+struct Column {
+    name: Box<[u8]>,
+    elements: Vec<u8>,
+}
+
+/// A bucket that measurements are added to.
+#[derive(Clone)]
+pub struct OpenBucket {
+    id: ObjectId,
+    begin_ms: i64,
+    meta: MetaValue,
+    least: Parts,
+    greatest: Parts,
+    columns: Vec<Column>,
+    rows: usize,
+    bytes: usize,
+    is_closed: bool,
+}
+
+impl OpenBucket {
+    /// A new one for a measurement and those like it. `unique` is an id whose last eight bytes nobody else has.
+    pub fn begin(first: &Measurement<'_>, options: &TimeseriesOptions, unique: ObjectId) -> Self {
+        let begin_ms = options.bucket_begin_ms(first.time_ms);
+        let mut least = Parts::new();
+        least.set(options.time_field.as_bytes(), DATE, &begin_ms.to_le_bytes());
+        Self {
+            id: id_of(begin_ms, &unique.bytes()[4..]),
+            begin_ms,
+            meta: first.meta.clone(),
+            least,
+            greatest: Parts::new(),
+            columns: Vec::new(),
+            rows: 0,
+            // The frames, `_id` and the names of the layout.
+            bytes: 128 + first.meta.bytes.len(),
+            is_closed: false,
+        }
+    }
+
+    /// Reads a stored one.
+    ///
+    /// Errors: it is not of layout version 1 (238), or malformed (2).
+    pub fn read(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<Self, QueryError> {
+        let parts = parts(bucket)?;
+        let (least, greatest) = (Parts::of(parts.least)?, Parts::of(parts.greatest)?);
+        let begin_ms = match least.value(options.time_field.as_bytes()) {
+            Some((DATE, bytes)) => i64::from_le_bytes(bytes.try_into().map_err(|_| Malformed)?),
+            _ => return Err(malformed("control.min has no time")),
+        };
+        let (mut columns, mut rows) = (Vec::new(), 0);
+        for column in Elements::new(parts.data) {
+            let column = column?;
+            let body = column.frame()?.as_bytes();
+            if column.name() == options.time_field.as_bytes() {
+                rows = rows_of(column.frame()?)?;
+            }
+            // With room for some more values.
+            let mut elements = Vec::with_capacity(body.len() + 256);
+            elements.extend_from_slice(&body[4..body.len() - 1]);
+            columns.push(Column {
+                name: column.name().into(),
+                elements,
+            });
+        }
+        Ok(Self {
+            id: parts.id,
+            begin_ms,
+            meta: parts.meta.map(MetaValue::of).transpose()?.unwrap_or_default(),
+            least,
+            greatest,
+            columns,
+            rows,
+            bytes: bucket.as_bytes().len(),
+            is_closed: parts.is_closed,
+        })
+    }
+
+    /// When it begins, in milliseconds since 1970.
+    pub fn begin_ms(&self) -> i64 {
+        self.begin_ms
+    }
+
+    /// The bytes that it has, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many measurements it has.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether the measurement belongs into this bucket, and there is room for it.
+    pub fn admits(&self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<bool, QueryError> {
+        let bytes = self.bytes + bytes_of(measurement);
+        let bytes_max = match self.rows {
+            0 => usize::MAX,
+            1..FEW_MEASUREMENTS => FEW_MEASUREMENTS_BYTES_MAX,
+            _ => BUCKET_BYTES_MAX,
+        };
+        if self.is_closed
+            || self.meta != measurement.meta
+            || !options.spans(self.begin_ms, measurement.time_ms)
+            || self.rows >= BUCKET_MEASUREMENTS_MAX
+            || bytes > bytes_max
+        {
+            return Ok(false);
+        }
+        for (near, element) in Elements::new(measurement.document).enumerate() {
+            let element = element?;
+            if !is_meta(element.name(), options) && !self.least.admits(element, near)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds a measurement that it [admits](Self::admits).
+    pub fn add(&mut self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<(), QueryError> {
+        let elements = Elements::new(measurement.document);
+        for (near, element) in elements.enumerate() {
+            let element = element?;
+            if is_meta(element.name(), options) {
+                continue;
+            }
+            let is_time = element.name() == options.time_field.as_bytes();
+            // The least time is the bucket's begin, which is rounded down.
+            if !is_time {
+                self.least.widen(element, End::Least, near)?;
+            }
+            self.greatest.widen(element, End::Greatest, near)?;
+            let column = self.column(element.name(), near);
+            raw::append_indexed(
+                &mut self.columns[column].elements,
+                element.kind(),
+                self.rows,
+                element.value_bytes(),
+            );
+        }
+        self.bytes += bytes_of(measurement);
+        self.rows += 1;
+        Ok(())
+    }
+
+    fn column(&mut self, name: &[u8], near: usize) -> usize {
+        let is_it = |column: &Column| *column.name == *name;
+        if self.columns.get(near).is_some_and(is_it) {
+            return near;
+        }
+        self.columns.iter().position(is_it).unwrap_or_else(|| {
+            self.columns.push(Column {
+                name: name.into(),
+                elements: Vec::new(),
+            });
+            self.columns.len() - 1
+        })
+    }
+
+    /// The bucket as it is stored.
+    pub fn to_document(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes + 64);
+        let whole = Frame::begin(&mut out);
+        raw::append(&mut out, ElementType::ObjectId as u8, b"_id", &self.id.bytes());
+        let control = Frame::begin_field(&mut out, kind::DOCUMENT, b"control");
+        raw::append(&mut out, ElementType::Int32 as u8, b"version", &1_i32.to_le_bytes());
+        self.least.append(&mut out, b"min");
+        self.greatest.append(&mut out, b"max");
+        if self.is_closed {
+            raw::append(&mut out, ElementType::Boolean as u8, b"closed", &[1]);
+        }
+        control.finish(&mut out);
+        self.meta.append(&mut out, b"meta");
+        let data = Frame::begin_field(&mut out, kind::DOCUMENT, b"data");
+        for column in &self.columns {
+            let frame = Frame::begin_field(&mut out, kind::DOCUMENT, &column.name);
+            out.extend_from_slice(&column.elements);
+            frame.finish(&mut out);
+        }
+        data.finish(&mut out);
+        whole.finish(&mut out);
+        out
+    }
+
+    /// The same bucket without measurements, for those that stay of it.
+    pub fn emptied(&self, options: &TimeseriesOptions) -> Self {
+        let mut least = Parts::new();
+        least.set(options.time_field.as_bytes(), DATE, &self.begin_ms.to_le_bytes());
+        Self {
+            id: self.id,
+            begin_ms: self.begin_ms,
+            meta: self.meta.clone(),
+            least,
+            greatest: Parts::new(),
+            columns: Vec::new(),
+            rows: 0,
+            bytes: 128 + self.meta.bytes.len(),
+            is_closed: self.is_closed,
+        }
+    }
+}
+
+/// What a measurement adds to a bucket: a row number and a type beside each value, no names.
+fn bytes_of(measurement: &Measurement<'_>) -> usize {
+    measurement.document.as_bytes().len()
+}
+
+/// The `_id` of a bucket that begins then: its seconds since 1970, as far as four bytes go, and what is unique.
+pub fn id_of(begin_ms: i64, unique: &[u8]) -> ObjectId {
+    let mut id = [0xFF; 12];
+    let seconds = begin_ms.div_euclid(1000).clamp(0, i64::from(u32::MAX));
+    id[..4].copy_from_slice(&(seconds as u32).to_be_bytes());
+    for (to, from) in id[4..].iter_mut().zip(unique) {
+        *to = *from;
+    }
+    ObjectId::from_bytes(id)
+}
+
+/// The parts of a stored bucket.
+pub(crate) struct BucketParts<'b> {
+    pub(crate) id: ObjectId,
+    pub(crate) least: &'b RawDocument,
+    pub(crate) greatest: &'b RawDocument,
+    pub(crate) meta: Option<Element<'b>>,
+    pub(crate) data: &'b RawDocument,
+    is_closed: bool,
+}
+
+pub(super) fn malformed(what: &str) -> QueryError {
+    QueryError::bad_value(format!("a document is no bucket of a time-series collection: {what}"))
+}
+
+/// Takes a stored bucket apart.
+///
+/// Errors: it is not of layout version 1 (238), or malformed (2).
+pub(crate) fn parts(bucket: &RawDocument) -> Result<BucketParts<'_>, QueryError> {
+    let (mut id, mut control, mut meta, mut data) = (None, None, None, None);
+    for element in Elements::new(bucket) {
+        let element = element?;
+        match (element.name(), element.kind()) {
+            (b"_id", 0x07) => id = element.value_bytes().try_into().ok().map(ObjectId::from_bytes),
+            (b"control", kind::DOCUMENT) => control = Some(element.frame()?),
+            (b"meta", _) => meta = Some(element),
+            (b"data", kind::DOCUMENT) => data = Some(element.frame()?),
+            _ => return Err(malformed(&format!("the field {}", element.name_lossy()))),
+        }
+    }
+    let control = control.ok_or_else(|| malformed("no control"))?;
+    let (mut version, mut least, mut greatest, mut is_closed) = (None, None, None, false);
+    for element in Elements::new(control) {
+        let element = element?;
+        match (element.name(), element.kind()) {
+            (b"version", _) => version = keys_number(element),
+            (b"min", kind::DOCUMENT) => least = Some(element.frame()?),
+            (b"max", kind::DOCUMENT) => greatest = Some(element.frame()?),
+            (b"closed", 0x08) => is_closed = element.value_bytes() == [1],
+            (b"count", _) => {}
+            _ => return Err(malformed(&format!("the field control.{}", element.name_lossy()))),
+        }
+    }
+    match version {
+        Some(1) => {}
+        Some(2 | 3) => {
+            return Err(QueryError::new(
+                ErrorCode::NotImplemented,
+                "buckets of a time-series collection with compressed columns (control.version 2 and 3) are not built",
+            ));
+        }
+        _ => return Err(malformed("control.version")),
+    }
+    Ok(BucketParts {
+        id: id.ok_or_else(|| malformed("_id is no ObjectId"))?,
+        least: least.ok_or_else(|| malformed("no control.min"))?,
+        greatest: greatest.ok_or_else(|| malformed("no control.max"))?,
+        meta,
+        data: data.ok_or_else(|| malformed("no data"))?,
+        is_closed,
+    })
+}
+
+fn keys_number(element: Element<'_>) -> Option<i64> {
+    match element.value().ok()? {
+        bson::RawBsonRef::Int32(number) => Some(i64::from(number)),
+        bson::RawBsonRef::Int64(number) => Some(number),
+        bson::RawBsonRef::Double(number) if number.fract() == 0.0 => Some(number as i64),
+        _ => None,
+    }
+}
+
+/// The columns of a bucket.
+pub(crate) fn columns(data: &RawDocument) -> impl Iterator<Item = Result<(Element<'_>, &RawDocument), QueryError>> {
+    Elements::new(data).map(|column| {
+        let column = column?;
+        match column.kind() {
+            kind::DOCUMENT => Ok((column, column.frame()?)),
+            _ => Err(malformed(&format!("the column {}", column.name_lossy()))),
+        }
+    })
+}
+
+/// How many rows a column of times has.
+fn rows_of(times: &RawDocument) -> Result<usize, QueryError> {
+    let mut rows = 0;
+    for element in Elements::new(times) {
+        let element = element?;
+        let row = array_index(element.name()).filter(|row| *row as usize == rows);
+        if row.is_none() || element.kind() != DATE {
+            return Err(malformed(
+                "the rows of its times do not count up, or have something else than dates",
+            ));
+        }
+        rows += 1;
+    }
+    Ok(rows)
+}
+
+/// How many measurements a stored bucket has.
+pub fn measurements_in(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<u64, QueryError> {
+    let data = parts(bucket)?.data;
+    match raw::find(data, options.time_field.as_bytes())? {
+        Some(times) if times.kind() == kind::DOCUMENT => Ok(rows_of(times.frame()?)? as u64),
+        _ => Err(malformed("no times")),
+    }
+}
+
+/// Checks a bucket that was made elsewhere: what is asked of measurements is answered by its control fields.
+///
+/// Errors: see [`OpenBucket::read`]; fields that do not say what the columns have (2).
+pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<(), QueryError> {
+    let open = OpenBucket::read(bucket, options)?;
+    let parts = parts(bucket)?;
+    if id_of(open.begin_ms, &[]).bytes()[..4] != open.id.bytes()[..4] {
+        return Err(malformed("_id has another time than control.min"));
+    }
+    if open.rows == 0 || open.rows > i32::MAX as usize {
+        return Err(malformed("it has no measurements"));
+    }
+    // The extents that inserting would have made; the begin is that of the time.
+    let (mut least, mut greatest) = (Parts::new(), Parts::new());
+    least.set(options.time_field.as_bytes(), DATE, &open.begin_ms.to_le_bytes());
+    for column in columns(parts.data) {
+        let (column, values) = column?;
+        let is_time = column.name() == options.time_field.as_bytes();
+        if is_meta(column.name(), options) {
+            return Err(malformed("a column of the metaField"));
+        }
+        let mut row_before = None;
+        for value in Elements::new(values) {
+            let value = value?;
+            let row = array_index(value.name()).filter(|row| (*row as usize) < open.rows);
+            if row.is_none() || row <= row_before {
+                return Err(malformed("a column's rows do not rise, or are not those of the times"));
+            }
+            row_before = row;
+            let mut named = Vec::with_capacity(value.value_bytes().len() + column.name().len() + 7);
+            let frame = Frame::begin(&mut named);
+            raw::append(&mut named, value.kind(), column.name(), value.value_bytes());
+            frame.finish(&mut named);
+            let named = RawDocument::from_bytes(&named).map_err(|_| Malformed)?;
+            let named = Elements::new(named).next().ok_or(Malformed)??;
+            if is_time {
+                let time_ms = date(named).filter(|time_ms| options.spans(open.begin_ms, *time_ms));
+                if time_ms.is_none() {
+                    return Err(malformed("a time outside of its span"));
+                }
+            }
+            if !greatest.admits(named, 0)? {
+                return Err(malformed("values of several types at one path"));
+            }
+            if !is_time {
+                least.widen(named, End::Least, 0)?;
+            }
+            greatest.widen(named, End::Greatest, 0)?;
+        }
+    }
+    if !least.equals(&open.least)? || !greatest.equals(&open.greatest)? {
+        return Err(malformed("control.min and control.max are not those of the columns"));
+    }
+    Ok(())
+}

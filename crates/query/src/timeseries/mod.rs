@@ -1,0 +1,25 @@
+//! Time-series collections: what a bucket looks like, and what stands in it for what is asked of measurements.
+//!
+//! A bucket is one document of `system.buckets.x`, in MongoDB's layout version 1 (`docs/formats/buckets.md`).
+//! Those of versions 2 and 3 become such when they are inserted. The stage
+//! `$_internalUnpackBucket` makes measurements of buckets; the view that a time-series collection is begins with it.
+
+mod bucket;
+mod compressed;
+mod extent;
+mod index_keys;
+mod pushdown;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use bucket::{BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, check_bucket, id_of, measurements_in};
+pub use compressed::uncompressed;
+pub use index_keys::{index_key_of_buckets, index_key_of_measurements};
+pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
+pub use pushdown::{bucket_filter, meta_filter, on_meta};
+pub(crate) use rows::Unpacking;
+pub use rows::measurements;
+
+/// The stage that makes measurements of buckets.
+pub const UNPACK: &str = "$_internalUnpackBucket";
