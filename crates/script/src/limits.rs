@@ -15,3 +15,6 @@ pub(crate) const EMITTED_BYTES_MAX: usize = 100 << 20;
 
 /// Values that are converted between two looks at whether the operation goes on.
 pub(crate) const VALUES_PER_CHECK: u32 = 1024;
+
+/// Calls between two looks for garbage that refers to itself; each look goes through the whole heap.
+pub(crate) const CALLS_PER_COLLECTION: usize = 500;

@@ -4,14 +4,14 @@ use crate::error::ScriptError;
 use crate::from_bson::{ReadError, Reader};
 use crate::function::Function;
 use crate::host::{Emits, HostState, natives};
-use crate::limits::STACK_BYTES;
+use crate::limits::{CALLS_PER_COLLECTION, STACK_BYTES};
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
 use bson::{RawDocument, RawDocumentBuf};
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::function::Args;
 use rquickjs::{CaughtError, Coerced, Context, Ctx, Function as JsFunction, Object, Persistent, Runtime, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub struct Scope {
     context: Context,
     runtime: Runtime,
     is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Calls since garbage was looked for.
+    calls: Cell<usize>,
 }
 
 impl Drop for Scope {
@@ -65,6 +67,9 @@ impl Scope {
         let runtime = Runtime::new().map_err(|_| ScriptError::OutOfMemory)?;
         runtime.set_memory_limit(heap_bytes);
         runtime.set_max_stack_size(STACK_BYTES);
+        // The engine would look for garbage also while it makes the error of a full heap, where objects are half
+        // changed. So that is done here, between calls.
+        runtime.set_gc_threshold(usize::MAX);
         let asked = is_interrupted.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || asked())));
         let context = Context::custom::<Intrinsics>(&runtime).map_err(|_| ScriptError::OutOfMemory)?;
@@ -75,6 +80,7 @@ impl Scope {
             context,
             runtime,
             is_interrupted,
+            calls: Cell::new(0),
         };
         let makers = scope.context.with(|ctx| {
             let makers = scope.evaluate_prelude(&ctx);
@@ -95,6 +101,20 @@ impl Scope {
         self.runtime.set_memory_limit(bytes);
     }
 
+    /// Frees what nothing refers to any more but itself. All else is freed at once.
+    pub fn collect_garbage(&self) {
+        self.calls.set(0);
+        self.runtime.run_gc();
+    }
+
+    /// To be called before so many calls.
+    fn count_calls(&self, calls: usize) {
+        self.calls.set(self.calls.get() + calls);
+        if self.calls.get() > CALLS_PER_COLLECTION {
+            self.collect_garbage();
+        }
+    }
+
     /// Compiles a function, if that has not been done.
     pub fn compile(&self, function: &Function) -> Result<(), ScriptError> {
         self.context.with(|ctx| self.compiled(&ctx, function).map(drop))
@@ -102,6 +122,7 @@ impl Scope {
 
     /// Whether a function gives something true of a document.
     pub fn test(&self, function: &Function, document: &RawDocument) -> Result<bool, ScriptError> {
+        self.count_calls(1);
         self.context.with(|ctx| {
             let arguments = RawDocumentBuf::new();
             let result = self.invoke(&ctx, function, Receiver::Document(document), &arguments)?;
@@ -117,6 +138,7 @@ impl Scope {
         receiver: Receiver<'_>,
         arguments: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
+        self.count_calls(1);
         self.context.with(|ctx| {
             let result = self.invoke(&ctx, function, receiver, arguments)?;
             self.written(&ctx, &result)
@@ -142,8 +164,9 @@ impl Scope {
         &self,
         function: &Function,
         state: &RawDocument,
-        lists: impl Iterator<Item = &'d RawDocument>,
+        lists: impl ExactSizeIterator<Item = &'d RawDocument>,
     ) -> Result<RawDocumentBuf, ScriptError> {
+        self.count_calls(lists.len());
         self.context.with(|ctx| {
             let makers = self.makers()?;
             let reader = Reader {
@@ -164,6 +187,7 @@ impl Scope {
 
     /// Calls a function on a document; the result is what it has emitted, as documents `{k, v}`.
     pub fn emits(&self, function: &Function, document: &RawDocument) -> Result<Vec<RawDocumentBuf>, ScriptError> {
+        self.count_calls(1);
         self.context.with(|ctx| {
             *self.state.emits.borrow_mut() = Some(Emits::default());
             let arguments = RawDocumentBuf::new();
