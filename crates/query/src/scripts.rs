@@ -85,9 +85,14 @@ pub(crate) fn run<T>(
     scripts
         .call_deadline_ms
         .store(now_ms.saturating_add(call_ms), Ordering::Relaxed);
+    let mut is_collected = false;
     loop {
         match call(&scripts.scope) {
             Ok(result) => return Ok(result),
+            Err(ScriptError::OutOfMemory) if !is_collected => {
+                scripts.scope.collect_garbage();
+                is_collected = true;
+            }
             Err(ScriptError::OutOfMemory) if scripts.grow(operation)? => {}
             Err(error) => return Err(query_error(error, operation)),
         }
