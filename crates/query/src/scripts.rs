@@ -124,3 +124,6 @@ fn query_error(error: ScriptError, operation: &Operation) -> QueryError {
     };
     QueryError::new(code, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;
