@@ -66,32 +66,34 @@ struct Request<'a> {
     collation: Option<&'a RawDocument>,
 }
 
-/// What the fields need: to read the collection, and to write what `out` names. Each occurrence of `out` counts.
+/// What the fields need: to read the collection, and to write what `out` names. Each occurrence of a field counts.
 fn may_run(call: &Invocation<'_>) -> Result<bool> {
-    let mut allowed = call.rights.allow(target(call)?, ActionSet::of(&[Action::Find]));
+    let (mut bypasses, mut outputs) = (false, Vec::new());
     for element in call.body {
         let (name, value) = element?;
-        let off = matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null);
         match name.as_str() {
-            "out" => {
-                if let Ok(output) = parse_output(value) {
-                    let actions: &[Action] = match output.mode {
-                        Mode::Inline => continue,
-                        Mode::Replace => &[Action::Insert, Action::Remove],
-                        Mode::Merge | Mode::Reduce => &[Action::Find, Action::Insert, Action::Update],
-                    };
-                    let target = Target::Collection(output.db.unwrap_or(call.database), output.coll);
-                    allowed &= call.rights.allow(target, ActionSet::of(actions));
-                }
-            }
-            "bypassDocumentValidation" if !off => {
-                let actions = ActionSet::of(&[Action::BypassDocumentValidation]);
-                allowed &= call.rights.allow(Target::Database(call.database), actions);
-            }
+            // What cannot be read fails before anything is written.
+            "out" => outputs.extend(parse_output(value)),
+            "bypassDocumentValidation" => bypasses |= !matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null),
             _ => {}
         }
     }
-    Ok(allowed)
+    let may_write = |output: &Output<'_>| {
+        let writes: &[Action] = match output.mode {
+            Mode::Inline => return true,
+            Mode::Replace => &[Action::Insert, Action::Remove],
+            Mode::Merge => &[Action::Insert, Action::Update],
+            Mode::Reduce => &[Action::Find, Action::Insert, Action::Update],
+        };
+        let target = Target::Collection(output.db.unwrap_or(call.database), output.coll);
+        call.rights.allow(target, ActionSet::of(writes))
+            && (!bypasses
+                || call
+                    .rights
+                    .allow(target, ActionSet::of(&[Action::BypassDocumentValidation])))
+    };
+    let may_read = call.rights.allow(target(call)?, ActionSet::of(&[Action::Find]));
+    Ok(may_read && outputs.iter().all(may_write))
 }
 
 fn code<'a>(name: &str, value: RawBsonRef<'a>) -> Result<RawBsonRef<'a>> {
