@@ -4,6 +4,7 @@
 //! symbol is a string, as in MongoDB.
 
 use crate::error::ScriptError;
+use crate::originals::Originals;
 use crate::prelude::Makers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +18,8 @@ use rquickjs::{Array, Ctx, Object, String as JsString, Value};
 pub(crate) struct Reader<'r, 'js> {
     pub(crate) ctx: &'r Ctx<'js>,
     pub(crate) makers: &'r Makers,
+    /// Where what is read is kept, if it may come back.
+    pub(crate) originals: Option<&'r Originals>,
 }
 
 /// What reading fails with: damaged bytes, or an exception that is pending.
@@ -52,8 +55,10 @@ impl<'js> Reader<'_, 'js> {
     /// A document. Recursion is bounded by the depth that stored documents have.
     pub(crate) fn document(&self, document: &RawDocument) -> Result<Object<'js>, ReadError> {
         let object = Object::new(self.ctx.clone())?;
+        let mut has_int32 = false;
         for element in document {
             let (name, value) = element?;
+            has_int32 |= matches!(value, RawBsonRef::Int32(_));
             let value = self.value(value)?;
             match name.as_str() {
                 // Setting that would change the prototype.
@@ -64,7 +69,18 @@ impl<'js> Reader<'_, 'js> {
                 name => object.set(name, value)?,
             }
         }
+        if has_int32 {
+            self.note_origin(&object, document.as_bytes())?;
+        }
         Ok(object)
+    }
+
+    fn note_origin(&self, object: &Object<'js>, bytes: &[u8]) -> Result<(), ReadError> {
+        if let Some(number) = self.originals.and_then(|originals| originals.keep(bytes)) {
+            let origin = self.makers.origin.clone().restore(self.ctx)?;
+            object.prop(origin, Property::from(number))?;
+        }
+        Ok(())
     }
 
     /// The values of a document.
@@ -74,8 +90,14 @@ impl<'js> Reader<'_, 'js> {
 
     fn array(&self, array: &RawArray) -> Result<Array<'js>, ReadError> {
         let items = Array::new(self.ctx.clone())?;
+        let mut has_int32 = false;
         for (index, value) in array.into_iter().enumerate() {
-            items.set(index, self.value(value?)?)?;
+            let value = value?;
+            has_int32 |= matches!(value, RawBsonRef::Int32(_));
+            items.set(index, self.value(value)?)?;
+        }
+        if has_int32 {
+            self.note_origin(items.as_object(), array.as_bytes())?;
         }
         Ok(items)
     }

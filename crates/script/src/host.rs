@@ -2,6 +2,7 @@
 
 use crate::error::ScriptError;
 use crate::limits::EMITTED_BYTES_MAX;
+use crate::originals::Originals;
 use crate::prelude::Makers;
 use crate::to_bson::{WriteError, Writer};
 use base64::Engine as _;
@@ -20,7 +21,8 @@ pub(crate) struct HostState {
     /// Set while a call may emit.
     pub(crate) emits: RefCell<Option<Emits>>,
     pub(crate) failure: RefCell<Option<ScriptError>>,
-    pub(crate) makers: RefCell<Option<Makers>>,
+    pub(crate) makers: RefCell<Option<Rc<Makers>>>,
+    pub(crate) originals: Originals,
     is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -30,6 +32,7 @@ impl HostState {
             emits: RefCell::default(),
             failure: RefCell::default(),
             makers: RefCell::default(),
+            originals: Originals::default(),
             is_interrupted,
         }
     }
@@ -77,7 +80,7 @@ fn emit(state: &HostState, arguments: &[Value<'_>]) -> Result<(), WriteError> {
     // Nothing is borrowed while it is written: what is written may emit itself.
     let makers = state.makers.borrow().clone().ok_or(ScriptError::Malformed)?;
     let ctx = key.ctx();
-    let mut writer = Writer::new(ctx, &makers, &*state.is_interrupted);
+    let mut writer = Writer::new(ctx, &makers, &state.originals, &*state.is_interrupted);
     match key.is_undefined() {
         // MongoDB takes it for null.
         true => writer.append("k", &Value::new_null(ctx.clone()))?,

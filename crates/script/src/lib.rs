@@ -13,6 +13,7 @@ mod from_bson;
 mod function;
 mod host;
 mod limits;
+mod originals;
 mod prelude;
 mod scope;
 mod to_bson;

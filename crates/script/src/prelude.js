@@ -6,7 +6,7 @@
 (function (native) {
     "use strict";
     const global = globalThis;
-    const tag = Symbol("bson"), held = Symbol("value");
+    const tag = Symbol("bson"), held = Symbol("value"), origin = Symbol("origin");
     const hide = (object, name, value) => Object.defineProperty(object, name, { value });
     const typed = (constructor, kind) => hide(constructor.prototype, tag, kind);
     const quote = JSON.stringify;
@@ -278,7 +278,7 @@
     const textOf = Function.prototype.toString;
     const wellFormed = String.prototype.toWellFormed;
     return {
-        tag, held,
+        tag, held, origin,
         objectId: (text) => { const id = Object.create(ObjectId.prototype); id.str = text; return id; },
         long: (text) => hide(Object.create(NumberLong.prototype), held, text),
         decimal: (text) => hide(Object.create(NumberDecimal.prototype), held, text),

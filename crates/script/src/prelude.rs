@@ -27,6 +27,7 @@ macro_rules! makers {
 makers! {
     tag: Symbol = "tag",
     held: Symbol = "held",
+    origin: Symbol = "origin",
     object_id: Function = "objectId",
     long: Function = "long",
     decimal: Function = "decimal",

@@ -86,7 +86,7 @@ impl Scope {
             let makers = scope.evaluate_prelude(&ctx);
             makers.map_err(|error| scope.failure(&ctx, error))
         })?;
-        *scope.state.makers.borrow_mut() = Some(makers);
+        *scope.state.makers.borrow_mut() = Some(Rc::new(makers));
         Ok(scope)
     }
 
@@ -108,7 +108,8 @@ impl Scope {
     }
 
     /// To be called before so many calls.
-    fn count_calls(&self, calls: usize) {
+    fn begin_calls(&self, calls: usize) {
+        self.state.originals.clear();
         self.calls.set(self.calls.get() + calls);
         if self.calls.get() > CALLS_PER_COLLECTION {
             self.collect_garbage();
@@ -122,7 +123,7 @@ impl Scope {
 
     /// Whether a function gives something true of a document.
     pub fn test(&self, function: &Function, document: &RawDocument) -> Result<bool, ScriptError> {
-        self.count_calls(1);
+        self.begin_calls(1);
         self.context.with(|ctx| {
             let arguments = RawDocumentBuf::new();
             let result = self.invoke(&ctx, function, Receiver::Document(document), &arguments)?;
@@ -138,7 +139,7 @@ impl Scope {
         receiver: Receiver<'_>,
         arguments: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
-        self.count_calls(1);
+        self.begin_calls(1);
         self.context.with(|ctx| {
             let result = self.invoke(&ctx, function, receiver, arguments)?;
             self.written(&ctx, &result)
@@ -148,7 +149,7 @@ impl Scope {
     /// The document `{"": result}`.
     fn written<'js>(&self, ctx: &Ctx<'js>, result: &Value<'js>) -> Result<RawDocumentBuf, ScriptError> {
         let makers = self.makers()?;
-        let mut writer = Writer::new(ctx, &makers, &*self.is_interrupted);
+        let mut writer = Writer::new(ctx, &makers, &self.state.originals, &*self.is_interrupted);
         let written = writer.append("", result);
         self.host_failure(ctx)?;
         written.map_err(|error| match error {
@@ -166,13 +167,10 @@ impl Scope {
         state: &RawDocument,
         lists: impl ExactSizeIterator<Item = &'d RawDocument>,
     ) -> Result<RawDocumentBuf, ScriptError> {
-        self.count_calls(lists.len());
+        self.begin_calls(lists.len());
         self.context.with(|ctx| {
             let makers = self.makers()?;
-            let reader = Reader {
-                ctx: &ctx,
-                makers: &makers,
-            };
+            let reader = self.reader(&ctx, &makers);
             let engine = |error: ReadError| error.or_else(|error| self.failure(&ctx, error));
             let mut values = reader.values(state).map_err(engine)?;
             for list in lists {
@@ -187,7 +185,7 @@ impl Scope {
 
     /// Calls a function on a document; the result is what it has emitted, as documents `{k, v}`.
     pub fn emits(&self, function: &Function, document: &RawDocument) -> Result<Vec<RawDocumentBuf>, ScriptError> {
-        self.count_calls(1);
+        self.begin_calls(1);
         self.context.with(|ctx| {
             *self.state.emits.borrow_mut() = Some(Emits::default());
             let arguments = RawDocumentBuf::new();
@@ -199,7 +197,15 @@ impl Scope {
         })
     }
 
-    fn makers(&self) -> Result<Makers, ScriptError> {
+    fn reader<'r, 'js>(&'r self, ctx: &'r Ctx<'js>, makers: &'r Makers) -> Reader<'r, 'js> {
+        Reader {
+            ctx,
+            makers,
+            originals: Some(&self.state.originals),
+        }
+    }
+
+    fn makers(&self) -> Result<Rc<Makers>, ScriptError> {
         self.state.makers.borrow().clone().ok_or(ScriptError::Malformed)
     }
 
@@ -223,7 +229,7 @@ impl Scope {
         arguments: &RawDocument,
     ) -> Result<Value<'js>, ScriptError> {
         let makers = self.makers()?;
-        let reader = Reader { ctx, makers: &makers };
+        let reader = self.reader(ctx, &makers);
         let values = reader.values(arguments);
         let values = values.map_err(|error| error.or_else(|error| self.failure(ctx, error)))?;
         self.apply(ctx, function, receiver, values)
@@ -238,7 +244,11 @@ impl Scope {
     ) -> Result<Value<'js>, ScriptError> {
         let compiled = self.compiled(ctx, function)?;
         let makers = self.makers()?;
-        let reader = Reader { ctx, makers: &makers };
+        let mut reader = self.reader(ctx, &makers);
+        if let Receiver::Document(_) = receiver {
+            // Only its truth is asked for.
+            reader.originals = None;
+        }
         let call = || -> Result<Value<'js>, ReadError> {
             let this = match receiver {
                 Receiver::Empty => Object::new(ctx.clone())?,
@@ -289,7 +299,7 @@ impl Scope {
             return Ok(());
         };
         let makers = self.makers()?;
-        let reader = Reader { ctx, makers: &makers };
+        let reader = self.reader(ctx, &makers);
         let set = || -> Result<(), ReadError> {
             for element in globals.iter() {
                 let (name, value) = element?;

@@ -46,12 +46,18 @@ fn regex(pattern: &str, options: &str) -> bson::Regex {
     }
 }
 
-/// What comes back of a value: int32 is a double then, and a symbol a string.
+/// What comes back of a value: int32 by itself is a double then, and a symbol a string.
 fn expected(value: Bson) -> Bson {
     match value {
         Bson::Int32(number) => Bson::Double(f64::from(number)),
+        part => expected_part(part),
+    }
+}
+
+fn expected_part(value: Bson) -> Bson {
+    match value {
         Bson::Symbol(text) => Bson::String(text),
-        Bson::Array(items) => Bson::Array(items.into_iter().map(expected).collect()),
+        Bson::Array(items) => Bson::Array(items.into_iter().map(expected_part).collect()),
         Bson::Document(fields) => Bson::Document(in_order(fields)),
         Bson::JavaScriptCodeWithScope(mut code) => {
             code.scope = in_order(code.scope);
@@ -77,7 +83,7 @@ fn in_order(fields: Document) -> Document {
     };
     let mut fields: Vec<(String, Bson)> = fields
         .into_iter()
-        .map(|(name, value)| (name, expected(value)))
+        .map(|(name, value)| (name, expected_part(value)))
         .collect();
     fields.sort_by_key(|(name, _)| index(name).map_or((1, 0), |number| (0, number)));
     fields.into_iter().collect()
@@ -244,6 +250,30 @@ fn what_is_emitted_is_told_and_counted() {
     assert_eq!(scope.emits(&map, &rawdoc! {}).map(|emitted| emitted.len()), Ok(2));
     let outside = call(&scope, "emit(1, 2)", doc! {});
     assert!(matches!(outside, Err(ScriptError::Exception(_))), "{outside:?}");
+}
+
+#[test]
+fn an_int32_that_stays_where_it_was_is_one_again() {
+    let scope = scope();
+    let kept = "function(d) { d.b += 1; d.new = 1; d.c = 1.5; return [d, d.a, d.list] }";
+    let document = doc! { "a": 1, "b": 2, "c": 3, "f": 4.0, "sub": { "x": 5 }, "list": [6, 7.0] };
+    let changed = doc! { "a": 1, "b": 3, "c": 1.5, "f": 4.0, "sub": { "x": 5 }, "list": [6, 7.0], "new": 1.0 };
+    let wanted = Bson::Array(vec![
+        changed.into(),
+        Bson::Double(1.0),
+        Bson::from(vec![Bson::Int32(6), Bson::Double(7.0)]),
+    ]);
+    assert_eq!(call(&scope, kept, doc! { "0": document }), Ok(wanted));
+    // One that is kept from an earlier call has no original.
+    let keep = "function(d) { globalThis.kept = d; return d }";
+    assert_eq!(call(&scope, keep, doc! { "0": { "a": 1 } }), Ok(doc! { "a": 1 }.into()));
+    let give = "function(d) { return kept }";
+    assert_eq!(
+        call(&scope, give, doc! { "0": { "a": 1 } }),
+        Ok(doc! { "a": 1.0 }.into())
+    );
+    let emitted = scope.emits(&function("function() { emit(this.k, this) }"), &rawdoc! { "k": 1 });
+    assert_eq!(emitted, Ok(vec![rawdoc! { "k": 1.0, "v": { "k": 1 } }]));
 }
 
 #[test]

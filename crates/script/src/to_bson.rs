@@ -1,11 +1,12 @@
 //! From JavaScript to BSON, by MongoDB's rules.
 //!
-//! Numbers are doubles, integral ones, too; what is int32, int64 or decimal128 is an object of the prelude. A function
+//! Numbers are doubles, integral ones, too, but for those that were int32 in a document ([`crate::originals`]); what is int32, int64 or decimal128 is an object of the prelude. A function
 //! is code, `undefined` is BSON's. Nothing of a value is trusted: getters may run scripts, and what says that it is an
 //! `ObjectId` need not be one.
 
 use crate::error::ScriptError;
 use crate::limits::{DEPTH_MAX, RESULT_BYTES_MAX, VALUES_PER_CHECK};
+use crate::originals::{Originals, as_int32};
 use crate::prelude::Makers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use bson::oid::ObjectId;
 use bson::{Decimal128, RawDocumentBuf};
 use rquickjs::{Array, Ctx, Object, Type, Value};
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// What writing fails with: an error of its own, or an exception that is pending.
 pub(crate) enum WriteError {
@@ -38,6 +40,7 @@ type Written = Result<(), WriteError>;
 pub(crate) struct Writer<'w, 'js> {
     ctx: &'w Ctx<'js>,
     makers: &'w Makers,
+    originals: &'w Originals,
     is_interrupted: &'w dyn Fn() -> bool,
     out: Vec<u8>,
     values_left: Cell<u32>,
@@ -47,10 +50,16 @@ pub(crate) struct Writer<'w, 'js> {
 struct Frame(usize);
 
 impl<'w, 'js> Writer<'w, 'js> {
-    pub(crate) fn new(ctx: &'w Ctx<'js>, makers: &'w Makers, is_interrupted: &'w dyn Fn() -> bool) -> Self {
+    pub(crate) fn new(
+        ctx: &'w Ctx<'js>,
+        makers: &'w Makers,
+        originals: &'w Originals,
+        is_interrupted: &'w dyn Fn() -> bool,
+    ) -> Self {
         Self {
             ctx,
             makers,
+            originals,
             is_interrupted,
             out: vec![0; 4],
             values_left: Cell::new(VALUES_PER_CHECK),
@@ -189,9 +198,10 @@ impl<'w, 'js> Writer<'w, 'js> {
         check_depth(depth)?;
         self.header(0x04, name)?;
         let frame = self.open();
+        let original = self.original_of(array.as_object())?;
         for index in 0..array.len() {
             let item: Value<'js> = array.get(index)?;
-            self.value(&index.to_string(), &item, depth)?;
+            self.item(original.as_deref(), &index.to_string(), &item, depth)?;
         }
         self.close(frame);
         Ok(())
@@ -206,13 +216,37 @@ impl<'w, 'js> Writer<'w, 'js> {
         check_depth(depth)?;
         self.header(0x03, name)?;
         let frame = self.open();
+        self.fields(object, depth)?;
+        self.close(frame);
+        Ok(())
+    }
+
+    fn fields(&mut self, object: &Object<'js>, depth: usize) -> Written {
+        let original = self.original_of(object)?;
         for property in object.keys::<Value<'js>>() {
             let property = self.string(&property?)?;
             let value: Value<'js> = object.get(property.as_str())?;
-            self.value(&property, &value, depth)?;
+            self.item(original.as_deref(), &property, &value, depth)?;
         }
-        self.close(frame);
         Ok(())
+    }
+
+    fn original_of(&self, object: &Object<'js>) -> Result<Option<Rc<RawDocumentBuf>>, WriteError> {
+        let origin = self.makers.origin.clone().restore(self.ctx)?;
+        let number: Value<'js> = object.get(origin)?;
+        Ok(number.as_int().and_then(|number| self.originals.get(number)))
+    }
+
+    /// A value that is part of what was `original`, if that is known.
+    fn item(&mut self, original: Option<&RawDocumentBuf>, name: &str, value: &Value<'js>, depth: usize) -> Written {
+        let number = original.zip(value.as_number());
+        match number.and_then(|(original, number)| as_int32(original, name, number)) {
+            Some(number) => {
+                self.step()?;
+                self.fixed(0x10, name, &number.to_le_bytes())
+            }
+            None => self.value(name, value, depth),
+        }
     }
 
     /// An object of a type of the prelude, if it holds what such a one does.
@@ -315,11 +349,7 @@ impl<'w, 'js> Writer<'w, 'js> {
         let whole = self.open();
         self.text(&code);
         let frame = self.open();
-        for property in scope.keys::<Value<'js>>() {
-            let property = self.string(&property?)?;
-            let value: Value<'js> = scope.get(property.as_str())?;
-            self.value(&property, &value, depth)?;
-        }
+        self.fields(scope, depth)?;
         self.close(frame);
         // This frame has no zero at its end.
         let length = (self.out.len() - whole.0) as u32;
