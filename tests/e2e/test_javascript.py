@@ -1,14 +1,18 @@
 """Server-side JavaScript: `$where`, `$function`, `$accumulator`, `mapReduce`, and what bounds scripts."""
 
 import random
+import signal
+import socket
+import struct
 import threading
 import time
 
+import bson
 import pytest
 from bson import Code, Int64, ObjectId
 from bson.decimal128 import Decimal128
 from bson.son import SON
-from pymongo.errors import ExecutionTimeout, OperationFailure
+from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
 from server import ENGINES, Server
 
 
@@ -406,15 +410,53 @@ def test_kill_op_ends_a_script(db, numbers):
 
     thread = threading.Thread(target=run)
     thread.start()
-    killed = False
-    while not killed:
-        for operation in db.client.admin.command("currentOp")["inprog"]:
-            if operation.get("command", {}).get("comment") == "endless":
-                db.client.admin.command("killOp", op=operation["opid"])
-                killed = True
+    admin = db.client.admin
+    while not running(admin, "endless"):
         time.sleep(0.01)
+    for operation in running(admin, "endless"):
+        admin.command("killOp", op=operation["opid"])
     thread.join(30)
     assert failures == [11601]
+
+
+def running(admin, comment):
+    return [operation for operation in admin.command("currentOp")["inprog"] if operation.get("command", {}).get("comment") == comment]
+
+
+def test_a_script_ends_when_its_client_has_gone(server, db, numbers):
+    command = {"find": "numbers", "filter": {"$where": "while (true) {}"}, "comment": "left", "$db": db.name}
+    body = bson.encode(command)
+    admin = db.client.admin
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, 0, 0) + body)
+        while not running(admin, "left"):
+            time.sleep(0.01)
+    while running(admin, "left"):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_a_script_ends_with_its_server(tmp_path, engine):
+    server = Server(tmp_path / "data", engine)
+    server.start()
+    client = server.client()
+    client.test.c.insert_one({"_id": 1})
+    failures = []
+
+    def run():
+        try:
+            list(server.client(retryReads=False).test.c.find({"$where": "while (true) {}"}, comment="left"))
+        except PyMongoError as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not running(client.admin, "left"):
+        time.sleep(0.01)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
+    thread.join(60)
+    assert len(failures) == 1, failures
 
 
 def test_a_call_may_not_take_longer_than_the_parameter_says(db, numbers):
