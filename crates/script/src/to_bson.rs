@@ -1,8 +1,8 @@
 //! From JavaScript to BSON, by MongoDB's rules.
 //!
-//! Numbers are doubles, integral ones, too, but for those that were int32 in a document ([`crate::originals`]); what is int32, int64 or decimal128 is an object of the prelude. A function
-//! is code, `undefined` is BSON's. Nothing of a value is trusted: getters may run scripts, and what says that it is an
-//! `ObjectId` need not be one.
+//! Numbers are doubles, integral ones, too, but for those that were int32 in a document ([`crate::originals`]); what is
+//! int32, int64 or decimal128 by itself is an object of the prelude. A function is code, `undefined` is BSON's. Nothing
+//! of a value is trusted: getters may run scripts, and what says that it is an `ObjectId` need not be one.
 
 use crate::error::ScriptError;
 use crate::limits::{DEPTH_MAX, RESULT_BYTES_MAX, VALUES_PER_CHECK};
