@@ -366,6 +366,17 @@ def test_map_reduce_writes_as_out_says(db, numbers):
     db.client.drop_database(other.name)
 
 
+def test_explain_shows_the_pipeline_of_map_reduce(db, numbers):
+    command = SON([("mapReduce", "numbers"), ("map", "function() { emit(this.b, 1) }"), ("reduce", "function(k, v) { return 1 }"), ("out", {"inline": 1})])
+    plan = db.command("explain", command, verbosity="executionStats")
+    assert [next(iter(stage)) for stage in plan["stages"]] == ["$cursor", "$project", "$unwind", "$group"]
+    assert plan["stages"][-1]["nReturned"] == 3
+    command["out"] = "target"
+    assert "stages" in db.command("explain", command, verbosity="queryPlanner")
+    refused(lambda: db.command("explain", command, verbosity="executionStats"), 51029)
+    assert "target" not in db.list_collection_names()
+
+
 def test_map_reduce_says_what_is_wrong_with_it(db, numbers):
     count = ["numbers", "function() { emit(this.b, 1) }", "function(k, v) { return 1 }"]
     refused(lambda: db.command("mapReduce", "numbers", map="x", reduce="x"), 40414)

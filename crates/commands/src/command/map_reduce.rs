@@ -15,8 +15,8 @@ use crate::reply::Reply;
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{RawBson, rawdoc};
-use query::plan::AggregateRequest;
-use query::{DocumentSink, ExecState, SinkState};
+use query::plan::{AggregateRequest, Verbosity};
+use query::{BlockingLimits, DocumentSink, ExecState, SinkState};
 use std::sync::Arc;
 use storage::Namespace;
 use wire::ErrorCode;
@@ -254,7 +254,27 @@ fn writing_stage(request: &Request<'_>, output: Output<'_>, db: &str, reduce: Ra
     rawdoc! { "$merge": merge }
 }
 
-fn map_reduce(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+/// A command whose fields have been checked.
+struct Prepared<'a> {
+    namespace: Namespace,
+    request: Request<'a>,
+    reduce: RawBson,
+    output: Output<'a>,
+    pipeline: RawArrayBuf,
+}
+
+impl Prepared<'_> {
+    /// What gives the results.
+    fn aggregate<'s>(&'s self, database: &'s str, blocking: BlockingLimits) -> AggregateRequest<'s> {
+        let mut aggregate = AggregateRequest::new(self.namespace.clone(), database, &self.pipeline);
+        aggregate.collation = self.request.collation;
+        aggregate.blocking = blocking;
+        aggregate.script_globals = self.request.scope.map(|scope| Arc::new(scope.to_owned()));
+        aggregate
+    }
+}
+
+fn prepare<'a>(call: &mut Invocation<'a>) -> Result<Prepared<'a>> {
     let namespace = call.namespace()?;
     let request = parse(call)?;
     let needed = |value: Option<RawBson>, field: &str| value.ok_or_else(|| missing_field("mapReduce", field));
@@ -274,22 +294,42 @@ fn map_reduce(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     let pipeline = stages(&request, map, reduce.clone());
-    let mut aggregate = AggregateRequest::new(namespace, call.database, &pipeline);
-    aggregate.collation = request.collation;
-    aggregate.blocking = call.server.blocking_limits(None);
-    aggregate.script_globals = request.scope.map(|scope| Arc::new(scope.to_owned()));
+    Ok(Prepared {
+        namespace,
+        request,
+        reduce,
+        output,
+        pipeline,
+    })
+}
+
+/// `explain` shows the pipeline; it runs none that would write.
+pub fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>, verbosity: Verbosity) -> Result<()> {
+    let prepared = prepare(call)?;
+    if prepared.output.mode != Mode::Inline && verbosity != Verbosity::QueryPlanner {
+        return Err(CommandError::new(
+            ErrorCode(51029),
+            "explain with executionStats or more is not allowed for mapReduce with a collection in 'out': it would write",
+        ));
+    }
+    let aggregate = prepared.aggregate(call.database, call.server.blocking_limits(None));
+    super::explain::explain_aggregate(call, reply, &aggregate, verbosity)
+}
+
+fn map_reduce(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let prepared = prepare(call)?;
+    let output = prepared.output;
+    let aggregate = prepared.aggregate(call.database, call.server.blocking_limits(None));
     if output.mode == Mode::Inline {
         return reply_inline(call, reply, &aggregate);
     }
     let db = output.db.unwrap_or(call.database);
-    let into = Namespace::new(db, output.coll);
-    into.map_err(|_| {
-        let name = format!("{db}.{}", output.coll);
-        let text = format!("Invalid output namespace {name} for MapReduce");
+    Namespace::new(db, output.coll).map_err(|_| {
+        let text = format!("Invalid output namespace {db}.{} for MapReduce", output.coll);
         CommandError::new(ErrorCode::InvalidNamespace, text)
     })?;
     let mut whole = RawArrayBuf::new();
-    whole.push(writing_stage(&request, output, db, reduce));
+    whole.push(writing_stage(&prepared.request, output, db, prepared.reduce.clone()));
     if let Some((stage, _)) = write_stages::split(call, &whole)? {
         write_stages::run(call, &aggregate, &stage)?;
     }
