@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use script::{Scope, ScriptError};
+use script::{Function, Scope, ScriptError};
 use storage::{Charge, Operation, StorageError};
 use wire::ErrorCode;
 
@@ -29,19 +29,43 @@ pub(crate) struct Scripts {
     call_deadline_ms: Arc<AtomicI64>,
 }
 
+/// Whether scripts of an operation have to end: it has, or the current call takes too long.
+fn interruption(operation: &Operation, call_deadline_ms: Arc<AtomicI64>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+    let (killed, clock, deadline_ms) = (
+        operation.kill_handle(),
+        operation.clock().clone(),
+        operation.deadline_ms(),
+    );
+    Arc::new(move || {
+        let deadline_ms = deadline_ms.min(call_deadline_ms.load(Ordering::Relaxed));
+        killed.get().is_some() || clock.monotonic().as_millis() as i64 >= deadline_ms
+    })
+}
+
+/// The heap at first, charged.
+fn first_heap(operation: &Operation) -> Result<(u64, Charge), QueryError> {
+    let heap_bytes = HEAP_BYTES_MIN.min(operation.scripts().heap_bytes_max());
+    let mut memory = Charge::new(operation.memory());
+    memory.grow(heap_bytes).map_err(StorageError::from)?;
+    Ok((heap_bytes, memory))
+}
+
+/// Fails where a function is no JavaScript.
+pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Result<(), QueryError> {
+    let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
+        return Err(disabled());
+    };
+    let (heap_bytes, _memory) = first_heap(operation)?;
+    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(i64::MAX)));
+    let checked = Scope::check(function, heap_bytes as usize, is_interrupted);
+    checked.map_err(|error| query_error(error, operation))
+}
+
 impl Scripts {
     fn new(operation: &Operation) -> Result<Self, QueryError> {
         let call_deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
-        let (killed, clock) = (operation.kill_handle(), operation.clock().clone());
-        let (deadline_ms, of_call) = (operation.deadline_ms(), call_deadline_ms.clone());
-        let is_interrupted = move || {
-            let deadline_ms = deadline_ms.min(of_call.load(Ordering::Relaxed));
-            killed.get().is_some() || clock.monotonic().as_millis() as i64 >= deadline_ms
-        };
-        let heap_bytes = HEAP_BYTES_MIN.min(operation.scripts().heap_bytes_max());
-        let mut memory = Charge::new(operation.memory());
-        memory.grow(heap_bytes).map_err(StorageError::from)?;
-        let scope = Scope::new(heap_bytes as usize, Arc::new(is_interrupted));
+        let (heap_bytes, memory) = first_heap(operation)?;
+        let scope = Scope::new(heap_bytes as usize, interruption(operation, call_deadline_ms.clone()));
         Ok(Self {
             scope: scope.map_err(|error| query_error(error, operation))?,
             heap_bytes,

@@ -50,9 +50,10 @@ impl Function {
 /// Whether a source begins as a function does, and not as a call of one or as another expression.
 fn is_function(source: &str) -> bool {
     let text = skip_blank(source);
-    if let Some(rest) = text.strip_prefix("async").filter(|rest| !begins_with_name(rest)) {
-        return is_function(rest);
-    }
+    let text = match text.strip_prefix("async").filter(|rest| !begins_with_name(rest)) {
+        Some(rest) => skip_blank(rest),
+        None => text,
+    };
     if let Some(rest) = text.strip_prefix("function").filter(|rest| !begins_with_name(rest)) {
         return !is_called(rest);
     }

@@ -64,6 +64,27 @@ impl Scope {
     /// A scope whose heap has so many bytes. `is_interrupted` is asked again and again while scripts run; they end when
     /// it says so.
     pub fn new(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
+        let scope = Self::bare(heap_bytes, is_interrupted)?;
+        let makers = scope.context.with(|ctx| {
+            let makers = scope.evaluate_prelude(&ctx);
+            makers.map_err(|error| scope.failure(&ctx, error))
+        })?;
+        *scope.state.makers.borrow_mut() = Some(Rc::new(makers));
+        Ok(scope)
+    }
+
+    /// Whether a function can be compiled. That takes a small part of what a scope does, in which functions run.
+    pub fn check(
+        function: &Function,
+        heap_bytes: usize,
+        is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) -> Result<(), ScriptError> {
+        let scope = Self::bare(heap_bytes, is_interrupted)?;
+        scope.context.with(|ctx| scope.compile(&ctx, function).map(drop))
+    }
+
+    /// A scope without the prelude.
+    fn bare(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
         let runtime = Runtime::new().map_err(|_| ScriptError::OutOfMemory)?;
         runtime.set_memory_limit(heap_bytes);
         runtime.set_max_stack_size(STACK_BYTES);
@@ -73,21 +94,14 @@ impl Scope {
         let asked = is_interrupted.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || asked())));
         let context = Context::custom::<Intrinsics>(&runtime).map_err(|_| ScriptError::OutOfMemory)?;
-        let state = Rc::new(HostState::new(is_interrupted.clone()));
-        let scope = Self {
+        Ok(Self {
             functions: RefCell::default(),
-            state,
+            state: Rc::new(HostState::new(is_interrupted.clone())),
             context,
             runtime,
             is_interrupted,
             calls: Cell::new(0),
-        };
-        let makers = scope.context.with(|ctx| {
-            let makers = scope.evaluate_prelude(&ctx);
-            makers.map_err(|error| scope.failure(&ctx, error))
-        })?;
-        *scope.state.makers.borrow_mut() = Some(Rc::new(makers));
-        Ok(scope)
+        })
     }
 
     fn evaluate_prelude(&self, ctx: &Ctx<'_>) -> rquickjs::Result<Makers> {
@@ -114,11 +128,6 @@ impl Scope {
         if self.calls.get() > CALLS_PER_COLLECTION {
             self.collect_garbage();
         }
-    }
-
-    /// Compiles a function, if that has not been done.
-    pub fn compile(&self, function: &Function) -> Result<(), ScriptError> {
-        self.context.with(|ctx| self.compiled(&ctx, function).map(drop))
     }
 
     /// Whether a function gives something true of a document.
@@ -274,17 +283,20 @@ impl Scope {
         if let Some(known) = known {
             return known.restore(ctx).map_err(|error| self.failure(ctx, error));
         }
+        let compiled = self.compile(ctx, function)?;
+        self.set_globals(ctx, function)?;
+        let kept = Persistent::save(ctx, compiled.clone());
+        self.functions.borrow_mut().insert(function.number, kept);
+        Ok(compiled)
+    }
+
+    fn compile<'js>(&self, ctx: &Ctx<'js>, function: &Function) -> Result<JsFunction<'js>, ScriptError> {
         let mut first_error = None;
         for candidate in function.candidates() {
             let mut options = EvalOptions::default();
             options.strict = false;
             match ctx.eval_with_options::<JsFunction<'js>, _>(candidate, options) {
-                Ok(compiled) => {
-                    self.set_globals(ctx, function)?;
-                    let kept = Persistent::save(ctx, compiled.clone());
-                    self.functions.borrow_mut().insert(function.number, kept);
-                    return Ok(compiled);
-                }
+                Ok(compiled) => return Ok(compiled),
                 Err(error) => {
                     let error = self.failure(ctx, error);
                     first_error.get_or_insert(error);

@@ -409,6 +409,29 @@ fn hostile_scripts_are_errors() {
     }
 }
 
+/// Nesting of the source ends neither the parser nor what looks at it before.
+#[test]
+fn sources_that_nest_are_errors() {
+    for piece in [
+        "(",
+        "[",
+        "{",
+        "async ",
+        "a => ",
+        "function() {",
+        "!",
+        "`${",
+        "/*",
+        "new ",
+        "a ? ",
+        "x = ",
+    ] {
+        let source = piece.repeat(200_000);
+        let checked = Scope::check(&function(&source), HEAP_BYTES, Arc::new(|| false));
+        assert!(checked.is_err(), "{piece}");
+    }
+}
+
 /// Scripts that run out of memory at every possible place. The second one ended the process: the error of a full heap
 /// was made while an object was half changed, and making it looked for garbage.
 #[test]

@@ -100,7 +100,7 @@ impl ScriptSpec {
         if !context.runs_scripts() {
             return Err(scripts::disabled());
         }
-        context.evaluation().scripts(|scope| scope.compile(&merge))?;
+        scripts::check(&merge, context.evaluation().operation())?;
         let spec = Self::Accumulator {
             init,
             init_arguments,

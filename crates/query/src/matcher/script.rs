@@ -8,6 +8,7 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::raw::Constant;
+use crate::scripts;
 
 /// `$where`.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl ScriptTest {
         }
         let function = context.script(code);
         // What is no JavaScript is told at once, and not with the first document.
-        context.evaluation().scripts(|scope| scope.compile(&function))?;
+        scripts::check(&function, context.evaluation().operation())?;
         Ok(Self {
             function,
             source: Constant::new(value),
