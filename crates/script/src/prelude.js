@@ -14,7 +14,7 @@
 
     // Natives that take an object for an array go through all of its indexes, however many it says there are, and
     // nothing ends them: so they get arrays only, and no longer ones than memory has.
-    const ELEMENTS_MAX = 1 << 24;
+    const ELEMENTS_MAX = 1 << 22;
     const asArray = (object, changes) => {
         if (Array.isArray(object)) {
             if (object.length > ELEMENTS_MAX) throw new RangeError("the array is too long");
@@ -31,6 +31,12 @@
     };
     const changing = ["copyWithin", "fill", "pop", "push", "reverse", "shift", "sort", "splice", "unshift"];
     const apply = Reflect.apply, ownKeys = Reflect.ownKeys;
+    // A sort without a comparison calls nothing, and so is never asked whether to go on.
+    const SORTED_ALONE_MAX = 4096;
+    const byText = (a, b) => {
+        const [one, two] = [String(a), String(b)];
+        return one < two ? -1 : one > two ? 1 : 0;
+    };
     for (const name of ownKeys(Array.prototype)) {
         const method = Array.prototype[name];
         if (typeof method !== "function" || name === "constructor") continue;
@@ -38,7 +44,10 @@
         const guarded = {
             [name](...rest) {
                 for (let i = 0; i < rest.length; i++) if (Array.isArray(rest[i])) asArray(rest[i], false);
-                return apply(method, asArray(this, changes), rest);
+                const array = asArray(this, changes);
+                const sorts = (name === "sort" || name === "toSorted") && rest[0] === undefined;
+                if (sorts && array.length > SORTED_ALONE_MAX) rest[0] = byText;
+                return apply(method, array, rest);
             },
         }[name];
         Object.defineProperty(Array.prototype, name, { value: guarded, writable: true, configurable: true });
@@ -50,6 +59,33 @@
         }
         return apply(from, Array, [items, ...rest]);
     };
+    // A search for a text compares at each place: for long texts in long texts that takes for ever, and nothing ends it.
+    const COMPARED_MAX = 2 ** 32;
+    const asked = { replace: Symbol.replace, replaceAll: Symbol.replace, split: Symbol.split };
+    for (const name of ["includes", "indexOf", "lastIndexOf", "replace", "replaceAll", "split"]) {
+        const method = String.prototype[name];
+        const guarded = {
+            [name](wanted, ...rest) {
+                if (this === null || this === undefined) throw new TypeError("no text to search in");
+                // Regular expressions do it themselves, and are interrupted.
+                const isAsked = asked[name] && wanted !== null && typeof wanted === "object";
+                const own = isAsked ? wanted[asked[name]] : undefined;
+                if (own !== undefined && own !== null) {
+                    if (name === "replaceAll" && wanted instanceof RegExp && !wanted.global) {
+                        throw new TypeError("replaceAll needs a regular expression with the flag g");
+                    }
+                    return apply(own, wanted, [this, ...rest]);
+                }
+                if (name === "includes" && wanted instanceof RegExp) throw new TypeError("no text to search for");
+                const text = String(this);
+                if (wanted === undefined && name === "split") return apply(method, text, [wanted, ...rest]);
+                const part = String(wanted);
+                if (text.length * part.length > COMPARED_MAX) throw new RangeError("the texts are too long");
+                return apply(method, text, [part, ...rest]);
+            },
+        }[name];
+        Object.defineProperty(String.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
     const raw = String.raw;
     String.raw = (strings, ...rest) => raw({ raw: asArray(strings.raw, false) }, ...rest);
 
