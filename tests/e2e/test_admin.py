@@ -238,7 +238,7 @@ def test_operations_that_wait_are_shown(db, server):
 def test_what_is_not_there_says_so(client, db):
     for database, command, code in [
         (client.admin, {"nonesuch": 1}, 59),
-        (client.admin, {"mapReduce": "c"}, 238),
+        (client.admin, {"moveChunk": "c.d"}, 238),
         (client.admin, {"createSearchIndexes": "c", "indexes": []}, 31082),
         (client.admin, {"atlasVersion": 1}, 59),
         (client.admin, {"replSetGetStatus": 1}, 76),

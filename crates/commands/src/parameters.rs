@@ -60,6 +60,10 @@ pub struct Parameters {
     pub ticket_queue_max: AtomicI64,
     /// `internalQuerySpillingMinAvailableDiskSpaceBytes`: nothing spills that would leave less free space.
     pub spilling_available_bytes_min: AtomicI64,
+    /// `jsHeapLimitMB`: what the heap of one operation's scripts may have.
+    pub script_heap_mb_max: AtomicI64,
+    /// `internalQueryJavaScriptFnTimeoutMillis`: how long one call of a script may take.
+    pub script_call_ms_max: AtomicI64,
 }
 
 /// How a member that has no data comes to them.
@@ -83,6 +87,9 @@ const TICKET_QUEUE_MAX: i64 = 4096;
 const TICKETS_RANGE: std::ops::RangeInclusive<i64> = 5..=1_000_000;
 /// Free disk space that spilling leaves when nothing is set.
 const SPILLING_AVAILABLE_BYTES_MIN: i64 = 500 << 20;
+
+/// A heap with less has no room for what every script finds.
+const SCRIPT_HEAP_MB_RANGE: std::ops::RangeInclusive<i64> = 4..=1 << 20;
 
 enum Slot<'p> {
     Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
@@ -119,11 +126,13 @@ impl Parameters {
             write_tickets: AtomicI64::new(TICKETS),
             ticket_queue_max: AtomicI64::new(TICKET_QUEUE_MAX),
             spilling_available_bytes_min: AtomicI64::new(SPILLING_AVAILABLE_BYTES_MIN),
+            script_heap_mb_max: AtomicI64::new((storage::SCRIPT_HEAP_BYTES_MAX >> 20) as i64),
+            script_call_ms_max: AtomicI64::new(storage::SCRIPT_CALL_MS_MAX as i64),
         }
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 24] = [
+    pub const NAMES: [&'static str; 26] = [
         "allowDiskUseByDefault",
         "cursorTimeoutMillis",
         "enableFlowControl",
@@ -133,9 +142,11 @@ impl Parameters {
         "internalDocumentSourceBucketAutoMaxMemoryBytes",
         "internalDocumentSourceGroupMaxMemoryBytes",
         "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
+        "internalQueryJavaScriptFnTimeoutMillis",
         "internalQueryMaxBlockingSortMemoryUsageBytes",
         "internalQuerySpillingMinAvailableDiskSpaceBytes",
         "journalCommitInterval",
+        "jsHeapLimitMB",
         "maxTransactionLockRequestTimeoutMillis",
         "operationMemoryBytesMax",
         "quiet",
@@ -187,6 +198,10 @@ impl Parameters {
             }
             "storageEngineConcurrentReadTransactions" => Slot::Integer(&self.read_tickets, TICKETS_RANGE),
             "storageEngineConcurrentWriteTransactions" => Slot::Integer(&self.write_tickets, TICKETS_RANGE),
+            "jsHeapLimitMB" => Slot::Integer(&self.script_heap_mb_max, SCRIPT_HEAP_MB_RANGE),
+            "internalQueryJavaScriptFnTimeoutMillis" => {
+                Slot::Integer(&self.script_call_ms_max, 1..=i64::from(i32::MAX))
+            }
             "ticketQueueMax" => Slot::Integer(&self.ticket_queue_max, 0..=1_000_000),
             "ttlMonitorEnabled" => Slot::Boolean(&self.ttl_monitor_enabled),
             "quiet" => Slot::Boolean(&self.quiet),

@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{Charge, Interrupted, MemoryAccount, MemoryBudget, Operation, SessionKey, Storage};
+use storage::{Charge, Interrupted, MemoryAccount, MemoryBudget, Operation, ScriptLimits, SessionKey, Storage};
 use vfs::Env;
 
 /// A session ends after this long without use.
@@ -71,6 +71,7 @@ pub struct Server {
     pub started: (i64, Duration),
     /// What all operations may gather in memory.
     memory: Arc<MemoryBudget>,
+    scripts: Arc<ScriptLimits>,
     /// How many reads and writes run at a time.
     pub(crate) tickets: Tickets,
     next_client: AtomicU32,
@@ -121,6 +122,7 @@ impl Server {
             clients: Mutex::new(HashMap::new()),
             started,
             memory: MemoryBudget::unlimited(),
+            scripts: Arc::default(),
             tickets: Tickets::new(),
             next_client: AtomicU32::new(1),
             next_operation: AtomicU32::new(1),
@@ -161,6 +163,12 @@ impl Server {
             .set_operation_bytes_max(bytes(&parameters.operation_memory_bytes_max));
         self.memory
             .set_total_bytes_max(bytes(&parameters.total_operation_memory_bytes_max));
+        self.scripts
+            .set_heap_bytes_max(bytes(&parameters.script_heap_mb_max) << 20);
+        self.scripts.set_call_ms_max(bytes(&parameters.script_call_ms_max));
+        if !self.settings.scripting {
+            self.scripts.disable();
+        }
         let count = |parameter: &AtomicI64| parameter.load(Ordering::Relaxed) as usize;
         let waiting = count(&parameters.ticket_queue_max);
         self.tickets.read.set_bounds(count(&parameters.read_tickets), waiting);
@@ -251,7 +259,8 @@ impl Server {
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Operation::within(Arc::clone(&self.env.clock), id, &self.memory))
+        let operation = Operation::within(Arc::clone(&self.env.clock), id, &self.memory);
+        Arc::new(operation.with_scripts(Arc::clone(&self.scripts)))
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.

@@ -89,6 +89,8 @@ pub struct Settings {
     pub access_control: bool,
     /// How members of a cluster prove themselves to each other (`security.keyFile`, `security.clusterAuthMode`).
     pub cluster_auth: Option<ClusterAuth>,
+    /// `security.javascriptEnabled`: clients may have scripts run.
+    pub scripting: bool,
     /// `systemLog.quiet`.
     pub quiet: bool,
     /// The replica set that it is a member of (`replication`).

@@ -22,6 +22,7 @@ use wire::ErrorCode;
 
 use crate::error::QueryError;
 use crate::metadata::{Metadata, MetadataField};
+use crate::scripts::{self, Scripts};
 use crate::value::Value;
 
 /// Steps between two looks at the operation: a fraction of a millisecond.
@@ -51,6 +52,8 @@ pub struct EvaluationContext<'o> {
     memory: RefCell<Option<Charge>>,
     /// What is known of the document that is evaluated on beside its fields.
     metadata: RefCell<Option<Arc<Metadata>>>,
+    /// What scripts have run in.
+    scripts: RefCell<Option<Box<Scripts>>>,
 }
 
 impl<'o> EvaluationContext<'o> {
@@ -72,6 +75,7 @@ impl<'o> EvaluationContext<'o> {
             granted: Cell::new(UNCHARGED_BYTES),
             memory: RefCell::new(None),
             metadata: RefCell::new(None),
+            scripts: RefCell::new(None),
         }
     }
 
@@ -93,6 +97,15 @@ impl<'o> EvaluationContext<'o> {
     pub(crate) fn metadata(&self, field: MetadataField) -> Value<'static> {
         let metadata = self.metadata.borrow();
         metadata.as_ref().map_or(Value::Missing, |metadata| metadata.get(field))
+    }
+
+    /// Runs a call of a script, in a scope that all scripts of this context share.
+    pub(crate) fn scripts<T>(
+        &self,
+        call: impl Fn(&script::Scope) -> Result<T, script::ScriptError>,
+    ) -> Result<T, QueryError> {
+        self.step()?;
+        scripts::run(&mut self.scripts.borrow_mut(), self.operation, call)
     }
 
     /// Counts one step; fails when the operation is to end.

@@ -25,6 +25,7 @@ mod history;
 mod limits;
 mod metadata;
 pub mod plan;
+mod scripts;
 mod sorter;
 pub mod timeseries;
 

@@ -62,6 +62,8 @@ pub struct Config {
     pub access_control: bool,
     /// How members of a cluster prove themselves to each other.
     pub cluster_auth: Option<ClusterAuthConfig>,
+    /// Run scripts of clients.
+    pub scripting: bool,
     /// Log less.
     pub quiet: bool,
     /// Run in the background.
@@ -282,6 +284,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         log_components: values.components.clone(),
         access_control,
         cluster_auth,
+        scripting: values.boolean("security.javascriptEnabled").unwrap_or(true),
         quiet: values.boolean("systemLog.quiet").unwrap_or(false),
         fork,
         pid_file: values

@@ -48,6 +48,7 @@ pub(crate) fn settings(
         profiling: config.profiling,
         access_control: config.access_control,
         cluster_auth: None,
+        scripting: config.scripting,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
         tls: None,

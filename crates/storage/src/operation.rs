@@ -5,6 +5,7 @@
 
 use crate::LockMode;
 use crate::memory::{MemoryAccount, MemoryBudget};
+use crate::script_limits::ScriptLimits;
 use engine::Seq;
 use locks::{LockKey, Waiter};
 use parking_lot::Mutex;
@@ -91,6 +92,7 @@ pub struct Operation {
     checks: AtomicU32,
     counters: OperationCounters,
     memory: Arc<MemoryAccount>,
+    scripts: Arc<ScriptLimits>,
     /// Collection locks it holds. Whoever holds one never queues behind a waiting exclusive lock (see `docs/locks.md`).
     pub(crate) locks_held: Arc<AtomicU32>,
     /// The lock a unit of this operation met and could not wait for: the next unit waits for it first.
@@ -129,6 +131,7 @@ impl Operation {
             checks: AtomicU32::new(0),
             counters: OperationCounters::default(),
             memory: MemoryAccount::new(budget),
+            scripts: Arc::default(),
             locks_held: Arc::default(),
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
@@ -136,6 +139,16 @@ impl Operation {
             observed_epoch: AtomicU64::new(u64::MAX - 1),
             waiting: AtomicU8::new(0),
         }
+    }
+
+    /// The same operation, whose scripts have these limits.
+    pub fn with_scripts(self, scripts: Arc<ScriptLimits>) -> Self {
+        Self { scripts, ..self }
+    }
+
+    /// What its scripts may have.
+    pub fn scripts(&self) -> &Arc<ScriptLimits> {
+        &self.scripts
     }
 
     /// The mode in which it waits for a lock, if it does now.
@@ -169,6 +182,11 @@ impl Operation {
             NO_DEADLINE => None,
             deadline => Some(Duration::from_millis(deadline.saturating_sub(self.now()).max(0) as u64)),
         }
+    }
+
+    /// The monotonic time at which it has to end, in milliseconds; `i64::MAX` without a deadline.
+    pub fn deadline_ms(&self) -> i64 {
+        self.deadline.load(Ordering::Relaxed)
     }
 
     /// Ends the operation at its next [`Operation::check`].

@@ -91,6 +91,7 @@ error_codes! {
     CommandFailed = 125,
     FailedToSatisfyReadPreference = 133,
     CappedPositionLost = 136,
+    JSInterpreterFailure = 139,
     InvalidSSLConfiguration = 140,
     CursorInUse = 143,
     ExceededMemoryLimit = 146,

@@ -86,6 +86,7 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
         collation,
         variables,
         blocking: call.server.blocking_limits(allow_disk_use),
+        script_globals: None,
     };
     Ok(Aggregate {
         request,

@@ -80,7 +80,7 @@ pub fn build_document(settings: &Settings) -> Document {
         "gitVersion": &settings.git_version,
         "modules": [],
         "allocator": "jemalloc",
-        "javascriptEngine": "none",
+        "javascriptEngine": if settings.scripting { "quickjs" } else { "none" },
         "sysInfo": "deprecated",
         "versionArray": [major, minor, patch, 0],
         "openssl": { "running": "disabled", "compiled": "disabled" },

@@ -181,8 +181,11 @@ fn delete_matching(
     let Some(mut targets) = WriteTargets::find(call, namespace, statement)? else {
         return Ok(false);
     };
+    // One for all documents: what scripts run in is made once.
+    let operation = call.operation.clone();
+    let evaluation = EvaluationContext::new(&operation);
     while let Some(target) = targets.next(call)? {
-        match delete_one(call, statement, targets.filter(), &target)? {
+        match delete_one(call, statement, targets.filter(), &target, &evaluation)? {
             None => conflicted = true,
             Some(document) => {
                 *deleted += 1;
@@ -202,6 +205,7 @@ fn delete_one(
     statement: &Statement<'_>,
     filter: Option<&Matcher>,
     target: &Target,
+    evaluation: &EvaluationContext<'_>,
 ) -> Result<Option<Bytes>> {
     let operation = call.operation.clone();
     loop {
@@ -215,7 +219,7 @@ fn delete_one(
         };
         let document = RawDocument::from_bytes(&old)?;
         if let Some(filter) = filter
-            && !filter.matches(document, &EvaluationContext::new(&operation))?
+            && !filter.matches(document, evaluation)?
         {
             return Ok(None);
         }

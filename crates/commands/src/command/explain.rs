@@ -1,6 +1,6 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
-use super::{aggregate, delete, find, find_and_modify, update, write_stages};
+use super::{aggregate, delete, find, find_and_modify, map_reduce, update, write_stages};
 use crate::authorization::permitted;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -92,6 +92,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let parsed = aggregate::parse(&mut inner)?;
             explain_aggregate(&mut inner, reply, &parsed.request, verbosity)?;
         }
+        "mapReduce" => map_reduce::explain(&mut inner, reply, verbosity)?,
         "update" | "delete" => {
             let namespace = inner.namespace()?;
             let field = if command.name == "update" { "updates" } else { "deletes" };

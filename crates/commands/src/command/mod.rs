@@ -40,6 +40,7 @@ mod listing;
 mod lock_info;
 mod log_operation;
 mod maintenance;
+mod map_reduce;
 mod member_copies;
 mod member_streams;
 mod membership;
@@ -151,6 +152,7 @@ pub const ALL: &[&Command] = &[
     &lock_info::LOCK_INFO,
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
+    &map_reduce::MAP_REDUCE,
     &build_info::PING,
     &plan_cache::PLAN_CACHE_CLEAR,
     &plan_cache::PLAN_CACHE_CLEAR_FILTERS,

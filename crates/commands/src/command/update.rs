@@ -466,8 +466,11 @@ fn update_matching(
     let Some(mut targets) = WriteTargets::find(call, namespace, prepared.statement)? else {
         return Ok(scan);
     };
+    // One for all documents: what scripts run in is made once.
+    let operation = call.operation.clone();
+    let evaluation = EvaluationContext::new(&operation);
     while let Some(target) = targets.next(call)? {
-        match update_one(call, prepared, targets.filter(), &target, images, done)? {
+        match update_one(call, prepared, targets.filter(), &target, images, done, &evaluation)? {
             true if !prepared.statement.multi => break,
             true => {}
             false => scan = Scan::Conflicted,
@@ -484,6 +487,7 @@ fn update_one(
     target: &Target,
     images: Images,
     done: &mut Updated,
+    evaluation: &EvaluationContext<'_>,
 ) -> Result<bool> {
     let server = call.server;
     let operation = call.operation.clone();
@@ -498,9 +502,8 @@ fn update_one(
         };
         let old_document = RawDocument::from_bytes(&old)?;
         let mut details = MatchDetails::default();
-        let evaluation = EvaluationContext::new(&operation);
         if let Some(filter) = filter
-            && !filter.matches_with_details(old_document, &evaluation, &mut details)?
+            && !filter.matches_with_details(old_document, evaluation, &mut details)?
         {
             return Ok(false);
         }
@@ -509,7 +512,7 @@ fn update_one(
             _ => 1,
         };
         let context = update_context(call, prepared, details);
-        let Some(new) = prepared.update.apply(old_document, &context, &evaluation)? else {
+        let Some(new) = prepared.update.apply(old_document, &context, evaluation)? else {
             done.matched += weight;
             if images == Images::Both {
                 done.before = Some(old.clone());

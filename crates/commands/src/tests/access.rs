@@ -100,8 +100,7 @@ fn roles_allow_what_they_are_for() {
         names.dedup();
         names
     };
-    let read =
-        "aggregate collStats count dataSize dbHash dbStats distinct explain filemd5 find listCollections listIndexes";
+    let read = "aggregate collStats count dataSize dbHash dbStats distinct explain filemd5 find listCollections listIndexes mapReduce";
     let write = "applyOps bulkWrite cloneCollectionAsCapped convertToCapped create createIndexes delete drop dropIndexes findAndModify insert renameCollection update";
     let administer = "collMod collStats compact convertToCapped create createIndexes dbHash dbStats drop dropDatabase dropIndexes \
                       listCollections listIndexes planCacheClear planCacheClearFilters planCacheListFilters planCacheSetFilter reIndex profile renameCollection validate";
@@ -111,7 +110,7 @@ fn roles_allow_what_they_are_for() {
     let monitor = "collStats connPoolStats currentOp dbStats getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo lockInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
     let host = "configureFailPoint dropConnections fsync fsyncUnlock invalidateUserCache killAllSessions killOp logRotate rotateCertificates setParameter shutdown";
-    let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes lockInfo serverStatus";
+    let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes lockInfo mapReduce serverStatus";
     let restore =
         "bulkWrite collMod convertToCapped create createIndexes drop getParameter insert listCollections updateUser";
     let manage = "appendOplogNote getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
@@ -363,6 +362,33 @@ fn writes_need_what_they_do() {
         doc! { "insert": 0, "document": {} },
         &[doc! { "ns": "admin.system.users" }]
     ));
+}
+
+#[test]
+fn map_reduce_needs_to_write_what_out_names() {
+    let bench = bench();
+    let on_d = doc! { "resource": { "db": "test", "collection": "d" }, "actions": ["insert", "update"] };
+    bench.ok(doc! { "createRole": "merger", "privileges": [on_d], "roles": ["read"] });
+    let client = bench.user("eve", &[role("merger", "test")]);
+    let runs = |out: Bson, more: Document| {
+        let mut call = plain("mapReduce");
+        call.insert("out", out);
+        call.extend(more);
+        may(&bench, &client, "test", call)
+    };
+    let bypass = || doc! { "bypassDocumentValidation": true };
+    assert!(runs(doc! { "inline": 1 }.into(), doc! {}));
+    assert!(runs(doc! { "inline": 1 }.into(), bypass()));
+    assert!(runs(doc! { "merge": "d" }.into(), doc! {}));
+    assert!(runs(doc! { "reduce": "d" }.into(), doc! {}));
+    assert!(!runs(doc! { "merge": "d" }.into(), bypass()));
+    assert!(!runs(doc! { "merge": "e" }.into(), doc! {}));
+    assert!(!runs(doc! { "merge": "d", "db": "other" }.into(), doc! {}));
+    assert!(!runs("d".into(), doc! {}));
+    let reader = bench.user("amy", &[role("merger", "test")]);
+    let mut elsewhere = plain("mapReduce");
+    elsewhere.insert("mapReduce", "c");
+    assert!(!may(&bench, &reader, "other", elsewhere));
 }
 
 #[test]

@@ -154,6 +154,7 @@ impl Bench {
             profiling: crate::ProfilingLevel::Off,
             access_control: access_control || cluster_auth.is_some(),
             cluster_auth,
+            scripting: true,
             quiet: false,
             replica_set,
             connections_max: 100,

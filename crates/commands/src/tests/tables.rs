@@ -43,6 +43,9 @@ pub fn plain(name: &str) -> Document {
         "insert" => doc! { "insert": "c", "documents": [{}] },
         "killCursors" => doc! { "killCursors": "c", "cursors": [1_i64] },
         "killOp" => doc! { "killOp": 1, "op": 1 },
+        "mapReduce" => doc! {
+            name: "c", "map": "function() {}", "reduce": "function() {}", "out": { "inline": 1 },
+        },
         "renameCollection" => doc! { "renameCollection": "test.c", "to": "test.d" },
         "setParameter" => doc! { "setParameter": 1, "quiet": true },
         "endSessions" | "killAllSessions" | "killSessions" | "refreshSessions" => doc! { name: [] },

@@ -10,6 +10,7 @@ use wire::ErrorCode;
 
 use super::digest::Digest;
 use super::ordered::OrderedN;
+use super::script::ScriptState;
 use super::{Accumulator, AccumulatorSpec};
 use crate::error::QueryError;
 use crate::value::number::Sum;
@@ -149,6 +150,7 @@ impl Accumulator {
             Accumulator::StdDev(deviation, _) => deviation.write(out),
             Accumulator::Ordered(kept, _) => kept.write(out),
             Accumulator::Percentile(digest, _) => digest.write(out),
+            Accumulator::Script(state) => state.write(out),
         }
     }
 }
@@ -181,6 +183,7 @@ impl AccumulatorSpec {
             Accumulator::StdDev(deviation, _) => deviation.read(bytes)?,
             Accumulator::Ordered(kept, _) => OrderedN::read(kept, bytes)?,
             Accumulator::Percentile(digest, _) => **digest = Digest::read(bytes)?,
+            Accumulator::Script(state) => *state = ScriptState::read(bytes)?,
         }
         Ok(state)
     }

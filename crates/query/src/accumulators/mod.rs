@@ -8,6 +8,7 @@ mod digest;
 mod encode;
 mod ordered;
 mod percentile;
+mod script;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use bson::RawBsonRef;
 use wire::ErrorCode;
 
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
@@ -25,6 +27,8 @@ pub(crate) use digest::rank;
 pub(crate) use encode::{StateReader, StateWriter, damaged};
 pub use percentile::Percentiles;
 pub(crate) use percentile::{finite_or_infinite, parse_percentiles};
+use script::ScriptSpec;
+pub use script::ScriptState;
 pub use state::{Accumulator, Deviation, Shape};
 
 /// What is accumulated.
@@ -70,6 +74,8 @@ pub enum AccumulatorKind {
     BottomN,
     /// `$percentile`, and `$median`, which is one of them
     Percentile,
+    /// `$accumulator`, and the reduce function of `mapReduce`
+    Script,
 }
 
 use AccumulatorKind as Kind;
@@ -99,7 +105,7 @@ const KINDS: &[(&str, Kind)] = &[
 ];
 
 /// Accumulators that MongoDB has and Tenon does not have yet.
-const NOT_BUILT: &[&str] = &["$accumulator", "$concatArrays", "$setUnion"];
+const NOT_BUILT: &[&str] = &["$concatArrays", "$setUnion"];
 
 /// A parsed accumulator.
 #[derive(Debug)]
@@ -113,6 +119,8 @@ pub struct AccumulatorSpec {
     sort: Option<SortPattern>,
     /// For `$percentile` and `$median`.
     percentiles: Option<Percentiles>,
+    /// For [`AccumulatorKind::Script`].
+    script: Option<ScriptSpec>,
     comparer: Comparer,
 }
 
@@ -149,9 +157,21 @@ impl AccumulatorSpec {
                 n: 1,
                 sort: None,
                 percentiles: None,
+                script: None,
                 comparer: context.comparer.clone(),
             })
         };
+        let of_script = match name {
+            "$accumulator" => Some(ScriptSpec::parse(raw, context)?),
+            "$_internalJsReduce" => Some(ScriptSpec::parse_reduce(raw, context)?),
+            _ => None,
+        };
+        if let Some((script, argument)) = of_script {
+            return Ok(Self {
+                script: Some(script),
+                ..simple(Kind::Script, argument)?
+            });
+        }
         if name == "$count" {
             return match raw {
                 RawBsonRef::Document(empty) if empty.is_empty() => {
@@ -261,6 +281,7 @@ impl AccumulatorSpec {
             n,
             sort,
             percentiles: None,
+            script: None,
             comparer: context.comparer.clone(),
         })
     }
@@ -313,9 +334,38 @@ impl AccumulatorSpec {
         evaluation: &mut Evaluation<'a>,
     ) -> Result<usize, QueryError> {
         let value = self.argument.evaluate(evaluation)?;
+        if let (Some(script), Accumulator::Script(state)) = (&self.script, &mut *state) {
+            return script.add(state, value, evaluation.context);
+        }
         match &self.sort {
             None => state.add(value, &self.comparer),
             Some(sort) => state.add_sorted(value, sort, evaluation.root),
+        }
+    }
+
+    /// Begins the group of the key `id` with a state of this spec, which has seen nothing.
+    pub fn begin(
+        &self,
+        state: &mut Accumulator,
+        id: &Value<'_>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<(), QueryError> {
+        match (&self.script, state) {
+            (Some(script), Accumulator::Script(state)) => script.begin(state, id, context),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether every group begins with the same, whatever its key is.
+    pub(crate) fn begins_alike(&self) -> bool {
+        self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
+    }
+
+    /// The group's result of a state of this spec; missing when there was no value.
+    pub fn finish(&self, state: Accumulator, context: &EvaluationContext<'_>) -> Result<Value<'static>, QueryError> {
+        match (&self.script, state) {
+            (Some(script), Accumulator::Script(state)) => script.finish(state, context),
+            (_, state) => state.finish(),
         }
     }
 
@@ -362,6 +412,7 @@ pub(crate) fn accumulate_values<'a>(
         n: 1,
         sort: None,
         percentiles: None,
+        script: None,
         comparer: comparer.clone(),
     };
     let mut state = spec.start();

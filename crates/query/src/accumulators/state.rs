@@ -10,6 +10,7 @@ use super::digest::Digest;
 use super::encode::{StateReader, StateWriter};
 use super::ordered::{Kept, OrderedN};
 use super::percentile::finite_or_infinite;
+use super::script::ScriptState;
 use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
 use crate::error::QueryError;
 use crate::expression::merge_documents;
@@ -45,6 +46,8 @@ pub enum Accumulator {
     Ordered(OrderedN, Shape),
     /// `$percentile`, `$median`
     Percentile(Box<Digest>, Option<Percentiles>),
+    /// What a client's functions have made; see [`AccumulatorSpec::finish`].
+    Script(ScriptState),
 }
 
 /// How kept values become the result.
@@ -130,6 +133,7 @@ impl Accumulator {
             Kind::Top => Accumulator::Ordered(OrderedN::new(1, Kept::Smallest), Shape::Single),
             Kind::Bottom => Accumulator::Ordered(OrderedN::new(1, Kept::Largest), Shape::Single),
             Kind::Percentile => Accumulator::Percentile(Box::default(), spec.percentiles.clone()),
+            Kind::Script => Accumulator::Script(ScriptState::default()),
         }
     }
 
@@ -310,6 +314,8 @@ impl Accumulator {
                 Some(percentiles) => percentiles.value(digest.percentiles(percentiles.of()))?,
                 None => Value::Null,
             },
+            // Its functions are needed for that.
+            Accumulator::Script(_) => Value::Missing,
         })
     }
 }

@@ -158,7 +158,8 @@ fn ordered_by_other_fields() {
 fn what_is_refused() {
     let code = |spec: Document| parse(&spec).unwrap_err().code().unwrap().0;
     assert_eq!(code(doc! {"$nothing": 1}), 15952);
-    assert_eq!(code(doc! {"$accumulator": {}}), 238);
+    assert_eq!(code(doc! {"$accumulator": {}}), 4544707);
+    assert_eq!(code(doc! {"$concatArrays": {}}), 238);
     assert_eq!(code(doc! {"$sum": [1, 2]}), 40237);
     assert_eq!(code(doc! {"$count": 1}), 14);
     assert_eq!(code(doc! {"$firstN": 1}), 5787801);

@@ -205,7 +205,8 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
         }
         (None, None) => collation_of(request.collation, None)?,
     };
-    let expressions = expression_context(context, request.variables, collation.clone())?;
+    let expressions = expression_context(context, request.variables, collation.clone())?
+        .with_script_globals(request.script_globals.clone());
     let Some(ns) = &request.ns else {
         return Ok((Pipeline::parse(request.pipeline, &expressions)?, None, collation));
     };

@@ -163,7 +163,7 @@ impl Sort {
         input.run(run, &mut |row| {
             counters.works += 1;
             let key = keys.key(as_document(row.document.bytes())?, row.metadata)?;
-            sorter.push(&run.evaluation, key, || Entry {
+            sorter.push(run.evaluation, key, || Entry {
                 id: row.id,
                 document: row.document.to_bytes(),
                 index_key: row.key.filter(|_| *keep_index_keys).map(|key| keep(key, indexes)),
@@ -182,13 +182,13 @@ impl Sort {
             run.context.op.counters().note_sort();
             let statistics = self.statistics();
             if let State::Gathering(sorter) = std::mem::replace(&mut self.state, State::Ended(statistics)) {
-                self.state = State::Giving(sorter.finish(&run.evaluation)?);
+                self.state = State::Giving(sorter.finish(run.evaluation)?);
             }
         }
         let State::Giving(sorted) = &mut self.state else {
             return Ok(Ran::Exhausted);
         };
-        while let Some(row) = sorted.next(&run.evaluation)? {
+        while let Some(row) = sorted.next(run.evaluation)? {
             self.counters.works += 1;
             self.counters.advanced += 1;
             let flow = match row {

@@ -114,8 +114,8 @@ pub(crate) struct Run<'a> {
     pub(crate) context: ExecContext<'a>,
     pub(crate) view: &'a ReadView,
     pub(crate) collection: &'a Collection,
-    /// What evaluations are bounded by.
-    pub(crate) evaluation: EvaluationContext<'a>,
+    /// What evaluations are bounded by: the same for all runs of one call.
+    pub(crate) evaluation: &'a EvaluationContext<'a>,
     /// Rows still to be looked at before a yield; trials use it as the budget of one turn.
     rows_left: Cell<u32>,
     started: Duration,
@@ -123,8 +123,13 @@ pub(crate) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// A run that yields as long calls do.
-    pub(crate) fn new(context: ExecContext<'a>, view: &'a ReadView, collection: &'a Collection) -> Self {
-        Self::with_budget(context, view, collection, ROWS_PER_YIELD)
+    pub(crate) fn new(
+        context: ExecContext<'a>,
+        view: &'a ReadView,
+        collection: &'a Collection,
+        evaluation: &'a EvaluationContext<'a>,
+    ) -> Self {
+        Self::with_budget(context, view, collection, evaluation, ROWS_PER_YIELD)
     }
 
     /// A run that yields after so many rows.
@@ -132,6 +137,7 @@ impl<'a> Run<'a> {
         context: ExecContext<'a>,
         view: &'a ReadView,
         collection: &'a Collection,
+        evaluation: &'a EvaluationContext<'a>,
         rows: u32,
     ) -> Self {
         let started = context.op.clock().monotonic();
@@ -139,7 +145,7 @@ impl<'a> Run<'a> {
             context,
             view,
             collection,
-            evaluation: EvaluationContext::new(context.op),
+            evaluation,
             rows_left: Cell::new(rows),
             started,
         }

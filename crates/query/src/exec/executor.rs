@@ -10,6 +10,7 @@ use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::planner::Candidate;
@@ -78,6 +79,7 @@ impl Planned {
         mut locked: Option<CollectionGuard>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
+        let evaluation = EvaluationContext::new(context.op);
         let result = loop {
             let guard = match locked.take() {
                 Some(guard) => guard,
@@ -85,7 +87,7 @@ impl Planned {
             };
             self.check_definition(&guard)?;
             let view = context.data().view()?;
-            let run = Run::new(context, &view, &guard);
+            let run = Run::new(context, &view, &guard, &evaluation);
             match self.stage.run(&run, receive)? {
                 Ran::Yield => {
                     self.stage.save();

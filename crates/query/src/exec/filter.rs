@@ -41,7 +41,7 @@ impl Fetch {
                 }
             };
             if let Some(filter) = filter
-                && !filter.matches(as_document(row.document.bytes())?, &run.evaluation)?
+                && !filter.matches(as_document(row.document.bytes())?, run.evaluation)?
             {
                 return Ok(Flow::Continue);
             }
@@ -194,7 +194,7 @@ impl Project {
             };
             match projection {
                 Some(projection) => {
-                    projection.apply(as_document(source)?, matcher.as_deref(), &run.evaluation, scratch)?;
+                    projection.apply(as_document(source)?, matcher.as_deref(), run.evaluation, scratch)?;
                 }
                 None => scratch.extend_from_slice(source),
             }

@@ -239,7 +239,7 @@ impl IndexScan {
                     false => RowDocument::None,
                 };
                 if let Some(filter) = &self.filter
-                    && !filter.matches(as_document(document.bytes())?, &run.evaluation)?
+                    && !filter.matches(as_document(document.bytes())?, run.evaluation)?
                 {
                     if due {
                         return Ok(Ran::Yield);

@@ -280,15 +280,15 @@ impl Near {
             if !seen.insert(row.id) {
                 return Ok(Flow::Continue);
             }
-            memory.grow(&run.evaluation, SEEN_BYTES)?;
+            memory.grow(run.evaluation, SEEN_BYTES)?;
             let measured = query
                 .test
-                .measure(as_document(row.document.bytes())?, path, &run.evaluation)?;
+                .measure(as_document(row.document.bytes())?, path, run.evaluation)?;
             let Some((distance, _)) = measured.filter(|(distance, _)| *distance >= least && *distance <= *reach) else {
                 return Ok(Flow::Continue);
             };
             let document = row.document.to_bytes();
-            memory.grow(&run.evaluation, document.len() + FOUND_BYTES)?;
+            memory.grow(run.evaluation, document.len() + FOUND_BYTES)?;
             *found_in_ring += 1;
             found.push(Reverse(Found {
                 distance,
@@ -312,7 +312,7 @@ impl Near {
                 self.memory.shrink(next.document.len() + FOUND_BYTES);
                 self.counters.advanced += 1;
                 let made = match &self.query.output {
-                    Some(output) => Some(self.with_output(output, &next, &run.evaluation)?),
+                    Some(output) => Some(self.with_output(output, &next, run.evaluation)?),
                     None => None,
                 };
                 let document = match &made {
@@ -321,7 +321,7 @@ impl Near {
                 };
                 let metadata = match self.needs.is_empty() {
                     true => None,
-                    false => Some(Arc::new(self.metadata(&next, &run.evaluation)?)),
+                    false => Some(Arc::new(self.metadata(&next, run.evaluation)?)),
                 };
                 let flow = receive(Row {
                     id: next.id,

@@ -131,7 +131,7 @@ impl CollectionScan {
                 let due = run.tick()?;
                 let wanted = match &self.filter {
                     None => true,
-                    Some(filter) => filter.matches(as_document(self.batch.document(i))?, &run.evaluation)?,
+                    Some(filter) => filter.matches(as_document(self.batch.document(i))?, run.evaluation)?,
                 };
                 if wanted {
                     self.counters.advanced += 1;

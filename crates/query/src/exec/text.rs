@@ -82,7 +82,7 @@ impl TextOr {
                 let room = scores.len();
                 *scores.entry(row.id).or_default() += score;
                 if scores.len() > room {
-                    memory.grow(&run.evaluation, RECORD_BYTES)?;
+                    memory.grow(run.evaluation, RECORD_BYTES)?;
                 }
                 Ok(Flow::Continue)
             })?;
@@ -117,7 +117,7 @@ impl TextOr {
             let due = run.tick()?;
             if let Some(document) = run.view.record(run.collection, id)? {
                 let passes = match &self.filter {
-                    Some(filter) => filter.matches(as_document(&document)?, &run.evaluation)?,
+                    Some(filter) => filter.matches(as_document(&document)?, run.evaluation)?,
                     None => true,
                 };
                 if passes {
@@ -203,7 +203,7 @@ impl TextMatch {
         } = self;
         let ran = input.run(run, &mut |row| {
             counters.works += 1;
-            if *looks && !test.matches_found(as_document(row.document.bytes())?, &run.evaluation)? {
+            if *looks && !test.matches_found(as_document(row.document.bytes())?, run.evaluation)? {
                 return Ok(Flow::Continue);
             }
             counters.advanced += 1;

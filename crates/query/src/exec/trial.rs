@@ -8,6 +8,7 @@
 use super::context::{ExecContext, Run};
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::plan::planner::{Candidate, Planner};
 use storage::CollectionGuard;
 
@@ -29,6 +30,8 @@ struct Runner {
     stage: Stage,
     results: u64,
     works: u64,
+    /// It is not run again: what ended it may have taken long.
+    has_failed: bool,
 }
 
 /// Runs the candidates against each other, at least one of them.
@@ -39,19 +42,21 @@ pub(crate) fn race(
     candidates: &[Candidate],
 ) -> Result<Outcome, QueryError> {
     let view = context.data().view()?;
+    let evaluation = EvaluationContext::new(context.op);
     let mut runners = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         runners.push(Runner {
             stage: planner.build(candidate)?,
             results: 0,
             works: 0,
+            has_failed: false,
         });
     }
     let mut turn = FIRST_TURN_ROWS;
     while turn <= LAST_TURN_ROWS {
         let mut best: Option<(u64, usize)> = None;
-        for (i, runner) in runners.iter_mut().enumerate() {
-            let run = Run::with_budget(context, &view, guard, turn);
+        for (i, runner) in runners.iter_mut().enumerate().filter(|(_, runner)| !runner.has_failed) {
+            let run = Run::with_budget(context, &view, guard, &evaluation, turn);
             let results = &mut runner.results;
             let ran = runner.stage.run(&run, &mut |_| {
                 *results += 1;
@@ -62,7 +67,10 @@ pub(crate) fn race(
                 })
             });
             // A plan that fails (a sort out of memory) only loses the race.
-            let Ok(ran) = ran else { continue };
+            let Ok(ran) = ran else {
+                runner.has_failed = true;
+                continue;
+            };
             runner.works += u64::from(turn - run.rows_left());
             if matches!(ran, Ran::Exhausted | Ran::Stopped) {
                 let key = (runner.works, i);

@@ -13,9 +13,11 @@ mod array;
 mod boolean;
 mod convert;
 mod date;
+mod function;
 pub(crate) use date::TimeUnit;
 mod object;
 mod operator;
+pub(crate) use function::{call_script, script_arguments, script_result};
 pub(crate) use object::merge_documents;
 mod parse;
 mod path;
@@ -31,7 +33,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use bson::{RawBsonRef, RawDocument, Timestamp};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
 use storage::Operation;
 use vfs::Random;
@@ -79,6 +81,8 @@ pub struct ExpressionContext {
     folded_bytes: Arc<AtomicUsize>,
     /// What expressions that were parsed ask of documents beside their fields.
     metadata: Arc<AtomicU8>,
+    /// Variables that scripts find in their scope: the `scope` of `mapReduce`.
+    script_globals: Option<Arc<RawDocumentBuf>>,
 }
 
 impl std::fmt::Debug for ExpressionContext {
@@ -102,7 +106,32 @@ impl ExpressionContext {
             operation: None,
             folded_bytes: Arc::default(),
             metadata: Arc::default(),
+            script_globals: None,
         }
+    }
+
+    /// The same context, whose scripts find the fields of a document as variables.
+    pub fn with_script_globals(self, globals: Option<Arc<RawDocumentBuf>>) -> Self {
+        Self {
+            script_globals: globals,
+            ..self
+        }
+    }
+
+    /// A function of a client's source.
+    pub(crate) fn script(&self, source: &str) -> script::Function {
+        script::Function::new(source, self.script_globals.clone())
+    }
+
+    /// Whether the server runs scripts.
+    pub(crate) fn runs_scripts(&self) -> bool {
+        let operation = self.operation.as_ref();
+        operation.is_some_and(|operation| operation.scripts().is_enabled())
+    }
+
+    /// Whether what is parsed outlives the operation that does it, as validators do.
+    pub(crate) fn is_for_validator(&self) -> bool {
+        self.operation.is_none()
     }
 
     /// The same context for an operation: parsing ends when the operation does.

@@ -197,8 +197,6 @@ pub(crate) fn named(name: &str) -> Option<&'static NamedOperator> {
 
 /// Operators that MongoDB has and Tenon does not have yet.
 pub(crate) const NOT_BUILT: &[&str] = &[
-    "$function",
-    "$accumulator",
     "$sigmoid",
     "$similarityCosine",
     "$similarityDotProduct",

@@ -9,9 +9,10 @@ use wire::ErrorCode;
 
 use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
-use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, array, boolean, date, regex, scope};
+use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, array, boolean, date, function, regex, scope};
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
+use crate::scripts;
 use crate::value::scan::Malformed;
 use crate::value::{SharedDocument, Value};
 
@@ -251,6 +252,8 @@ impl Parser<'_> {
             "$reduce" => scope::parse_reduce(self, raw)?,
             "$sortArray" => scope::parse_sort_array(self, raw)?,
             "$percentile" | "$median" => array::parse_percentile(self, name, raw)?,
+            "$function" => parse_function(self, raw)?,
+            "$_internalJsEmit" => parse_emit(self, raw)?,
             "$regexMatch" | "$regexFind" | "$regexFindAll" => regex::parse(self, name, raw)?,
             _ => match date::parse_part(self, name, raw)? {
                 Some(node) => node,
@@ -309,6 +312,72 @@ impl Parser<'_> {
         }
         Ok(Node::Named { operator, arguments })
     }
+}
+
+/// `$function`
+fn parse_function(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    if parser.context.is_for_validator() {
+        return failure(4660800, "$function cannot be used inside a validator.");
+    }
+    let RawBsonRef::Document(document) = raw else {
+        let found = Value::from_raw(raw).type_name();
+        return failure(
+            31260,
+            format!("$function requires an object as an argument, found: {found}"),
+        );
+    };
+    let field =
+        |name: &str| -> Result<Option<RawBsonRef<'_>>, QueryError> { Ok(document.get(name).map_err(|_| Malformed)?) };
+    let Some(body) = field("body")? else {
+        return failure(31261, "The body function must be specified.");
+    };
+    let function = match parser.operand(body)? {
+        Node::Constant(Value::String(code) | Value::JavaScript(code)) => parser.context.script(&code),
+        Node::Constant(_) => return failure(31262, "The body function must evaluate to type string or code"),
+        _ => return failure(31432, "The body function must be a constant expression"),
+    };
+    let Some(arguments) = field("args")? else {
+        return failure(31263, "The args field must be specified.");
+    };
+    let arguments = parser.operand(arguments)?;
+    match field("lang")? {
+        None => return failure(31418, "The lang field must be specified."),
+        Some(RawBsonRef::String("js")) => {}
+        Some(_) => return failure(31419, "Currently the only supported language specifier is 'js'."),
+    }
+    if !parser.context.runs_scripts() {
+        return Err(scripts::disabled());
+    }
+    Ok(Node::Special(Box::new(function::Call { function, arguments })))
+}
+
+/// `$_internalJsEmit`
+fn parse_emit(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    if parser.context.is_for_validator() {
+        return failure(4660801, "$_internalJsEmit cannot be used inside a validator.");
+    }
+    let RawBsonRef::Document(document) = raw else {
+        let found = Value::from_raw(raw).type_name();
+        return failure(
+            31221,
+            format!("$_internalJsEmit requires an object as an argument, found: {found}"),
+        );
+    };
+    let field =
+        |name: &str| -> Result<Option<RawBsonRef<'_>>, QueryError> { Ok(document.get(name).map_err(|_| Malformed)?) };
+    let function = match field("eval")? {
+        None => return failure(31222, "The map function must be specified."),
+        Some(RawBsonRef::String(code) | RawBsonRef::JavaScriptCode(code)) => parser.context.script(code),
+        Some(_) => return failure(31224, "The map function must be of type string or code"),
+    };
+    let Some(this) = field("this")? else {
+        return failure(31223, "$_internalJsEmit requires 'this' to be specified");
+    };
+    let this = parser.operand(this)?;
+    if !parser.context.runs_scripts() {
+        return Err(scripts::disabled());
+    }
+    Ok(Node::Special(Box::new(function::Emit { function, this })))
 }
 
 /// The named fields of an operator's object argument, each at most once.

@@ -38,9 +38,12 @@ fn check(expr: &MatchExpr) -> Result<(), String> {
             | Test::Type(_) => Ok(()),
             _ => Err(refusal(expr)),
         },
-        MatchExpr::Nor(_) | MatchExpr::Not(_) | MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) => {
-            Err(refusal(expr))
-        }
+        MatchExpr::Nor(_)
+        | MatchExpr::Not(_)
+        | MatchExpr::Expr(_)
+        | MatchExpr::Schema(_)
+        | MatchExpr::Text(_)
+        | MatchExpr::Where(_) => Err(refusal(expr)),
     }
 }
 

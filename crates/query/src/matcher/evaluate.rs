@@ -77,6 +77,7 @@ pub(super) fn matches(
         MatchExpr::Not(part) => Ok(!matches(part, document, scope, None)?),
         MatchExpr::Schema(schema) => schema.matches(document, scope.context),
         MatchExpr::Text(test) => test.matches(document, scope.context),
+        MatchExpr::Where(test) => test.matches(document, scope.context),
         MatchExpr::Expr(predicate) => Ok(predicate.expression.evaluate_on(document, scope.context)?.is_true()),
     }
 }

@@ -15,6 +15,7 @@ mod number;
 mod parse;
 pub(crate) mod regex;
 pub(crate) mod schema;
+mod script;
 mod serialize;
 pub(crate) mod text;
 mod tree;
@@ -34,6 +35,7 @@ pub use geo::GeoTest;
 pub use near::NearTest;
 pub use regex::RegexTest;
 pub use schema::Schema;
+pub use script::ScriptTest;
 pub use text::TextTest;
 pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 
@@ -207,7 +209,7 @@ impl MatchExpr {
                 }
             }
             Self::Expr(predicate) => predicate.expression.add_dependencies(dependencies),
-            Self::Schema(_) | Self::Text(_) => dependencies.whole_document = true,
+            Self::Schema(_) | Self::Text(_) | Self::Where(_) => dependencies.whole_document = true,
         }
     }
 

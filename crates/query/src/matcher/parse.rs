@@ -3,6 +3,8 @@
 //! MongoDB's texts are kept where they are known: programs and tests match them. What MongoDB has and Tenon has not is
 //! answered with 238 and its name, what nobody has with 2.
 
+mod elements;
+
 use std::sync::Arc;
 
 use bson::raw::RawRegexRef;
@@ -12,24 +14,26 @@ use keys::Collator;
 use wire::ErrorCode;
 
 use super::DEPTH_MAX;
-use super::evaluate::Scope;
 use super::geo::GeoTest;
 use super::near::{self, NearTest};
 use super::number::{integral, is_number, truncated, type_code};
 use super::regex::RegexTest;
 use super::schema::Schema;
+use super::script::ScriptTest;
 use super::text::{TextTest, check_searches};
 use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::path::Path;
-use crate::raw::{self, Constant, Elements, kind};
+use crate::raw::{self, Constant, Elements};
 use crate::value::Value;
 use crate::value::scan::frame;
 
+pub(crate) use elements::{ValuePredicate, array_filter, element_condition, pull_condition};
+
 /// Top-level operators of MongoDB that are not built.
-const UNBUILT_TOP: [&str; 2] = ["$where", "$_internalSchemaObjectMatch"];
+const UNBUILT_TOP: [&str; 1] = ["$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
 const UNBUILT: [&str; 2] = ["$encStrStartsWith", "$_internalExprEq"];
 
@@ -40,6 +44,7 @@ pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) 
         in_element: false,
         may_be_near: Nearness::Refused,
         may_search: Searching::Refused,
+        may_run: Running::Refused,
     }
     .document(filter, 0)
 }
@@ -51,6 +56,7 @@ pub(super) fn searching_filter(filter: &RawDocument, context: &ExpressionContext
         in_element: false,
         may_be_near: Nearness::Refused,
         may_search: Searching::Allowed,
+        may_run: Running::Refused,
     }
     .document(filter, 0)?;
     check_searches(&parsed)?;
@@ -64,6 +70,7 @@ pub(super) fn ordered_filter(filter: &RawDocument, context: &ExpressionContext) 
         in_element: false,
         may_be_near: Nearness::Conjunct,
         may_search: Searching::Allowed,
+        may_run: Running::Allowed,
     }
     .document(filter, 0)?;
     check_searches(&parsed)?;
@@ -95,6 +102,14 @@ enum Searching {
     Refused,
 }
 
+/// Whether `$where` may stand where the parser is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Running {
+    Allowed,
+    /// No: the filter is none of a query or a write.
+    Refused,
+}
+
 /// Whether `$near` may stand where the parser is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nearness {
@@ -123,6 +138,7 @@ struct Parser<'c> {
     in_element: bool,
     may_be_near: Nearness,
     may_search: Searching,
+    may_run: Running,
 }
 
 /// Whether a document is a list of operators: its first name begins with a dollar, and it is no DBRef, which has both
@@ -197,6 +213,7 @@ impl Parser<'_> {
                 parts => MatchExpr::Nor(parts),
             }),
             "$text" => self.text(value),
+            "$where" => self.script(value),
             "$expr" => self.expr(value),
             "$jsonSchema" => self.schema(value),
             "$sampleRate" => self.sample_rate(value),
@@ -250,6 +267,20 @@ impl Parser<'_> {
                 ErrorCode::QueryFeatureNotAllowed,
                 "$text is not allowed in this context",
             )),
+        }
+    }
+
+    fn script(self, value: RawBsonRef<'_>) -> Result<MatchExpr, QueryError> {
+        if self.in_element {
+            return Err(QueryError::bad_value(
+                "$where can only be applied to the top-level document",
+            ));
+        }
+        match self.context {
+            Some(context) if self.may_run == Running::Allowed => {
+                Ok(MatchExpr::Where(Arc::new(ScriptTest::parse(value, context)?)))
+            }
+            _ => Err(QueryError::bad_value("$where is not allowed in this context")),
         }
     }
 
@@ -661,134 +692,5 @@ pub(super) fn named_type(value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
         _ => Err(QueryError::type_mismatch(
             "type must be represented as a number or a string",
         )),
-    }
-}
-
-/// What `$pull` and `arrayFilters` ask of one array element or value.
-#[derive(Clone, Debug)]
-pub(crate) enum ValuePredicate {
-    /// The value passes these tests, itself.
-    Tests(Vec<ValueTest>),
-    /// The value, or one of its elements when it is an array, passes operators: a filter on the field "".
-    Field(MatchExpr),
-    /// The value is a document that matches.
-    Document(MatchExpr),
-}
-
-impl ValuePredicate {
-    /// Whether a value fulfils it.
-    pub(crate) fn matches(&self, element: raw::Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
-        match self {
-            Self::Tests(tests) => super::evaluate::passes_all(tests, element, scope),
-            Self::Field(filter) => {
-                let mut bytes = Vec::with_capacity(element.value_bytes().len() + 7);
-                let document = raw::Frame::begin(&mut bytes);
-                raw::append(&mut bytes, element.kind(), b"", element.value_bytes());
-                document.finish(&mut bytes);
-                super::evaluate::matches(filter, frame(&bytes)?, scope, None)
-            }
-            Self::Document(filter) if element.kind() == kind::DOCUMENT => {
-                super::evaluate::matches(filter, element.frame()?, scope, None)
-            }
-            Self::Document(_) => Ok(false),
-        }
-    }
-}
-
-/// The argument of `$pull`: operators on the elements, a filter for elements that are documents, a value to equal or a
-/// regular expression to match.
-pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext) -> Result<ValuePredicate, QueryError> {
-    let parser = Parser {
-        context: Some(context),
-        in_element: true,
-        may_be_near: Nearness::Refused,
-        may_search: Searching::Refused,
-    };
-    match value {
-        RawBsonRef::Document(operators) if is_operators(operators) => {
-            let first = Elements::new(operators)
-                .next()
-                .and_then(Result::ok)
-                .map(|first| first.name());
-            if matches!(first, Some(b"$and" | b"$or" | b"$nor")) {
-                return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
-            }
-            let filter = bson::rawdoc! { "": operators.to_owned() };
-            Ok(ValuePredicate::Field(parser.document(&filter, 0)?))
-        }
-        RawBsonRef::Document(filter) => Ok(ValuePredicate::Document(parser.document(filter, 0)?)),
-        value => Ok(ValuePredicate::Tests(vec![ValueTest::Is(implicit(value)?)])),
-    }
-}
-
-/// The argument of `$elemMatch` in a projection.
-pub(crate) fn element_condition(
-    filter: &RawDocument,
-    context: &ExpressionContext,
-) -> Result<ValuePredicate, QueryError> {
-    let parser = Parser {
-        context: Some(context),
-        in_element: true,
-        may_be_near: Nearness::Refused,
-        may_search: Searching::Refused,
-    };
-    Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
-        Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
-        Test::ElemMatchValue(tests) => ValuePredicate::Tests(tests),
-        other => ValuePredicate::Tests(vec![ValueTest::Is(other)]),
-    })
-}
-
-/// One of `arrayFilters`, as a filter on the document `{identifier: element}`, with the identifier.
-pub(crate) fn array_filter(
-    document: &RawDocument,
-    context: &ExpressionContext,
-) -> Result<(String, MatchExpr), QueryError> {
-    let root = Parser {
-        context: Some(context),
-        in_element: true,
-        may_be_near: Nearness::Refused,
-        may_search: Searching::Refused,
-    }
-    .document(document, 0)?;
-    let mut identifier = None;
-    collect_identifier(&root, &mut identifier)?;
-    let identifier = identifier.ok_or_else(|| {
-        QueryError::failed_to_parse("Cannot use an expression without a top-level field name in arrayFilters")
-    })?;
-    let lower_first = identifier.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    if !lower_first || !identifier.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(QueryError::bad_value(format!(
-            "Error parsing array filter :: caused by :: The top-level field name must be an alphanumeric string \
-             beginning with a lowercase letter, found '{identifier}'"
-        )));
-    }
-    Ok((identifier, root))
-}
-
-fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
-    match expr {
-        MatchExpr::AlwaysTrue
-        | MatchExpr::AlwaysFalse
-        | MatchExpr::Expr(_)
-        | MatchExpr::Schema(_)
-        | MatchExpr::Text(_) => Ok(()),
-        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
-            parts.iter().try_for_each(|part| collect_identifier(part, found))
-        }
-        MatchExpr::Not(part) => collect_identifier(part, found),
-        MatchExpr::Path { path, .. } => {
-            let name = path.parts()[0].name();
-            match found {
-                Some(first) if first != name => Err(QueryError::failed_to_parse(format!(
-                    "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' \
-                     and '{name}'"
-                ))),
-                _ => {
-                    *found = Some(name.to_owned());
-                    Ok(())
-                }
-            }
-        }
     }
 }

@@ -45,6 +45,7 @@ fn write_expr(expr: &MatchExpr, out: &mut Vec<u8>) {
             field.finish(out);
         }
         MatchExpr::Expr(predicate) => append_constant(out, b"$expr", &predicate.source),
+        MatchExpr::Where(test) => append_constant(out, b"$where", &test.source),
         MatchExpr::Text(test) => raw::append(out, kind::DOCUMENT, b"$text", test.source().as_bytes()),
         MatchExpr::Schema(schema) => raw::append(out, kind::DOCUMENT, b"$jsonSchema", schema.source().as_bytes()),
     }

@@ -693,7 +693,11 @@ fn refusals_have_mongodbs_codes_and_texts() {
         ErrorCode(51075),
         "options set in both",
     );
-    fails(doc! {"$where": "1"}, ErrorCode::NotImplemented, "$where");
+    fails(
+        doc! {"$where": "1"},
+        ErrorCode::BadValue,
+        "$where is not allowed in this context",
+    );
     fails(
         doc! {"$text": {"$search": "x"}},
         ErrorCode::QueryFeatureNotAllowed,

@@ -13,6 +13,7 @@ use super::geo::GeoTest;
 use super::near::NearTest;
 use super::regex::RegexTest;
 use super::schema::Schema;
+use super::script::ScriptTest;
 use super::text::TextTest;
 use crate::expression::Expression;
 use crate::path::Path;
@@ -46,6 +47,8 @@ pub enum MatchExpr {
     Schema(Schema),
     /// `$text`: the document has the text.
     Text(Arc<TextTest>),
+    /// `$where`: the script says so.
+    Where(Arc<ScriptTest>),
 }
 
 /// `$expr`.
@@ -237,10 +240,24 @@ impl MatchExpr {
                 other => flat.push(other),
             }
         }
+        // Scripts take longest: they are asked about what all others have let through.
+        if flat.iter().any(Self::runs_script) {
+            flat.sort_by_key(Self::runs_script);
+        }
         match flat.len() {
             0 => Self::AlwaysTrue,
             1 => flat.remove(0),
             _ => Self::And(flat),
+        }
+    }
+
+    /// Whether it runs a script, by itself or in a part.
+    pub(crate) fn runs_script(&self) -> bool {
+        match self {
+            Self::Where(_) => true,
+            Self::And(parts) | Self::Or(parts) | Self::Nor(parts) => parts.iter().any(Self::runs_script),
+            Self::Not(part) => part.runs_script(),
+            _ => false,
         }
     }
 

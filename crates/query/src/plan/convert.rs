@@ -53,7 +53,7 @@ impl<'c> Converter<'c> {
             MatchExpr::Nor(parts) => Predicate::And(parts.iter().map(|part| self.negation(part)).collect()),
             MatchExpr::Not(part) => self.negation(part),
             MatchExpr::Path { path, test } => self.path(path.text(), test, depth),
-            MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) => Predicate::Opaque,
+            MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) | MatchExpr::Where(_) => Predicate::Opaque,
         }
     }
 

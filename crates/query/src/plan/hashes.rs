@@ -105,6 +105,7 @@ fn filter_text(expr: &MatchExpr) -> String {
         MatchExpr::Not(part) => format!("not[{}]", filter_text(part)),
         MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
         MatchExpr::Text(_) => "$text".to_owned(),
+        MatchExpr::Where(_) => "$where".to_owned(),
         MatchExpr::Schema(schema) => format!("schema[{}]", document_text(schema.source())),
         MatchExpr::Expr(predicate) => format!("expr[{}]", value_text(predicate.source.value())),
     }

@@ -4,7 +4,8 @@
 //! range by the command; filters, sorts and projections are parsed here.
 
 use crate::limits::BlockingLimits;
-use bson::{RawArray, RawDocument};
+use bson::{RawArray, RawDocument, RawDocumentBuf};
+use std::sync::Arc;
 use storage::Namespace;
 
 /// The index a client wants used.
@@ -97,6 +98,8 @@ pub struct AggregateRequest<'a> {
     pub variables: Option<&'a RawDocument>,
     /// What blocking stages may hold, and where they go on beyond it.
     pub blocking: BlockingLimits,
+    /// Variables that scripts find in their scope: the `scope` of `mapReduce`.
+    pub script_globals: Option<Arc<RawDocumentBuf>>,
 }
 
 impl<'a> AggregateRequest<'a> {
@@ -110,6 +113,7 @@ impl<'a> AggregateRequest<'a> {
             collation: None,
             variables: None,
             blocking: BlockingLimits::IN_MEMORY,
+            script_globals: None,
         }
     }
 
@@ -123,6 +127,7 @@ impl<'a> AggregateRequest<'a> {
             collation: None,
             variables: None,
             blocking: BlockingLimits::IN_MEMORY,
+            script_globals: None,
         }
     }
 }

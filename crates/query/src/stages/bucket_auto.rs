@@ -16,6 +16,7 @@ use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::accumulators::{Accumulator, AccumulatorSpec, StateReader, StateWriter};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::sorter::{Payload, Sorted, SortedRow, Sorter};
 use crate::value::number::Number;
@@ -146,7 +147,11 @@ fn parse_output(
     let mut fields = Vec::new();
     for element in output {
         let (name, raw) = element.map_err(|_| Malformed)?;
-        fields.push((Box::from(name.as_str()), parse_field(name.as_str(), raw, context)?));
+        let field = parse_field(name.as_str(), raw, context)?;
+        if !field.begins_alike() {
+            return failure(4544714, "Can't refer to the group key in $bucketAuto");
+        }
+        fields.push((Box::from(name.as_str()), field));
     }
     Ok(fields)
 }
@@ -291,6 +296,9 @@ impl BucketAutoStage {
             return failure(ErrorCode::InternalError.0, "$bucketAuto makes a bucket of nothing");
         };
         let mut states: Vec<Accumulator> = spec.fields.iter().map(|(_, field)| field.start()).collect();
+        for ((_, field), state) in spec.fields.iter().zip(&mut states) {
+            field.begin(state, &Value::Missing, context.evaluation)?;
+        }
         let mut bytes = 0_usize;
         let mut take = |held: &Held| -> Result<(), QueryError> {
             context.evaluation.step()?;
@@ -343,7 +351,7 @@ impl BucketAutoStage {
             },
         };
         self.made += 1;
-        document_of(spec, &low, &high, states)
+        document_of(spec, &low, &high, states, context.evaluation)
     }
 }
 
@@ -352,6 +360,7 @@ fn document_of(
     low: &Value<'_>,
     high: &Value<'_>,
     states: Vec<Accumulator>,
+    evaluation: &EvaluationContext<'_>,
 ) -> Result<SharedDocument, QueryError> {
     let mut out = Vec::with_capacity(64);
     let mut writer = DocumentWriter::new(&mut out);
@@ -359,8 +368,8 @@ fn document_of(
     id.append("min", low);
     id.append("max", high);
     id.finish();
-    for ((name, _), state) in spec.fields.iter().zip(states) {
-        match state.finish()? {
+    for ((name, field), state) in spec.fields.iter().zip(states) {
+        match field.finish(state, evaluation)? {
             Value::Missing => writer.append(name, &Value::Null),
             value => writer.append(name, &value),
         }

@@ -11,6 +11,7 @@ use super::groups::{Group, Groups};
 use super::{Stage, StageContext, failure};
 use crate::accumulators::AccumulatorSpec;
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, DocumentWriter, SharedDocument, Value};
@@ -172,12 +173,16 @@ impl GroupStage {
     }
 }
 
-fn document_of(spec: &GroupSpec, group: Group) -> Result<SharedDocument, QueryError> {
+fn document_of(
+    spec: &GroupSpec,
+    group: Group,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<SharedDocument, QueryError> {
     let mut out = Vec::with_capacity(64);
     let mut writer = DocumentWriter::new(&mut out);
     writer.append("_id", &group.id);
-    for ((name, _), state) in spec.fields.iter().zip(group.states) {
-        match state.finish()? {
+    for ((name, field), state) in spec.fields.iter().zip(group.states) {
+        match field.finish(state, evaluation)? {
             Value::Missing => writer.append(name, &Value::Null),
             value => writer.append(name, &value),
         }
@@ -195,7 +200,7 @@ impl Stage for GroupStage {
         let Some(group) = next.transpose()?.flatten() else {
             return Ok(None);
         };
-        let document = document_of(&self.spec, group)?;
+        let document = document_of(&self.spec, group, context.evaluation)?;
         self.output_bytes += document.as_bytes().len() as u64;
         Ok(Some(document))
     }

@@ -151,6 +151,10 @@ impl Groups {
         let group = Group::new(spec, id.into_owned(), self.key.len());
         match self.has_room(group.bytes, evaluation.context)? {
             true => {
+                let mut group = group;
+                for ((_, field), state) in spec.fields().iter().zip(&mut group.states) {
+                    field.begin(state, &group.id, evaluation.context)?;
+                }
                 let place = self.insert(group);
                 self.accumulate(spec, place, evaluation)
             }

@@ -205,6 +205,7 @@ fn is_random(part: &MatchExpr) -> bool {
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => parts.iter().any(is_random),
         MatchExpr::Not(part) => is_random(part),
         MatchExpr::Expr(predicate) => predicate.expression.is_random(),
+        MatchExpr::Where(_) => true,
         MatchExpr::AlwaysTrue
         | MatchExpr::AlwaysFalse
         | MatchExpr::Path { .. }

@@ -117,7 +117,8 @@ fn renamed(fields: Fields<'_>, part: &MatchExpr) -> Result<Option<MatchExpr>, Qu
         | MatchExpr::AlwaysFalse
         | MatchExpr::Expr(_)
         | MatchExpr::Schema(_)
-        | MatchExpr::Text(_) => None,
+        | MatchExpr::Text(_)
+        | MatchExpr::Where(_) => None,
     })
 }
 

@@ -102,9 +102,9 @@ impl std::fmt::Debug for Validator {
 /// What is not built and never allowed here is told as the latter.
 fn forbidden(error: QueryError) -> QueryError {
     let is_ordered = error.code() == Some(NEAR_REFUSED);
-    let is_unbuilt = error.code() == Some(ErrorCode::NotImplemented);
     let text = error.to_string();
-    let is_named = |name: &&&str| is_ordered && **name == "$near" || is_unbuilt && text.starts_with(**name);
+    let is_named =
+        |name: &&&str| is_ordered && **name == "$near" || text == format!("{name} is not allowed in this context");
     match FORBIDDEN.iter().find(is_named) {
         Some(name) => QueryError::new(
             ErrorCode::QueryFeatureNotAllowed,

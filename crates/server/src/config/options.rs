@@ -330,9 +330,9 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "security.javascriptEnabled",
         "",
-        Kind::NotBuilt("server-side JavaScript", &["false"]),
-        "false",
-        "not built beside false",
+        Kind::Boolean,
+        "true",
+        "run scripts of clients: $where, $function, $accumulator, mapReduce (--noscripting: do not)",
     ),
     spec(
         "security.keyFile",

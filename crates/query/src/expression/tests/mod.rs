@@ -236,7 +236,8 @@ fn paths_and_objects() {
 #[test]
 fn what_cannot_be_parsed() {
     fails(doc! {"$foo": 1}, 168);
-    fails(doc! {"$function": {}}, 238);
+    fails(doc! {"$function": {}}, 4660800);
+    fails(doc! {"$sigmoid": 1}, 238);
     fails(doc! {"$add": 1, "$subtract": 1}, 15983);
     fails(doc! {"a": 1, "$add": 1}, 16410);
     fails(doc! {"a.b": 1}, 16412);

@@ -340,7 +340,7 @@ fn treats_equals_alike(part: &MatchExpr) -> bool {
         MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => parts.iter().all(treats_equals_alike),
         MatchExpr::Not(part) => treats_equals_alike(part),
         MatchExpr::Path { test, .. } => is_comparison(test),
-        MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) => false,
+        MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) | MatchExpr::Where(_) => false,
     }
 }
 

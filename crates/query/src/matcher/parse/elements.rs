@@ -1,0 +1,136 @@
+//! Filters on the elements of arrays: what `$pull`, `arrayFilters` and the `$elemMatch` of a projection ask.
+
+use bson::{RawBsonRef, RawDocument};
+
+use super::super::evaluate::{self, Scope};
+use super::{Nearness, Parser, Running, Searching, implicit, is_operators};
+use crate::QueryError;
+use crate::expression::ExpressionContext;
+use crate::matcher::tree::{MatchExpr, Test, ValueTest};
+use crate::raw::{self, Elements, kind};
+use crate::value::scan::frame;
+
+/// What `$pull` and `arrayFilters` ask of one array element or value.
+#[derive(Clone, Debug)]
+pub(crate) enum ValuePredicate {
+    /// The value passes these tests, itself.
+    Tests(Vec<ValueTest>),
+    /// The value, or one of its elements when it is an array, passes operators: a filter on the field "".
+    Field(MatchExpr),
+    /// The value is a document that matches.
+    Document(MatchExpr),
+}
+
+impl ValuePredicate {
+    /// Whether a value fulfils it.
+    pub(crate) fn matches(&self, element: raw::Element<'_>, scope: Scope<'_>) -> Result<bool, QueryError> {
+        match self {
+            Self::Tests(tests) => evaluate::passes_all(tests, element, scope),
+            Self::Field(filter) => {
+                let mut bytes = Vec::with_capacity(element.value_bytes().len() + 7);
+                let document = raw::Frame::begin(&mut bytes);
+                raw::append(&mut bytes, element.kind(), b"", element.value_bytes());
+                document.finish(&mut bytes);
+                evaluate::matches(filter, frame(&bytes)?, scope, None)
+            }
+            Self::Document(filter) if element.kind() == kind::DOCUMENT => {
+                evaluate::matches(filter, element.frame()?, scope, None)
+            }
+            Self::Document(_) => Ok(false),
+        }
+    }
+}
+
+/// A parser that is inside of an array.
+fn of_elements(context: &ExpressionContext) -> Parser<'_> {
+    Parser {
+        context: Some(context),
+        in_element: true,
+        may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
+        may_run: Running::Refused,
+    }
+}
+
+/// The argument of `$pull`: operators on the elements, a filter for elements that are documents, a value to equal or a
+/// regular expression to match.
+pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext) -> Result<ValuePredicate, QueryError> {
+    let parser = of_elements(context);
+    match value {
+        RawBsonRef::Document(operators) if is_operators(operators) => {
+            let first = Elements::new(operators)
+                .next()
+                .and_then(Result::ok)
+                .map(|first| first.name());
+            if matches!(first, Some(b"$and" | b"$or" | b"$nor")) {
+                return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
+            }
+            let filter = bson::rawdoc! { "": operators.to_owned() };
+            Ok(ValuePredicate::Field(parser.document(&filter, 0)?))
+        }
+        RawBsonRef::Document(filter) => Ok(ValuePredicate::Document(parser.document(filter, 0)?)),
+        value => Ok(ValuePredicate::Tests(vec![ValueTest::Is(implicit(value)?)])),
+    }
+}
+
+/// The argument of `$elemMatch` in a projection.
+pub(crate) fn element_condition(
+    filter: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<ValuePredicate, QueryError> {
+    let parser = of_elements(context);
+    Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
+        Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
+        Test::ElemMatchValue(tests) => ValuePredicate::Tests(tests),
+        other => ValuePredicate::Tests(vec![ValueTest::Is(other)]),
+    })
+}
+
+/// One of `arrayFilters`, as a filter on the document `{identifier: element}`, with the identifier.
+pub(crate) fn array_filter(
+    document: &RawDocument,
+    context: &ExpressionContext,
+) -> Result<(String, MatchExpr), QueryError> {
+    let root = of_elements(context).document(document, 0)?;
+    let mut identifier = None;
+    collect_identifier(&root, &mut identifier)?;
+    let identifier = identifier.ok_or_else(|| {
+        QueryError::failed_to_parse("Cannot use an expression without a top-level field name in arrayFilters")
+    })?;
+    let lower_first = identifier.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    if !lower_first || !identifier.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(QueryError::bad_value(format!(
+            "Error parsing array filter :: caused by :: The top-level field name must be an alphanumeric string \
+             beginning with a lowercase letter, found '{identifier}'"
+        )));
+    }
+    Ok((identifier, root))
+}
+
+fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
+    match expr {
+        MatchExpr::AlwaysTrue
+        | MatchExpr::AlwaysFalse
+        | MatchExpr::Expr(_)
+        | MatchExpr::Schema(_)
+        | MatchExpr::Text(_)
+        | MatchExpr::Where(_) => Ok(()),
+        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
+            parts.iter().try_for_each(|part| collect_identifier(part, found))
+        }
+        MatchExpr::Not(part) => collect_identifier(part, found),
+        MatchExpr::Path { path, .. } => {
+            let name = path.parts()[0].name();
+            match found {
+                Some(first) if first != name => Err(QueryError::failed_to_parse(format!(
+                    "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' \
+                     and '{name}'"
+                ))),
+                _ => {
+                    *found = Some(name.to_owned());
+                    Ok(())
+                }
+            }
+        }
+    }
+}

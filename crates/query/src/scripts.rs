@@ -1,0 +1,153 @@
+//! The scripts of an operation: `$where`, `$function`, `$accumulator` and what `mapReduce` is made of.
+//!
+//! An [`EvaluationContext`](crate::EvaluationContext) has one scope for all functions that run with it, made when the
+//! first of them does, and gone with the context; so nothing of one operation is there for the next.
+//! - The heap begins small and grows while the operation's account allows it. What it may have is charged, used or not.
+//!   A call that ran out of it is run again with more.
+//! - A script ends with its operation, and when a call takes too long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use script::{Function, Scope, ScriptError};
+use storage::{Charge, Operation, StorageError};
+use wire::ErrorCode;
+
+use crate::error::QueryError;
+
+/// Bytes of the heap at first.
+const HEAP_BYTES_MIN: u64 = 8 << 20;
+/// By how much it grows at a time.
+const HEAP_GROWTH: u64 = 4;
+
+/// The scope of an operation.
+pub(crate) struct Scripts {
+    scope: Scope,
+    heap_bytes: u64,
+    memory: Charge,
+    /// The monotonic time at which the current call has to end, in milliseconds.
+    call_deadline_ms: Arc<AtomicI64>,
+}
+
+/// Whether scripts of an operation have to end: it has, or the current call takes too long.
+fn interruption(operation: &Operation, call_deadline_ms: Arc<AtomicI64>) -> Arc<dyn Fn() -> bool + Send + Sync> {
+    let (killed, clock, deadline_ms) = (
+        operation.kill_handle(),
+        operation.clock().clone(),
+        operation.deadline_ms(),
+    );
+    Arc::new(move || {
+        let deadline_ms = deadline_ms.min(call_deadline_ms.load(Ordering::Relaxed));
+        killed.get().is_some() || clock.monotonic().as_millis() as i64 >= deadline_ms
+    })
+}
+
+/// The heap at first, charged.
+fn first_heap(operation: &Operation) -> Result<(u64, Charge), QueryError> {
+    let heap_bytes = HEAP_BYTES_MIN.min(operation.scripts().heap_bytes_max());
+    let mut memory = Charge::new(operation.memory());
+    memory.grow(heap_bytes).map_err(StorageError::from)?;
+    Ok((heap_bytes, memory))
+}
+
+/// Fails where a function is no JavaScript.
+pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Result<(), QueryError> {
+    let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
+        return Err(disabled());
+    };
+    let (heap_bytes, _memory) = first_heap(operation)?;
+    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(i64::MAX)));
+    let checked = Scope::check(function, heap_bytes as usize, is_interrupted);
+    checked.map_err(|error| query_error(error, operation))
+}
+
+impl Scripts {
+    fn new(operation: &Operation) -> Result<Self, QueryError> {
+        let call_deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
+        let (heap_bytes, memory) = first_heap(operation)?;
+        let scope = Scope::new(heap_bytes as usize, interruption(operation, call_deadline_ms.clone()));
+        Ok(Self {
+            scope: scope.map_err(|error| query_error(error, operation))?,
+            heap_bytes,
+            memory,
+            call_deadline_ms,
+        })
+    }
+
+    /// Gives the heap more; false when it has all that it may have.
+    fn grow(&mut self, operation: &Operation) -> Result<bool, QueryError> {
+        let max = operation.scripts().heap_bytes_max();
+        let heap_bytes = self.heap_bytes.saturating_mul(HEAP_GROWTH).min(max);
+        if heap_bytes <= self.heap_bytes {
+            return Ok(false);
+        }
+        self.memory
+            .grow(heap_bytes - self.heap_bytes)
+            .map_err(StorageError::from)?;
+        self.scope.set_heap_bytes(heap_bytes as usize);
+        self.heap_bytes = heap_bytes;
+        Ok(true)
+    }
+}
+
+/// Runs a call in the scope that `slot` holds, or will hold.
+pub(crate) fn run<T>(
+    slot: &mut Option<Box<Scripts>>,
+    operation: Option<&Operation>,
+    call: impl Fn(&Scope) -> Result<T, ScriptError>,
+) -> Result<T, QueryError> {
+    // What no client waits for has no scripts: filters of indexes and validators are refused them.
+    let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
+        return Err(disabled());
+    };
+    let scripts = match slot {
+        Some(scripts) => scripts,
+        None => slot.insert(Box::new(Scripts::new(operation)?)),
+    };
+    let now_ms = operation.clock().monotonic().as_millis() as i64;
+    let call_ms = i64::try_from(operation.scripts().call_ms_max()).unwrap_or(i64::MAX);
+    scripts
+        .call_deadline_ms
+        .store(now_ms.saturating_add(call_ms), Ordering::Relaxed);
+    let mut is_collected = false;
+    loop {
+        match call(&scripts.scope) {
+            Ok(result) => return Ok(result),
+            Err(ScriptError::OutOfMemory) if !is_collected => {
+                scripts.scope.collect_garbage();
+                is_collected = true;
+            }
+            Err(ScriptError::OutOfMemory) if scripts.grow(operation)? => {}
+            Err(error) => return Err(query_error(error, operation)),
+        }
+    }
+}
+
+/// The error of a server that runs no scripts.
+pub(crate) fn disabled() -> QueryError {
+    QueryError::new(
+        ErrorCode(31264),
+        "Cannot run server-side javascript without the javascript engine enabled",
+    )
+}
+
+fn query_error(error: ScriptError, operation: &Operation) -> QueryError {
+    let code = match error {
+        ScriptError::Interrupted => match operation.check_now() {
+            Err(interrupted) => return StorageError::from(interrupted).into(),
+            Ok(()) => ErrorCode::JSInterpreterFailure,
+        },
+        ScriptError::NotBson(_) => ErrorCode(16662),
+        ScriptError::ZeroInName(_) => ErrorCode(16985),
+        ScriptError::TooDeep { .. } => ErrorCode(17279),
+        ScriptError::TooLarge { .. } => ErrorCode(17260),
+        ScriptError::EmitArguments => ErrorCode(31220),
+        ScriptError::EmittedTooMuch { .. } => ErrorCode(31292),
+        ScriptError::Malformed => ErrorCode::InvalidBSON,
+        _ => ErrorCode::JSInterpreterFailure,
+    };
+    QueryError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Scripts end with their operation, and what they have is its.
+
+use std::sync::Arc;
+
+use bson::{Document, RawDocumentBuf, doc, rawdoc};
+use storage::{Interrupted, MemoryBudget, Operation, ScriptLimits, StorageError};
+
+use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
+use crate::evaluation::tests::LookedAt;
+use crate::expression::ExpressionContext;
+use crate::matcher::Matcher;
+
+const MIB: u64 = 1 << 20;
+
+fn operation(budget: &Arc<MemoryBudget>) -> Arc<Operation> {
+    Arc::new(Operation::within(Arc::new(LookedAt::default()), 1, budget))
+}
+
+fn matcher(filter: Document, operation: &Arc<Operation>) -> Result<Matcher, QueryError> {
+    let context = ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1))).for_operation(operation);
+    let filter = RawDocumentBuf::try_from(&filter).unwrap();
+    Matcher::parse_ordered(&filter, &context)
+}
+
+fn matches(filter: Document, operation: &Arc<Operation>) -> Result<bool, QueryError> {
+    matcher(filter, operation)?.matches(&rawdoc! { "a": 6 }, &EvaluationContext::new(operation))
+}
+
+fn code(result: Result<bool, QueryError>) -> i32 {
+    result.unwrap_err().code().unwrap().0
+}
+
+#[test]
+fn a_script_ends_with_its_operation() {
+    let endless = || doc! { "$where": "while (true) {}" };
+    let ended = operation(&MemoryBudget::unlimited());
+    ended.set_deadline_ms(1000);
+    let expired = matches(endless(), &ended);
+    let Err(QueryError::Storage(StorageError::Interrupted(Interrupted::TimeExpired))) = expired else {
+        panic!("{expired:?}");
+    };
+    let limits = Arc::new(ScriptLimits::default());
+    limits.set_call_ms_max(1000);
+    let limited = Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits);
+    assert_eq!(code(matches(endless(), &Arc::new(limited))), 139);
+    let killed = operation(&MemoryBudget::unlimited());
+    let filter = matcher(endless(), &killed).unwrap();
+    killed.kill();
+    let interrupted = filter.matches(&rawdoc! {}, &EvaluationContext::new(&killed));
+    let Err(QueryError::Storage(StorageError::Interrupted(Interrupted::Killed))) = interrupted else {
+        panic!("{interrupted:?}");
+    };
+}
+
+#[test]
+fn the_heap_is_the_operations_memory() {
+    let budget = MemoryBudget::new(64 * MIB, 64 * MIB);
+    let operation = operation(&budget);
+    let filter = matcher(
+        doc! { "$where": "new Uint8Array(20 << 20).length > this.a" },
+        &operation,
+    )
+    .unwrap();
+    let evaluation = EvaluationContext::new(&operation);
+    assert_eq!(budget.used(), 0, "what parsing took has gone back");
+    assert!(filter.matches(&rawdoc! { "a": 6 }, &evaluation).unwrap());
+    assert_eq!(budget.used(), 32 * MIB, "it had to grow once");
+    drop(evaluation);
+    assert_eq!(budget.used(), 0);
+    let too_large = matches(doc! { "$where": "new Uint8Array(50 << 20)" }, &operation);
+    let Err(QueryError::Storage(StorageError::MemoryExceeded(_))) = too_large else {
+        panic!("{too_large:?}");
+    };
+    let limits = Arc::new(ScriptLimits::default());
+    limits.set_heap_bytes_max(16 * MIB);
+    let limited = Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits);
+    assert_eq!(
+        code(matches(
+            doc! { "$where": "new Uint8Array(20 << 20)" },
+            &Arc::new(limited)
+        )),
+        139
+    );
+}
+
+#[test]
+fn other_conditions_are_asked_first() {
+    let operation = operation(&MemoryBudget::unlimited());
+    let throws = || doc! { "$where": "throw new Error('asked')" };
+    let mut filter = throws();
+    filter.insert("a", 5);
+    assert!(!matches(filter, &operation).unwrap());
+    let alternatives = doc! { "$and": [{ "$or": [throws(), { "b": 1 }] }, { "a": 5 }] };
+    assert!(!matches(alternatives, &operation).unwrap());
+    assert_eq!(code(matches(throws(), &operation)), 139);
+}
+
+#[test]
+fn without_scripting_nothing_runs() {
+    let limits = Arc::new(ScriptLimits::default());
+    limits.disable();
+    let operation = Arc::new(Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits));
+    assert_eq!(code(matches(doc! { "$where": "true" }, &operation)), 6108304);
+    let function = doc! { "body": "function() { return true }", "args": [], "lang": "js" };
+    assert_eq!(
+        code(matches(doc! { "$expr": { "$function": function } }, &operation)),
+        31264
+    );
+}

@@ -1,0 +1,172 @@
+//! From BSON to JavaScript.
+//!
+//! int32 and double are numbers; int64, decimal128 and what JavaScript has no type for are objects of the prelude. A
+//! symbol is a string, as in MongoDB.
+
+use crate::error::ScriptError;
+use crate::originals::Originals;
+use crate::prelude::Makers;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bson::oid::ObjectId;
+use bson::raw::cstr;
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use rquickjs::object::Property;
+use rquickjs::{Array, Ctx, Object, String as JsString, Value};
+
+/// Makes JavaScript's values of BSON's.
+pub(crate) struct Reader<'r, 'js> {
+    pub(crate) ctx: &'r Ctx<'js>,
+    pub(crate) makers: &'r Makers,
+    /// Where what is read is kept, if it may come back.
+    pub(crate) originals: Option<&'r Originals>,
+}
+
+/// What reading fails with: damaged bytes, or an exception that is pending.
+pub(crate) enum ReadError {
+    Malformed,
+    Engine(rquickjs::Error),
+}
+
+impl From<rquickjs::Error> for ReadError {
+    fn from(error: rquickjs::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<bson::error::Error> for ReadError {
+    fn from(_: bson::error::Error) -> Self {
+        Self::Malformed
+    }
+}
+
+impl ReadError {
+    pub(crate) fn or_else(self, engine: impl FnOnce(rquickjs::Error) -> ScriptError) -> ScriptError {
+        match self {
+            Self::Malformed => ScriptError::Malformed,
+            Self::Engine(error) => engine(error),
+        }
+    }
+}
+
+type Read<'js> = Result<Value<'js>, ReadError>;
+
+impl<'js> Reader<'_, 'js> {
+    /// A document. Recursion is bounded by the depth that stored documents have.
+    pub(crate) fn document(&self, document: &RawDocument) -> Result<Object<'js>, ReadError> {
+        let object = Object::new(self.ctx.clone())?;
+        let mut has_int32 = false;
+        for element in document {
+            let (name, value) = element?;
+            has_int32 |= matches!(value, RawBsonRef::Int32(_));
+            let value = self.value(value)?;
+            match name.as_str() {
+                // Setting that would change the prototype.
+                "__proto__" => {
+                    let property = Property::from(value).configurable().enumerable().writable();
+                    object.prop("__proto__", property)?;
+                }
+                name => object.set(name, value)?,
+            }
+        }
+        if has_int32 {
+            self.note_origin(&object, document.as_bytes())?;
+        }
+        Ok(object)
+    }
+
+    fn note_origin(&self, object: &Object<'js>, bytes: &[u8]) -> Result<(), ReadError> {
+        if let Some(number) = self.originals.and_then(|originals| originals.keep(bytes)) {
+            let origin = self.makers.origin.clone().restore(self.ctx)?;
+            object.prop(origin, Property::from(number))?;
+        }
+        Ok(())
+    }
+
+    /// The values of a document.
+    pub(crate) fn values(&self, document: &RawDocument) -> Result<Vec<Value<'js>>, ReadError> {
+        document.into_iter().map(|element| self.value(element?.1)).collect()
+    }
+
+    fn array(&self, array: &RawArray) -> Result<Array<'js>, ReadError> {
+        let items = Array::new(self.ctx.clone())?;
+        let mut has_int32 = false;
+        for (index, value) in array.into_iter().enumerate() {
+            let value = value?;
+            has_int32 |= matches!(value, RawBsonRef::Int32(_));
+            items.set(index, self.value(value)?)?;
+        }
+        if has_int32 {
+            self.note_origin(items.as_object(), array.as_bytes())?;
+        }
+        Ok(items)
+    }
+
+    fn text(&self, text: &str) -> Read<'js> {
+        Ok(JsString::from_str(self.ctx.clone(), text)?.into_value())
+    }
+
+    /// A value.
+    pub(crate) fn value(&self, value: RawBsonRef<'_>) -> Read<'js> {
+        let (ctx, makers) = (self.ctx, self.makers);
+        Ok(match value {
+            RawBsonRef::Double(number) => Value::new_float(ctx.clone(), number),
+            RawBsonRef::Int32(number) => Value::new_int(ctx.clone(), number),
+            RawBsonRef::Boolean(value) => Value::new_bool(ctx.clone(), value),
+            RawBsonRef::Null => Value::new_null(ctx.clone()),
+            RawBsonRef::Undefined => Value::new_undefined(ctx.clone()),
+            RawBsonRef::String(text) | RawBsonRef::Symbol(text) => self.text(text)?,
+            RawBsonRef::Document(document) => self.document(document)?.into_value(),
+            RawBsonRef::Array(array) => self.array(array)?.into_value(),
+            RawBsonRef::Int64(number) => makers.long.clone().restore(ctx)?.call((number.to_string(),))?,
+            RawBsonRef::ObjectId(id) => makers.object_id.clone().restore(ctx)?.call((id.to_hex(),))?,
+            RawBsonRef::Decimal128(number) => makers.decimal.clone().restore(ctx)?.call((number.to_string(),))?,
+            RawBsonRef::DateTime(time) => {
+                let ms = time.timestamp_millis() as f64;
+                makers.date.clone().restore(ctx)?.call((ms,))?
+            }
+            RawBsonRef::Timestamp(time) => {
+                let (t, i) = (f64::from(time.time), f64::from(time.increment));
+                makers.timestamp.clone().restore(ctx)?.call((t, i))?
+            }
+            RawBsonRef::Binary(binary) => {
+                let base64 = STANDARD.encode(binary.bytes);
+                let subtype = i32::from(u8::from(binary.subtype));
+                makers.binary.clone().restore(ctx)?.call((subtype, base64))?
+            }
+            RawBsonRef::RegularExpression(regex) => {
+                let parts = (self.text(regex.pattern.as_str())?, self.text(regex.options.as_str())?);
+                makers.regex.clone().restore(ctx)?.call(parts)?
+            }
+            RawBsonRef::JavaScriptCode(code) => makers.code.clone().restore(ctx)?.call((self.text(code)?,))?,
+            RawBsonRef::JavaScriptCodeWithScope(code) => {
+                let parts = (self.text(code.code)?, self.document(code.scope)?);
+                makers.code.clone().restore(ctx)?.call(parts)?
+            }
+            RawBsonRef::DbPointer(_) => {
+                let (ns, id) = pointer_parts(value)?;
+                let id: Value<'js> = makers.object_id.clone().restore(ctx)?.call((id,))?;
+                makers.pointer.clone().restore(ctx)?.call((ns, id))?
+            }
+            RawBsonRef::MinKey => makers.min_key.clone().restore(ctx)?.call(())?,
+            RawBsonRef::MaxKey => makers.max_key.clone().restore(ctx)?.call(())?,
+        })
+    }
+}
+
+/// The namespace of a DBPointer, and its id in hexadecimal. `bson` keeps them to itself: they are read from its bytes.
+fn pointer_parts(pointer: RawBsonRef<'_>) -> Result<(String, String), ReadError> {
+    let mut document = RawDocumentBuf::new();
+    document.append(cstr!(""), pointer);
+    // Length (4), type (1), the empty name (1), the namespace with its length (4) and its zero (1), id (12), zero (1).
+    let bytes = document.as_bytes();
+    let parts = bytes.len().checked_sub(24).and_then(|length| {
+        let namespace = bytes.get(10..10 + length)?;
+        let id: [u8; 12] = bytes.get(11 + length..23 + length)?.try_into().ok()?;
+        Some((
+            std::str::from_utf8(namespace).ok()?.to_owned(),
+            ObjectId::from_bytes(id).to_hex(),
+        ))
+    });
+    parts.ok_or(ReadError::Malformed)
+}

@@ -1,0 +1,159 @@
+//! What scripts are given by the host: `native` of the prelude.
+
+use crate::error::ScriptError;
+use crate::limits::EMITTED_BYTES_MAX;
+use crate::originals::Originals;
+use crate::prelude::Makers;
+use crate::to_bson::{WriteError, Writer};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bson::oid::ObjectId;
+use bson::{Decimal128, RawDocumentBuf};
+use md5::{Digest, Md5};
+use rquickjs::function::Rest;
+use rquickjs::{Ctx, Exception, Function, Object, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a call has emitted, and what went wrong inside of the host: a script may not catch that.
+pub(crate) struct HostState {
+    /// Set while a call may emit.
+    pub(crate) emits: RefCell<Option<Emits>>,
+    pub(crate) failure: RefCell<Option<ScriptError>>,
+    pub(crate) makers: RefCell<Option<Rc<Makers>>>,
+    pub(crate) originals: Originals,
+    is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl HostState {
+    pub(crate) fn new(is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Self {
+        Self {
+            emits: RefCell::default(),
+            failure: RefCell::default(),
+            makers: RefCell::default(),
+            originals: Originals::default(),
+            is_interrupted,
+        }
+    }
+}
+
+/// The documents `{k, v}` of one call.
+#[derive(Default)]
+pub(crate) struct Emits {
+    pub(crate) documents: Vec<RawDocumentBuf>,
+    bytes: usize,
+}
+
+/// The object `native`.
+pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<HostState>) -> rquickjs::Result<Object<'js>> {
+    let natives = Object::new(ctx.clone())?;
+    natives.set("objectId", Function::new(ctx.clone(), || ObjectId::new().to_hex())?)?;
+    natives.set("md5", Function::new(ctx.clone(), md5_hex)?)?;
+    natives.set("long", Function::new(ctx.clone(), long)?)?;
+    natives.set("decimal", Function::new(ctx.clone(), decimal)?)?;
+    natives.set("base64", Function::new(ctx.clone(), base64)?)?;
+    natives.set("bytes", Function::new(ctx.clone(), bytes)?)?;
+    natives.set("hexOfBase64", Function::new(ctx.clone(), hex_of_base64)?)?;
+    natives.set("base64OfHex", Function::new(ctx.clone(), base64_of_hex)?)?;
+    let state = state.clone();
+    let emit = move |ctx: Ctx<'js>, arguments: Rest<Value<'js>>| -> rquickjs::Result<()> {
+        match emit(&state, &arguments.0) {
+            Ok(()) => Ok(()),
+            // A getter has thrown: that is the script's own.
+            Err(WriteError::Engine(error)) => Err(error),
+            Err(WriteError::Script(error)) => {
+                let text = error.to_string();
+                state.failure.borrow_mut().get_or_insert(error);
+                Err(Exception::throw_message(&ctx, &text))
+            }
+        }
+    };
+    natives.set("emit", Function::new(ctx.clone(), emit)?)?;
+    Ok(natives)
+}
+
+fn emit(state: &HostState, arguments: &[Value<'_>]) -> Result<(), WriteError> {
+    let [key, value] = arguments else {
+        return Err(ScriptError::EmitArguments.into());
+    };
+    // Nothing is borrowed while it is written: what is written may emit itself.
+    let makers = state.makers.borrow().clone().ok_or(ScriptError::Malformed)?;
+    let ctx = key.ctx();
+    let mut writer = Writer::new(ctx, &makers, &state.originals, &*state.is_interrupted);
+    match key.is_undefined() {
+        // MongoDB takes it for null.
+        true => writer.append("k", &Value::new_null(ctx.clone()))?,
+        false => writer.append("k", key)?,
+    }
+    writer.append("v", value)?;
+    let document = writer.finish()?;
+    let mut emits = state.emits.borrow_mut();
+    let Some(emits) = emits.as_mut() else {
+        return Err(ScriptError::Exception("ReferenceError: emit is not defined".to_owned()).into());
+    };
+    emits.bytes += document.as_bytes().len();
+    if emits.bytes > EMITTED_BYTES_MAX {
+        return Err(ScriptError::EmittedTooMuch { max: EMITTED_BYTES_MAX }.into());
+    }
+    emits.documents.push(document);
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn md5_hex(text: String) -> String {
+    hex(&Md5::digest(text.as_bytes()))
+}
+
+fn long(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
+    let refused = || Exception::throw_type(&ctx, &format!("could not convert \"{text}\" to a long"));
+    if let Ok(number) = text.trim().parse::<i64>() {
+        return Ok(number.to_string());
+    }
+    let number: f64 = text.trim().parse().map_err(|_| refused())?;
+    // 2^63 is the first double that is too large; NaN is none.
+    match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
+        true => Ok((number as i64).to_string()),
+        false => Err(refused()),
+    }
+}
+
+fn decimal(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
+    match text.trim().parse::<Decimal128>() {
+        Ok(number) => Ok(number.to_string()),
+        Err(_) => Err(Exception::throw_type(&ctx, "Input is not a valid Decimal128 value.")),
+    }
+}
+
+fn of_base64(ctx: &Ctx<'_>, text: &str) -> rquickjs::Result<Vec<u8>> {
+    STANDARD
+        .decode(text)
+        .map_err(|_| Exception::throw_type(ctx, "invalid base64"))
+}
+
+fn base64(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
+    of_base64(&ctx, &text).map(|bytes| STANDARD.encode(bytes))
+}
+
+fn bytes(ctx: Ctx<'_>, text: String) -> rquickjs::Result<u32> {
+    of_base64(&ctx, &text).map(|bytes| bytes.len() as u32)
+}
+
+fn hex_of_base64(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
+    of_base64(&ctx, &text).map(|bytes| hex(&bytes))
+}
+
+fn base64_of_hex(ctx: Ctx<'_>, text: String) -> rquickjs::Result<String> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    });
+    match pairs.collect::<Option<Vec<u8>>>() {
+        Some(bytes) => Ok(STANDARD.encode(bytes)),
+        None => Err(Exception::throw_type(&ctx, "invalid hex string")),
+    }
+}

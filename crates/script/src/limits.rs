@@ -1,0 +1,20 @@
+//! What bounds a script beside its heap, which its caller chooses, and its time.
+
+/// How deep a result may nest: the depth at which MongoDB takes it for a cycle.
+pub const DEPTH_MAX: usize = 150;
+
+/// Bytes that a result may have as BSON: a document of 16 MiB, and what an internal one may have beyond.
+pub const RESULT_BYTES_MAX: usize = (16 << 20) + (16 << 10);
+
+/// Bytes of the thread's stack that scripts may use. A connection's thread has two megabytes, and conversions of values
+/// of [`DEPTH_MAX`] levels go on top.
+pub(crate) const STACK_BYTES: usize = 512 << 10;
+
+/// Bytes that documents emitted by one call may have together.
+pub(crate) const EMITTED_BYTES_MAX: usize = 100 << 20;
+
+/// Values that are converted between two looks at whether the operation goes on.
+pub(crate) const VALUES_PER_CHECK: u32 = 1024;
+
+/// Calls between two looks for garbage that refers to itself; each look goes through the whole heap.
+pub(crate) const CALLS_PER_COLLECTION: usize = 500;

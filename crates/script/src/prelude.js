@@ -1,0 +1,343 @@
+// What scripts find beside the language: BSON's types, and the functions that MongoDB's manual lists. It is evaluated
+// once for each scope, before any script. `native` has what only the host can do.
+//
+// A value of a BSON type is known by a property of its prototype whose name is the symbol `tag`; what it holds is read
+// back, and checked, by `to_bson.rs`. The host gets an object with the makers of such values.
+(function (native) {
+    "use strict";
+    const global = globalThis;
+    const tag = Symbol("bson"), held = Symbol("value"), origin = Symbol("origin");
+    const hide = (object, name, value) => Object.defineProperty(object, name, { value });
+    const typed = (constructor, kind) => hide(constructor.prototype, tag, kind);
+    const quote = JSON.stringify;
+    const pad = (number, digits) => String(number).padStart(digits, "0");
+
+    // Natives that take an object for an array go through all of its indexes, however many it says there are, and
+    // nothing ends them: so they get arrays only, and no longer ones than memory has.
+    const ELEMENTS_MAX = 1 << 22;
+    const asArray = (object, changes) => {
+        if (Array.isArray(object)) {
+            if (object.length > ELEMENTS_MAX) throw new RangeError("the array is too long");
+            return object;
+        }
+        if (changes) throw new TypeError("only arrays are changed");
+        if (typeof object === "string") return object;
+        const length = Number(Object(object).length);
+        if (length > ELEMENTS_MAX) throw new RangeError("the array is too long");
+        const copy = [];
+        if (length > 0) copy.length = length;
+        for (let i = 0; i < length; i++) if (i in object) copy[i] = object[i];
+        return copy;
+    };
+    const changing = ["copyWithin", "fill", "pop", "push", "reverse", "shift", "sort", "splice", "unshift"];
+    const apply = Reflect.apply, ownKeys = Reflect.ownKeys;
+    // A sort without a comparison calls nothing, and so is never asked whether to go on.
+    const SORTED_ALONE_MAX = 4096;
+    const byText = (a, b) => {
+        const [one, two] = [String(a), String(b)];
+        return one < two ? -1 : one > two ? 1 : 0;
+    };
+    for (const name of ownKeys(Array.prototype)) {
+        const method = Array.prototype[name];
+        if (typeof method !== "function" || name === "constructor") continue;
+        const changes = changing.includes(name);
+        const guarded = {
+            [name](...rest) {
+                for (let i = 0; i < rest.length; i++) if (Array.isArray(rest[i])) asArray(rest[i], false);
+                const array = asArray(this, changes);
+                const sorts = (name === "sort" || name === "toSorted") && rest[0] === undefined;
+                if (sorts && array.length > SORTED_ALONE_MAX) rest[0] = byText;
+                return apply(method, array, rest);
+            },
+        }[name];
+        Object.defineProperty(Array.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
+    const from = Array.from;
+    Array.from = function (items, ...rest) {
+        if (items !== null && items !== undefined && typeof items[Symbol.iterator] !== "function") {
+            items = asArray(items, false);
+        }
+        return apply(from, Array, [items, ...rest]);
+    };
+    // A search for a text compares at each place: for long texts in long texts that takes for ever, and nothing ends it.
+    const COMPARED_MAX = 2 ** 32;
+    const asked = { replace: Symbol.replace, replaceAll: Symbol.replace, split: Symbol.split };
+    for (const name of ["includes", "indexOf", "lastIndexOf", "replace", "replaceAll", "split"]) {
+        const method = String.prototype[name];
+        const guarded = {
+            [name](wanted, ...rest) {
+                if (this === null || this === undefined) throw new TypeError("no text to search in");
+                // Regular expressions do it themselves, and are interrupted.
+                const isAsked = asked[name] && wanted !== null && typeof wanted === "object";
+                const own = isAsked ? wanted[asked[name]] : undefined;
+                if (own !== undefined && own !== null) {
+                    if (name === "replaceAll" && wanted instanceof RegExp && !wanted.global) {
+                        throw new TypeError("replaceAll needs a regular expression with the flag g");
+                    }
+                    return apply(own, wanted, [this, ...rest]);
+                }
+                if (name === "includes" && wanted instanceof RegExp) throw new TypeError("no text to search for");
+                const text = String(this);
+                if (wanted === undefined && name === "split") return apply(method, text, [wanted, ...rest]);
+                const part = String(wanted);
+                if (text.length * part.length > COMPARED_MAX) throw new RangeError("the texts are too long");
+                return apply(method, text, [part, ...rest]);
+            },
+        }[name];
+        Object.defineProperty(String.prototype, name, { value: guarded, writable: true, configurable: true });
+    }
+    const raw = String.raw;
+    String.raw = (strings, ...rest) => raw({ raw: asArray(strings.raw, false) }, ...rest);
+
+    function ObjectId(text) {
+        if (!new.target) return new ObjectId(text);
+        if (text === undefined) text = native.objectId();
+        if (text instanceof ObjectId) text = text.str;
+        if (typeof text !== "string" || !/^[0-9a-fA-F]{24}$/.test(text)) {
+            throw new TypeError("invalid object id: length");
+        }
+        this.str = text.toLowerCase();
+    }
+    typed(ObjectId, 7);
+    ObjectId.prototype.toString = function () { return "ObjectId(" + quote(this.str) + ")"; };
+    ObjectId.prototype.valueOf = function () { return this.str; };
+    ObjectId.prototype.equals = function (other) { return other instanceof ObjectId && other.str === this.str; };
+    ObjectId.prototype.getTimestamp = function () { return new Date(parseInt(this.str.slice(0, 8), 16) * 1000); };
+
+    function NumberLong(value, bottom, top) {
+        if (!new.target) return new NumberLong(value, bottom, top);
+        if (value instanceof NumberLong) value = value[held];
+        hide(this, held, native.long(value === undefined ? "0" : String(value)));
+    }
+    typed(NumberLong, 18);
+    NumberLong.prototype.toNumber = NumberLong.prototype.valueOf = function () { return Number(this[held]); };
+    NumberLong.prototype.toString = function () {
+        const text = this[held];
+        return Number.isSafeInteger(Number(text)) ? "NumberLong(" + text + ")" : "NumberLong(" + quote(text) + ")";
+    };
+    NumberLong.prototype.compare = function (other) {
+        const [a, b] = [BigInt(this[held]), BigInt(new NumberLong(other)[held])];
+        return a < b ? -1 : a > b ? 1 : 0;
+    };
+    Object.defineProperty(NumberLong.prototype, "floatApprox", { get() { return Number(this[held]); } });
+    Object.defineProperty(NumberLong.prototype, "top", { get() { return Number(BigInt(this[held]) >> 32n); } });
+    Object.defineProperty(NumberLong.prototype, "bottom", {
+        get() { return Number(BigInt.asUintN(32, BigInt(this[held]))); },
+    });
+
+    function NumberInt(value) {
+        if (!new.target) return new NumberInt(value);
+        hide(this, held, value | 0);
+    }
+    typed(NumberInt, 16);
+    NumberInt.prototype.toNumber = NumberInt.prototype.valueOf = function () { return this[held]; };
+    NumberInt.prototype.toString = function () { return "NumberInt(" + this[held] + ")"; };
+
+    function NumberDecimal(value) {
+        if (!new.target) return new NumberDecimal(value);
+        if (value instanceof NumberDecimal) value = value[held];
+        hide(this, held, native.decimal(value === undefined ? "0" : String(value)));
+    }
+    typed(NumberDecimal, 19);
+    NumberDecimal.prototype.toString = function () { return "NumberDecimal(" + quote(this[held]) + ")"; };
+
+    function Timestamp(t, i) {
+        if (!new.target) return new Timestamp(t, i);
+        this.t = t === undefined ? 0 : Number(t);
+        this.i = i === undefined ? 0 : Number(i);
+    }
+    typed(Timestamp, 17);
+    Timestamp.prototype.getTime = function () { return this.t; };
+    Timestamp.prototype.getInc = function () { return this.i; };
+    Timestamp.prototype.toString = function () { return "Timestamp(" + this.t + ", " + this.i + ")"; };
+
+    function BinData(type, base64) {
+        if (!new.target) return new BinData(type, base64);
+        if (!Number.isInteger(type) || type < 0 || type > 255) {
+            throw new RangeError("invalid BinData subtype -- range is 0..255");
+        }
+        hide(this, held, native.base64(String(base64)));
+        this.type = type;
+        this.len = native.bytes(this[held]);
+    }
+    typed(BinData, 5);
+    BinData.prototype.subtype = function () { return this.type; };
+    BinData.prototype.length = function () { return this.len; };
+    BinData.prototype.base64 = function () { return this[held]; };
+    BinData.prototype.hex = function () { return native.hexOfBase64(this[held]); };
+    BinData.prototype.toString = function () {
+        if (this.type === 4 && this.len === 16) {
+            return 'UUID("' + this.hex().replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5") + '")';
+        }
+        return "BinData(" + this.type + "," + quote(this[held]) + ")";
+    };
+    const HexData = (type, hex) => new BinData(type, native.base64OfHex(String(hex)));
+    const ofDigits = (type, name) => (hex) => {
+        const digits = String(hex).replace(/-/g, "");
+        if (!/^[0-9a-fA-F]{32}$/.test(digits)) throw new TypeError(name + " string must have 32 hexadecimal digits");
+        return HexData(type, digits);
+    };
+
+    function MinKeyType() {}
+    function MaxKeyType() {}
+    typed(MinKeyType, 255);
+    typed(MaxKeyType, 127);
+    MinKeyType.prototype.toString = () => "MinKey";
+    MaxKeyType.prototype.toString = () => "MaxKey";
+    const MinKey = new MinKeyType(), MaxKey = new MaxKeyType();
+
+    function Code(code, scope) {
+        if (!new.target) return new Code(code, scope);
+        this.code = String(code);
+        if (scope !== undefined) this.scope = scope;
+    }
+    typed(Code, 13);
+    Code.prototype.toString = function () { return "Code(" + quote(this.code) + ")"; };
+
+    function DBPointer(ns, id) {
+        if (!new.target) return new DBPointer(ns, id);
+        this.ns = String(ns);
+        this.id = id instanceof ObjectId ? id : new ObjectId(id);
+    }
+    typed(DBPointer, 12);
+    DBPointer.prototype.toString = function () { return "DBPointer(" + quote(this.ns) + ", " + this.id + ")"; };
+
+    // To BSON it is a document like any other.
+    function DBRef(ns, id, db) {
+        if (!new.target) return new DBRef(ns, id, db);
+        this.$ref = ns;
+        this.$id = id;
+        if (db !== undefined) this.$db = db;
+    }
+    DBRef.prototype.toString = function () { return "DBRef(" + quote(this.$ref) + ", " + tojson(this.$id) + ")"; };
+
+    typed(Date, 9);
+    typed(RegExp, 11);
+
+    function ISODate(text) {
+        if (text === undefined) return new Date();
+        const form = /^(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:\.(\d+))?)?)?(Z|[+-]\d\d:?\d\d)?)?$/;
+        const parts = form.exec(String(text));
+        if (!parts) throw new TypeError("invalid ISO date: " + text);
+        const [, year, month, day, hours, minutes, seconds, fraction, zone] = parts;
+        const part = (digits) => Number(digits || 0);
+        const ms = part((fraction || "").padEnd(3, "0").slice(0, 3));
+        const time = new Date(0);
+        time.setUTCFullYear(part(year), part(month) - 1, part(day));
+        time.setUTCHours(part(hours), part(minutes), part(seconds), ms);
+        if (!zone || zone === "Z") return time;
+        const offset = part(zone.slice(1, 3)) * 60 + part(zone.slice(-2));
+        return new Date(time.getTime() - (zone[0] === "-" ? -offset : offset) * 60000);
+    }
+
+    const dateText = (date) => {
+        if (isNaN(date)) return 'ISODate("Invalid Date")';
+        const fraction = date.getUTCMilliseconds();
+        return 'ISODate("' + pad(date.getUTCFullYear(), 4) + "-" + pad(date.getUTCMonth() + 1, 2) + "-" +
+            pad(date.getUTCDate(), 2) + "T" + pad(date.getUTCHours(), 2) + ":" + pad(date.getUTCMinutes(), 2) + ":" +
+            pad(date.getUTCSeconds(), 2) + (fraction ? "." + pad(fraction, 3) : "") + 'Z")';
+    };
+    const lines = (open, items, close, indent) => {
+        if (items.length === 0) return open + " " + close;
+        const inner = "\n" + indent + "\t";
+        return open + inner + items.join("," + inner) + "\n" + indent + close;
+    };
+    const TOJSON_DEPTH_MAX = 100;
+    const render = (value, indent, depth) => {
+        if (depth > TOJSON_DEPTH_MAX) return "[Object]";
+        switch (typeof value) {
+            case "string": return quote(value);
+            case "undefined": return "undefined";
+            case "object": break;
+            default: return String(value);
+        }
+        if (value === null) return "null";
+        if (value instanceof Date) return dateText(value);
+        if (value instanceof RegExp) return String(value);
+        if (value === MinKey) return '{ "$minKey" : 1 }';
+        if (value === MaxKey) return '{ "$maxKey" : 1 }';
+        if (value[tag] !== undefined) return String(value);
+        const inner = indent + "\t";
+        if (Array.isArray(value)) {
+            return lines("[", value.map((item) => render(item, inner, depth + 1)), "]", indent);
+        }
+        const fields = Object.keys(value).map((name) => quote(name) + " : " + render(value[name], inner, depth + 1));
+        return lines("{", fields, "}", indent);
+    };
+    const flat = (text) => text.replace(/[\t\r\n]+/g, " ");
+    const LINE_WIDTH = 80;
+    function tojson(value, indent, nolint) {
+        const text = render(value, indent || "", 0);
+        return nolint || (nolint === undefined && !indent && text.length < LINE_WIDTH) ? flat(text) : text;
+    }
+    const tojsononeline = (value) => flat(render(value, "", 0));
+
+    const doassert = (message) => {
+        throw new Error(typeof message === "string" ? message : tojson(message));
+    };
+    const assert = (condition, message) => {
+        if (!condition) doassert("assert failed" + (message === undefined ? "" : " : " + message));
+    };
+    const numbers = (values) => values.map(Number);
+    const sum = (values) => numbers(values).reduce((total, value) => total + value, 0);
+    const avg = (values) => (values.length === 0 ? null : sum(values) / values.length);
+    Array.sum = (values) => (values.length === 0 ? null : sum(values));
+    Array.avg = avg;
+    Array.stdDev = (values) => {
+        const mean = avg(values);
+        return Math.sqrt(avg(numbers(values).map((value) => (value - mean) ** 2)));
+    };
+    Array.contains = (values, wanted) => values.some((value) => value == wanted);
+    Array.unique = (values) => [...new Set(values)];
+    Array.tojson = tojson;
+
+    const offered = {
+        ObjectId, NumberLong, NumberInt, NumberDecimal, Timestamp, BinData, HexData, MinKey, MaxKey, Code, DBPointer,
+        DBRef, ISODate, UUID: ofDigits(4, "UUID"), MD5: ofDigits(5, "MD5"),
+        tojson, tojsononeline, tojsonObject: tojson, assert, doassert,
+        hex_md5: (text) => native.md5(String(text)),
+        isNumber: (value) => typeof value === "number",
+        isString: (value) => typeof value === "string",
+        isObject: (value) => typeof value === "object",
+        sleep: (ms) => { for (const end = Date.now() + Number(ms); Date.now() < end;); },
+        print() {}, printjson() {}, printjsononeline() {}, gc() {},
+        emit: native.emit,
+        args: [],
+    };
+    for (const name of Object.keys(offered)) {
+        Object.defineProperty(global, name, { value: offered[name], writable: true, configurable: true });
+    }
+
+    const timeOf = Date.prototype.getTime;
+    const sourceOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "source").get;
+    const flagsOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "flags").get;
+    const textOf = Function.prototype.toString;
+    const wellFormed = String.prototype.toWellFormed;
+    return {
+        tag, held, origin,
+        objectId: (text) => { const id = Object.create(ObjectId.prototype); id.str = text; return id; },
+        long: (text) => hide(Object.create(NumberLong.prototype), held, text),
+        decimal: (text) => hide(Object.create(NumberDecimal.prototype), held, text),
+        timestamp: (t, i) => new Timestamp(t, i),
+        binary: (type, base64) => new BinData(type, base64),
+        date: (ms) => new Date(ms),
+        // A pattern that JavaScript has not is kept as it is.
+        regex: (pattern, flags) => {
+            let regex;
+            try {
+                regex = new RegExp(pattern, flags);
+            } catch {
+                regex = Object.create(RegExp.prototype);
+            }
+            return hide(regex, held, [pattern, flags]);
+        },
+        code: (text, scope) => new Code(text, scope),
+        pointer: (ns, id) => new DBPointer(ns, id),
+        minKey: () => MinKey,
+        maxKey: () => MaxKey,
+        timeOf: (date) => apply(timeOf, date, []),
+        regexParts: (regex) => regex[held] || [apply(sourceOf, regex, []), apply(flagsOf, regex, [])],
+        functionText: (f) => apply(textOf, f, []),
+        wellFormed: (text) => apply(wellFormed, text, []),
+    };
+})
