@@ -403,6 +403,7 @@ impl Call<'_> {
         }
         let failure = points.enter(self.command, application, namespace, random);
         if let Some(time) = failure.as_ref().and_then(|failure| failure.blocks) {
+            let _asleep = vfs::asleep();
             let until = self.server.env.clock.monotonic() + time;
             while self.server.env.clock.monotonic() < until {
                 invocation.operation.check_now().map_err(StorageError::from)?;

@@ -57,6 +57,7 @@ impl Throttle {
     }
 
     fn sleep(&self, wait: Duration, operation: &Operation) -> Result<()> {
+        let _asleep = vfs::asleep();
         let mut left = wait;
         while !left.is_zero() {
             operation.check_now()?;

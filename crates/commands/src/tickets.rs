@@ -233,6 +233,7 @@ impl Pool {
             return Ok(Ticket(self.clone()));
         }
         let place = self.queue(&mut state, operation, None)?;
+        let _asleep = vfs::asleep();
         let ended = loop {
             let left = operation
                 .time_left()

@@ -43,6 +43,12 @@ const LOOKS_PER_DUE: u32 = 16;
 const TICKS_OF_CROWD: u32 = 20;
 /// How long nobody may come back before the keeper starts a thread.
 const KEEPER_TICK: Duration = Duration::from_millis(5);
+/// After so many ticks in which nobody waited the keeper asks whether processors are idle: whether less than one part in
+/// so many of their time was used.
+const TICKS_OF_SHORTAGE: u32 = 4;
+const IDLE_PART: u32 = 4;
+/// For each processor so many threads may work before others have to wait for one of them.
+const WORKING_PER_PROCESSOR: usize = if cfg!(feature = "shuttle") { 2 } else { 4 };
 /// The host is told of time after so many ticks while connections are held.
 const TICKS_OF_HOST: u32 = 10;
 
@@ -67,6 +73,7 @@ pub struct Crew<H: Host> {
     resting: AtomicUsize,
     /// With fewer threads at work another is called at once.
     working_max: usize,
+    processors: u32,
     threads: AtomicUsize,
     /// How often a thread came back from waiting.
     told: AtomicUsize,
@@ -164,9 +171,8 @@ impl<H: Host> Crew<H> {
     /// The first key of a connection; smaller ones, and the greatest, are the host's.
     pub const KEY_MIN: u64 = 1;
 
-    /// A crew with its first threads. `working_max` threads that work are no reason to have no other one wait: a few
-    /// for each processor.
-    pub fn new(host: H, working_max: usize) -> std::io::Result<Arc<Self>> {
+    /// A crew with its first threads, for so many processors.
+    pub fn new(host: H, processors: u32) -> std::io::Result<Arc<Self>> {
         let crew = Arc::new(Self {
             host,
             quiet: Mutex::default(),
@@ -183,7 +189,8 @@ impl<H: Host> Crew<H> {
             staying: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
             resting: AtomicUsize::new(0),
-            working_max,
+            working_max: processors as usize * WORKING_PER_PROCESSOR,
+            processors,
             threads: AtomicUsize::new(0),
             told: AtomicUsize::new(0),
             rest: Mutex::default(),
@@ -354,6 +361,8 @@ impl<H: Host> Crew<H> {
             && let Err(error) = self.start_thread()
         {
             self.host.no_thread(&error, self.threads());
+            // It tries again.
+            self.keeper.call();
         }
     }
 
@@ -456,7 +465,9 @@ impl<H: Host> Crew<H> {
 
     /// The keeper's work: see the module.
     fn keep(self: &Arc<Self>) {
-        let (mut told, mut ticks) = (0, 0_u32);
+        let (mut told, mut ticks, mut short) = (0, 0_u32, 0_u32);
+        let mut used = Duration::ZERO;
+        let idle_below = KEEPER_TICK * TICKS_OF_SHORTAGE * self.processors / IDLE_PART;
         while !self.is_ending() {
             let mut order = self.keeper.lock.lock();
             while !self.keeper.is_needed.load(Ordering::SeqCst) && !self.is_ending() {
@@ -467,7 +478,19 @@ impl<H: Host> Crew<H> {
             }
             drop(self.keeper.wake.wait_for(order, KEEPER_TICK));
             let told_before = std::mem::replace(&mut told, self.told.load(Ordering::Relaxed));
-            if self.waiting.load(Ordering::SeqCst) == 0 && told == told_before {
+            short = match self.waiting.load(Ordering::SeqCst) {
+                0 => short + 1,
+                _ => 0,
+            };
+            let used_before = match short % TICKS_OF_SHORTAGE {
+                1 => std::mem::replace(&mut used, self.host.processor_time()),
+                _ => used,
+            };
+            // Those that come back may be few, and the others wait for something without saying so.
+            let is_idle = short > 0
+                && short.is_multiple_of(TICKS_OF_SHORTAGE)
+                && self.host.processor_time().saturating_sub(used_before) < idle_below;
+            if short > 0 && (told == told_before || is_idle) {
                 self.call_another();
             }
             ticks = ticks.wrapping_add(1);
@@ -504,6 +527,11 @@ impl<H: Host> Crew<H> {
     /// What is served now, by its key. Nothing begins or ends to be served while `look` has it.
     pub fn look_at_active<T>(&self, look: impl FnOnce(&HashMap<u64, Arc<H::Shared>>) -> T) -> T {
         look(&self.active.lock())
+    }
+
+    /// Whether requests wait for their turn or for a thread.
+    pub fn has_put_off(&self) -> bool {
+        self.due.load(Ordering::SeqCst) > 0 || !self.held.lock().connections.is_empty()
     }
 
     /// The connections that are held now.

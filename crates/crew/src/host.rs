@@ -83,6 +83,9 @@ pub trait Host: Send + Sync + 'static {
     /// A thread could not be started; the others go on.
     fn no_thread(&self, error: &std::io::Error, threads: usize);
 
+    /// Processor time that this process has used.
+    fn processor_time(&self) -> Duration;
+
     /// Time that only rises.
     fn now(&self) -> Duration;
 }

@@ -253,6 +253,10 @@ impl Host for SiteHost {
         panic!("{error}");
     }
 
+    fn processor_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -265,7 +269,7 @@ fn start(times_out: bool, stays: bool) -> Working {
         times_out,
         ..Site::default()
     });
-    let crew = Crew::new(SiteHost(site.clone()), 2).unwrap();
+    let crew = Crew::new(SiteHost(site.clone()), 1).unwrap();
     let line = |_| {
         Arc::new(Line {
             stays,

@@ -40,7 +40,7 @@ impl Storage {
         if self.barriers.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        op.begins_to_wait(LockMode::IntentExclusive);
+        let _wait = op.begins_to_wait(LockMode::IntentExclusive);
         let ended = self.wait_behind_barrier(op);
         op.ends_to_wait();
         ended

@@ -296,6 +296,7 @@ impl Storage {
         if pipeline.published() >= seq {
             return is_kept();
         }
+        let _asleep = vfs::asleep();
         let mut waiting = pipeline.waiting.lock();
         pipeline.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {

@@ -90,7 +90,7 @@ impl Storage {
                 turn
             }
             None => {
-                op.begins_to_wait(LockMode::Exclusive);
+                let _wait = op.begins_to_wait(LockMode::Exclusive);
                 let turn = self.wait_for_turn(op);
                 op.ends_to_wait();
                 turn?

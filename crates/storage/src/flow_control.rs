@@ -133,6 +133,7 @@ impl FlowControl {
     }
 
     fn wait_for_turn(&self, op: &Operation) -> Result<(), StorageError> {
+        let _asleep = vfs::asleep();
         let began = op.clock().monotonic();
         let turn = began + self.take(began);
         let result = loop {

@@ -21,13 +21,13 @@ thread_local! {
 }
 
 /// This thread is lent from now on until the end of [`Lent`].
-#[must_use]
 pub fn lend(lender: Arc<dyn Lender>) -> Lent {
     LENDER.set(Some(lender));
     Lent(())
 }
 
 /// See [`lend`].
+#[must_use]
 pub struct Lent(());
 
 impl Drop for Lent {
@@ -37,10 +37,10 @@ impl Drop for Lent {
 }
 
 /// The thread waits for something other than a processor, until this is dropped.
+#[must_use]
 pub struct Asleep(bool);
 
 /// See the module. Where a thread sleeps already this adds nothing.
-#[must_use]
 pub fn asleep() -> Asleep {
     if SLEEPS.get() {
         return Asleep(false);

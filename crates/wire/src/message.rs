@@ -124,17 +124,16 @@ impl<'m> Message<'m> {
     }
 }
 
-/// The name of the command in an OP_MSG whose body comes first, as drivers send it, without a look at the rest; `None` in
+/// The body of an OP_MSG where it comes first, as drivers send it, without a look at what is in it or behind it; `None` in
 /// other messages. What is wrong with them is told by [`Message::parse`].
-pub fn peek_name<'m>(header: &Header, message: &'m [u8]) -> Option<&'m str> {
-    /// The flags, the section's kind, the document's length, the first field's type.
-    const NAME: usize = HEADER_BYTES + 4 + 1 + 4 + 1;
-    if header.op_code != OpCode::Msg || message.get(HEADER_BYTES + 4) != Some(&0) {
+pub fn peek_body<'m>(header: &Header, message: &'m [u8]) -> Option<&'m RawDocument> {
+    /// The flags and the section's kind.
+    const BODY: usize = HEADER_BYTES + 4 + 1;
+    if header.op_code != OpCode::Msg || message.get(BODY - 1) != Some(&0) {
         return None;
     }
-    let rest = message.get(NAME..)?;
-    let end = rest.iter().position(|&byte| byte == 0)?;
-    std::str::from_utf8(&rest[..end]).ok()
+    let length = usize::try_from(i32_at(message, BODY, "body document").ok()?).ok()?;
+    RawDocument::from_bytes(message[BODY..].get(..length)?).ok()
 }
 
 fn msg_form(flags: MsgFlags) -> Option<Form> {

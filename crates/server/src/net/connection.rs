@@ -190,7 +190,13 @@ impl Worker {
             return false;
         }
         let message = &self.received[self.start..self.start + header.length];
-        wire::peek_name(&header, message).is_some_and(|name| !service.is_urgent(name))
+        let Some(body) = wire::peek_body(&header, message) else {
+            return false;
+        };
+        // Statements of transactions hold locks that others wait for.
+        let is_statement = matches!(body.get("autocommit"), Ok(Some(_)));
+        let first = body.into_iter().next();
+        !is_statement && first.is_some_and(|first| first.is_ok_and(|(name, _)| !service.is_urgent(name.as_str())))
     }
 
     /// The received bytes that no request was made of yet. Many of them keep their buffer: a client that sends a long

@@ -10,6 +10,7 @@ use bson::doc;
 use commands::Peer;
 use commands::logger::{Component, Logger};
 use crew::{Crew, Event, Host, Turn};
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -23,9 +24,10 @@ use wire::WireError;
 
 /// A thread that waits longer than this for a connection ends.
 const THREAD_IDLE_S: i64 = 5;
-/// So many threads may work at a time for each processor before others wait for one of them to come back. Disks are slow
-/// to tell that somebody sleeps.
-const WORKING_PER_PROCESSOR: usize = 4;
+/// At the end requests that wait for their turn are told so for at most this long.
+const PUT_OFF_PATIENCE: Duration = Duration::from_secs(2);
+/// Failures to start a thread are logged this often at most.
+const NO_THREAD_EVERY: Duration = Duration::from_secs(1);
 /// The event that wakes every thread at the end. Connections count from [`Crew::KEY_MIN`].
 const WAKE: u64 = 0;
 /// The event that wakes one thread.
@@ -56,6 +58,7 @@ pub(super) struct Sockets<S: Service> {
     wake: OwnedFd,
     call: OwnedFd,
     open: AtomicUsize,
+    no_thread_logged: Mutex<Option<Duration>>,
 }
 
 /// The crew lends its threads to requests.
@@ -101,9 +104,10 @@ impl<S: Service> Pool<S> {
             wake,
             call,
             open: AtomicUsize::new(0),
+            no_thread_logged: Mutex::new(None),
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let crew = Crew::new(sockets, processors * WORKING_PER_PROCESSOR)?;
+        let crew = Crew::new(sockets, u32::try_from(processors).unwrap_or(u32::MAX))?;
         Ok(Arc::new(Self { crew, limits, tls }))
     }
 
@@ -215,6 +219,12 @@ impl<S: Service> Pool<S> {
     /// pool's threads have ended, and with them whatever they held of the service. A storage engine must not be closed
     /// by a thread that is still alive when the process ends.
     pub fn end(&self, patience: Duration) -> usize {
+        let sockets = self.sockets();
+        sockets.service.end_late();
+        let until = sockets.clock.monotonic() + PUT_OFF_PATIENCE.min(patience);
+        while self.crew.has_put_off() && sockets.clock.monotonic() < until {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
         self.crew.end(patience)
     }
 }
@@ -333,10 +343,22 @@ impl<S: Service> Host for Sockets<S> {
     }
 
     fn no_thread(&self, error: &std::io::Error, threads: usize) {
+        let now = self.clock.monotonic();
+        let mut logged = self.no_thread_logged.lock();
+        if logged.is_some_and(|at| now.saturating_sub(at) < NO_THREAD_EVERY) {
+            return;
+        }
+        *logged = Some(now);
+        drop(logged);
         let attributes = doc! { "error": error.to_string(), "threads": threads as i64 };
         let message = "Cannot start a thread for connections";
         self.logger
             .warning(Component::Network, 8410002, "conn", message, attributes);
+    }
+
+    fn processor_time(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::try_from(time).unwrap_or_default()
     }
 
     fn now(&self) -> Duration {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 
 /// A service whose commands are `ping`, `block` (until released or the client is gone), `queue` (put off until it is
-/// resumed), `count` (an exhaust chain) and `shutdown`.
+/// resumed), `slow`, `count` (an exhaust chain) and `shutdown`.
 #[derive(Default)]
 struct Bench {
     connected: AtomicU32,
@@ -99,6 +99,7 @@ impl Service for Bench {
                 outcome.put_off = true;
                 return outcome;
             }
+            "slow" => std::thread::park_timeout(Duration::from_millis(2)),
             "count" => outcome.more_to_come = self.handled.load(Ordering::SeqCst) < 3,
             "shutdown" => outcome.shutdown = true,
             _ => {}
@@ -112,10 +113,16 @@ impl Service for Bench {
     }
 
     fn is_urgent(&self, command: &str) -> bool {
-        command != "block"
+        !matches!(command, "block" | "slow")
     }
 
-    fn end_late(&self) {}
+    fn end_late(&self) {
+        let late: Vec<Resume> = match self.stopped.load(Ordering::SeqCst) {
+            true => self.queue.lock().drain(..).collect(),
+            false => Vec::new(),
+        };
+        late.into_iter().for_each(|resume| resume());
+    }
 
     fn count_network(&self, _traffic: Traffic) {}
 
@@ -370,12 +377,44 @@ fn clients_that_are_put_off_and_go_away_are_found_and_so_are_those_at_the_end() 
     let first = site.bench.queue.lock().remove(0);
     first();
     wait_until(|| site.pool.open() == 1);
+    site.bench.stopped.store(true, Ordering::SeqCst);
     assert_eq!(site.pool.end(Duration::from_secs(10)), 0);
+    assert_eq!(waits.reply().2.get_f64("ok").unwrap(), 1.0);
     assert!(waits.closed());
-    // Late, and for nobody.
-    let last = site.bench.queue.lock().remove(0);
-    last();
     assert_eq!(site.pool.open(), 0);
+}
+
+#[test]
+fn what_is_urgent_does_not_wait_for_all_that_came_before() {
+    const CROWD: usize = 900;
+    let site = Site::new();
+    let over = AtomicBool::new(false);
+    let began = AtomicU32::new(0);
+    let between = std::thread::scope(|scope| {
+        for _ in 0..CROWD {
+            scope.spawn(|| {
+                let mut client = site.connect();
+                while !over.load(Ordering::SeqCst) {
+                    client.ask(0, &command("slow"));
+                    began.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        wait_until(|| began.load(Ordering::SeqCst) as usize > 3 * CROWD);
+        let mut client = site.connect();
+        let handled = || site.bench.handled.load(Ordering::SeqCst);
+        let between = (0..9).map(|_| {
+            let before = handled();
+            client.ping();
+            handled() - before
+        });
+        let mut between: Vec<u64> = between.collect();
+        between.sort_unstable();
+        over.store(true, Ordering::SeqCst);
+        between
+    });
+    // In their order it would be about as many as there are connections.
+    assert!(between[6] < CROWD as u64 / 2, "{between:?}");
 }
 
 #[test]

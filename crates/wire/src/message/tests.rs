@@ -234,6 +234,20 @@ fn a_legacy_reply_has_its_fields() {
     assert_eq!(&out[36..], ping().as_bytes());
 }
 
+#[test]
+fn the_body_is_seen_without_parsing_where_it_comes_first() {
+    let body = section(0, ping().as_bytes());
+    let documents = sequence("documents", &[ping()]);
+    let seen = |bytes: &[u8]| peek_body(&header(bytes).unwrap(), bytes).map(RawDocument::to_owned);
+    assert_eq!(seen(&msg(0, std::slice::from_ref(&body))), Some(ping()));
+    assert_eq!(seen(&msg(0, &[body.clone(), documents.clone()])), Some(ping()));
+    assert_eq!(seen(&msg(0, &[documents, body.clone()])), None);
+    assert_eq!(seen(&query("admin.$cmd", &ping())), None);
+    let cut = msg(0, &[body[..body.len() - 1].to_vec()]);
+    assert_eq!(seen(&cut), None);
+    assert_eq!(seen(&msg(0, &[vec![0, 0xFF, 0xFF, 0xFF, 0xFF, 0]])), None);
+}
+
 /// Random damage anywhere in messages of all kinds: an error or a message, never a panic.
 #[test]
 fn mutated_messages_do_no_harm() {
@@ -270,6 +284,10 @@ fn mutated_messages_do_no_harm() {
             bytes[..4].copy_from_slice(&length.to_le_bytes());
         }
         let outer = header(&bytes).unwrap();
+        if let Some(body) = peek_body(&outer, &bytes) {
+            let _ = body.get("autocommit");
+            let _ = body.into_iter().next();
+        }
         let result = match outer.op_code {
             OpCode::Compressed => codecs
                 .decompress(&outer, &bytes, &mut scratch)
