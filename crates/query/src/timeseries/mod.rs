@@ -8,6 +8,7 @@ mod bucket;
 mod compressed;
 mod extent;
 mod index_keys;
+mod names;
 mod pushdown;
 mod rows;
 #[cfg(test)]
