@@ -246,6 +246,16 @@ impl<'a> Elements<'a> {
     pub fn new(document: &'a RawDocument) -> Self {
         Self { document, offset: 4 }
     }
+
+    /// Those from one that begins at `offset`, which [`Elements::offset`] or [`Element::start`] answered.
+    pub(crate) fn from_offset(document: &'a RawDocument, offset: usize) -> Self {
+        Self { document, offset }
+    }
+
+    /// Where the next one begins.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
 }
 
 impl<'a> Iterator for Elements<'a> {

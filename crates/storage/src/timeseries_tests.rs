@@ -25,7 +25,8 @@ fn bucket(begin_ms: i64, unique: u8) -> RawDocumentBuf {
     let mut id = [unique; 12];
     let seconds = u32::try_from(begin_ms.div_euclid(1000).max(0)).unwrap_or(u32::MAX);
     id[..4].copy_from_slice(&seconds.to_be_bytes());
-    rawdoc! { "_id": ObjectId::from_bytes(id), "begin": DateTime::from_millis(begin_ms) }
+    let begin = DateTime::from_millis(begin_ms);
+    rawdoc! { "_id": ObjectId::from_bytes(id), "begin": begin, "control": { "max": { "t": begin } } }
 }
 
 #[test]
@@ -129,4 +130,38 @@ fn buckets_go_when_all_that_they_may_have_has_expired() {
     let begin = |document: &bson::Document| document.get_datetime("begin").unwrap().timestamp_millis();
     let left: Vec<_> = left.iter().map(|(_, document)| begin(document)).collect();
     assert_eq!(left, begins[4..]);
+}
+
+/// Ids of buckets before 1970 have no time of their own: to keep measurements for longer than since then deletes none.
+#[test]
+fn buckets_before_1970_stay_while_nothing_has_expired() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let longer_than_since_1970 = machine.clock.now_ms() / 1000 + 86_400;
+    let options = rawdoc! { "timeseries": { "timeField": "t" }, "expireAfterSeconds": longer_than_since_1970 };
+    make(&storage, &op, &options).unwrap();
+    for (n, begin_ms) in [-5000, -1_000_000_000, 0].into_iter().enumerate() {
+        storage.put(&op, "system.buckets.x", bucket(begin_ms, n as u8)).unwrap();
+    }
+    assert_eq!(storage.run_ttl_pass().unwrap(), 0);
+    assert_eq!(storage.all("system.buckets.x").len(), 3);
+}
+
+#[test]
+fn a_bucket_with_a_younger_measurement_than_its_id_says_stays() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let options = rawdoc! { "timeseries": { "timeField": "t" }, "expireAfterSeconds": 60_i64 };
+    make(&storage, &op, &options).unwrap();
+    let now = DateTime::from_millis(machine.clock.now_ms());
+    let mut expected = Vec::new();
+    // More than one unit of them stay, and those behind them go.
+    for n in 0..100_u8 {
+        let id = ObjectId::from_bytes([0, 0, 0, 1, n, 0, 0, 0, 0, 0, 0, 0]);
+        let young = rawdoc! { "_id": id, "control": { "max": { "t": now } } };
+        expected.push(storage.put(&op, "system.buckets.x", young).unwrap());
+    }
+    storage.put(&op, "system.buckets.x", bucket(5000, 1)).unwrap();
+    assert_eq!(storage.run_ttl_pass().unwrap(), 1);
+    assert_eq!(storage.all("system.buckets.x").len(), expected.len());
 }

@@ -6,7 +6,8 @@
 //! for each. Capped collections have no TTL.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
-//! bucket begins, the options how long it is at most.
+//! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
+//! measurement was. Ids have no time before 1970: where nothing younger has expired, nothing goes.
 
 use crate::index_keys::IndexWrites;
 use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
@@ -21,6 +22,14 @@ use keys::key::{Edge, KeyInterval};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// What has expired.
+struct Expired {
+    /// The entries that lead to it.
+    keys: KeyInterval,
+    /// Of buckets: the field with the time, and the last time, in milliseconds, of one that has expired.
+    last: Option<(String, i64)>,
+}
 
 impl Storage {
     /// Changes the time between passes (`ttlMonitorSleepSecs`); zero: only on demand.
@@ -63,18 +72,28 @@ impl Storage {
                     .saturating_sub(seconds.saturating_mul(1000))
                     .saturating_sub(bucket_ms)
             };
-            if let Some(seconds) = collection.timeseries().and_then(|options| options.expire_after_seconds)
-                && let Err(error) = {
-                    let index = collection.id_index();
-                    self.expire(op, &collection, index, &bucket_ids(index, before(seconds)), deleted)
-                }
+            if let Some(options) = collection.timeseries()
+                && let Some(seconds) = options.expire_after_seconds
+                && let Some(keys) = bucket_ids(collection.id_index(), before(seconds))
             {
-                self.leave(&collection, error)?;
+                let last_ms = before(seconds).saturating_add(bucket_ms);
+                let expired = Expired {
+                    keys,
+                    last: Some((options.time_field.clone(), last_ms)),
+                };
+                if let Err(error) = self.expire(op, &collection, collection.id_index(), &expired, deleted) {
+                    self.leave(&collection, error)?;
+                }
             }
             for index in collection.indexes() {
-                if let Some(seconds) = index.expire_after_seconds()
-                    && let Err(error) = self.expire(op, &collection, index, &dates(index, before(seconds)), deleted)
-                {
+                let Some(seconds) = index.expire_after_seconds() else {
+                    continue;
+                };
+                let expired = Expired {
+                    keys: dates(index, before(seconds)),
+                    last: None,
+                };
+                if let Err(error) = self.expire(op, &collection, index, &expired, deleted) {
                     self.leave(&collection, error)?;
                 }
             }
@@ -105,7 +124,7 @@ impl Storage {
         op: &Operation,
         collection: &Collection,
         index: &Index,
-        expired: &KeyInterval,
+        expired: &Expired,
         deleted: &mut u64,
     ) -> Result<(), StorageError> {
         let mut left = BTreeSet::new();
@@ -118,7 +137,7 @@ impl Storage {
                 Ok(_) | Err(StorageError::IsView(_)) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let ids = self.expired_records(index, expired, &left)?;
+            let ids = self.expired_records(index, &expired.keys, &left)?;
             let left_before = left.len();
             let gone = self.delete_expired(op, &guard, index, expired, &ids, &mut left)?;
             *deleted += gone;
@@ -160,7 +179,7 @@ impl Storage {
         op: &Operation,
         guard: &CollectionGuard,
         index: &Index,
-        expired: &KeyInterval,
+        expired: &Expired,
         ids: &[RecordId],
         left: &mut BTreeSet<RecordId>,
     ) -> Result<u64, StorageError> {
@@ -170,6 +189,9 @@ impl Storage {
             match delete_if_expired(&mut unit, guard, index, expired, id) {
                 Ok(gone) => {
                     deleted += u64::from(gone);
+                    if !gone {
+                        left.insert(id);
+                    }
                     ids.next();
                 }
                 Err(StorageError::WouldWait) => {
@@ -199,26 +221,37 @@ fn dates(index: &Index, last_ms: i64) -> KeyInterval {
     )
 }
 
-/// The entries of buckets that begin at `last_ms` at the latest. Ids have seconds since 1970.
-fn bucket_ids(index: &Index, last_ms: i64) -> KeyInterval {
+/// The entries of buckets that begin at `last_ms` at the latest; `None` before 1970, of which ids have no times.
+fn bucket_ids(index: &Index, last_ms: i64) -> Option<KeyInterval> {
+    let last_ms = u64::try_from(last_ms).ok()?;
     let mut last = [0xFF; 12];
     // The second of `last_ms` may have later milliseconds: buckets begin at whole seconds, those at its begin are in.
-    let seconds = u32::try_from(last_ms.div_euclid(1000)).unwrap_or(if last_ms < 0 { 0 } else { u32::MAX - 1 });
+    // The last second stands for all times behind it, too.
+    let seconds = u32::try_from(last_ms / 1000).unwrap_or(u32::MAX).min(u32::MAX - 1);
     last[..4].copy_from_slice(&seconds.to_be_bytes());
-    KeyInterval::new(
+    Some(KeyInterval::new(
         &[],
         Edge::Bracket(keys::canonical_type(ElementType::ObjectId)),
         Edge::Included(RawBsonRef::ObjectId(ObjectId::from_bytes(last))),
         index.pattern().ordering(),
         None,
-    )
+    ))
+}
+
+/// Whether the last measurement of a bucket is at `last_ms` at the latest. What does not tell has not expired.
+fn has_ended(bucket: &RawDocument, time_field: &str, last_ms: i64) -> bool {
+    let greatest = bucket
+        .get_document("control")
+        .and_then(|control| control.get_document("max"));
+    let time = greatest.and_then(|greatest| greatest.get_datetime(time_field));
+    time.is_ok_and(|time| time.timestamp_millis() <= last_ms)
 }
 
 fn delete_if_expired(
     unit: &mut WriteUnit<'_>,
     guard: &CollectionGuard,
     index: &Index,
-    expired: &KeyInterval,
+    expired: &Expired,
     id: RecordId,
 ) -> Result<bool, StorageError> {
     let Some(document) = unit.lock_record(guard, id)? else {
@@ -231,8 +264,13 @@ fn delete_if_expired(
     })?;
     let mut writes = IndexWrites::take();
     writes.derive_one(0, index, id, None, Some(document))?;
-    let still = writes.rows.iter().any(|row| expired.contains(row.key));
+    let still = writes.rows.iter().any(|row| expired.keys.contains(row.key));
     writes.give_back();
+    let still = still
+        && expired
+            .last
+            .as_ref()
+            .is_none_or(|(time_field, last_ms)| has_ended(document, time_field, *last_ms));
     if still {
         unit.delete(guard, id, document)?;
     }

@@ -412,6 +412,7 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
         reply.string("ns", namespace.as_str());
         return Ok(());
     }
+    let buckets = timeseries::buckets(call, &namespace);
     if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
         if !report.was_view {
             reply.int32("nIndexesWas", report.n_indexes_was as i32);
@@ -419,6 +420,9 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
         reply.string("ns", namespace.as_str());
         let seq = storage.last_seq();
         call.server.metrics.top.forget(namespace.as_str());
+        if let Some(buckets) = buckets {
+            call.server.open_buckets.forget(buckets.uuid());
+        }
         call.report.namespace = None;
         call.wrote(seq);
     }

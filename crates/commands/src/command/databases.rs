@@ -132,6 +132,7 @@ fn drop_database(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         reply.string("dropped", call.database);
         let prefix = format!("{}.", call.database);
         call.server.metrics.top.retain(|name| !name.starts_with(&prefix));
+        super::timeseries::forget_dropped(call);
     }
     call.wrote(call.server.storage.last_seq());
     Ok(())

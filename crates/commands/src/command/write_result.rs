@@ -81,7 +81,7 @@ pub fn refuse_multi(call: &Invocation<'_>, what: &str) -> Result<()> {
     }
 }
 
-/// Errors of single statements, in order.
+/// Errors of single statements, in the order of the statements.
 #[derive(Default)]
 pub struct WriteErrors {
     errors: Vec<(usize, CommandError)>,
@@ -95,7 +95,8 @@ impl WriteErrors {
 
     /// Statement `index` failed.
     pub fn push(&mut self, index: usize, error: CommandError) {
-        self.errors.push((index, error));
+        let place = self.errors.partition_point(|(before, _)| *before <= index);
+        self.errors.insert(place, (index, error));
     }
 
     /// The errors with the places of their statements, in order.

@@ -12,6 +12,7 @@ mod replica_set;
 mod roles;
 mod sessions;
 mod tables;
+mod timeseries;
 mod transactions;
 mod users;
 mod validation;

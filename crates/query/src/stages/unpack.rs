@@ -11,10 +11,11 @@ use std::collections::{BTreeSet, VecDeque};
 use super::filter::Checkpoint;
 use super::{Stage, StageContext, failure};
 use crate::error::QueryError;
+use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::matcher::{MatchExpr, Matcher};
 use crate::raw::Malformed;
-use crate::timeseries::{Fields, TimeBounds, UNPACK, Unpacking, rewrite, sort_on_buckets};
+use crate::timeseries::{Fields, TimeBounds, UNPACK, UnpackPosition, Unpacking, rewrite, sort_on_buckets};
 use crate::value::{SharedDocument, SortPattern, Value};
 
 /// Which fields measurements have.
@@ -244,7 +245,9 @@ impl UnpackSpec {
             filter: (!rest.is_empty()).then(|| Matcher::from_expr(MatchExpr::and(rest), collator)),
             needed,
             spec: self,
+            bucket: None,
             unpacked: VecDeque::new(),
+            memory: StageMemory::default(),
             checkpoint: Checkpoint::default(),
             n_buckets: 0,
         })
@@ -273,8 +276,12 @@ struct UnpackStage {
     bounds: TimeBounds,
     filter: Option<Matcher>,
     needed: Option<BTreeSet<String>>,
-    /// The rest of the current bucket's measurements.
+    /// The current bucket, and how far it has been gone through.
+    bucket: Option<(SharedDocument, UnpackPosition)>,
+    /// The rest of the measurements that were made of it last.
     unpacked: VecDeque<SharedDocument>,
+    /// The bytes of both.
+    memory: StageMemory,
     checkpoint: Checkpoint,
     n_buckets: u64,
 }
@@ -286,17 +293,31 @@ impl UnpackStage {
         self.spec.kept.has(field) && self.needed.as_ref().is_none_or(is_needed)
     }
 
-    fn unpack(&mut self, bucket: &RawDocument, context: &StageContext<'_>) -> Result<(), QueryError> {
+    /// Makes the next measurements of a bucket.
+    fn unpack(
+        &mut self,
+        bucket: &RawDocument,
+        position: &mut UnpackPosition,
+        context: &StageContext<'_>,
+    ) -> Result<(), QueryError> {
         let unpacking = Unpacking {
             time_field: self.spec.time_field.as_bytes(),
             meta_field: self.spec.meta_field.as_deref().map(str::as_bytes),
             bounds: self.bounds,
             is_made: &|field| self.is_made(field),
         };
-        let made = unpacking.run(bucket, &mut |measurement| match &self.filter {
-            None => Ok(true),
-            Some(filter) => filter.matches(measurement, context.evaluation),
-        })?;
+        let made = unpacking.run(
+            bucket,
+            position,
+            context.evaluation,
+            &mut |measurement| match &self.filter {
+                None => Ok(true),
+                Some(filter) => filter.matches(measurement, context.evaluation),
+            },
+        )?;
+        self.memory.clear();
+        self.memory
+            .grow(context.evaluation, made.bytes.len() + bucket.as_bytes().len())?;
         let bytes = Bytes::from(made.bytes);
         let mut begin = 0;
         for end in made.ends {
@@ -313,12 +334,19 @@ impl Stage for UnpackStage {
             if let Some(measurement) = self.unpacked.pop_front() {
                 return Ok(Some(measurement));
             }
-            let Some(bucket) = self.source.next(context)? else {
-                return Ok(None);
+            let (bucket, mut position) = match self.bucket.take() {
+                Some(rest) => rest,
+                None => {
+                    let Some(bucket) = self.source.next(context)? else {
+                        return Ok(None);
+                    };
+                    self.n_buckets += 1;
+                    (bucket, UnpackPosition::default())
+                }
             };
-            self.n_buckets += 1;
             context.evaluation.on(None);
-            self.unpack(&bucket, context)?;
+            self.unpack(&bucket, &mut position, context)?;
+            self.bucket = (!position.is_done()).then_some((bucket, position));
             self.checkpoint.tick(context)?;
         }
     }

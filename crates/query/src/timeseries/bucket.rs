@@ -10,6 +10,7 @@ use storage::TimeseriesOptions;
 use wire::ErrorCode;
 
 use super::extent::{End, Parts};
+use super::names::NamePlaces;
 use crate::error::QueryError;
 use crate::path::array_index;
 use crate::raw::{self, Element, Elements, Frame, Malformed, kind};
@@ -20,8 +21,11 @@ pub const BUCKET_MEASUREMENTS_MAX: usize = 1000;
 const BUCKET_BYTES_MAX: usize = 125 * 1024;
 /// Measurements that a bucket takes whatever size they have ...
 const FEW_MEASUREMENTS: usize = 10;
-/// ... up to so many bytes: three copies of a value (column, least, greatest) have to fit into a stored document.
-const FEW_MEASUREMENTS_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// ... up to so many bytes, with all that the last may add: the bucket has to fit into a stored document.
+const FEW_MEASUREMENTS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What a field may add to a bucket beside three copies of the value (column, least, greatest): the column's frame, and
+/// row numbers that are longer than names.
+const FIELD_BYTES: usize = 16;
 const DATE: u8 = ElementType::DateTime as u8;
 
 /// A measurement to be stored.
@@ -151,7 +155,9 @@ pub struct OpenBucket {
     least: Parts,
     greatest: Parts,
     columns: Vec<Column>,
+    column_places: NamePlaces,
     rows: usize,
+    /// Those of the stored bucket.
     bytes: usize,
     is_closed: bool,
 }
@@ -169,6 +175,7 @@ impl OpenBucket {
             least,
             greatest: Parts::new(),
             columns: Vec::new(),
+            column_places: NamePlaces::default(),
             rows: 0,
             // The frames, `_id` and the names of the layout.
             bytes: 128 + first.meta.bytes.len(),
@@ -208,6 +215,7 @@ impl OpenBucket {
             least,
             greatest,
             columns,
+            column_places: NamePlaces::default(),
             rows,
             bytes: bucket.as_bytes().len(),
             is_closed: parts.is_closed,
@@ -233,8 +241,7 @@ impl OpenBucket {
     pub fn admits(&self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<bool, QueryError> {
         let bytes = self.bytes + bytes_of(measurement);
         let bytes_max = match self.rows {
-            0 => usize::MAX,
-            1..FEW_MEASUREMENTS => FEW_MEASUREMENTS_BYTES_MAX,
+            0..FEW_MEASUREMENTS => usize::MAX,
             _ => BUCKET_BYTES_MAX,
         };
         if self.is_closed
@@ -245,19 +252,27 @@ impl OpenBucket {
         {
             return Ok(false);
         }
-        for (near, element) in Elements::new(measurement.document).enumerate() {
+        let mut near = 0;
+        for element in Elements::new(measurement.document) {
             let element = element?;
-            if !is_meta(element.name(), options) && !self.least.admits(element, near)? {
+            if is_meta(element.name(), options) {
+                continue;
+            }
+            if !self.least.admits(element, near)? {
                 return Ok(false);
             }
+            near += 1;
         }
-        Ok(true)
+        // What is new is the least and the greatest value, too.
+        let bytes = bytes + 2 * bytes_of(measurement) + near * FIELD_BYTES;
+        Ok(self.rows == 0 || bytes <= FEW_MEASUREMENTS_BYTES_MAX)
     }
 
     /// Adds a measurement that it [admits](Self::admits).
     pub fn add(&mut self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<(), QueryError> {
-        let elements = Elements::new(measurement.document);
-        for (near, element) in elements.enumerate() {
+        let mut near = 0;
+        let mut more = 0;
+        for element in Elements::new(measurement.document) {
             let element = element?;
             if is_meta(element.name(), options) {
                 continue;
@@ -265,28 +280,32 @@ impl OpenBucket {
             let is_time = element.name() == options.time_field.as_bytes();
             // The least time is the bucket's begin, which is rounded down.
             if !is_time {
-                self.least.widen(element, End::Least, near)?;
+                more += self.least.widen(element, End::Least, near)?;
             }
-            self.greatest.widen(element, End::Greatest, near)?;
+            more += self.greatest.widen(element, End::Greatest, near)?;
+            let columns_before = self.columns.len();
             let column = self.column(element.name(), near);
-            raw::append_indexed(
-                &mut self.columns[column].elements,
-                element.kind(),
-                self.rows,
-                element.value_bytes(),
-            );
+            if self.columns.len() > columns_before {
+                // Type, name and frame.
+                more += (element.name().len() + 7) as isize;
+            }
+            let elements = &mut self.columns[column].elements;
+            let elements_before = elements.len();
+            raw::append_indexed(elements, element.kind(), self.rows, element.value_bytes());
+            more += (elements.len() - elements_before) as isize;
+            near += 1;
         }
-        self.bytes += bytes_of(measurement);
+        self.bytes = self.bytes.saturating_add_signed(more);
         self.rows += 1;
         Ok(())
     }
 
     fn column(&mut self, name: &[u8], near: usize) -> usize {
-        let is_it = |column: &Column| *column.name == *name;
-        if self.columns.get(near).is_some_and(is_it) {
-            return near;
-        }
-        self.columns.iter().position(is_it).unwrap_or_else(|| {
+        let place = self
+            .column_places
+            .find(&self.columns, |column| &column.name, name, near);
+        place.unwrap_or_else(|| {
+            self.column_places.pushed(name, self.columns.len());
             self.columns.push(Column {
                 name: name.into(),
                 elements: Vec::new(),
@@ -331,6 +350,7 @@ impl OpenBucket {
             least,
             greatest: Parts::new(),
             columns: Vec::new(),
+            column_places: NamePlaces::default(),
             rows: 0,
             bytes: 128 + self.meta.bytes.len(),
             is_closed: self.is_closed,
@@ -338,7 +358,7 @@ impl OpenBucket {
     }
 }
 
-/// What a measurement adds to a bucket: a row number and a type beside each value, no names.
+/// What a measurement adds to a bucket, about: a row number and a type beside each value, no names.
 fn bytes_of(measurement: &Measurement<'_>) -> usize {
     measurement.document.as_bytes().len()
 }
@@ -476,7 +496,7 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
     // The extents that inserting would have made; the begin is that of the time.
     let (mut least, mut greatest) = (Parts::new(), Parts::new());
     least.set(options.time_field.as_bytes(), DATE, &open.begin_ms.to_le_bytes());
-    for column in columns(parts.data) {
+    for (near, column) in columns(parts.data).enumerate() {
         let (column, values) = column?;
         let is_time = column.name() == options.time_field.as_bytes();
         if is_meta(column.name(), options) {
@@ -502,13 +522,13 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
                     return Err(malformed("a time outside of its span"));
                 }
             }
-            if !greatest.admits(named, 0)? {
+            if !greatest.admits(named, near)? {
                 return Err(malformed("values of several types at one path"));
             }
             if !is_time {
-                least.widen(named, End::Least, 0)?;
+                least.widen(named, End::Least, near)?;
             }
-            greatest.widen(named, End::Greatest, 0)?;
+            greatest.widen(named, End::Greatest, near)?;
         }
     }
     if !least.equals(&open.least)? || !greatest.equals(&open.greatest)? {

@@ -8,6 +8,9 @@
 //! tables.
 //!
 //! What is decoded is checked as every bucket of others is: fields of `control` that do not fit are an error.
+//!
+//! A few bytes can stand for very many rows: a block of a run is kept as a run, and rows, leaves and bytes of a bucket
+//! are bounded.
 
 use bson::RawDocument;
 use std::borrow::Cow;
@@ -15,11 +18,16 @@ use std::borrow::Cow;
 use super::bucket::malformed;
 use crate::error::QueryError;
 use crate::raw::{self, Elements, Frame, Malformed, kind};
+use crate::update::DEPTH_MAX;
 
 /// Rows that a compressed bucket may have: what all ways of writing one keep far below.
 const ROWS_MAX: usize = 100_000;
 /// Bytes of a bucket when it is no longer compressed.
 const BYTES_MAX: usize = 16 << 20;
+/// Leaves of the documents of one column.
+const LEAVES_MAX: usize = 1 << 16;
+/// Values of a bucket, those of leaves and those that rows do not have included.
+const VALUES_MAX: usize = 1 << 24;
 const COLUMN: u8 = 7;
 const BINARY: u8 = 0x05;
 /// A control byte of blocks whose numbers are values as they are in memory.
@@ -39,6 +47,7 @@ pub fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
         return Ok(Cow::Borrowed(bucket.as_bytes()));
     }
     let mut out = Vec::with_capacity(bucket.as_bytes().len() * 4);
+    let mut values_left = VALUES_MAX;
     let whole = Frame::begin(&mut out);
     for element in Elements::new(bucket) {
         let element = element?;
@@ -64,7 +73,7 @@ pub fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
                     match (column.kind(), bytes.get(4), bytes.get(5..)) {
                         (BINARY, Some(&COLUMN), Some(bytes)) => {
                             let frame = Frame::begin_field(&mut out, kind::DOCUMENT, column.name());
-                            decode(bytes, &mut out)?;
+                            decode(bytes, &mut out, &mut values_left)?;
                             frame.finish(&mut out);
                         }
                         _ => return Err(malformed("a column that is not compressed beside compressed ones")),
@@ -76,11 +85,19 @@ pub fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
         }
     }
     whole.finish(&mut out);
+    let made = RawDocument::from_bytes(&out).map_err(|_| Malformed)?;
+    if out.len() > BYTES_MAX || raw::nesting_depth(made)? > DEPTH_MAX {
+        return Err(too_large());
+    }
     Ok(Cow::Owned(out))
 }
 
 fn broken() -> QueryError {
     malformed("a compressed column cannot be read")
+}
+
+fn too_large() -> QueryError {
+    malformed("it is larger than a bucket may be")
 }
 
 /// One number of a block; `None` is a row without a value.
@@ -117,29 +134,62 @@ fn layout(selector: u64, extension: u64) -> Option<Layout> {
     })
 }
 
-/// Appends the numbers of a block; `last` is the number before it.
-fn read_block(block: u64, last: Slot, slots: &mut Vec<Slot>) -> Result<(), QueryError> {
-    let (selector, extension) = (block & 15, block >> 4 & 15);
-    if selector == 15 {
-        let times = (extension as usize + 1) * 120;
-        slots.resize(slots.len() + times, slots.last().copied().unwrap_or(last));
-        return Ok(());
+/// The numbers of the blocks behind one control byte, read as they are asked for.
+#[derive(Default)]
+struct Slots {
+    /// What is left of the blocks.
+    blocks: std::vec::IntoIter<u64>,
+    /// What is left of a run: repeats of the number before.
+    repeats: usize,
+    /// What is left of another block, from its next number, and where that is.
+    block: Option<(u64, Layout, u32)>,
+}
+
+impl Slots {
+    fn new(blocks: &[u8]) -> Result<Self, QueryError> {
+        let mut read = Vec::with_capacity(blocks.len() / 8);
+        for block in blocks.chunks_exact(8) {
+            read.push(u64::from_le_bytes(block.try_into().map_err(|_| broken())?));
+        }
+        Ok(Self {
+            blocks: read.into_iter(),
+            ..Self::default()
+        })
     }
-    let layout = layout(selector, extension).ok_or_else(broken)?;
-    let mask = (1_u64 << layout.bits) - 1;
-    let mut at = layout.first;
-    while at + layout.bits <= 64 {
-        let slot = block >> at & mask;
-        at += layout.bits;
-        slots.push(match slot == mask {
-            true => None,
-            false => {
-                let zeros = (slot & ((1 << layout.zeros) - 1)) as u32 * layout.step;
-                Some(u128::from(slot >> layout.zeros).checked_shl(zeros).ok_or_else(broken)?)
+
+    /// The next number; `last` is the one before it.
+    fn next(&mut self, last: Slot) -> Result<Option<Slot>, QueryError> {
+        loop {
+            if self.repeats > 0 {
+                self.repeats -= 1;
+                return Ok(Some(last));
             }
-        });
+            if let Some((block, layout, at)) = &mut self.block
+                && *at + layout.bits <= 64
+            {
+                let mask = (1_u64 << layout.bits) - 1;
+                let slot = *block >> *at & mask;
+                *at += layout.bits;
+                if slot == mask {
+                    return Ok(Some(None));
+                }
+                let zeros = (slot & ((1 << layout.zeros) - 1)) as u32 * layout.step;
+                let number = u128::from(slot >> layout.zeros).checked_shl(zeros);
+                return Ok(Some(Some(number.ok_or_else(broken)?)));
+            }
+            let Some(block) = self.blocks.next() else {
+                return Ok(None);
+            };
+            let (selector, extension) = (block & 15, block >> 4 & 15);
+            if selector == 15 {
+                (self.repeats, self.block) = ((extension as usize + 1) * 120, None);
+            } else {
+                let layout = layout(selector, extension).ok_or_else(broken)?;
+                let first = layout.first;
+                self.block = Some((block, layout, first));
+            }
+        }
     }
-    Ok(())
 }
 
 /// The signed number of one whose least bit is the sign.
@@ -162,7 +212,8 @@ struct Stream {
     /// The delta before, of types whose deltas have deltas.
     delta: i64,
     scale: Option<f64>,
-    slots: std::vec::IntoIter<Slot>,
+    slots: Slots,
+    /// The number before.
     last: Slot,
 }
 
@@ -173,7 +224,7 @@ impl Stream {
             number: 0,
             delta: 0,
             scale: None,
-            slots: Vec::new().into_iter(),
+            slots: Slots::default(),
             last: Some(0),
         };
         stream.set(value);
@@ -183,7 +234,7 @@ impl Stream {
     fn set(&mut self, value: Option<Value>) {
         self.number = value.as_ref().and_then(|value| number_of(value, None)).unwrap_or(0);
         (self.value, self.delta, self.scale) = (value, 0, None);
-        (self.slots, self.last) = (Vec::new().into_iter(), Some(0));
+        (self.slots, self.last) = (Slots::default(), Some(0));
     }
 
     /// The blocks behind a control byte; answers what is behind them.
@@ -201,19 +252,16 @@ impl Stream {
         let (blocks, rest) = bytes
             .split_at_checked((usize::from(control & 15) + 1) * 8)
             .ok_or_else(broken)?;
-        let mut slots = Vec::new();
-        for block in blocks.chunks_exact(8) {
-            let block = u64::from_le_bytes(block.try_into().map_err(|_| broken())?);
-            read_block(block, self.last, &mut slots)?;
-        }
-        self.last = slots.last().copied().ok_or_else(broken)?;
-        self.slots = slots.into_iter();
+        self.slots = Slots::new(blocks)?;
         Ok(rest)
     }
 
     /// The next value of the blocks: `None` when there are no more, `Some(None)` for a row without one.
     fn next(&mut self) -> Result<Option<Option<Value>>, QueryError> {
-        let Some(slot) = self.slots.next() else { return Ok(None) };
+        let Some(slot) = self.slots.next(self.last)? else {
+            return Ok(None);
+        };
+        self.last = slot;
         let (Some(slot), Some(value)) = (slot, &self.value) else {
             return Ok(Some(None));
         };
@@ -321,6 +369,12 @@ fn literal(bytes: &[u8]) -> Result<(Value, &[u8]), QueryError> {
     };
     let size = crate::value::scan::value_size(kind, value).ok_or_else(broken)?;
     let (value, rest) = value.split_at_checked(size).ok_or_else(broken)?;
+    if matches!(kind, kind::DOCUMENT | kind::ARRAY) {
+        let value = RawDocument::from_bytes(value).map_err(|_| Malformed)?;
+        if raw::nesting_depth(value)? > DEPTH_MAX {
+            return Err(broken());
+        }
+    }
     let value = Value {
         kind,
         bytes: value.to_vec(),
@@ -336,24 +390,37 @@ fn is_literal(control: u8) -> bool {
 struct Rows<'o> {
     out: &'o mut Vec<u8>,
     next: usize,
+    /// Of [`VALUES_MAX`].
+    values_left: &'o mut usize,
 }
 
 impl Rows<'_> {
+    /// Counts values, whether there is one or not.
+    fn count(&mut self, values: usize) -> Result<(), QueryError> {
+        *self.values_left = self.values_left.checked_sub(values).ok_or_else(too_large)?;
+        Ok(())
+    }
+
     fn push(&mut self, value: Option<&Value>) -> Result<(), QueryError> {
         if let Some(value) = value {
             raw::append_indexed(self.out, value.kind, self.next, &value.bytes);
         }
         self.next += 1;
+        self.count(1)?;
         match self.next > ROWS_MAX || self.out.len() > BYTES_MAX {
-            true => Err(malformed("it is larger than a bucket may be")),
+            true => Err(too_large()),
             false => Ok(()),
         }
     }
 }
 
 /// Appends the rows of a column.
-fn decode(mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), QueryError> {
-    let mut rows = Rows { out, next: 0 };
+fn decode(mut bytes: &[u8], out: &mut Vec<u8>, values_left: &mut usize) -> Result<(), QueryError> {
+    let mut rows = Rows {
+        out,
+        next: 0,
+        values_left,
+    };
     let mut stream = Stream::new(None);
     loop {
         let (control, behind) = bytes.split_first().ok_or_else(broken)?;
@@ -407,6 +474,9 @@ fn steps(
             }
             kind => {
                 steps_of.push(Step::Leaf { name });
+                if leaves.len() == LEAVES_MAX {
+                    return Err(too_large());
+                }
                 leaves.push(Stream::new(Some(Value {
                     kind,
                     bytes: element.value_bytes().to_vec(),
@@ -422,7 +492,7 @@ fn interleaved<'c>(control: u8, bytes: &'c [u8], rows: &mut Rows<'_>) -> Result<
     let size = crate::value::scan::value_size(kind::DOCUMENT, bytes).ok_or_else(broken)?;
     let (reference, mut bytes) = bytes.split_at_checked(size).ok_or_else(broken)?;
     let reference = RawDocument::from_bytes(reference).map_err(|_| Malformed)?;
-    if raw::nesting_depth(reference)? > crate::update::DEPTH_MAX {
+    if raw::nesting_depth(reference)? > DEPTH_MAX {
         return Err(broken());
     }
     let root = if control == 0xF2 { kind::ARRAY } else { kind::DOCUMENT };
@@ -433,6 +503,7 @@ fn interleaved<'c>(control: u8, bytes: &'c [u8], rows: &mut Rows<'_>) -> Result<
     }
     let mut last = None;
     loop {
+        rows.count(steps_of.len())?;
         let mut document = Vec::new();
         let mut open = vec![(0, Frame::begin(&mut document))];
         let mut leaf = 0;

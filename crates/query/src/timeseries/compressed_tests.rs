@@ -44,7 +44,7 @@ fn decoded(parts: &[Vec<u8>]) -> Result<Document, QueryError> {
     bytes.push(0);
     let mut out = Vec::new();
     let frame = Frame::begin(&mut out);
-    decode(&bytes, &mut out)?;
+    decode(&bytes, &mut out, &mut VALUES_MAX.clone())?;
     frame.finish(&mut out);
     Ok(Document::try_from(&*RawDocumentBuf::from_bytes(out).unwrap()).unwrap())
 }
@@ -245,4 +245,68 @@ fn no_bytes_make_it_stumble() {
     // Runs of runs end at a bound.
     let runs = [vec![0x8F], block(15, 15).repeat(16)].concat();
     assert!(decoded(&[value(1), runs.repeat(10)]).is_err());
+}
+
+/// A document in documents.
+fn nested(levels: usize) -> Document {
+    (1..levels).fold(doc! {}, |inner, _| doc! { "a": inner })
+}
+
+#[test]
+fn values_nest_as_deep_as_stored_documents_may() {
+    let levels = |levels| decoded(&[value(nested(levels))]);
+    assert!(levels(DEPTH_MAX).is_ok() && levels(DEPTH_MAX + 1).is_err());
+    // Made as bytes: too deep for what would build it.
+    let mut deep = raw::EMPTY_DOCUMENT.to_vec();
+    for _ in 0..5000 {
+        let length = (deep.len() as i32 + 8).to_le_bytes();
+        deep = [&length, [0x04, b'0', 0].as_slice(), &deep, &[0]].concat();
+    }
+    let deep = [vec![0x04, 0], deep].concat();
+    assert!(decoded(std::slice::from_ref(&deep)).is_err());
+    let column = [vec![0xF0], raw_of(&doc! { "a": 1 }).into_bytes(), deep, vec![0]];
+    assert!(decoded(&column).is_err());
+    // What is below the bound in its column, and no longer in its bucket.
+    let bytes = [value(nested(DEPTH_MAX)), vec![0]].concat();
+    let subtype = bson::spec::BinarySubtype::Column;
+    let bucket = raw_of(&doc! {
+        "control": { "version": 2 },
+        "data": { "v": Bson::Binary(bson::Binary { subtype, bytes }) },
+    });
+    assert!(uncompressed(&bucket).is_err());
+}
+
+/// 129 bytes of runs stand for 30,720 values: none is made before a row needs it.
+#[test]
+fn runs_are_not_expanded() {
+    let runs = [vec![0x8F], block(15, 15).repeat(16)].concat();
+    let mut stream = Stream::new(Some(Value {
+        kind: 0x0A,
+        bytes: Vec::new(),
+    }));
+    assert!(stream.load(0x8F, &runs[1..]).unwrap().is_empty());
+    assert_eq!(stream.slots.blocks.len(), 16);
+    for _ in 0..16 * 1920 {
+        assert!(stream.next().unwrap().is_some());
+    }
+    assert!(stream.next().unwrap().is_none());
+}
+
+#[test]
+fn leaves_and_values_are_bounded() {
+    let wide = |leaves: usize| -> Document { (0..leaves).map(|n| (n.to_string(), Bson::Null)).collect() };
+    let refused = |column: &[Vec<u8>]| {
+        let error = decoded(column).unwrap_err().to_string();
+        assert!(error.contains("larger than a bucket may be"), "{error}");
+    };
+    refused(&[vec![0xF0], raw_of(&wide(LEAVES_MAX + 1)).into_bytes(), vec![0]]);
+    // No leaf has a value, so that there are no bytes.
+    let missing = [vec![0x8F], block(1, (1 << 60) - 1), block(15, 15).repeat(15)].concat();
+    let column = [
+        vec![0xF0],
+        raw_of(&wide(1000)).into_bytes(),
+        missing.repeat(1000),
+        vec![0],
+    ];
+    refused(&column);
 }

@@ -8,6 +8,7 @@ use bson::spec::ElementType;
 use bson::{RawBson, RawDocument};
 use std::cmp::Ordering;
 
+use super::names::NamePlaces;
 use crate::raw::{self, Element, Elements, Frame, Malformed, kind};
 
 /// Which end.
@@ -18,17 +19,18 @@ pub(super) enum End {
 }
 
 /// The least or the greatest value at a place.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Extent {
     Value { kind: u8, bytes: Box<[u8]> },
     Parts(Parts),
 }
 
 /// Those of a document's fields or of an array's elements.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Parts {
     kind: u8,
     parts: Vec<(Box<[u8]>, Extent)>,
+    places: NamePlaces,
 }
 
 impl Parts {
@@ -37,6 +39,7 @@ impl Parts {
         Self {
             kind: kind::DOCUMENT,
             parts: Vec::new(),
+            places: NamePlaces::default(),
         }
     }
 
@@ -51,16 +54,21 @@ impl Parts {
             let element = element?;
             parts.push((element.name().into(), Extent::of(element)?));
         }
-        Ok(Self { kind, parts })
+        Ok(Self {
+            kind,
+            parts,
+            places: NamePlaces::default(),
+        })
     }
 
     /// The place of a name; documents of one kind have their fields in one order mostly, so `near` is tried first.
     fn place(&self, name: &[u8], near: usize) -> Option<usize> {
-        let is_it = |(part, _): &(Box<[u8]>, Extent)| **part == *name;
-        match self.parts.get(near).is_some_and(is_it) {
-            true => Some(near),
-            false => self.parts.iter().position(is_it),
-        }
+        self.places.find(&self.parts, |(part, _)| part, name, near)
+    }
+
+    fn push(&mut self, name: &[u8], extent: Extent) {
+        self.places.pushed(name, self.parts.len());
+        self.parts.push((name.into(), extent));
     }
 
     /// Whether a value may join those that this is the extent of.
@@ -71,13 +79,15 @@ impl Parts {
         }
     }
 
-    /// Takes a value in.
-    pub(super) fn widen(&mut self, element: Element<'_>, end: End, near: usize) -> Result<(), Malformed> {
+    /// Takes a value in; answers how many bytes more it has.
+    pub(super) fn widen(&mut self, element: Element<'_>, end: End, near: usize) -> Result<isize, Malformed> {
         match self.place(element.name(), near) {
-            None => self.parts.push((element.name().into(), Extent::of(element)?)),
-            Some(place) => self.parts[place].1.widen(element, end)?,
+            None => {
+                self.push(element.name(), Extent::of(element)?);
+                Ok(element.whole().len() as isize)
+            }
+            Some(place) => self.parts[place].1.widen(element, end),
         }
-        Ok(())
     }
 
     /// Whether both are equal, numbers by value, whatever the order of fields.
@@ -115,7 +125,7 @@ impl Parts {
         };
         match self.place(name, 0) {
             Some(place) => self.parts[place].1 = value,
-            None => self.parts.push((name.into(), value)),
+            None => self.push(name, value),
         }
     }
 
@@ -166,7 +176,8 @@ impl Extent {
         }
     }
 
-    fn widen(&mut self, element: Element<'_>, end: End) -> Result<(), Malformed> {
+    fn widen(&mut self, element: Element<'_>, end: End) -> Result<isize, Malformed> {
+        let mut more = 0;
         match self {
             Self::Value { kind, bytes } => {
                 let order = compare((element.kind(), element.value_bytes()), (*kind, bytes))?;
@@ -175,17 +186,18 @@ impl Extent {
                     End::Greatest => order == Ordering::Greater,
                 };
                 if is_wider {
+                    more = element.value_bytes().len() as isize - bytes.len() as isize;
                     *kind = element.kind();
                     *bytes = element.value_bytes().into();
                 }
             }
             Self::Parts(parts) => {
                 for (near, part) in Elements::new(element.frame()?).enumerate() {
-                    parts.widen(part?, end, near)?;
+                    more += parts.widen(part?, end, near)?;
                 }
             }
         }
-        Ok(())
+        Ok(more)
     }
 }
 

@@ -8,6 +8,7 @@ mod bucket;
 mod compressed;
 mod extent;
 mod index_keys;
+mod names;
 mod pushdown;
 mod rows;
 #[cfg(test)]
@@ -18,8 +19,10 @@ pub use compressed::uncompressed;
 pub use index_keys::{index_key_of_buckets, index_key_of_measurements};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
 pub use pushdown::{bucket_filter, meta_filter, on_meta};
-pub(crate) use rows::Unpacking;
-pub use rows::measurements;
+pub use rows::each_measurement;
+#[cfg(test)]
+pub(crate) use rows::measurements;
+pub(crate) use rows::{UnpackPosition, Unpacking};
 
 /// The stage that makes measurements of buckets.
 pub const UNPACK: &str = "$_internalUnpackBucket";

@@ -1,12 +1,24 @@
 //! From a bucket's columns to measurements.
+//!
+//! A bucket need not be one that inserting made: the stage runs on any collection. Its metaField is in every
+//! measurement, so that few bytes can be very many: measurements are made in batches, each of bounded size, and counted
+//! as steps.
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::RawDocument;
+#[cfg(test)]
+use bson::RawDocumentBuf;
 use storage::TimeseriesOptions;
 
-use super::bucket::{columns, parts};
+use super::bucket::{BUCKET_MEASUREMENTS_MAX, columns, parts};
 use super::pushdown::TimeBounds;
 use crate::error::QueryError;
+use crate::evaluation::{BYTES_PER_STEP, EvaluationContext};
 use crate::raw::{self, Element, Elements, Frame, Malformed};
+
+/// Bytes of a batch, but for its last measurement.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Columns that are passed over in one step.
+const COLUMNS_PER_STEP: usize = 8;
 
 /// What is made of a bucket.
 pub(crate) struct Unpacking<'u> {
@@ -16,6 +28,23 @@ pub(crate) struct Unpacking<'u> {
     pub(crate) bounds: TimeBounds,
     /// Which of their fields.
     pub(crate) is_made: &'u dyn Fn(&[u8]) -> bool,
+}
+
+/// How far a bucket's rows have been gone through.
+#[derive(Default)]
+pub(crate) struct UnpackPosition {
+    /// Where the rest of the times begins in their column.
+    times: Option<usize>,
+    /// And that of each other column that is made.
+    values: Vec<usize>,
+    is_done: bool,
+}
+
+impl UnpackPosition {
+    /// Whether no rows are left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
 }
 
 /// Documents one behind the other.
@@ -41,11 +70,13 @@ impl Values<'_> {
 }
 
 impl Unpacking<'_> {
-    /// The measurements of a bucket that `keep` wants, in the order of their rows: the time first, then the metaField,
-    /// then the columns in their order.
+    /// The next measurements of a bucket that `keep` wants, in the order of their rows: the time first, then the
+    /// metaField, then the columns in their order. None may be among the rows that were looked at.
     pub(crate) fn run(
         &self,
         bucket: &RawDocument,
+        position: &mut UnpackPosition,
+        evaluation: &EvaluationContext<'_>,
         keep: &mut dyn FnMut(&RawDocument) -> Result<bool, QueryError>,
     ) -> Result<Unpacked, QueryError> {
         let bucket = parts(bucket)?;
@@ -55,14 +86,23 @@ impl Unpacking<'_> {
             .zip(self.meta_field)
             .filter(|(_, name)| (self.is_made)(name));
         let (mut times, mut values) = (None, Vec::new());
+        let is_begin = position.times.is_none();
         for column in columns(bucket.data) {
+            evaluation.step()?;
             let (column, rows) = column?;
             if column.name() == self.time_field {
-                times = Some(Elements::new(rows));
+                times = Some(match position.times {
+                    Some(offset) => Elements::from_offset(rows, offset),
+                    None => Elements::new(rows),
+                });
             } else if (self.is_made)(column.name()) {
+                let elements = match is_begin {
+                    true => Elements::new(rows),
+                    false => Elements::from_offset(rows, *position.values.get(values.len()).ok_or(Malformed)?),
+                };
                 let mut column = Values {
                     name: column.name(),
-                    elements: Elements::new(rows),
+                    elements,
                     next: None,
                 };
                 column.advance()?;
@@ -70,7 +110,15 @@ impl Unpacking<'_> {
             }
         }
         let Unpacked { mut bytes, mut ends } = Unpacked::default();
-        for time in times.into_iter().flatten() {
+        let Some(mut times) = times else {
+            position.is_done = true;
+            return Ok(Unpacked { bytes, ends });
+        };
+        while ends.len() < BUCKET_MEASUREMENTS_MAX && bytes.len() < BATCH_BYTES_MAX {
+            let Some(time) = times.next() else {
+                position.is_done = true;
+                return Ok(Unpacked { bytes, ends });
+            };
             let time = time?;
             let at = time.value_bytes().try_into().map(i64::from_le_bytes);
             let is_wanted = self.bounds == TimeBounds::ALL || at.is_ok_and(|at| self.bounds.contains(at));
@@ -92,29 +140,68 @@ impl Unpacking<'_> {
                 column.advance()?;
             }
             frame.finish(&mut bytes);
+            evaluation.steps(1 + values.len() / COLUMNS_PER_STEP + (bytes.len() - begin) / BYTES_PER_STEP)?;
             match is_wanted && keep(RawDocument::from_bytes(&bytes[begin..]).map_err(|_| Malformed)?)? {
                 true => ends.push(bytes.len()),
                 false => bytes.truncate(begin),
             }
         }
+        position.times = Some(times.offset());
+        position.values.clear();
+        // The next of each column is looked at again.
+        position.values.extend(values.iter().map(|column| match &column.next {
+            Some(next) => next.start(),
+            None => column.elements.offset(),
+        }));
         Ok(Unpacked { bytes, ends })
     }
 }
 
-/// All measurements of a stored bucket.
-pub fn measurements(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<Vec<RawDocumentBuf>, QueryError> {
+/// Calls `take` with each measurement of a stored bucket.
+pub fn each_measurement<E: From<QueryError>>(
+    bucket: &RawDocument,
+    options: &TimeseriesOptions,
+    evaluation: &EvaluationContext<'_>,
+    take: &mut dyn FnMut(&RawDocument) -> Result<(), E>,
+) -> Result<(), E> {
     let unpacking = Unpacking {
         time_field: options.time_field.as_bytes(),
         meta_field: options.meta_field.as_deref().map(str::as_bytes),
         bounds: TimeBounds::ALL,
         is_made: &|_| true,
     };
-    let unpacked = unpacking.run(bucket, &mut |_| Ok(true))?;
-    let mut begin = 0;
-    let own = unpacked.ends.iter().map(|end| {
-        let bytes = unpacked.bytes[begin..*end].to_vec();
-        begin = *end;
-        RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
-    });
-    own.collect()
+    let mut position = UnpackPosition::default();
+    while !position.is_done() {
+        let unpacked = unpacking.run(bucket, &mut position, evaluation, &mut |_| Ok(true))?;
+        let mut begin = 0;
+        for end in unpacked.ends {
+            let measurement = RawDocument::from_bytes(&unpacked.bytes[begin..end]);
+            take(measurement.map_err(|_| QueryError::from(Malformed))?)?;
+            begin = end;
+        }
+    }
+    Ok(())
 }
+
+/// All measurements of a stored bucket.
+#[cfg(test)]
+pub(crate) fn measurements(
+    bucket: &RawDocument,
+    options: &TimeseriesOptions,
+) -> Result<Vec<RawDocumentBuf>, QueryError> {
+    let mut all = Vec::new();
+    each_measurement(
+        bucket,
+        options,
+        &EvaluationContext::uninterrupted(),
+        &mut |measurement| {
+            all.push(measurement.to_owned());
+            Ok::<_, QueryError>(())
+        },
+    )?;
+    Ok(all)
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

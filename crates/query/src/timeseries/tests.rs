@@ -177,6 +177,8 @@ fn measurements_come_back_out_of_their_buckets() {
             let document = stored(bucket);
             check_bucket(&document, &options).unwrap_or_else(|error| panic!("seed {seed}: {error} in {document:?}"));
             assert_eq!(measurements_in(&document, &options).unwrap(), bucket.rows() as u64);
+            let bytes = document.as_bytes().len();
+            assert!(bucket.bytes().abs_diff(bytes) < 128, "{} of {bytes}", bucket.bytes());
             let read = OpenBucket::read(&document, &options).unwrap();
             assert_eq!(
                 read.to_document(),
@@ -288,11 +290,36 @@ fn a_bucket_ends_at_its_span_its_rows_and_its_bytes() {
     }
     assert!(!fits(&bucket, &at(90_000, 1)), "as many rows as there may be");
     let mut wide = OpenBucket::begin(&first, &options, ObjectId::new());
-    let next = at(90_000, 10_000);
+    let next = at(90_000, 6_000);
     while fits(&wide, &next) {
         wide.add(&Measurement::of(&next, &options).unwrap(), &options).unwrap();
     }
-    assert_eq!(wide.rows(), 12, "125 KiB");
+    assert_eq!(wide.rows(), 19, "125 KiB, with the least and the greatest value");
+    assert!(stored(&wide).as_bytes().len() < 125 * 1024);
+}
+
+/// A value that no other is compared with is in the column, and the least and the greatest one.
+#[test]
+fn a_few_large_measurements_fit_into_a_stored_document() {
+    let options = options();
+    let large = |name: &str, bytes: usize| raw(&doc! { "t": date(90_000), name: "x".repeat(bytes) });
+    let mut buckets = Vec::new();
+    for (name, bytes) in [
+        ("a", 1),
+        ("b", 3 << 20),
+        ("c", 3 << 20),
+        ("d", 1 << 20),
+        ("d", 4 << 20),
+        ("b", 1 << 20),
+    ] {
+        buckets.push(large(name, bytes));
+    }
+    let buckets = bucketed(&buckets, &options);
+    let rows: Vec<_> = buckets.iter().map(OpenBucket::rows).collect();
+    assert_eq!(rows, [2, 2, 2]);
+    for bucket in &buckets {
+        assert!(bucket.to_document().len() <= 16 << 20);
+    }
 }
 
 #[test]

@@ -17,8 +17,12 @@ use bytes::Bytes;
 use query::plan::FindRequest;
 use query::timeseries::{Measurement, MetaValue, OpenBucket, id_of};
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use storage::{Collection, CollectionGuard, LockMode, Namespace, RecordId, StorageError, TimeseriesOptions, WriteUnit};
+use storage::{
+    Charge, Collection, CollectionGuard, LockMode, Namespace, Operation, RecordId, StorageError, TimeseriesOptions,
+    WriteUnit,
+};
 use wire::ErrorCode;
 
 /// Measurements of one unit: enough for a bucket of each of some sources.
@@ -47,7 +51,7 @@ pub fn insert(
     };
     let (mut inserted, mut next, mut stopped) = (0, 0, false);
     while next < batch.documents.len() && !stopped {
-        let (mut prepared, mut bytes) = (Vec::new(), 0);
+        let (mut prepared, mut bytes, mut refused) = (Vec::new(), 0, Vec::new());
         while next < batch.documents.len()
             && prepared.len() < UNIT_MEASUREMENTS_MAX
             && (prepared.is_empty() || bytes < UNIT_BYTES_MAX)
@@ -65,10 +69,8 @@ pub fn insert(
                     prepared.push((place, document));
                 }
                 Err(error) => {
-                    errors.push(place, error);
-                    call.report.has_write_errors = true;
+                    refused.push((place, error));
                     if batch.ordered {
-                        stopped = true;
                         break;
                     }
                 }
@@ -83,8 +85,14 @@ pub fn insert(
             .collect();
         let stored = measurements
             .and_then(|measurements| store_each(call, buckets, batch, &measurements, errors, &mut inserted));
+        // An ordered command has the first error only: those ahead of what was refused are stored before it is told.
         match stored {
-            Ok(goes_on) => stopped |= !goes_on,
+            Ok(false) => stopped = true,
+            Ok(true) => {
+                stopped = batch.ordered && !refused.is_empty();
+                call.report.has_write_errors |= !refused.is_empty();
+                refused.into_iter().for_each(|(place, error)| errors.push(place, error));
+            }
             Err(error) => return (inserted, Some(error)),
         }
     }
@@ -147,6 +155,22 @@ struct Filled {
     statements: Vec<i32>,
 }
 
+/// A bucket that may take a measurement.
+struct Candidate {
+    record: RecordId,
+    /// Where it is known.
+    begin_ms: Option<i64>,
+}
+
+/// Where the first measurements of a slice may go to.
+#[derive(Default)]
+struct Candidates {
+    /// By source and the begin of the bucket that a measurement would open; the youngest comes last.
+    lists: Vec<Vec<Candidate>>,
+    /// The list of each measurement.
+    of_measurement: Vec<usize>,
+}
+
 /// Stores the first measurements of a slice as one unit; answers how many.
 fn store(
     call: &mut Invocation<'_>,
@@ -157,6 +181,8 @@ fn store(
     let operation = call.operation.clone();
     loop {
         let candidates = candidates(call, buckets, measurements)?;
+        let measurements = &measurements[..candidates.of_measurement.len()];
+        let mut memory = Charge::new(operation.memory());
         let guard = match call.collection(buckets.namespace(), LockMode::IntentExclusive)? {
             Some(guard) if guard.uuid() == buckets.uuid() => guard,
             _ => {
@@ -168,8 +194,16 @@ fn store(
         };
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let written = fill(&mut unit, &guard, &candidates, measurements, batch)
-            .and_then(|(filled, taken)| Ok((write(call.retry.is_some(), &mut unit, &guard, filled)?, taken)));
+        let written = fill(
+            &operation,
+            &mut memory,
+            &mut unit,
+            &guard,
+            &candidates,
+            measurements,
+            batch,
+        )
+        .and_then(|(filled, taken)| Ok((write(call.retry.is_some(), &mut unit, &guard, filled)?, taken)));
         let (written, taken) = match written {
             Ok(written) => written,
             Err(Failure::WouldWait) => {
@@ -213,68 +247,88 @@ impl From<bson::error::Error> for Failure {
     }
 }
 
+fn no_buckets() -> CommandError {
+    CommandError::bad_value("the collection is no longer that of a time-series collection's buckets")
+}
+
 /// Puts measurements into buckets; answers the buckets, and how many measurements they took.
 fn fill(
+    operation: &Operation,
+    memory: &mut Charge,
     unit: &mut WriteUnit<'_>,
     guard: &CollectionGuard,
-    candidates: &HashMap<&MetaValue, Vec<RecordId>>,
+    candidates: &Candidates,
     measurements: &[(usize, Measurement<'_>)],
     batch: &InsertBatch<'_>,
 ) -> std::result::Result<(Vec<Filled>, usize), Failure> {
     // As they are defined now: buckets may have become longer.
-    let options = guard
-        .timeseries()
-        .cloned()
-        .ok_or(Failure::Error(CommandError::bad_value(
-            "the collection is no longer that of a time-series collection's buckets",
-        )))?;
+    let options = guard.timeseries().cloned().ok_or(Failure::Error(no_buckets()))?;
     let mut filled: Vec<Filled> = Vec::new();
     let mut of_source: HashMap<&MetaValue, Vec<usize>> = HashMap::new();
+    let mut locked = HashSet::new();
     for (taken, (place, measurement)) in measurements.iter().enumerate() {
-        if filled.len() >= UNIT_BUCKETS_MAX {
-            return Ok((filled, taken));
-        }
-        let of_source = match of_source.entry(&measurement.meta) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let mut locked = Vec::new();
-                for record in candidates.get(&measurement.meta).into_iter().flatten() {
-                    let Some(stored) = unit.lock_record(guard, *record)? else {
-                        continue;
-                    };
-                    let bucket = OpenBucket::read(RawDocument::from_bytes(&stored)?, &options)?;
-                    locked.push(filled.len());
-                    filled.push(Filled {
-                        stored: Some((*record, stored)),
-                        bucket,
-                        meta: measurement.meta.clone(),
-                        statements: Vec::new(),
-                    });
-                }
-                entry.insert(locked)
-            }
-        };
+        operation.check().map_err(StorageError::from)?;
+        let of_source = of_source.entry(&measurement.meta).or_default();
         let mut found = None;
-        for candidate in of_source.iter().rev() {
-            if filled[*candidate].bucket.admits(measurement, &options)? {
-                found = Some(*candidate);
+        for other in of_source.iter().rev() {
+            if filled[*other].bucket.admits(measurement, &options)? {
+                found = Some(*other);
                 break;
             }
         }
-        let found = found.unwrap_or_else(|| {
+        let mut of_measurement = candidates.lists[candidates.of_measurement[taken]].iter().rev();
+        while found.is_none()
+            && let Some(candidate) = of_measurement.next()
+        {
+            let begin_ms = candidate.begin_ms;
+            if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
+                || !locked.insert(candidate.record)
+            {
+                continue;
+            }
+            // The first measurement of a unit has fewer candidates than a unit has buckets.
+            if filled.len() >= UNIT_BUCKETS_MAX {
+                return Ok((filled, taken));
+            }
+            let Some(stored) = unit.lock_record(guard, candidate.record)? else {
+                continue;
+            };
+            grow(memory, stored.len())?;
+            let bucket = OpenBucket::read(RawDocument::from_bytes(&stored)?, &options)?;
+            found = bucket.admits(measurement, &options)?.then_some(filled.len());
             of_source.push(filled.len());
             filled.push(Filled {
-                stored: None,
-                bucket: OpenBucket::begin(measurement, &options, ObjectId::new()),
+                stored: Some((candidate.record, stored)),
+                bucket,
                 meta: measurement.meta.clone(),
                 statements: Vec::new(),
             });
-            filled.len() - 1
-        });
+        }
+        let found = match found {
+            Some(found) => found,
+            None if filled.len() >= UNIT_BUCKETS_MAX => return Ok((filled, taken)),
+            None => {
+                of_source.push(filled.len());
+                filled.push(Filled {
+                    stored: None,
+                    bucket: OpenBucket::begin(measurement, &options, ObjectId::new()),
+                    meta: measurement.meta.clone(),
+                    statements: Vec::new(),
+                });
+                filled.len() - 1
+            }
+        };
+        let bytes_before = filled[found].bucket.bytes();
         filled[found].bucket.add(measurement, &options)?;
+        grow(memory, filled[found].bucket.bytes().saturating_sub(bytes_before))?;
         filled[found].statements.push((batch.ids)(*place));
     }
     Ok((filled, measurements.len()))
+}
+
+/// Charges a bucket's bytes: what is stored, what is made of it, and what is written.
+fn grow(memory: &mut Charge, bytes: usize) -> std::result::Result<(), StorageError> {
+    Ok(memory.grow(3 * bytes as u64)?)
 }
 
 type Written = Vec<(MetaValue, KnownBucket)>;
@@ -306,36 +360,54 @@ fn write(
     Ok(written)
 }
 
-/// The records of buckets that may take measurements, by source.
-fn candidates<'m>(
+/// Looks for the buckets that measurements may go to, for as many of them as may fit into one unit.
+fn candidates(
     call: &Invocation<'_>,
     buckets: &Collection,
-    measurements: &'m [(usize, Measurement<'_>)],
-) -> Result<HashMap<&'m MetaValue, Vec<RecordId>>> {
-    let Some(options) = buckets.timeseries() else {
-        return Ok(HashMap::new());
-    };
-    let mut candidates: HashMap<&MetaValue, Vec<RecordId>> = HashMap::new();
-    let mut asked = HashSet::new();
+    measurements: &[(usize, Measurement<'_>)],
+) -> Result<Candidates> {
+    let options = buckets.timeseries().ok_or_else(no_buckets)?;
+    let mut candidates = Candidates::default();
+    let (mut lists, mut spans) = (HashMap::new(), HashSet::new());
     for (_, measurement) in measurements {
+        // Two measurements of one span may be in one bucket, those of others are not.
+        spans.insert((&measurement.meta, measurement.time_ms.div_euclid(options.span_ms())));
+        if spans.len() > UNIT_BUCKETS_MAX {
+            break;
+        }
         let begin_ms = options.bucket_begin_ms(measurement.time_ms);
-        if !asked.insert((&measurement.meta, begin_ms)) {
-            continue;
-        }
-        let of_source = candidates.entry(&measurement.meta).or_default();
-        let known = call.server.open_buckets.of(buckets.uuid(), &measurement.meta);
-        let takes = |known: &KnownBucket| options.spans(known.begin_ms, measurement.time_ms);
-        let found = match known.iter().any(takes) {
-            true => known.iter().map(|known| known.record).collect(),
-            false => look_for(call, buckets.namespace(), options, measurement)?,
-        };
-        for record in found {
-            if !of_source.contains(&record) {
-                of_source.push(record);
+        let list = match lists.entry((&measurement.meta, begin_ms)) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                candidates
+                    .lists
+                    .push(candidates_of(call, buckets, options, measurement)?);
+                *entry.insert(candidates.lists.len() - 1)
             }
-        }
+        };
+        candidates.of_measurement.push(list);
     }
     Ok(candidates)
+}
+
+fn candidates_of(
+    call: &Invocation<'_>,
+    buckets: &Collection,
+    options: &TimeseriesOptions,
+    measurement: &Measurement<'_>,
+) -> Result<Vec<Candidate>> {
+    let known = call.server.open_buckets.of(buckets.uuid(), &measurement.meta);
+    let takes = |known: &KnownBucket| options.spans(known.begin_ms, measurement.time_ms);
+    if !known.iter().any(takes) {
+        let found = look_for(call, buckets.namespace(), options, measurement)?.into_iter();
+        return Ok(found.map(|record| Candidate { record, begin_ms: None }).collect());
+    }
+    // All of them: other measurements of this list may be later.
+    let candidate = |known: KnownBucket| Candidate {
+        record: known.record,
+        begin_ms: Some(known.begin_ms),
+    };
+    Ok(known.into_iter().map(candidate).collect())
 }
 
 /// Looks for the youngest buckets that a measurement may go to; the youngest comes last.

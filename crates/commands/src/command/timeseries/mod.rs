@@ -13,6 +13,7 @@ pub mod write;
 
 use crate::error::CommandError;
 use crate::invocation::Invocation;
+use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{Collection, Namespace};
 use wire::ErrorCode;
@@ -25,6 +26,13 @@ pub fn buckets(call: &Invocation<'_>, namespace: &Namespace) -> Option<Arc<Colle
 /// A namespace whose index and statistics are asked for: that of the buckets for a time-series collection.
 pub fn of_buckets(call: &Invocation<'_>, namespace: &Namespace) -> Namespace {
     buckets(call, namespace).map_or_else(|| namespace.clone(), |buckets| buckets.namespace().clone())
+}
+
+/// Forgets what is known of collections that are gone.
+pub fn forget_dropped(call: &Invocation<'_>) {
+    let collections = call.server.storage.catalog().all_collections();
+    let there: HashSet<_> = collections.iter().map(|collection| collection.uuid()).collect();
+    call.server.open_buckets.retain(|collection| there.contains(collection));
 }
 
 fn invalid(text: impl Into<String>) -> CommandError {

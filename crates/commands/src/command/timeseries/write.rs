@@ -16,7 +16,7 @@ use query::expression::ExpressionContext;
 use query::matcher::Matcher;
 use query::plan::Hint;
 use query::timeseries::{
-    Measurement, OpenBucket, bucket_filter, index_key_of_buckets, measurements, meta_filter, on_meta,
+    Measurement, OpenBucket, bucket_filter, each_measurement, index_key_of_buckets, meta_filter, on_meta,
 };
 use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 
@@ -194,14 +194,15 @@ fn delete_in(
         }
         let mut kept = OpenBucket::read(stored, options)?.emptied(options);
         let mut gone = 0;
-        for measurement in measurements(stored, options)? {
+        each_measurement(stored, options, &evaluation, &mut |measurement| -> Result<()> {
             let is_wanted = statement.multi || gone == 0;
-            if is_wanted && matcher.matches(&measurement, &evaluation)? {
+            if is_wanted && matcher.matches(measurement, &evaluation)? {
                 gone += 1;
             } else {
-                kept.add(&Measurement::of(&measurement, options)?, options)?;
+                kept.add(&Measurement::of(measurement, options)?, options)?;
             }
-        }
+            Ok(())
+        })?;
         if gone == 0 {
             return Ok(Some(0));
         }
