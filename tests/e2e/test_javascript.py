@@ -38,6 +38,16 @@ def computed(collection, body, *args):
     return result.get("value", "missing")
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def server(request, new_folder):
+    """One server per engine, which runs scripts; it must end cleanly."""
+    made = Server(new_folder("tenond"), request.param, options=["--javascriptEnabled"])
+    made.start()
+    yield made
+    assert made.process.poll() is None, f"the server died:\n{made.tail()}"
+    assert made.stop() == 0, made.tail()
+
+
 @pytest.fixture
 def numbers(db):
     db.numbers.insert_many({"_id": n, "a": n, "b": n % 3, "s": "x" * n} for n in range(10))
@@ -449,7 +459,7 @@ def test_a_script_ends_when_its_client_has_gone(server, db, numbers):
 
 @pytest.mark.parametrize("engine", ENGINES[:1])
 def test_a_script_ends_with_its_server(tmp_path, engine):
-    server = Server(tmp_path / "data", engine)
+    server = Server(tmp_path / "data", engine, options=["--javascriptEnabled"])
     server.start()
     client = server.client()
     client.test.c.insert_one({"_id": 1})
@@ -609,8 +619,9 @@ def test_random_scripts_keep_the_limits(db, numbers, seed):
 
 
 @pytest.mark.parametrize("engine", ENGINES[:1])
-def test_a_server_without_scripting_refuses_scripts(tmp_path, engine):
-    server = Server(tmp_path / "data", engine, options=["--noscripting"])
+@pytest.mark.parametrize("options", [[], ["--noscripting"]])
+def test_a_server_without_scripting_refuses_scripts(tmp_path, engine, options):
+    server = Server(tmp_path / "data", engine, options=options)
     server.start()
     db = server.client().test
     db.c.insert_one({"_id": 1})

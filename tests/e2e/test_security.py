@@ -24,7 +24,7 @@ ROOT = {"username": "root", "password": "r00t", "authSource": "admin"}
 @pytest.fixture(scope="module", params=ENGINES)
 def guarded(request, new_folder):
     """A server with a root, a shop's user and a stranger's data."""
-    made = Server(new_folder("tenond"), request.param, options=["--auth"])
+    made = Server(new_folder("tenond"), request.param, options=["--auth", "--javascriptEnabled"])
     made.start()
     first = made.client()
     first.admin.command("createUser", "root", pwd="r00t", roles=["root"])

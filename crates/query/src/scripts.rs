@@ -3,7 +3,8 @@
 //! An [`EvaluationContext`](crate::EvaluationContext) has one scope for all functions that run with it, made when the
 //! first of them does, and gone with the context; so nothing of one operation is there for the next.
 //! - The heap begins small and grows while the operation's account allows it. What it may have is charged, used or not.
-//!   A call that ran out of it is run again with more.
+//!   A call that ran out of it is run again in a new scope with more. Where scripts have left something in the old one
+//!   the operation fails: that cannot be taken along, and neither is it known what of it the call has already changed.
 //! - A script ends with its operation, and when a call takes too long.
 
 use std::sync::Arc;
@@ -42,6 +43,13 @@ fn interruption(operation: &Operation, call_deadline_ms: Arc<AtomicI64>) -> Arc<
     })
 }
 
+/// When a call that begins now has to end.
+fn call_deadline_ms(operation: &Operation) -> i64 {
+    let now_ms = operation.clock().monotonic().as_millis() as i64;
+    let call_ms = i64::try_from(operation.scripts().call_ms_max()).unwrap_or(i64::MAX);
+    now_ms.saturating_add(call_ms)
+}
+
 /// The heap at first, charged.
 fn first_heap(operation: &Operation) -> Result<(u64, Charge), QueryError> {
     let heap_bytes = HEAP_BYTES_MIN.min(operation.scripts().heap_bytes_max());
@@ -56,7 +64,7 @@ pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Resul
         return Err(disabled());
     };
     let (heap_bytes, _memory) = first_heap(operation)?;
-    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(i64::MAX)));
+    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(call_deadline_ms(operation))));
     let checked = Scope::check(function, heap_bytes as usize, is_interrupted);
     checked.map_err(|error| query_error(error, operation))
 }
@@ -74,19 +82,26 @@ impl Scripts {
         })
     }
 
-    /// Gives the heap more; false when it has all that it may have.
-    fn grow(&mut self, operation: &Operation) -> Result<bool, QueryError> {
+    /// Makes a new scope after the heap was full, with a larger heap if only one call has run in the old one: else that
+    /// may have been full of what former calls left to be collected.
+    fn renew(&mut self, operation: &Operation) -> Result<(), QueryError> {
         let max = operation.scripts().heap_bytes_max();
-        let heap_bytes = self.heap_bytes.saturating_mul(HEAP_GROWTH).min(max);
-        if heap_bytes <= self.heap_bytes {
-            return Ok(false);
+        let heap_bytes = match self.scope.has_results() {
+            true => self.heap_bytes,
+            false => self.heap_bytes.saturating_mul(HEAP_GROWTH).min(max),
+        };
+        let out_of_memory = || query_error(ScriptError::OutOfMemory, operation);
+        if heap_bytes <= self.heap_bytes && !self.scope.has_results() {
+            return Err(out_of_memory());
         }
         self.memory
-            .grow(heap_bytes - self.heap_bytes)
+            .grow(heap_bytes.saturating_sub(self.heap_bytes))
             .map_err(StorageError::from)?;
-        self.scope.set_heap_bytes(heap_bytes as usize);
-        self.heap_bytes = heap_bytes;
-        Ok(true)
+        self.heap_bytes = self.heap_bytes.max(heap_bytes);
+        let renewed = self.scope.renewed(self.heap_bytes as usize);
+        let renewed = renewed.map_err(|error| query_error(error, operation))?;
+        self.scope = renewed.ok_or_else(out_of_memory)?;
+        Ok(())
     }
 }
 
@@ -104,21 +119,13 @@ pub(crate) fn run<T>(
         Some(scripts) => scripts,
         None => slot.insert(Box::new(Scripts::new(operation)?)),
     };
-    let now_ms = operation.clock().monotonic().as_millis() as i64;
-    let call_ms = i64::try_from(operation.scripts().call_ms_max()).unwrap_or(i64::MAX);
     scripts
         .call_deadline_ms
-        .store(now_ms.saturating_add(call_ms), Ordering::Relaxed);
-    let mut is_collected = false;
+        .store(call_deadline_ms(operation), Ordering::Relaxed);
     loop {
         match call(&scripts.scope) {
-            Ok(result) => return Ok(result),
-            Err(ScriptError::OutOfMemory) if !is_collected => {
-                scripts.scope.collect_garbage();
-                is_collected = true;
-            }
-            Err(ScriptError::OutOfMemory) if scripts.grow(operation)? => {}
-            Err(error) => return Err(query_error(error, operation)),
+            Err(ScriptError::OutOfMemory) => scripts.renew(operation)?,
+            result => return result.map_err(|error| query_error(error, operation)),
         }
     }
 }

@@ -1,5 +1,15 @@
 //! Why a call gave no result.
 
+use crate::limits::TOLD_CHARS_MAX;
+
+/// As much of a script's text as an error tells.
+pub(crate) fn told(text: &str) -> &str {
+    match text.char_indices().nth(TOLD_CHARS_MAX) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
 /// An error of a script or of what it returned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -13,6 +13,8 @@ use bson::raw::cstr;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use rquickjs::object::Property;
 use rquickjs::{Array, Ctx, Object, String as JsString, Value};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Makes JavaScript's values of BSON's.
 pub(crate) struct Reader<'r, 'js> {
@@ -20,11 +22,13 @@ pub(crate) struct Reader<'r, 'js> {
     pub(crate) makers: &'r Makers,
     /// Where what is read is kept, if it may come back.
     pub(crate) originals: Option<&'r Originals>,
+    /// The copy of the whole that is being read, when a part of it was the first to need one.
+    pub(crate) kept: RefCell<Option<Rc<[u8]>>>,
 }
 
-/// What reading fails with: damaged bytes, or an exception that is pending.
+/// What reading fails with: an error of its own, or an exception that is pending.
 pub(crate) enum ReadError {
-    Malformed,
+    Script(ScriptError),
     Engine(rquickjs::Error),
 }
 
@@ -36,14 +40,20 @@ impl From<rquickjs::Error> for ReadError {
 
 impl From<bson::error::Error> for ReadError {
     fn from(_: bson::error::Error) -> Self {
-        Self::Malformed
+        Self::Script(ScriptError::Malformed)
+    }
+}
+
+impl From<ScriptError> for ReadError {
+    fn from(error: ScriptError) -> Self {
+        Self::Script(error)
     }
 }
 
 impl ReadError {
     pub(crate) fn or_else(self, engine: impl FnOnce(rquickjs::Error) -> ScriptError) -> ScriptError {
         match self {
-            Self::Malformed => ScriptError::Malformed,
+            Self::Script(error) => error,
             Self::Engine(error) => engine(error),
         }
     }
@@ -52,14 +62,30 @@ impl ReadError {
 type Read<'js> = Result<Value<'js>, ReadError>;
 
 impl<'js> Reader<'_, 'js> {
-    /// A document. Recursion is bounded by the depth that stored documents have.
+    /// A document.
     pub(crate) fn document(&self, document: &RawDocument) -> Result<Object<'js>, ReadError> {
+        self.kept.take();
+        self.nested(document.as_bytes(), document)
+    }
+
+    /// The values of a document.
+    pub(crate) fn values(&self, document: &RawDocument) -> Result<Vec<Value<'js>>, ReadError> {
+        self.kept.take();
+        let whole = document.as_bytes();
+        document
+            .into_iter()
+            .map(|element| self.value(whole, element?.1))
+            .collect()
+    }
+
+    /// A document that is part of a whole. Recursion is bounded by the depth that stored documents have.
+    fn nested(&self, whole: &[u8], document: &RawDocument) -> Result<Object<'js>, ReadError> {
         let object = Object::new(self.ctx.clone())?;
         let mut has_int32 = false;
         for element in document {
             let (name, value) = element?;
             has_int32 |= matches!(value, RawBsonRef::Int32(_));
-            let value = self.value(value)?;
+            let value = self.value(whole, value)?;
             match name.as_str() {
                 // Setting that would change the prototype.
                 "__proto__" => {
@@ -70,34 +96,44 @@ impl<'js> Reader<'_, 'js> {
             }
         }
         if has_int32 {
-            self.note_origin(&object, document.as_bytes())?;
+            self.note_origin(&object, whole, document.as_bytes())?;
         }
         Ok(object)
     }
 
-    fn note_origin(&self, object: &Object<'js>, bytes: &[u8]) -> Result<(), ReadError> {
-        if let Some(number) = self.originals.and_then(|originals| originals.keep(bytes)) {
-            let origin = self.makers.origin.clone().restore(self.ctx)?;
-            object.prop(origin, Property::from(number))?;
-        }
+    fn note_origin(&self, object: &Object<'js>, whole: &[u8], part: &[u8]) -> Result<(), ReadError> {
+        let Some(originals) = self.originals else {
+            return Ok(());
+        };
+        // A part is a slice of its whole.
+        let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr());
+        let start = start.filter(|start| start + part.len() <= whole.len());
+        let start = start.ok_or(ScriptError::Malformed)?;
+        let known = self.kept.borrow().clone();
+        let kept = match known {
+            Some(kept) => kept,
+            None => {
+                let kept = originals.keep_whole(whole)?;
+                self.kept.replace(Some(kept.clone()));
+                kept
+            }
+        };
+        let number = originals.note(&kept, start, part.len())?;
+        let origin = self.makers.origin.clone().restore(self.ctx)?;
+        object.prop(origin, Property::from(number))?;
         Ok(())
     }
 
-    /// The values of a document.
-    pub(crate) fn values(&self, document: &RawDocument) -> Result<Vec<Value<'js>>, ReadError> {
-        document.into_iter().map(|element| self.value(element?.1)).collect()
-    }
-
-    fn array(&self, array: &RawArray) -> Result<Array<'js>, ReadError> {
+    fn array(&self, whole: &[u8], array: &RawArray) -> Result<Array<'js>, ReadError> {
         let items = Array::new(self.ctx.clone())?;
         let mut has_int32 = false;
         for (index, value) in array.into_iter().enumerate() {
             let value = value?;
             has_int32 |= matches!(value, RawBsonRef::Int32(_));
-            items.set(index, self.value(value)?)?;
+            items.set(index, self.value(whole, value)?)?;
         }
         if has_int32 {
-            self.note_origin(items.as_object(), array.as_bytes())?;
+            self.note_origin(items.as_object(), whole, array.as_bytes())?;
         }
         Ok(items)
     }
@@ -106,8 +142,8 @@ impl<'js> Reader<'_, 'js> {
         Ok(JsString::from_str(self.ctx.clone(), text)?.into_value())
     }
 
-    /// A value.
-    pub(crate) fn value(&self, value: RawBsonRef<'_>) -> Read<'js> {
+    /// A value that is part of a whole.
+    fn value(&self, whole: &[u8], value: RawBsonRef<'_>) -> Read<'js> {
         let (ctx, makers) = (self.ctx, self.makers);
         Ok(match value {
             RawBsonRef::Double(number) => Value::new_float(ctx.clone(), number),
@@ -116,8 +152,8 @@ impl<'js> Reader<'_, 'js> {
             RawBsonRef::Null => Value::new_null(ctx.clone()),
             RawBsonRef::Undefined => Value::new_undefined(ctx.clone()),
             RawBsonRef::String(text) | RawBsonRef::Symbol(text) => self.text(text)?,
-            RawBsonRef::Document(document) => self.document(document)?.into_value(),
-            RawBsonRef::Array(array) => self.array(array)?.into_value(),
+            RawBsonRef::Document(document) => self.nested(whole, document)?.into_value(),
+            RawBsonRef::Array(array) => self.array(whole, array)?.into_value(),
             RawBsonRef::Int64(number) => makers.long.clone().restore(ctx)?.call((number.to_string(),))?,
             RawBsonRef::ObjectId(id) => makers.object_id.clone().restore(ctx)?.call((id.to_hex(),))?,
             RawBsonRef::Decimal128(number) => makers.decimal.clone().restore(ctx)?.call((number.to_string(),))?,
@@ -140,7 +176,7 @@ impl<'js> Reader<'_, 'js> {
             }
             RawBsonRef::JavaScriptCode(code) => makers.code.clone().restore(ctx)?.call((self.text(code)?,))?,
             RawBsonRef::JavaScriptCodeWithScope(code) => {
-                let parts = (self.text(code.code)?, self.document(code.scope)?);
+                let parts = (self.text(code.code)?, self.nested(whole, code.scope)?);
                 makers.code.clone().restore(ctx)?.call(parts)?
             }
             RawBsonRef::DbPointer(_) => {
@@ -168,5 +204,5 @@ fn pointer_parts(pointer: RawBsonRef<'_>) -> Result<(String, String), ReadError>
             ObjectId::from_bytes(id).to_hex(),
         ))
     });
-    parts.ok_or(ReadError::Malformed)
+    parts.ok_or(ScriptError::Malformed.into())
 }

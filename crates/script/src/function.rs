@@ -34,8 +34,8 @@ impl Function {
         self.globals.as_ref()
     }
 
-    /// The texts that it may be, each an expression that gives a function and runs nothing of the client's; the first
-    /// that compiles is meant.
+    /// The texts that it may be, each an expression that is to give a function; the first that does is meant. A text
+    /// that closes the brackets around it runs when it is evaluated: that is done where calls are, by their limits.
     pub(crate) fn candidates(&self) -> Vec<String> {
         let source = &*self.source;
         let trimmed = source.trim_end().trim_end_matches(';');

@@ -27,12 +27,12 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    pub(crate) fn new(is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Self {
+    pub(crate) fn new(originals_bytes_max: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Self {
         Self {
             emits: RefCell::default(),
             failure: RefCell::default(),
             makers: RefCell::default(),
-            originals: Originals::default(),
+            originals: Originals::new(originals_bytes_max),
             is_interrupted,
         }
     }

@@ -6,6 +6,15 @@ pub const DEPTH_MAX: usize = 150;
 /// Bytes that a result may have as BSON: a document of 16 MiB, and what an internal one may have beyond.
 pub const RESULT_BYTES_MAX: usize = (16 << 20) + (16 << 10);
 
+/// Characters of a script's texts that an error tells: of a message, of a stack, of a name.
+pub(crate) const TOLD_CHARS_MAX: usize = 2048;
+
+/// The part of a heap's bytes that is kept for the originals of documents, which are outside of it.
+pub(crate) const ORIGINALS_SHARE: usize = 8;
+
+/// Bytes that a full heap gets in addition to look through it.
+pub(crate) const COMPARISON_BYTES: usize = 4 << 20;
+
 /// Bytes of the thread's stack that scripts may use. A connection's thread has two megabytes, and conversions of values
 /// of [`DEPTH_MAX`] levels go on top.
 pub(crate) const STACK_BYTES: usize = 512 << 10;

@@ -2,47 +2,117 @@
 //! the document comes back, as in MongoDB.
 //!
 //! An object knows its original by a number, under a symbol of the prelude. Numbers are never given twice, so that an
-//! object that a script has kept from an earlier call has none.
+//! object that a script has kept from an earlier call has none. A document is kept once, with all that is nested in it;
+//! what is kept is bounded by a share of the heap's bytes.
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use crate::error::ScriptError;
+use bson::{RawBsonRef, RawDocument};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// A document or an array: where it begins in the whole that it is part of.
+#[derive(Clone)]
+pub(crate) struct Original {
+    whole: Rc<[u8]>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Original {
+    fn document(&self) -> Option<&RawDocument> {
+        let bytes = self.whole.get(self.start..self.start + self.bytes)?;
+        RawDocument::from_bytes(bytes).ok()
+    }
+
+    /// The number that a field is to be, if it was an int32 and the number can be one.
+    pub(crate) fn as_int32(&self, name: &str, number: f64) -> Option<i32> {
+        let whole = number as i32;
+        let was_int32 = || matches!(self.document()?.get(name), Ok(Some(RawBsonRef::Int32(_)))).then_some(whole);
+        (f64::from(whole) == number).then(was_int32)?
+    }
+}
+
 /// The originals of one call.
-#[derive(Default)]
 pub(crate) struct Originals {
-    documents: RefCell<Vec<Rc<RawDocumentBuf>>>,
+    kept: RefCell<Vec<Original>>,
     /// The number of the first one.
     first: Cell<u32>,
+    bytes: Cell<usize>,
+    bytes_max: usize,
 }
 
 impl Originals {
-    /// A new call begins.
-    pub(crate) fn clear(&self) {
-        let mut documents = self.documents.borrow_mut();
-        self.first.set(self.first.get().wrapping_add(documents.len() as u32));
-        documents.clear();
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            kept: RefCell::default(),
+            first: Cell::default(),
+            bytes: Cell::default(),
+            bytes_max,
+        }
     }
 
-    /// Keeps a document, or an array; the answer is its number.
-    pub(crate) fn keep(&self, bytes: &[u8]) -> Option<i32> {
-        let document = RawDocumentBuf::from_bytes(bytes.to_vec()).ok()?;
-        let mut documents = self.documents.borrow_mut();
-        documents.push(Rc::new(document));
-        let number = self.first.get().wrapping_add(documents.len() as u32 - 1);
-        Some(number.cast_signed())
+    /// A new call begins.
+    pub(crate) fn clear(&self) {
+        let mut kept = self.kept.borrow_mut();
+        self.first.set(self.first.get().wrapping_add(kept.len() as u32));
+        kept.clear();
+        self.bytes.set(0);
+    }
+
+    fn charge(&self, bytes: usize) -> Result<(), ScriptError> {
+        let bytes = self.bytes.get().saturating_add(bytes);
+        if bytes > self.bytes_max {
+            return Err(ScriptError::OutOfMemory);
+        }
+        self.bytes.set(bytes);
+        Ok(())
+    }
+
+    /// A copy of a document with all that is nested in it.
+    pub(crate) fn keep_whole(&self, whole: &[u8]) -> Result<Rc<[u8]>, ScriptError> {
+        self.charge(whole.len())?;
+        Ok(whole.into())
+    }
+
+    /// Notes a part of a whole that is kept; the answer is its number.
+    pub(crate) fn note(&self, whole: &Rc<[u8]>, start: usize, bytes: usize) -> Result<i32, ScriptError> {
+        self.charge(size_of::<Original>())?;
+        let mut kept = self.kept.borrow_mut();
+        kept.push(Original {
+            whole: whole.clone(),
+            start,
+            bytes,
+        });
+        let number = self.first.get().wrapping_add(kept.len() as u32 - 1);
+        Ok(number.cast_signed())
     }
 
     /// The one of a number.
-    pub(crate) fn get(&self, number: i32) -> Option<Rc<RawDocumentBuf>> {
+    pub(crate) fn get(&self, number: i32) -> Option<Original> {
         let place = number.cast_unsigned().wrapping_sub(self.first.get());
-        self.documents.borrow().get(place as usize).cloned()
+        self.kept.borrow().get(place as usize).cloned()
     }
 }
 
-/// Whether a field is an int32, and the number that it is to be can be one.
-pub(crate) fn as_int32(original: &RawDocument, name: &str, number: f64) -> Option<i32> {
-    let whole = number as i32;
-    let was_int32 = || matches!(original.get(name), Ok(Some(RawBsonRef::Int32(_))));
-    (f64::from(whole) == number && was_int32()).then_some(whole)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn what_is_nested_is_kept_once_and_bounded() {
+        let document = rawdoc! { "a": { "b": 1, "c": 2.0 }, "text": "x".repeat(1000) };
+        let originals = Originals::new(1500);
+        let whole = originals.keep_whole(document.as_bytes()).expect("room");
+        let nested = document.get_document("a").expect("a document").as_bytes().len();
+        let number = originals.note(&whole, 7, nested).expect("room");
+        let original = originals.get(number).expect("it is kept");
+        assert_eq!(original.as_int32("b", 5.0), Some(5));
+        assert_eq!(original.as_int32("b", 5.5), None);
+        assert_eq!(original.as_int32("c", 2.0), None);
+        assert!(originals.keep_whole(document.as_bytes()).is_err());
+        originals.clear();
+        assert!(originals.get(number).is_none());
+        assert!(originals.keep_whole(document.as_bytes()).is_ok());
+    }
 }

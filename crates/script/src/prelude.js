@@ -313,7 +313,67 @@
     const flagsOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "flags").get;
     const textOf = Function.prototype.toString;
     const wellFormed = String.prototype.toWellFormed;
+    const textFrom = String, startOf = String.prototype.slice;
+    const propertyOf = Object.getOwnPropertyDescriptor, prototypeOf = Object.getPrototypeOf;
+    const isExtensible = Object.isExtensible;
+    const known = Map.prototype.get, learn = Map.prototype.set, sizeOf = propertyOf(Map.prototype, "size").get;
+    const isDate = (object) => { try { return textFrom(apply(timeOf, object, [])); } catch { return ""; } };
+    // All that can be reached from the globals by properties, as a digest: scopes have the same one until a script
+    // leaves something in one of them. The variable `obj` is the host's, and so are
+    // the numbers of originals.
+    const state = (...functions) => {
+        const numbers = new Map(), left = { first: 0, length: 0 };
+        let digest = "", text = "";
+        const note = (value) => {
+            if (value === null || (typeof value !== "object" && typeof value !== "function")) {
+                return typeof value + " " + textFrom(value) + (Object.is(value, -0) ? "-" : "");
+            }
+            let number = apply(known, numbers, [value]);
+            if (number === undefined) {
+                number = apply(sizeOf, numbers, []);
+                apply(learn, numbers, [value, number]);
+                left[left.length++] = value;
+            }
+            return "#" + number;
+        };
+        const look = (object) => {
+            text += "\n" + (typeof object === "function" ? apply(textOf, object, []) : isDate(object));
+            text += note(prototypeOf(object)) + isExtensible(object);
+            const names = ownKeys(object);
+            for (let i = 0; i < names.length; i++) {
+                if ((object === global && names[i] === "obj") || names[i] === origin) continue;
+                const { value, get, set, writable, enumerable, configurable } = propertyOf(object, names[i]);
+                text += "\n" + textFrom(names[i]) + ":" + note(value) + note(get) + note(set);
+                text += " " + writable + enumerable + configurable;
+            }
+            if (text.length > 1 << 16) {
+                digest = native.md5(digest + text);
+                text = "";
+            }
+        };
+        note(global);
+        while (left.first < left.length) {
+            const object = left[left.first];
+            delete left[left.first++];
+            look(object);
+        }
+        // Compiled functions are reached from nowhere else; what they have by themselves is nothing to note.
+        const own = { __proto__: null, length: 1, name: 1, prototype: 1, arguments: 1, caller: 1 };
+        for (let i = 0; i < functions.length; i++) {
+            const names = ownKeys(functions[i]);
+            for (let k = 0; k < names.length; k++) if (!own[names[k]]) return "";
+            const prototype = propertyOf(functions[i], "prototype");
+            if (prototype && prototype.value && ownKeys(prototype.value).length > 1) return "";
+        }
+        return native.md5(digest + text);
+    };
     return {
+        state,
+        // As much of a text as an error tells.
+        told: (value, max) => {
+            const text = textFrom(value);
+            return text.length > max ? apply(startOf, text, [0, max]) : text;
+        },
         tag, held, origin,
         objectId: (text) => { const id = Object.create(ObjectId.prototype); id.str = text; return id; },
         long: (text) => hide(Object.create(NumberLong.prototype), held, text),

@@ -43,4 +43,6 @@ makers! {
     regex_parts: Function = "regexParts",
     function_text: Function = "functionText",
     well_formed: Function = "wellFormed",
+    told: Function = "told",
+    state: Function = "state",
 }

@@ -1,10 +1,10 @@
 //! A heap with its globals, in which the functions of one operation run.
 
-use crate::error::ScriptError;
+use crate::error::{ScriptError, told};
 use crate::from_bson::{ReadError, Reader};
 use crate::function::Function;
 use crate::host::{Emits, HostState, natives};
-use crate::limits::{CALLS_PER_COLLECTION, STACK_BYTES};
+use crate::limits::{CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, STACK_BYTES, TOLD_CHARS_MAX};
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
 use bson::{RawDocument, RawDocumentBuf};
@@ -49,6 +49,11 @@ pub struct Scope {
     is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Calls since garbage was looked for.
     calls: Cell<usize>,
+    heap_bytes: usize,
+    /// The variables that have been set.
+    globals: RefCell<Vec<Arc<RawDocumentBuf>>>,
+    /// A call has had a result, so that the scope may hold something for the next one.
+    has_results: Cell<bool>,
 }
 
 impl Drop for Scope {
@@ -73,20 +78,22 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Whether a function can be compiled. That takes a small part of what a scope does, in which functions run.
+    /// Whether a function can be compiled; nothing of it runs. That takes a small part of what a scope does, in which
+    /// functions run.
     pub fn check(
         function: &Function,
         heap_bytes: usize,
         is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<(), ScriptError> {
         let scope = Self::bare(heap_bytes, is_interrupted)?;
-        scope.context.with(|ctx| scope.compile(&ctx, function).map(drop))
+        scope.context.with(|ctx| scope.check_syntax(&ctx, function))
     }
 
     /// A scope without the prelude.
     fn bare(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
         let runtime = Runtime::new().map_err(|_| ScriptError::OutOfMemory)?;
-        runtime.set_memory_limit(heap_bytes);
+        let originals_bytes_max = heap_bytes / ORIGINALS_SHARE;
+        runtime.set_memory_limit(heap_bytes - originals_bytes_max);
         runtime.set_max_stack_size(STACK_BYTES);
         // The engine would look for garbage also while it makes the error of a full heap, where objects are half
         // changed. So that is done here, between calls.
@@ -96,11 +103,14 @@ impl Scope {
         let context = Context::custom::<Intrinsics>(&runtime).map_err(|_| ScriptError::OutOfMemory)?;
         Ok(Self {
             functions: RefCell::default(),
-            state: Rc::new(HostState::new(is_interrupted.clone())),
+            state: Rc::new(HostState::new(originals_bytes_max, is_interrupted.clone())),
             context,
             runtime,
             is_interrupted,
             calls: Cell::new(0),
+            heap_bytes,
+            globals: RefCell::default(),
+            has_results: Cell::new(false),
         })
     }
 
@@ -110,13 +120,56 @@ impl Scope {
         Makers::of(ctx, &makers)
     }
 
-    /// Gives the heap so many bytes in all.
-    pub fn set_heap_bytes(&self, bytes: usize) {
-        self.runtime.set_memory_limit(bytes);
+    /// A scope with a heap of so many bytes, for a call that begins again after this one's was full. None if scripts
+    /// have left something here that former calls saw, or that later ones might.
+    pub fn renewed(&self, heap_bytes: usize) -> Result<Option<Self>, ScriptError> {
+        let renewed = Self::new(heap_bytes, self.is_interrupted.clone())?;
+        renewed.context.with(|ctx| {
+            let globals = self.globals.borrow();
+            globals
+                .iter()
+                .try_for_each(|globals| renewed.set_globals(&ctx, globals))
+        })?;
+        // Only one call has run: it begins again, as if it had not.
+        if !self.has_results.get() {
+            return Ok(Some(renewed));
+        }
+        self.collect_garbage();
+        self.runtime.set_memory_limit(self.heap_bytes + COMPARISON_BYTES);
+        let (old, new) = (self.digest()?, renewed.digest()?);
+        Ok((old == new).then_some(renewed))
+    }
+
+    /// Whether a call has had a result.
+    pub fn has_results(&self) -> bool {
+        self.has_results.get()
+    }
+
+    /// What can be reached from the globals, as a digest; see the prelude.
+    fn digest(&self) -> Result<String, ScriptError> {
+        let makers = self.makers()?;
+        self.context.with(|ctx| {
+            let digest = || -> rquickjs::Result<String> {
+                let functions = self.functions.borrow();
+                let mut call = Args::new(ctx.clone(), functions.len());
+                for function in functions.values() {
+                    call.push_arg(function.clone().restore(&ctx)?)?;
+                }
+                call.apply(&makers.state.clone().restore(&ctx)?)
+            };
+            digest().map_err(|error| self.failure(&ctx, error))
+        })
+    }
+
+    fn noted<T>(&self, result: Result<T, ScriptError>) -> Result<T, ScriptError> {
+        if result.is_ok() {
+            self.has_results.set(true);
+        }
+        result
     }
 
     /// Frees what nothing refers to any more but itself. All else is freed at once.
-    pub fn collect_garbage(&self) {
+    fn collect_garbage(&self) {
         self.calls.set(0);
         self.runtime.run_gc();
     }
@@ -136,8 +189,8 @@ impl Scope {
         self.context.with(|ctx| {
             let arguments = RawDocumentBuf::new();
             let result = self.invoke(&ctx, function, Receiver::Document(document), &arguments)?;
-            let truth: Coerced<bool> = result.get().map_err(|error| self.failure(&ctx, error))?;
-            Ok(truth.0)
+            let truth = result.get::<Coerced<bool>>();
+            self.noted(truth.map(|truth| truth.0).map_err(|error| self.failure(&ctx, error)))
         })
     }
 
@@ -151,7 +204,7 @@ impl Scope {
         self.begin_calls(1);
         self.context.with(|ctx| {
             let result = self.invoke(&ctx, function, receiver, arguments)?;
-            self.written(&ctx, &result)
+            self.noted(self.written(&ctx, &result))
         })
     }
 
@@ -188,7 +241,7 @@ impl Scope {
                 values = vec![result];
             }
             let result = values.pop().unwrap_or_else(|| Value::new_undefined(ctx.clone()));
-            self.written(&ctx, &result)
+            self.noted(self.written(&ctx, &result))
         })
     }
 
@@ -202,7 +255,7 @@ impl Scope {
                 .invoke(&ctx, function, Receiver::This(document), &arguments)
                 .map(drop);
             let emits = self.state.emits.borrow_mut().take().unwrap_or_default();
-            called.map(|()| emits.documents)
+            self.noted(called.map(|()| emits.documents))
         })
     }
 
@@ -211,6 +264,7 @@ impl Scope {
             ctx,
             makers,
             originals: Some(&self.state.originals),
+            kept: RefCell::default(),
         }
     }
 
@@ -284,42 +338,73 @@ impl Scope {
             return known.restore(ctx).map_err(|error| self.failure(ctx, error));
         }
         let compiled = self.compile(ctx, function)?;
-        self.set_globals(ctx, function)?;
+        if let Some(globals) = function.globals() {
+            self.set_globals(ctx, globals)?;
+        }
         let kept = Persistent::save(ctx, compiled.clone());
         self.functions.borrow_mut().insert(function.number, kept);
         Ok(compiled)
     }
 
+    fn check_syntax(&self, ctx: &Ctx<'_>, function: &Function) -> Result<(), ScriptError> {
+        let mut first_error = None;
+        for candidate in function.candidates() {
+            // All of a text is compiled before its first statement runs, and this one ends it. The condition always
+            // holds, but the compiler does not know: what it takes for dead code it reads past its end when the heap is
+            // full.
+            let text = format!("if (this) throw 0;{candidate}");
+            let error = match ctx.eval_with_options::<Value<'_>, _>(text, sloppy()) {
+                Ok(_) => continue,
+                Err(rquickjs::Error::Exception) => {
+                    let thrown = ctx.catch();
+                    if thrown.as_int() == Some(0) {
+                        return Ok(());
+                    }
+                    ctx.throw(thrown)
+                }
+                Err(error) => error,
+            };
+            match self.failure(ctx, error) {
+                error @ (ScriptError::OutOfMemory | ScriptError::Interrupted) => return Err(error),
+                error => first_error.get_or_insert(error),
+            };
+        }
+        Err(first_error.unwrap_or(ScriptError::Malformed))
+    }
+
     fn compile<'js>(&self, ctx: &Ctx<'js>, function: &Function) -> Result<JsFunction<'js>, ScriptError> {
         let mut first_error = None;
         for candidate in function.candidates() {
-            let mut options = EvalOptions::default();
-            options.strict = false;
-            match ctx.eval_with_options::<JsFunction<'js>, _>(candidate, options) {
+            match ctx.eval_with_options::<JsFunction<'js>, _>(candidate, sloppy()) {
                 Ok(compiled) => return Ok(compiled),
-                Err(error) => {
-                    let error = self.failure(ctx, error);
-                    first_error.get_or_insert(error);
-                }
+                // That says nothing of the text, and another one might compile.
+                Err(error) => match self.failure(ctx, error) {
+                    error @ (ScriptError::OutOfMemory | ScriptError::Interrupted) => return Err(error),
+                    error => {
+                        first_error.get_or_insert(error);
+                    }
+                },
             }
         }
         Err(first_error.unwrap_or(ScriptError::Malformed))
     }
 
-    fn set_globals(&self, ctx: &Ctx<'_>, function: &Function) -> Result<(), ScriptError> {
-        let Some(globals) = function.globals() else {
+    /// Sets variables, unless that has been done: functions share them.
+    fn set_globals(&self, ctx: &Ctx<'_>, globals: &Arc<RawDocumentBuf>) -> Result<(), ScriptError> {
+        if self.globals.borrow().contains(globals) {
             return Ok(());
-        };
+        }
         let makers = self.makers()?;
         let reader = self.reader(ctx, &makers);
         let set = || -> Result<(), ReadError> {
-            for element in globals.iter() {
-                let (name, value) = element?;
-                ctx.globals().set(name.as_str(), reader.value(value)?)?;
+            for (element, value) in globals.iter().zip(reader.values(globals)?) {
+                ctx.globals().set(element?.0.as_str(), value)?;
             }
             Ok(())
         };
-        set().map_err(|error| error.or_else(|error| self.failure(ctx, error)))
+        set().map_err(|error| error.or_else(|error| self.failure(ctx, error)))?;
+        self.globals.borrow_mut().push(globals.clone());
+        Ok(())
     }
 
     /// What an error of the engine means; takes the exception, if there is one.
@@ -330,29 +415,56 @@ impl Scope {
         }
         match caught {
             CaughtError::Error(rquickjs::Error::Allocation) => ScriptError::OutOfMemory,
-            CaughtError::Error(error) => ScriptError::Exception(error.to_string()),
+            CaughtError::Error(error) => ScriptError::Exception(told(&error.to_string()).to_owned()),
             CaughtError::Exception(exception) => {
-                let message = exception.message().unwrap_or_default();
-                let name = exception
-                    .as_object()
-                    .get::<_, String>("name")
-                    .unwrap_or_else(|_| "Error".to_owned());
+                let part = |name: &str| {
+                    let value = exception.as_object().get::<_, Value<'_>>(name).ok()?;
+                    self.told(ctx, value.is_string().then_some(value)?)
+                };
+                let (message, name, stack) = (part("message"), part("name"), part("stack"));
                 drop(ctx.catch());
+                let name = name.unwrap_or_else(|| "Error".to_owned());
+                let message = message.unwrap_or_default();
                 if name == "InternalError" && message == "out of memory" {
                     return ScriptError::OutOfMemory;
                 }
-                let stack = exception.stack().unwrap_or_default();
+                let stack = stack.unwrap_or_default();
                 ScriptError::Exception(format!("{name}: {message} :\n{stack}"))
             }
             CaughtError::Value(value) => {
                 // Its conversion may run a script, and fail in turn.
-                let text = value.get::<Coerced<String>>().map(|text| text.0);
+                let text = self.told(ctx, value);
                 drop(ctx.catch());
                 match text {
-                    Ok(text) => ScriptError::Exception(format!("uncaught exception: {text}")),
-                    Err(_) => ScriptError::Exception("uncaught exception".to_owned()),
+                    Some(text) => ScriptError::Exception(format!("uncaught exception: {text}")),
+                    None => ScriptError::Exception("uncaught exception".to_owned()),
                 }
             }
         }
     }
+
+    /// The beginning of a value as text. It is cut before it is copied: scripts make texts as large as their heap.
+    fn told<'js>(&self, ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
+        // Without the prelude nothing runs, and only the compiler has messages.
+        let makers = self.state.makers.borrow().clone();
+        let text: Value<'js> = match makers {
+            Some(makers) => makers
+                .told
+                .clone()
+                .restore(ctx)
+                .ok()?
+                .call((value, TOLD_CHARS_MAX as u32))
+                .ok()?,
+            None => value,
+        };
+        let text = text.as_string()?.to_string().ok()?;
+        Some(told(&text).to_owned())
+    }
+}
+
+/// Scripts are not in strict mode, as in MongoDB.
+fn sloppy() -> EvalOptions {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options
 }

@@ -276,6 +276,30 @@ fn an_int32_that_stays_where_it_was_is_one_again() {
     assert_eq!(emitted, Ok(vec![rawdoc! { "k": 1.0, "v": { "k": 1 } }]));
 }
 
+/// Originals are outside of the heap, where a name of many objects is there once; they count all the same.
+#[test]
+fn originals_count_with_the_heap() {
+    let name = "x".repeat(1 << 20);
+    let documents = |count: usize| -> Document {
+        let documents = (0..count).map(|index| (index.to_string(), doc! { name.clone(): 1 }.into()));
+        documents.collect()
+    };
+    let source = "function() { return arguments.length }";
+    assert_eq!(call(&scope(), source, documents(2)), Ok(Bson::Double(2.0)));
+    assert_eq!(call(&scope(), source, documents(12)), Err(ScriptError::OutOfMemory));
+}
+
+/// A document with all that is nested in it is kept once.
+#[test]
+fn nested_originals_share_their_bytes() {
+    let mut nested = doc! { "text": "x".repeat(1 << 20), "n": 1 };
+    for _ in 0..60 {
+        nested = doc! { "n": 1, "o": nested };
+    }
+    let back = call(&scope(), "function(o) { return o }", doc! { "0": nested.clone() });
+    assert!(back == Ok(nested.into()), "it comes back as it went");
+}
+
 #[test]
 fn a_fold_hands_the_state_on() {
     let scope = scope();
@@ -291,6 +315,14 @@ fn functions_find_their_globals() {
     let function = Function::new("function(n) { return n * factor + list.length }", globals);
     let result = scope().call(&function, Receiver::Empty, &rawdoc! { "0": 2 });
     assert_eq!(result, Ok(rawdoc! { "": 21.0 }));
+    // Functions of one operation share them, also what one has made of them.
+    let globals = Some(Arc::new(rawdoc! { "count": 0 }));
+    let scope = scope();
+    for expected in [1.0, 2.0] {
+        let function = Function::new("function() { return ++count }", globals.clone());
+        let counted = scope.call(&function, Receiver::Empty, &rawdoc! {});
+        assert_eq!(counted, Ok(rawdoc! { "": expected }));
+    }
 }
 
 #[test]
@@ -360,8 +392,77 @@ fn a_full_heap_is_told_and_may_be_given_more() {
     let scope = scope();
     let source = "new Uint8Array(40 << 20).length";
     assert_eq!(call(&scope, source, doc! {}), Err(ScriptError::OutOfMemory));
-    scope.set_heap_bytes(64 << 20);
-    assert_eq!(call(&scope, source, doc! {}), Ok(Bson::Double(f64::from(40 << 20))));
+    let larger = scope.renewed(64 << 20).expect("a scope").expect("no call had a result");
+    assert_eq!(call(&larger, source, doc! {}), Ok(Bson::Double(f64::from(40 << 20))));
+}
+
+#[test]
+fn a_scope_is_renewed_unless_something_was_left_in_it() {
+    let globals = Some(Arc::new(
+        rawdoc! { "factor": 10, "list": [1], "when": bson::DateTime::MIN },
+    ));
+    let renewed = |source: &str| {
+        let scope = scope();
+        let function = Function::new(source, globals.clone());
+        scope
+            .call(&function, Receiver::Empty, &rawdoc! { "0": { "a": 1 } })
+            .expect("a result");
+        scope.renewed(HEAP_BYTES).expect("a scope")
+    };
+    let scope =
+        renewed("(o) => { let n = [factor, o, tojson(list)]; obj = n; return n.sort() }").expect("nothing is left");
+    let factor = scope.call(&function("factor"), Receiver::Empty, &rawdoc! {});
+    assert_eq!(factor, Ok(rawdoc! { "": 10.0 }));
+    for source in [
+        "() => { factor++ }",
+        "() => { list.push(2) }",
+        "() => { list[0] = 2 }",
+        "() => { delete list[0] }",
+        "() => { when.setTime(5) }",
+        "() => { left = 1 }",
+        "function f() { f.count = 1 }",
+        "() => { Object.prototype[Symbol()] = 1 }",
+        "() => { Object.freeze(list) }",
+        "() => { String.prototype.at = () => 1 }",
+    ] {
+        assert!(renewed(source).is_none(), "{source}");
+    }
+}
+
+/// What only compiles a function runs nothing of it, however it closes the brackets around it.
+#[test]
+fn checking_a_function_runs_nothing() {
+    let is_asked = Arc::new(AtomicU32::new(0));
+    let asked = is_asked.clone();
+    let is_interrupted = Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) > 10);
+    for source in [
+        "function() {}), (() => { while (true) {} })(), (function() {}",
+        "function() {}, (() => { while (true) {} })()",
+        "1); }); while (true) {} (function() { return (1",
+        "} ()); while (true) {} (function() {",
+    ] {
+        let checked = Scope::check(&function(source), HEAP_BYTES, is_interrupted.clone());
+        assert!(!matches!(checked, Err(ScriptError::Interrupted)), "{source}");
+    }
+    assert!(Scope::check(&function("function( {"), HEAP_BYTES, is_interrupted).is_err());
+}
+
+/// A script chooses how long its messages are, and its caller does not copy them whole.
+#[test]
+fn what_errors_tell_is_cut() {
+    for source in [
+        "throw 'x'.repeat(1 << 20)",
+        "throw new Error('x'.repeat(1 << 20))",
+        "let e = new Error(); e.name = 'x'.repeat(1 << 20); throw e",
+        "let e = new Error(); e.stack = 'x'.repeat(1 << 20); throw e",
+        "throw {toString() { return 'x'.repeat(1 << 20) }}",
+        "({['x'.repeat(1 << 20)]: 10n})",
+        "({['x'.repeat(1 << 20) + '\\0']: 1})",
+        "null['x'.repeat(1 << 20)]",
+    ] {
+        let text = evaluated(source).expect_err("it is an error").to_string();
+        assert!(text.len() < 10_000, "{source}: {} bytes", text.len());
+    }
 }
 
 /// Whatever these do, it is an error or a value, and the scope can be left.

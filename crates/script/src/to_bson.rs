@@ -4,9 +4,9 @@
 //! int32, int64 or decimal128 by itself is an object of the prelude. A function is code, `undefined` is BSON's. Nothing
 //! of a value is trusted: getters may run scripts, and what says that it is an `ObjectId` need not be one.
 
-use crate::error::ScriptError;
+use crate::error::{ScriptError, told};
 use crate::limits::{DEPTH_MAX, RESULT_BYTES_MAX, VALUES_PER_CHECK};
-use crate::originals::{Originals, as_int32};
+use crate::originals::{Original, Originals};
 use crate::prelude::Makers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,6 @@ use bson::oid::ObjectId;
 use bson::{Decimal128, RawDocumentBuf};
 use rquickjs::{Array, Ctx, Object, Type, Value};
 use std::cell::Cell;
-use std::rc::Rc;
 
 /// What writing fails with: an error of its own, or an exception that is pending.
 pub(crate) enum WriteError {
@@ -80,7 +79,7 @@ impl<'w, 'js> Writer<'w, 'js> {
 
     fn header(&mut self, kind: u8, name: &str) -> Written {
         if name.contains('\0') {
-            return Err(ScriptError::ZeroInName(name.to_owned()).into());
+            return Err(ScriptError::ZeroInName(told(name).to_owned()).into());
         }
         self.out.push(kind);
         self.out.extend_from_slice(name.as_bytes());
@@ -201,7 +200,7 @@ impl<'w, 'js> Writer<'w, 'js> {
         let original = self.original_of(array.as_object())?;
         for index in 0..array.len() {
             let item: Value<'js> = array.get(index)?;
-            self.item(original.as_deref(), &index.to_string(), &item, depth)?;
+            self.item(original.as_ref(), &index.to_string(), &item, depth)?;
         }
         self.close(frame);
         Ok(())
@@ -226,21 +225,21 @@ impl<'w, 'js> Writer<'w, 'js> {
         for property in object.keys::<Value<'js>>() {
             let property = self.string(&property?)?;
             let value: Value<'js> = object.get(property.as_str())?;
-            self.item(original.as_deref(), &property, &value, depth)?;
+            self.item(original.as_ref(), &property, &value, depth)?;
         }
         Ok(())
     }
 
-    fn original_of(&self, object: &Object<'js>) -> Result<Option<Rc<RawDocumentBuf>>, WriteError> {
+    fn original_of(&self, object: &Object<'js>) -> Result<Option<Original>, WriteError> {
         let origin = self.makers.origin.clone().restore(self.ctx)?;
         let number: Value<'js> = object.get(origin)?;
         Ok(number.as_int().and_then(|number| self.originals.get(number)))
     }
 
     /// A value that is part of what was `original`, if that is known.
-    fn item(&mut self, original: Option<&RawDocumentBuf>, name: &str, value: &Value<'js>, depth: usize) -> Written {
+    fn item(&mut self, original: Option<&Original>, name: &str, value: &Value<'js>, depth: usize) -> Written {
         let number = original.zip(value.as_number());
-        match number.and_then(|(original, number)| as_int32(original, name, number)) {
+        match number.and_then(|(original, number)| original.as_int32(name, number)) {
             Some(number) => {
                 self.step()?;
                 self.fixed(0x10, name, &number.to_le_bytes())
@@ -392,7 +391,7 @@ impl<'w, 'js> Writer<'w, 'js> {
 }
 
 fn not_bson(name: &str) -> WriteError {
-    ScriptError::NotBson(name.to_owned()).into()
+    ScriptError::NotBson(told(name).to_owned()).into()
 }
 
 fn check_depth(depth: usize) -> Written {

@@ -284,7 +284,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         log_components: values.components.clone(),
         access_control,
         cluster_auth,
-        scripting: values.boolean("security.javascriptEnabled").unwrap_or(true),
+        scripting: values.boolean("security.javascriptEnabled").unwrap_or(false),
         quiet: values.boolean("systemLog.quiet").unwrap_or(false),
         fork,
         pid_file: values

@@ -84,6 +84,55 @@ fn the_heap_is_the_operations_memory() {
     );
 }
 
+const MUCH: &str = "new Uint8Array(20 << 20).length > 0";
+
+/// The first run of a call leaves nothing for the second one, with more heap.
+#[test]
+fn a_call_that_begins_again_sees_nothing_of_its_first_run() {
+    let operation = operation(&MemoryBudget::unlimited());
+    let counts = format!("globalThis.runs = (globalThis.runs || 0) + 1; return {MUCH} && runs == 1");
+    assert!(matches(doc! { "$where": counts }, &operation).unwrap());
+}
+
+/// What scripts keep from one document to the next is never lost without a word.
+#[test]
+fn what_scripts_keep_is_not_lost_when_the_heap_grows() {
+    let run = |keeps: &str| {
+        let operation = operation(&MemoryBudget::unlimited());
+        let source = format!("function f() {{ {keeps}; return this.a < 2 || {MUCH} }}");
+        let filter = matcher(doc! { "$where": source }, &operation).unwrap();
+        let evaluation = EvaluationContext::new(&operation);
+        let small = filter.matches(&rawdoc! { "a": 1 }, &evaluation);
+        assert!(small.unwrap(), "{keeps}");
+        filter.matches(&rawdoc! { "a": 2 }, &evaluation)
+    };
+    assert!(run("let n = 1").unwrap());
+    for keeps in [
+        "globalThis.n = (globalThis.n || 0) + 1",
+        "f.n = 1",
+        "f.prototype.n = 1",
+        "Array.prototype.n = 1",
+        "args.push(1)",
+        "emit = 1",
+        "Object.setPrototypeOf(Math, tojson)",
+    ] {
+        assert_eq!(code(run(keeps)), 139, "{keeps}");
+    }
+}
+
+#[test]
+fn what_is_checked_does_not_run() {
+    let operation = operation(&MemoryBudget::unlimited());
+    for source in [
+        "function() {}), (() => { while (true) {} })(), (function() {}",
+        "function() {}, (() => { while (true) {} })()",
+    ] {
+        assert!(matcher(doc! { "$where": source }, &operation).is_ok(), "{source}");
+    }
+    let broken = matcher(doc! { "$where": "function( {" }, &operation);
+    assert_eq!(broken.unwrap_err().code().unwrap().0, 139);
+}
+
 #[test]
 fn other_conditions_are_asked_first() {
     let operation = operation(&MemoryBudget::unlimited());

@@ -329,10 +329,10 @@ pub const OPTIONS: &[Spec] = &[
     ),
     spec(
         "security.javascriptEnabled",
-        "",
+        "javascriptEnabled",
         Kind::Boolean,
-        "true",
-        "run scripts of clients: $where, $function, $accumulator, mapReduce (--noscripting: do not)",
+        "false",
+        "run scripts of clients, which have to be trusted: $where, $function, $accumulator, mapReduce",
     ),
     spec(
         "security.keyFile",

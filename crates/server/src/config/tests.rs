@@ -412,6 +412,17 @@ fn the_reference_is_complete() {
     }
 }
 
+/// Scripts run only where somebody has asked for them.
+#[test]
+fn scripts_are_off_unless_asked_for() {
+    assert!(!serve("").scripting);
+    assert!(!serve("--noscripting").scripting);
+    assert!(serve("--javascriptEnabled").scripting);
+    assert!(!serve("--javascriptEnabled=false").scripting);
+    assert!(file("security:\n  javascriptEnabled: true").scripting);
+    assert!(!file("security:\n  javascriptEnabled: false").scripting);
+}
+
 /// A key, or certificates, of members switch access control on, and what they need is asked for.
 #[test]
 fn members_prove_themselves() {
