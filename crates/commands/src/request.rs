@@ -2,8 +2,8 @@
 
 use bson::raw::RawDocument;
 
-/// Has a request handled anew that was put off ([`crate::Outcome::put_off`]). May be called before that was answered, and
-/// by any thread.
+/// Has a request handled anew that was put off ([`crate::Outcome::put_off`]). May be called before that was
+/// answered, and by any thread.
 pub type Resume = Box<dyn FnOnce() + Send>;
 
 /// A request, parsed from OP_MSG or a legacy OP_QUERY on `*.$cmd`. All documents in it have been validated.

@@ -10,9 +10,9 @@
 //! A thread may stay with a connection and wait for what that says next, which saves two ways through the set, as long
 //! as another one waits for all and there is no *crowd*: where more connections are busy than may have a thread of
 //! their own, a few threads that never sleep serve them with less than many that do. A connection whose request waits
-//! for its turn is *held*, without a thread; when it is resumed it is *due*, and served by the next thread that is free.
-//! In a crowd a host may put a request behind those that are due at once ([`Leave::Later`]), after a look at what it is:
-//! so what is urgent need not wait for all that came before it.
+//! for its turn is *held*, without a thread; when it is resumed it is *due*, and served by the next thread that is
+//! free. In a crowd a host may put a request behind those that are due at once ([`Leave::Later`]), after a look at what
+//! it is: so what is urgent need not wait for all that came before it.
 //!
 //! Invariants: a connection is owned by one thread, or quiet, or held, or due, never two of them. While the crew works
 //! at least one thread waits, or one comes back before long, unless the system refuses new threads. What was added and
@@ -43,8 +43,8 @@ const LOOKS_PER_DUE: u32 = 16;
 const TICKS_OF_CROWD: u32 = 20;
 /// How long nobody may come back before the keeper starts a thread.
 const KEEPER_TICK: Duration = Duration::from_millis(5);
-/// After so many ticks in which nobody waited the keeper asks whether processors are idle: whether less than one part in
-/// so many of their time was used.
+/// After so many ticks in which nobody waited the keeper asks whether processors are idle: whether less than one part
+/// in so many of their time was used.
 const TICKS_OF_SHORTAGE: u32 = 4;
 const IDLE_PART: u32 = 4;
 /// For each processor so many threads may work before others have to wait for one of them.

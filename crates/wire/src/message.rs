@@ -124,8 +124,8 @@ impl<'m> Message<'m> {
     }
 }
 
-/// The body of an OP_MSG where it comes first, as drivers send it, without a look at what is in it or behind it; `None` in
-/// other messages. What is wrong with them is told by [`Message::parse`].
+/// The body of an OP_MSG where it comes first, as drivers send it, without a look at what is in it or behind it; `None`
+/// in other messages. What is wrong with them is told by [`Message::parse`].
 pub fn peek_body<'m>(header: &Header, message: &'m [u8]) -> Option<&'m RawDocument> {
     /// The flags and the section's kind.
     const BODY: usize = HEADER_BYTES + 4 + 1;
