@@ -69,7 +69,7 @@ pub struct Crew<H: Host> {
     staying: AtomicUsize,
     /// Threads that work and wait for a disk, a lock or the like.
     asleep: AtomicUsize,
-    /// Threads that rest and were not called.
+    /// Threads that rest and were not called. Changes under the lock of `called`.
     resting: AtomicUsize,
     /// With fewer threads at work another is called at once.
     working_max: usize,
@@ -77,7 +77,8 @@ pub struct Crew<H: Host> {
     threads: AtomicUsize,
     /// How often a thread came back from waiting.
     told: AtomicUsize,
-    rest: Mutex<Rest>,
+    /// Threads that rest, were called, and have not noticed yet.
+    called: Mutex<usize>,
     rest_over: Condvar,
     /// So many ticks nobody may stay.
     crowd: AtomicU32,
@@ -93,13 +94,6 @@ struct Held<C> {
     /// Those of `active` that were resumed before they were held.
     early: HashSet<u64>,
     due: VecDeque<(u64, C)>,
-}
-
-/// Threads that rest, and how many of them were called and have not noticed yet.
-#[derive(Default)]
-struct Rest {
-    threads: usize,
-    called: usize,
 }
 
 #[derive(Default)]
@@ -193,7 +187,7 @@ impl<H: Host> Crew<H> {
             processors,
             threads: AtomicUsize::new(0),
             told: AtomicUsize::new(0),
-            rest: Mutex::default(),
+            called: Mutex::default(),
             rest_over: Condvar::new(),
             crowd: AtomicU32::new(0),
             keeper: Keeper::default(),
@@ -267,7 +261,9 @@ impl<H: Host> Crew<H> {
             };
             rcu::schedule_point();
             self.told.fetch_add(1, Ordering::Relaxed);
-            let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
+            let waited = self.waiting.fetch_sub(1, Ordering::SeqCst);
+            debug_assert!(waited > 0, "whoever comes back was counted");
+            let waiting = waited - 1;
             if self.is_ending() {
                 break;
             }
@@ -305,31 +301,28 @@ impl<H: Host> Crew<H> {
     /// Rests until it is called, and counts as waiting then; false when it was not, and the thread ends.
     fn rest(&self) -> bool {
         let until = self.host.now().saturating_add(REST);
-        let mut rest = self.rest.lock();
-        rest.threads += 1;
+        let mut called = self.called.lock();
         self.resting.fetch_add(1, Ordering::SeqCst);
-        let is_called = loop {
-            if rest.called > 0 {
-                rest.called -= 1;
-                break true;
+        loop {
+            if *called > 0 {
+                *called -= 1;
+                return true;
             }
             let left = until.saturating_sub(self.host.now());
             if self.is_ending() || left.is_zero() {
                 self.resting.fetch_sub(1, Ordering::SeqCst);
-                break false;
+                return false;
             }
-            rest = self.rest_over.wait_for(rest, left);
-        };
-        rest.threads -= 1;
-        is_called
+            called = self.rest_over.wait_for(called, left);
+        }
     }
 
     /// Calls a thread that rests; false when none does.
     fn call_rested(&self) -> bool {
-        let mut rest = self.rest.lock();
-        let has_one = rest.threads > rest.called;
+        let mut called = self.called.lock();
+        let has_one = self.resting.load(Ordering::SeqCst) > 0;
         if has_one {
-            rest.called += 1;
+            *called += 1;
             self.resting.fetch_sub(1, Ordering::SeqCst);
             self.waiting.fetch_add(1, Ordering::SeqCst);
             self.rest_over.notify_one();
@@ -382,6 +375,11 @@ impl<H: Host> Crew<H> {
             return None;
         }
         let mut held = self.held.lock();
+        debug_assert_eq!(
+            held.due.len(),
+            self.due.load(Ordering::SeqCst),
+            "it changes under the lock"
+        );
         let first = held.due.pop_front()?;
         let left = self.due.fetch_sub(1, Ordering::SeqCst) - 1;
         drop(held);
@@ -571,7 +569,7 @@ impl<H: Host> Crew<H> {
             self.host.interrupt(shared);
         }
         self.host.wake();
-        drop(self.rest.lock());
+        drop(self.called.lock());
         self.rest_over.notify_all();
         while !active.is_empty() {
             let left = deadline.saturating_sub(self.host.now());
