@@ -1,3 +1,4 @@
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -41,12 +42,21 @@ def no_server_is_left(request):
 
 @pytest.fixture(scope="module", params=ENGINES)
 def server(request, new_folder):
-    """One server per test module and engine; it must end cleanly."""
-    made = Server(new_folder("tenond"), request.param, options=["--setParameter", "ttlMonitorSleepSecs=1"])
+    """One server per test module and engine, with the module's SERVER_OPTIONS; it must end cleanly."""
+    options = getattr(request.module, "SERVER_OPTIONS", ["--setParameter", "ttlMonitorSleepSecs=1"])
+    made = Server(new_folder("tenond"), request.param, options=options)
     made.start()
     yield made
     assert made.process.poll() is None, f"the server died:\n{made.tail()}"
     assert made.stop() == 0, made.tail()
+
+
+@pytest.fixture
+def seed():
+    """Where a test's randomness comes from; it is printed."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return seed
 
 
 @pytest.fixture

@@ -28,13 +28,6 @@ def angle(a, b):
     return 2 * math.asin(min(1, math.sqrt(h)))
 
 
-@pytest.fixture
-def seed():
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    return seed
-
-
 def random_geometry(rng):
     x, y = rng.uniform(-170, 170), rng.uniform(-80, 80)
     kind = rng.randrange(5)

@@ -15,6 +15,8 @@ from bson.son import SON
 from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
 from server import ENGINES, Server
 
+SERVER_OPTIONS = ["--javascriptEnabled"]
+
 
 def refused(call, code, text=""):
     with pytest.raises(OperationFailure) as failure:
@@ -38,27 +40,10 @@ def computed(collection, body, *args):
     return result.get("value", "missing")
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def server(request, new_folder):
-    """One server per engine, which runs scripts; it must end cleanly."""
-    made = Server(new_folder("tenond"), request.param, options=["--javascriptEnabled"])
-    made.start()
-    yield made
-    assert made.process.poll() is None, f"the server died:\n{made.tail()}"
-    assert made.stop() == 0, made.tail()
-
-
 @pytest.fixture
 def numbers(db):
     db.numbers.insert_many({"_id": n, "a": n, "b": n % 3, "s": "x" * n} for n in range(10))
     return db.numbers
-
-
-@pytest.fixture
-def seed():
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    return seed
 
 
 # $where

@@ -46,13 +46,6 @@ def articles(db):
     return db.articles
 
 
-@pytest.fixture
-def seed():
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    return seed
-
-
 def test_the_examples_of_the_manual(articles):
     def found(search, **options):
         return ids(articles.find(text(search, **options)))

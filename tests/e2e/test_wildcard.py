@@ -32,13 +32,6 @@ def refused(call, code):
 
 
 @pytest.fixture
-def seed():
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    return seed
-
-
-@pytest.fixture
 def products(db):
     """The collection of the manual's examples, and more."""
     db.products.insert_many([

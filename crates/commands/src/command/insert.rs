@@ -101,6 +101,18 @@ pub struct InsertBatch<'a> {
     pub keep_empty_timestamps: bool,
 }
 
+impl<'a> InsertBatch<'a> {
+    /// Results of a pipeline: nobody sends them again, and they are stored as they are.
+    pub fn of_results(documents: &'a [&'a RawDocument]) -> Self {
+        Self {
+            documents,
+            ids: &|_| 0,
+            ordered: true,
+            keep_empty_timestamps: true,
+        }
+    }
+}
+
 /// Inserts into a collection, which is made when it is not there; answers how many documents are in. Errors of single
 /// documents are collected; an error that ends the command is returned.
 pub fn insert_documents(

@@ -521,12 +521,7 @@ fn first_error(errors: WriteErrors) -> Result<()> {
 
 fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
     let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
-    let batch = InsertBatch {
-        documents: &documents,
-        ids: &|_| 0,
-        ordered: true,
-        keep_empty_timestamps: true,
-    };
+    let batch = InsertBatch::of_results(&documents);
     let mut errors = WriteErrors::new();
     insert_documents(call, ns, &batch, &mut errors)?;
     first_error(errors)

@@ -56,10 +56,19 @@ pub(super) struct Connection<S: Service> {
     encryption: Encryption,
     /// When it was parked the last time, by the monotonic clock.
     parked_at: Option<Duration>,
-    /// The first request that is pending was put off by the layer above.
-    is_put_off: bool,
-    /// It came behind others, and is due.
-    is_due: bool,
+    /// How the first request that is pending has waited.
+    waited: Waited,
+}
+
+/// See [`Connection::waited`].
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Waited {
+    #[default]
+    Not,
+    /// It came behind others.
+    Behind,
+    /// The layer above put it off.
+    PutOff,
 }
 
 /// How a connection's bytes go over the socket.
@@ -80,8 +89,7 @@ impl<S: Service> Connection<S> {
             next_request_id: 1,
             encryption: tls.map_or(Encryption::Plain, Encryption::Undecided),
             parked_at: None,
-            is_put_off: false,
-            is_due: false,
+            waited: Waited::Not,
         })
     }
 
@@ -164,7 +172,6 @@ impl Worker {
             if comes_later && self.is_put_later(service, connection, header) {
                 break Leave::Later;
             }
-            connection.is_due = false;
             if let Err(leave) = self.answer(service, connection, turn, header) {
                 break leave;
             }
@@ -174,8 +181,11 @@ impl Worker {
         if matches!(leave, Leave::Quiet | Leave::Held | Leave::Later) {
             connection.pending = self.take_rest();
             connection.parked_at = Some(clock.monotonic());
-            connection.is_put_off = leave == Leave::Held;
-            connection.is_due = leave == Leave::Later;
+            connection.waited = match leave {
+                Leave::Later => Waited::Behind,
+                Leave::Held => Waited::PutOff,
+                _ => Waited::Not,
+            };
         }
         self.received.clear();
         self.start = 0;
@@ -185,8 +195,7 @@ impl Worker {
 
     /// Whether the first request waits behind others: a short one that is not urgent, and has not waited yet.
     fn is_put_later<S: Service>(&self, service: &S, connection: &Connection<S>, header: Header) -> bool {
-        let has_waited = connection.is_due || connection.is_put_off;
-        if has_waited || header.length > LATER_BYTES_MAX {
+        if connection.waited != Waited::Not || header.length > LATER_BYTES_MAX {
             return false;
         }
         let message = &self.received[self.start..self.start + header.length];
@@ -409,7 +418,7 @@ fn respond<S: Service>(
     }
     let form = parsed.form();
     let resume = || -> Resume { turn.resume() };
-    let is_resumed = std::mem::take(&mut connection.is_put_off);
+    let is_resumed = std::mem::take(&mut connection.waited) == Waited::PutOff;
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
             body: msg.body,

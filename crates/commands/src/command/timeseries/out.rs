@@ -85,12 +85,7 @@ impl<'s> OutBuckets<'s> {
     /// Adds measurements.
     pub fn insert(&self, call: &mut Invocation<'_>, documents: &[RawDocumentBuf]) -> Result<WriteErrors> {
         let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
-        let batch = InsertBatch {
-            documents: &documents,
-            ids: &|_| 0,
-            ordered: true,
-            keep_empty_timestamps: true,
-        };
+        let batch = InsertBatch::of_results(&documents);
         let mut errors = WriteErrors::new();
         let (inserted, failure) = insert::insert(call, &self.into, &self.buckets, &batch, &[], &mut errors);
         call.server.metrics.documents.inserted.add(inserted);
