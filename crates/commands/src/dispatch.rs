@@ -173,6 +173,15 @@ fn is_read(command: &Command) -> bool {
         )
 }
 
+/// What comes next for a request that may be carried out.
+enum Next {
+    Run,
+    /// It is put off until it has a ticket.
+    Wait(Waiting),
+    /// A fail point closes the connection.
+    Nothing,
+}
+
 /// One request on its way through.
 struct Call<'c> {
     server: &'c Arc<Server>,
@@ -251,14 +260,8 @@ impl Call<'_> {
         });
         let (waiting, failure) = match resumed {
             Some(PutOff { waiting, failure, .. }) => (Some(waiting), Ok(failure)),
-            None => (
-                None,
-                admitted
-                    .is_ok()
-                    .then(|| self.fail(&invocation))
-                    .transpose()
-                    .map(Option::flatten),
-            ),
+            None if admitted.is_ok() => (None, self.fail(&invocation)),
+            None => (None, Ok(None)),
         };
         let (admitted, mut failure) = match (admitted, failure) {
             (Ok(()), Ok(failure)) => (Ok(()), failure),
@@ -270,15 +273,14 @@ impl Call<'_> {
         let is_labelled = injected.as_ref().is_some_and(|(_, is_labelled)| *is_labelled);
         let turn = match injected {
             Some((error, _)) => Err(error),
-            None if closes => Ok(None),
+            None if closes => Ok(Next::Nothing),
             None => admitted
                 .and_then(|()| self.check_role(&generic))
                 .and_then(|()| self.wait_for_time(&generic, &invocation))
-                .and_then(|()| self.take_turn(&invocation, waiting))
-                .map(Some),
+                .and_then(|()| self.take_turn(&invocation, waiting)),
         };
         let mut result = match turn {
-            Ok(Some(Some(waiting))) => {
+            Ok(Next::Wait(waiting)) => {
                 let (operation, since) = (Arc::clone(&invocation.operation), now());
                 self.client.put_off(PutOff {
                     operation,
@@ -295,8 +297,8 @@ impl Call<'_> {
                     },
                 );
             }
-            Ok(Some(None)) => in_session::run(&mut invocation, reply),
-            Ok(None) => Ok(()),
+            Ok(Next::Run) => in_session::run(&mut invocation, reply),
+            Ok(Next::Nothing) => Ok(()),
             Err(error) => Err(error),
         };
         // The waits for concerns, which come next, are not work.
@@ -363,24 +365,24 @@ impl Call<'_> {
         (operation, started, is_new_use)
     }
 
-    /// Takes the ticket that the command needs (see [`crate::tickets`]), or answers its place in the queue.
-    fn take_turn(&self, invocation: &Invocation<'_>, waiting: Option<Waiting>) -> Result<Option<Waiting>> {
+    /// Takes the ticket that the command needs (see [`crate::tickets`]), or a place in the queue.
+    fn take_turn(&self, invocation: &Invocation<'_>, waiting: Option<Waiting>) -> Result<Next> {
         let is_statement = invocation
             .transaction_fields
             .is_some_and(|fields| fields.is_transaction);
         let Some(pool) = self.server.tickets.of(self.command.kind).filter(|_| !is_statement) else {
-            return Ok(None);
+            return Ok(Next::Run);
         };
         let ticket = match (waiting, self.request.resume) {
             (Some(waiting), _) => waiting.finish()?,
             (None, None) => pool.take(&invocation.operation)?,
             (None, Some(resume)) => match pool.take_or_queue(&invocation.operation, resume)? {
                 Turn::Now(ticket) => ticket,
-                Turn::Later(waiting) => return Ok(Some(waiting)),
+                Turn::Later(waiting) => return Ok(Next::Wait(waiting)),
             },
         };
         invocation.ticket.set(Some(ticket));
-        Ok(None)
+        Ok(Next::Run)
     }
 
     /// What a fail point does to the call. Waits if that is what it does.

@@ -124,6 +124,7 @@ fn store_each(
     while !rest.is_empty() {
         match store(call, buckets, batch, rest) {
             Ok(stored) => {
+                debug_assert!(stored > 0, "it would go on for ever");
                 *inserted += stored as u64;
                 rest = &rest[stored..];
             }
@@ -286,7 +287,8 @@ fn fill(
             {
                 continue;
             }
-            // The first measurement of a unit has fewer candidates than a unit has buckets.
+            // The first measurement of a unit has fewer candidates than a unit has buckets: each unit stores some.
+            const { assert!(FOUND_MAX < UNIT_BUCKETS_MAX as u64) };
             if filled.len() >= UNIT_BUCKETS_MAX {
                 return Ok((filled, taken));
             }
