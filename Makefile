@@ -65,11 +65,13 @@ npm: build ## An npm package that carries the server
 test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
 	@scripts/setup-build.sh
 	@scripts/setup-tests.sh
+	@scripts/make-room.sh
 	scripts/test.sh
 
 test-all: ## What a release needs: rocksdb, more kills, schedules x 10, every client on every engine, a minute of each fuzz target
 	@ENGINES=all scripts/setup-build.sh
 	@scripts/setup-tests.sh
+	@scripts/make-room.sh
 	ENGINES=all scripts/test.sh all
 
 verify: ## Formatting, lints, documentation (changes nothing)
