@@ -161,6 +161,37 @@ def test_images(db):
             assert failed.value.code == 47
 
 
+def test_images_expire(db):
+    """What is older than the cluster parameter says is not to be had; the log has it for longer."""
+
+    def life(seconds):
+        options = {"preAndPostImages": {"expireAfterSeconds": seconds}}
+        db.client.admin.command("setClusterParameter", {"changeStreamOptions": options})
+
+    db.create_collection("c", changeStreamPreAndPostImages={"enabled": True})
+    db.c.insert_one({"_id": 1, "n": 1})
+    with db.c.watch(full_document="whenAvailable", full_document_before_change="whenAvailable") as stream:
+        start = stream.resume_token
+    db.c.update_one({"_id": 1}, {"$inc": {"n": 1}})
+    time.sleep(1.5)
+
+    def images(**options):
+        options = {"full_document": "whenAvailable", "full_document_before_change": "whenAvailable", **options}
+        with db.c.watch(start_after=start, **options) as stream:
+            (event,) = take(stream, 1)
+        return event["fullDocumentBeforeChange"], event["fullDocument"]
+
+    life(1)
+    assert images() == (None, None)
+    with pytest.raises(OperationFailure) as refused:
+        images(full_document_before_change="required")
+    assert refused.value.code == 47
+    life(3600)
+    assert images() == ({"_id": 1, "n": 1}, {"_id": 1, "n": 2})
+    life("off")
+    assert images() == ({"_id": 1, "n": 1}, {"_id": 1, "n": 2})
+
+
 def test_a_transaction_is_told_when_it_commits(db):
     db.c.insert_one({"_id": 0})
     with db.watch() as stream, db.client.start_session() as session:

@@ -99,6 +99,41 @@ def test_connections_to_others_are_counted_and_cut(rs, db):
     assert rs.primary is primary
 
 
+def test_cluster_parameters_and_default_concerns_are_those_of_all(rs, db):
+    primary, other = rs.primary, rs.secondaries[0]
+
+    def on(member):
+        (shown,) = member.direct.admin.command("getClusterParameter", "defaultMaxTimeMS")["clusterParameters"]
+        return shown["readOperations"]
+
+    db.c.insert_one({"_id": 1})
+    rs.wait_applied()
+    work = [{"$project": {"n": {"$reduce": {"input": {"$range": [0, 400_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}}}]
+    assert code_of(other.direct.admin.command, "setClusterParameter", {"defaultMaxTimeMS": {"readOperations": 5}}) == 10107
+    try:
+        primary.direct.admin.command("setClusterParameter", {"defaultMaxTimeMS": {"readOperations": 5}})
+        wait(lambda: on(other) == 5, "the parameter on a secondary")
+        for member in (primary, other):
+            reads = member.direct[db.name].c.with_options(read_preference=ReadPreference.SECONDARY_PREFERRED)
+
+            def is_limited(reads=reads):
+                try:
+                    list(reads.aggregate(work))
+                except OperationFailure as failed:
+                    assert failed.code == 50, failed
+                    return True
+                return False
+
+            # A secondary hears of it by what it applies.
+            wait(is_limited, "reads are limited")
+            assert list(reads.aggregate(work, maxTimeMS=60_000)) == [{"_id": 1, "n": 400_000}]
+        list(db.c.aggregate([*work, {"$out": "d"}])), "what writes is not limited"
+        db.c.update_one({}, [{"$set": {"n": work[0]["$project"]["n"]}}])
+    finally:
+        primary.direct.admin.command("setClusterParameter", {"defaultMaxTimeMS": {"readOperations": 0}})
+    assert list(db.c.aggregate(work)) == [{"_id": 1, "n": 400_000}]
+
+
 def test_mongosh_helpers(rs, db):
     db.c.insert_one({})
     script = """

@@ -235,6 +235,7 @@ def test_data_of_a_server_alone_become_a_sets_and_back(tmp_path):
     server = Server(tmp_path)
     server.start()
     server.client().t.c.insert_one({"_id": 1})
+    server.client().admin.command("setClusterParameter", {"defaultMaxTimeMS": {"readOperations": 5}})
     assert server.stop() == 0
     server.options = ["--replSet", "rs0"]
     server.start()
@@ -254,6 +255,10 @@ def test_data_of_a_server_alone_become_a_sets_and_back(tmp_path):
     client = server.client()
     client.t.c.insert_one({"_id": 3})
     assert "setName" not in client.admin.command("hello")
+    work = {"$reduce": {"input": {"$range": [0, 400_000]}, "initialValue": 0, "in": {"$add": ["$$value", 1]}}}
+    with pytest.raises(OperationFailure) as late:
+        client.t.c.aggregate([{"$project": {"n": work}}])
+    assert late.value.code == 50, "what was set for the cluster stays"
     assert server.stop() == 0
     server.options = ["--replSet", "other"]
     with pytest.raises(RuntimeError, match="other"):

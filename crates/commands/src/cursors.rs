@@ -157,6 +157,15 @@ impl Cursors {
         self.entries.lock().insert(cursor.id, Entry::Idle(Box::new(cursor)));
     }
 
+    /// What an idle cursor has left of its `maxTimeMS`; 0: it is not limited.
+    #[cfg(test)]
+    pub fn time_of(&self, id: i64) -> Option<u64> {
+        match self.entries.lock().get(&id)? {
+            Entry::Idle(cursor) => Some(cursor.max_time_ms),
+            Entry::Pinned { .. } => None,
+        }
+    }
+
     /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50738 for another
     /// session, `Unauthorized`-like 13 when the namespace is not the cursor's.
     pub fn check_out(

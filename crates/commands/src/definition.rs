@@ -70,6 +70,8 @@ pub struct Command {
     pub access: Access,
     /// May a secondary run it.
     pub secondary_ok: bool,
+    /// A read whose time the cluster parameter `defaultMaxTimeMS` limits.
+    pub is_timed_read: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
     /// What it is in transactions, and whether it may be sent again.
@@ -97,6 +99,7 @@ impl Command {
             help,
             admin_only: false,
             secondary_ok: false,
+            is_timed_read: false,
             api_version_1: false,
             in_transactions: InTransactions::No,
             secret: &[],
@@ -121,6 +124,12 @@ impl Command {
     /// A secondary may run it.
     pub const fn secondary_ok(mut self) -> Self {
         self.secondary_ok = true;
+        self
+    }
+
+    /// A read that may not take longer than the cluster parameter says.
+    pub const fn timed_read(mut self) -> Self {
+        self.is_timed_read = true;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, missing_field, take, unknown_field, wrong_type};
+use crate::command::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
 use crate::cursors::SessionId;
 use crate::definition::{Command, InTransactions};
@@ -60,6 +61,8 @@ pub struct Report {
     pub has_write_errors: bool,
     /// Users or roles may have been changed.
     pub users_changed: bool,
+    /// Cluster parameters may have been.
+    pub cluster_parameters_changed: bool,
     /// A fail point closes the connection.
     pub closes: Cell<bool>,
     /// Set by `shutdown`.
@@ -145,6 +148,8 @@ pub(crate) struct Generic<'i> {
     start: Option<bool>,
     pub transaction: Option<TransactionFields>,
     pub max_time_ms: u64,
+    /// `maxTimeMS` is there, perhaps with 0.
+    pub has_max_time: bool,
     /// `apiVersion` is there.
     api_version: bool,
     /// `apiStrict` or `apiDeprecationErrors` is there.
@@ -306,7 +311,10 @@ impl<'i> Generic<'i> {
         match name {
             "$db" => self.database = arguments.string("$db", value)?,
             "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
-            "maxTimeMS" => self.max_time_ms = max_time_ms(arguments, name, value)?,
+            "maxTimeMS" => {
+                self.max_time_ms = max_time_ms(arguments, name, value)?;
+                self.has_max_time = true;
+            }
             "writeConcern" => {
                 self.write_concern = WriteConcern::read(arguments.document("writeConcern", value)?, deployment)?;
                 self.has_write_concern = true;
@@ -544,6 +552,7 @@ impl<'i> Invocation<'i> {
     /// Documents of the collection are about to be changed, or the collection itself.
     pub fn changes(&mut self, namespace: &Namespace) {
         self.report.users_changed |= is_about_users(namespace);
+        self.report.cluster_parameters_changed |= is_about_cluster_parameters(namespace);
     }
 
     /// A reader of this command's own fields.

@@ -8,6 +8,7 @@ mod arguments;
 mod authentication;
 mod authorization;
 mod client;
+mod cluster_parameters;
 mod command;
 mod concerns;
 mod copies;

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 61] = [
+pub const NAMES: [&str; 59] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -34,7 +34,6 @@ pub const NAMES: [&str; 61] = [
     "flushRouterConfig",
     "getAuditConfig",
     "getChangeStreamState",
-    "getClusterParameter",
     "getShardMap",
     "getShardVersion",
     "importCollection",
@@ -55,7 +54,6 @@ pub const NAMES: [&str; 61] = [
     "setAllowMigrations",
     "setAuditConfig",
     "setChangeStreamState",
-    "setClusterParameter",
     "setIndexCommitQuorum",
     "setQuerySettings",
     "setUserWriteBlockMode",

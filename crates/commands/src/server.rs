@@ -1,5 +1,6 @@
 //! The state all commands share.
 
+use crate::cluster_parameters::ClusterParameters;
 use crate::command::timeseries::open_buckets::OpenBuckets;
 use crate::concerns::{DefaultConcerns, Deployment};
 use crate::copies::Copies;
@@ -53,6 +54,8 @@ pub struct Server {
     pub cursors: Cursors,
     /// Those of commands that name none.
     pub(crate) default_concerns: RwLock<DefaultConcerns>,
+    /// What all members of the set go by.
+    pub(crate) cluster_parameters: ClusterParameters,
     /// States that are read for a while.
     pub pinned: PinnedStates,
     /// Which operations are written down.
@@ -105,6 +108,7 @@ impl Server {
             access: AccessControl::new(settings.access_control),
             cursors: Cursors::new(env.clone()),
             default_concerns: RwLock::default(),
+            cluster_parameters: ClusterParameters::default(),
             pinned: PinnedStates::default(),
             profiler: Profiler::new(settings.profiling),
             open_buckets: OpenBuckets::default(),

@@ -173,6 +173,8 @@ pub struct Storage {
     pub(crate) barriers: AtomicU32,
     pub(crate) unblocked: Condvar,
     sync_period_ms: AtomicU64,
+    /// 0: as long as the log has them.
+    pre_image_life_ms: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
     /// The epoch in which the turn was taken that somebody has.
@@ -232,6 +234,7 @@ impl Storage {
             barriers: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
+            pre_image_life_ms: AtomicU64::new(0),
             options,
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
             definitions_epoch: AtomicU64::new(0),
@@ -386,6 +389,19 @@ impl Storage {
     /// long as the log has the position, whether the collection was renamed or dropped since.
     pub fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
         self.catalog.name_of_table(table, at)
+    }
+
+    /// How long change streams may have the earlier versions of changed documents; `None`: as long as the log has
+    /// them.
+    pub fn set_pre_image_life(&self, life: Option<Duration>) {
+        let millis = life.map_or(0, |life| life.as_millis() as u64);
+        self.pre_image_life_ms.store(millis, Ordering::Relaxed);
+    }
+
+    /// Are the earlier versions that an entry of that age has still to be had?
+    pub fn has_pre_images(&self, age_ms: i64) -> bool {
+        let life_ms = self.pre_image_life_ms.load(Ordering::Relaxed);
+        life_ms == 0 || age_ms <= i64::try_from(life_ms).unwrap_or(i64::MAX)
     }
 
     /// Changes the time between checkpoints (`syncdelay`); zero: only on demand and at close. In force after the next

@@ -27,6 +27,7 @@ pub const AGGREGATE: Command = Command::new(
 )
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
+.timed_read()
 .api_version_1();
 
 /// A parsed `aggregate`.

@@ -30,7 +30,8 @@ pub const DB_HASH: Command = Command::new(
     run,
 )
 .aliases(&["dbhash"])
-.secondary_ok();
+.secondary_ok()
+.timed_read();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();

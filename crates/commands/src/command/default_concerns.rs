@@ -4,7 +4,7 @@
 use super::membership::set;
 use super::update::{self, Images, Statement};
 use super::user_store;
-use crate::concerns::{DefaultConcerns, ReadConcern, WriteConcern};
+use crate::concerns::{DefaultConcerns, Deployment, ReadConcern, WriteConcern};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -185,9 +185,11 @@ fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
         let given = kept.and_then(|kept| kept.get_document(name).ok());
         given.map(RawDocumentBuf::try_from).transpose()
     };
-    // Read without any defaults: they stand on nothing but themselves.
-    *server.default_concerns.write() = DefaultConcerns::default();
-    let deployment = server.deployment();
+    // They stand on nothing but themselves.
+    let deployment = Deployment {
+        defaults: DefaultConcerns::default(),
+        ..server.deployment()
+    };
     let mut defaults = DefaultConcerns::default();
     if let Some(read) = concern(READ)? {
         defaults.read = ReadConcern::read(&read, &deployment)?.level;

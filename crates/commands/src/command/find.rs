@@ -25,6 +25,7 @@ pub const FIND: Command = Command::new(
 )
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
+.timed_read()
 .api_version_1();
 /// `count`.
 pub const COUNT: Command = Command::new(
@@ -35,6 +36,7 @@ pub const COUNT: Command = Command::new(
     count,
 )
 .secondary_ok()
+.timed_read()
 .api_version_1();
 /// `distinct`.
 pub const DISTINCT: Command = Command::new(
@@ -45,7 +47,8 @@ pub const DISTINCT: Command = Command::new(
     distinct,
 )
 .in_transactions(InTransactions::Allowed)
-.secondary_ok();
+.secondary_ok()
+.timed_read();
 
 /// The filter of requests that give none.
 pub fn empty_document() -> &'static RawDocument {

@@ -368,8 +368,10 @@ impl Server {
             self.sessions.kill(|_| true, None, Interrupted::RoleChanged);
         }
         if !is_primary {
-            // Users and roles change by what others write.
+            // These change by what others write.
             self.access.changed();
+            let taken_up = self.own_call(default_concerns::load);
+            self.note_upkeep(taken_up.and_then(|()| self.load_cluster_parameters()));
         }
         let is_new = is_primary && (!upkeep.was_primary || upkeep.term != term);
         (upkeep.was_primary, upkeep.term) = (is_primary, term);
@@ -394,6 +396,7 @@ impl Server {
     fn begin_to_lead(self: &Arc<Self>) -> Result<()> {
         self.storage.keep_sessions()?;
         self.own_call(default_concerns::load)?;
+        self.load_cluster_parameters()?;
         self.begin_to_write()
             .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
     }

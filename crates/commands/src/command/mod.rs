@@ -10,6 +10,7 @@ mod build_info;
 mod bulk_write;
 mod capped;
 mod certificates;
+mod cluster_parameters;
 mod collections;
 mod collections_access;
 mod connection_pool;
@@ -75,6 +76,7 @@ mod write_stages;
 use crate::definition::Command;
 
 pub(crate) use build_info::build_document;
+pub(crate) use cluster_parameters::is_about_them as is_about_cluster_parameters;
 pub use heartbeat::new_instance;
 pub use membership::Upkeep;
 pub(crate) use update::UPDATE;
@@ -128,6 +130,7 @@ pub const ALL: &[&Command] = &[
     &find_and_modify::FIND_AND_MODIFY,
     &fsync::FSYNC,
     &fsync::FSYNC_UNLOCK,
+    &cluster_parameters::GET_CLUSTER_PARAMETER,
     &parameters::GET_CMD_LINE_OPTS,
     &default_concerns::GET_DEFAULT_RW_CONCERN,
     &parameters::GET_LOG,
@@ -183,6 +186,7 @@ pub const ALL: &[&Command] = &[
     &authenticate::SASL_CONTINUE,
     &authenticate::SASL_START,
     &server_status::SERVER_STATUS,
+    &cluster_parameters::SET_CLUSTER_PARAMETER,
     &default_concerns::SET_DEFAULT_RW_CONCERN,
     &feature_version::SET_FEATURE_COMPATIBILITY_VERSION,
     &parameters::SET_PARAMETER,

@@ -4,6 +4,7 @@ mod access;
 mod administration;
 mod apply_ops;
 mod capped;
+mod cluster_parameters;
 mod diagnostics;
 mod members;
 mod plan_cache;

@@ -17,6 +17,8 @@ pub(super) struct Event {
     pub(super) document: RawDocumentBuf,
     /// The stream ends with it.
     pub(super) is_invalidation: bool,
+    /// When the server that wrote it says it was written, in milliseconds.
+    pub(super) wall_ms: i64,
 }
 
 pub(super) fn uuid_value(uuid: [u8; 16]) -> Binary {
@@ -76,6 +78,7 @@ impl Origin<'_> {
             token,
             document,
             is_invalidation,
+            wall_ms: self.unit.wall_ms,
         }
     }
 
@@ -270,10 +273,12 @@ fn rest_of(o: &RawDocument) -> RawDocumentBuf {
     rest
 }
 
-/// Adds the images of its document to an event. `look_up` answers the newest version.
+/// Adds the images of its document to an event. `look_up` answers the newest version; those of the time of the event
+/// are there if `has_images`.
 pub(super) fn add_images(
     event: &mut Event,
     operation: &HistoryOperation,
+    has_images: bool,
     options: &Options,
     look_up: impl FnOnce() -> Result<Option<RawDocumentBuf>, QueryError>,
 ) -> Result<(), QueryError> {
@@ -285,7 +290,10 @@ pub(super) fn add_images(
     if !(is_update && options.full_document != Image::Off || has_before && options.before_change != Image::Off) {
         return Ok(());
     }
-    let (before, after) = operation.images()?;
+    let (before, after) = match has_images {
+        true => operation.images()?,
+        false => (None, None),
+    };
     if is_update && options.full_document != Image::Off {
         let image = match options.full_document {
             Image::Lookup => look_up()?,

@@ -313,7 +313,12 @@ impl Stage for StreamSource {
                 if let Some(operation) = &operation
                     && !event.is_invalidation
                 {
-                    add_images(&mut event, operation, &self.options, || look_up(context, operation))?;
+                    let has_images = data.is_none_or(|data| {
+                        let age_ms = data.op.clock().now_ms().saturating_sub(event.wall_ms);
+                        data.storage.has_pre_images(age_ms)
+                    });
+                    let look_up = || look_up(context, operation);
+                    add_images(&mut event, operation, has_images, &self.options, look_up)?;
                 }
                 self.tail.change(|state| {
                     state.given = Some(event.token);

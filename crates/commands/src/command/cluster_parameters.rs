@@ -1,0 +1,158 @@
+//! `getClusterParameter`, `setClusterParameter`.
+
+use super::update::{self, Images, Statement};
+use super::user_store;
+use crate::cluster_parameters::{ALL, ClusterParameter};
+use crate::definition::{Access, Command};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::server::Server;
+use auth::Action;
+use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::{Document, Timestamp, doc};
+use std::sync::Arc;
+use storage::Namespace;
+use wire::ErrorCode;
+
+/// `getClusterParameter`.
+pub const GET_CLUSTER_PARAMETER: Command = Command::new(
+    "getClusterParameter",
+    "Shows parameters that all members go by.",
+    OperationKind::Command,
+    Access::cluster(&[Action::GetClusterParameter]),
+    get,
+)
+.admin_only()
+.secondary_ok();
+/// `setClusterParameter`.
+pub const SET_CLUSTER_PARAMETER: Command = Command::new(
+    "setClusterParameter",
+    "Sets a parameter that all members go by, and keeps it.",
+    OperationKind::Command,
+    Access::cluster(&[Action::SetClusterParameter]),
+    set,
+)
+.admin_only();
+
+/// When it was set.
+const TIME: &str = "clusterParameterTime";
+const COLLECTION: &str = "config.clusterParameters";
+
+/// Does the collection keep cluster parameters?
+pub fn is_about_them(namespace: &Namespace) -> bool {
+    namespace.as_str() == COLLECTION
+}
+
+fn collection() -> Result<Namespace> {
+    Ok(Namespace::parse(COLLECTION)?)
+}
+
+fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    let name = call.command.name;
+    let wanted: Vec<&'static ClusterParameter> = match call.target()? {
+        RawBsonRef::String("*") => ALL.iter().collect(),
+        RawBsonRef::String(wanted) => vec![ClusterParameter::find(wanted)?],
+        RawBsonRef::Array(names) => {
+            let mut wanted = Vec::new();
+            for (index, value) in names.into_iter().enumerate() {
+                match value? {
+                    RawBsonRef::String(name) => wanted.push(ClusterParameter::find(name)?),
+                    other => {
+                        return Err(crate::arguments::wrong_type(
+                            name,
+                            &index.to_string(),
+                            other,
+                            "type 'string'",
+                        ));
+                    }
+                }
+            }
+            wanted
+        }
+        other => {
+            return Err(crate::arguments::wrong_type(
+                name,
+                name,
+                other,
+                "types '[string, array]'",
+            ));
+        }
+    };
+    if wanted.is_empty() {
+        return Err(CommandError::bad_value(
+            "Must supply at least one cluster server parameter name to getClusterParameter",
+        ));
+    }
+    let kept = kept(call)?;
+    reply.open_array("clusterParameters");
+    for (index, parameter) in wanted.into_iter().enumerate() {
+        let shown = match of(&kept, parameter) {
+            Some(kept) => kept.clone(),
+            None => document(parameter, Timestamp { time: 0, increment: 0 }, (parameter.default)()),
+        };
+        reply.value(&index.to_string(), &shown.into());
+    }
+    reply.close();
+    Ok(())
+}
+
+fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    let name = call.command.name;
+    let target = call.target()?;
+    let RawBsonRef::Document(given) = target else {
+        return Err(crate::arguments::wrong_type(name, name, target, "type 'object'"));
+    };
+    let mut fields = given.iter();
+    let (Some(field), None) = (fields.next().transpose()?, fields.next()) else {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!("{name} only supports setting exactly one parameter"),
+        ));
+    };
+    let (parameter, value) = field;
+    let parameter = ClusterParameter::find(parameter.as_str())?;
+    let RawBsonRef::Document(value) = value else {
+        return Err(CommandError::bad_value("Cluster parameter value must be an object"));
+    };
+    let value = (parameter.read)(crate::arguments::Arguments::of(parameter.name), value)?;
+    let document = document(parameter, call.server.storage.applied().time.to_timestamp(), value);
+    let filter = RawDocumentBuf::try_from(&doc! { "_id": parameter.name })?;
+    let change = RawDocumentBuf::try_from(&document)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    statement.change = RawBsonRef::Document(&change);
+    statement.upsert = true;
+    update::run(call, &collection()?, &statement, Images::None).map(drop)
+}
+
+fn document(parameter: &ClusterParameter, time: Timestamp, value: Document) -> Document {
+    let mut document = doc! { "_id": parameter.name, TIME: time };
+    document.extend(value);
+    document
+}
+
+fn kept(call: &mut Invocation<'_>) -> Result<Vec<Document>> {
+    user_store::find_in(call, &collection()?, &doc! {})
+}
+
+fn of<'k>(kept: &'k [Document], parameter: &ClusterParameter) -> Option<&'k Document> {
+    kept.iter()
+        .find(|kept| kept.get_str("_id").is_ok_and(|id| id == parameter.name))
+}
+
+impl Server {
+    /// Takes up what is kept: at the start, and when it may have been written.
+    pub(crate) fn load_cluster_parameters(self: &Arc<Self>) -> Result<()> {
+        // What is read last is taken up last.
+        let _loading = self.cluster_parameters.loading.lock();
+        let kept = self.own_call(kept)?;
+        for parameter in &ALL {
+            parameter.take_up(self, of(&kept, parameter));
+        }
+        Ok(())
+    }
+}
