@@ -184,3 +184,94 @@ def test_thousands_of_active_clients_need_few_threads(tmp_path):
         assert max(threads) < 600 < count, threads
         crowd.close()
         assert rows.count_documents({}) == 100
+
+
+def test_who_waits_for_news_needs_no_thread(tmp_path):
+    """Hundreds of drivers' monitors, change streams and tails wait, and all hear of what they wait for."""
+    count = 250
+    member = ["--replSet", "rs0", "--replSetInitiate"]
+    with Server(tmp_path / "server", "btree", options=member, open_files=4000) as server:
+        client = server.client(replicaSet="rs0")
+        client.t.create_collection("log", capped=True, size=100_000)
+        client.t.log.insert_one({"_id": 0})
+        client.t.rows.insert_one({"_id": 0})
+        topology = client.admin.command("hello")["topologyVersion"]
+
+        class Waiting:
+            def __init__(self):
+                self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+                self.stream = self.socket.makefile("rb")
+
+            def ask(self, command, flags=0):
+                body = bson.encode(command)
+                self.socket.sendall(struct.pack("<iiiiiB", 21 + len(body), 1, 0, 2013, flags, 0) + body)
+
+            def answer(self):
+                (length,) = struct.unpack("<i", self.stream.read(4))
+                message = self.stream.read(length - 4)
+                self.more_to_come = struct.unpack("<i", message[12:16])[0] & 2
+                return bson.decode(message[17:])
+
+            def close(self):
+                self.stream.close()
+                self.socket.close()
+
+        def open_cursor(waiting, command):
+            waiting.ask({**command, "$db": "t"})
+            reply = waiting.answer()
+            assert reply["ok"] == 1, reply
+            collection = command.get("find") or command["aggregate"]
+            waiting.ask({"getMore": bson.Int64(reply["cursor"]["id"]), "collection": collection, "maxTimeMS": 600_000, "$db": "t"})
+
+        waits = [Waiting() for _ in range(3 * count)]
+        monitors, streams, tails = waits[:count], waits[count : 2 * count], waits[2 * count :]
+        for each in monitors:
+            each.ask({"hello": 1, "topologyVersion": topology, "maxAwaitTimeMS": 600_000, "$db": "admin"}, flags=1 << 16)
+        for each in streams:
+            open_cursor(each, {"aggregate": "rows", "pipeline": [{"$changeStream": {}}], "cursor": {}})
+        for each in tails:
+            open_cursor(each, {"find": "log", "filter": {"_id": {"$gt": 0}}, "tailable": True, "awaitData": True})
+
+        def status():
+            return client.admin.command("serverStatus")
+
+        def running(name):
+            return sum(name in op.get("command", {}) for op in client.admin.command("currentOp")["inprog"])
+
+        limit = time.monotonic() + 60
+        while status()["connections"]["awaitingTopologyChanges"] < count or running("getMore") < 2 * count:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert status()["extra_info"]["threads"] < 120
+        # One of each is ended, by its client or by an operator.
+        waits.pop(0).close()
+        operations = client.admin.command("currentOp")["inprog"]
+        doomed = next(op for op in operations if op.get("command", {}).get("getMore") and op["ns"] == "t.rows")
+        client.admin.command("killOp", op=doomed["opid"])
+        client.t.log.insert_one({"_id": 1})
+        client.t.rows.insert_one({"_id": 1})
+        config = client.admin.command("replSetGetConfig")["config"]
+        client.admin.command("replSetReconfig", {**config, "version": config["version"] + 1})
+        killed = 0
+        for each in streams:
+            reply = each.answer()
+            if reply["ok"] == 0:
+                killed += 1
+                assert reply["code"] == 11601, reply
+            else:
+                assert [event["documentKey"] for event in reply["cursor"]["nextBatch"]] == [{"_id": 1}]
+        assert killed == 1
+        assert [each.answer()["cursor"]["nextBatch"] for each in tails] == [[{"_id": 1}]] * count
+        for each in monitors[1:]:
+            reply = each.answer()
+            assert reply["topologyVersion"]["counter"] > topology["counter"] and each.more_to_come
+        # The chains of the monitors wait on.
+        client.admin.command("replSetReconfig", {**config, "version": config["version"] + 2})
+        for each in monitors[1:]:
+            assert each.answer()["setVersion"] == config["version"] + 2
+        for each in waits:
+            each.close()
+        while status()["connections"]["current"] > 20:
+            assert time.monotonic() < limit + 60
+            time.sleep(0.05)
+        assert status()["metrics"]["cursor"]["open"]["pinned"] == 0

@@ -6,6 +6,7 @@ use crate::authentication::Authentication;
 use crate::cursors::SessionId;
 use crate::fail_points::Failure;
 use crate::member_streams::Assembly;
+use crate::parked::Parked;
 use crate::replica_set::TopologyVersion;
 use crate::tickets::Waiting;
 use auth::{Ends, SubjectName};
@@ -94,19 +95,22 @@ pub(crate) struct Current {
     /// The command, or the beginning of a long one.
     pub body: Vec<u8>,
     pub plan_summary: String,
-    /// It waits for its turn without a thread.
+    /// It waits without a thread.
     put_off: Option<PutOff>,
 }
 
-/// What is kept of a request that waits for its turn.
+/// What is kept of a request that waits without a thread: for its turn, or for an event.
 pub(crate) struct PutOff {
     pub operation: Arc<Operation>,
     pub started: Duration,
-    /// Since when, by the monotonic clock.
+    /// How long it had waited before.
+    pub waited: Duration,
+    /// Since when it waits, by the monotonic clock.
     pub since: Duration,
     /// What a fail point is still going to do.
     pub failure: Option<Failure>,
-    pub waiting: Waiting,
+    pub waiting: Option<Waiting>,
+    pub parked: Option<Parked>,
 }
 
 impl Client {
@@ -211,7 +215,7 @@ impl Client {
         current.plan_summary.push_str(plan_summary);
     }
 
-    /// The request waits for its turn, and goes on running as far as others see.
+    /// The request waits, and goes on running as far as others see.
     pub(crate) fn put_off(&self, request: PutOff) {
         self.current.lock().put_off = Some(request);
     }

@@ -226,9 +226,9 @@ impl Call<'_> {
             None => self.begin(&generic),
         };
         let now = || self.server.env.clock.monotonic();
-        let waited = resumed
-            .as_ref()
-            .map_or(Duration::ZERO, |put_off| now().saturating_sub(put_off.since));
+        let waited = resumed.as_ref().map_or(Duration::ZERO, |before| {
+            before.waited + now().saturating_sub(before.since)
+        });
         let mut invocation = Invocation {
             server: self.server,
             client: self.client,
@@ -251,6 +251,8 @@ impl Call<'_> {
             is_repeated: self.request.is_repeated,
             rights: Rights::Unchecked,
             ticket: Cell::default(),
+            resume: self.request.resume,
+            parked: None,
             report: Report {
                 waited,
                 ..Report::default()
@@ -265,7 +267,15 @@ impl Call<'_> {
             false => Ok(()),
         });
         let (waiting, failure) = match resumed {
-            Some(PutOff { waiting, failure, .. }) => (Some(waiting), Ok(failure)),
+            Some(PutOff {
+                waiting,
+                parked,
+                failure,
+                ..
+            }) => {
+                invocation.parked = parked;
+                (waiting, Ok(failure))
+            }
             None if admitted.is_ok() => (None, self.fail(&invocation)),
             None => (None, Ok(None)),
         };
@@ -286,29 +296,16 @@ impl Call<'_> {
                 .and_then(|()| self.take_turn(&invocation, waiting)),
         };
         let mut result = match turn {
-            Ok(Next::Wait(waiting)) => {
-                let (operation, since) = (Arc::clone(&invocation.operation), now());
-                self.client.put_off(PutOff {
-                    operation,
-                    started,
-                    since,
-                    failure,
-                    waiting,
-                });
-                return (
-                    Ok(()),
-                    Outcome {
-                        put_off: true,
-                        ..Outcome::default()
-                    },
-                );
-            }
+            Ok(Next::Wait(waiting)) => return self.put_off(invocation, started, failure, Some(waiting)),
             Ok(Next::Run) => in_session::run(&mut invocation, reply),
             Ok(Next::Nothing) => Ok(()),
             Err(error) => Err(error),
         };
         // The waits for concerns, which come next, are not work.
         invocation.ticket.set(None);
+        if invocation.report.parks {
+            return self.put_off(invocation, started, failure, None);
+        }
         closes |= invocation.report.closes.get();
         if invocation.report.users_changed {
             self.server.access.changed();
@@ -354,6 +351,31 @@ impl Call<'_> {
         };
         self.account(&invocation, started, &result, reply.len());
         (result, outcome)
+    }
+
+    /// The request waits without a thread, for its turn or for an event, and will be handled anew.
+    fn put_off(
+        &self,
+        invocation: Invocation<'_>,
+        started: Duration,
+        failure: Option<Failure>,
+        waiting: Option<Waiting>,
+    ) -> (Result<()>, Outcome) {
+        let request = PutOff {
+            operation: invocation.operation,
+            started,
+            waited: invocation.report.waited,
+            since: self.server.env.clock.monotonic(),
+            failure,
+            waiting,
+            parked: invocation.parked,
+        };
+        self.client.put_off(request);
+        let outcome = Outcome {
+            put_off: true,
+            ..Outcome::default()
+        };
+        (Ok(()), outcome)
     }
 
     /// The operation begins. The last one tells whether the use of its session is to be noted.

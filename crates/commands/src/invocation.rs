@@ -4,11 +4,12 @@ use crate::Client;
 use crate::arguments::{Arguments, is_generic, missing_field, take, unknown_field, wrong_type};
 use crate::command::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
-use crate::cursors::SessionId;
+use crate::cursors::{OpenCursor, SessionId};
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
+use crate::parked::Parked;
 use crate::pinned::PinnedState;
-use crate::request::Request;
+use crate::request::{Request, Resume};
 use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
 use crate::tickets::Ticket;
@@ -28,6 +29,7 @@ use storage::{
     ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
     StatementResult, Storage, StorageError, Transaction, WriteUnit,
 };
+use vfs::{Registration, Waker};
 use wire::ErrorCode;
 
 /// What a call did, for the slow-operation log line, `top` and the counters.
@@ -63,6 +65,8 @@ pub struct Report {
     pub users_changed: bool,
     /// Cluster parameters may have been.
     pub cluster_parameters_changed: bool,
+    /// It waits for an event, and is called anew: see [`Invocation::park`].
+    pub parks: bool,
     /// A fail point closes the connection.
     pub closes: Cell<bool>,
     /// Set by `shutdown`.
@@ -115,6 +119,10 @@ pub struct Invocation<'i> {
     pub rights: Rights,
     /// Its permission to run, where it needs one.
     pub(crate) ticket: Cell<Option<Ticket>>,
+    /// Where the request may be put off instead of waiting with this thread.
+    pub(crate) resume: Option<&'i dyn Fn() -> Resume>,
+    /// What it has waited for; what it is going to wait for, once its function has put that here.
+    pub(crate) parked: Option<Parked>,
     /// What it did.
     pub report: Report,
 }
@@ -501,6 +509,8 @@ impl<'i> Invocation<'i> {
             is_repeated: false,
             rights: Rights::Unchecked,
             ticket: Cell::default(),
+            resume: None,
+            parked: None,
             report: Report::default(),
         }
     }
@@ -532,6 +542,8 @@ impl<'i> Invocation<'i> {
             is_repeated: false,
             rights: self.rights.clone(),
             ticket: Cell::default(),
+            resume: None,
+            parked: None,
             report: Report::default(),
         }
     }
@@ -547,6 +559,35 @@ impl<'i> Invocation<'i> {
             Rights::Unchecked => true,
             rights => rights.is_own(client.authentication.lock().user.as_ref()),
         }
+    }
+
+    /// What calls the request when it waits without a thread; `None` where it has to wait with this one.
+    pub(crate) fn waker(&self) -> Option<Arc<Waker>> {
+        // Others wait for what a transaction's statements hold.
+        let resume = self.resume.filter(|_| self.transaction_fields.is_none())?;
+        Some(Waker::new(resume()))
+    }
+
+    /// When the request waits no longer that may wait for so long, by the monotonic clock.
+    pub(crate) fn patient_until(&self, patience: Duration) -> Duration {
+        match &self.parked {
+            Some(parked) => parked.until,
+            None => self.server.env.clock.monotonic() + patience,
+        }
+    }
+
+    /// The request waits until `waker` is called, by what `place` is for, or until `until`; then the command's
+    /// function is called anew. It has to return once it has said so.
+    pub(crate) fn park(
+        &mut self,
+        waker: Arc<Waker>,
+        place: Registration,
+        until: Duration,
+        cursor: Option<Box<OpenCursor>>,
+    ) {
+        let parked = self.server.parked.park(&self.operation, until, waker, place, cursor);
+        self.parked = Some(parked);
+        self.report.parks = true;
     }
 
     /// Documents of the collection are about to be changed, or the collection itself.

@@ -30,6 +30,7 @@ mod metrics;
 mod not_built;
 mod own_call;
 mod parameters;
+mod parked;
 mod pinned;
 mod profiler;
 mod replica_set;

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use storage::{ClusterTime, Membership, Operation, Standing, StorageError};
+use vfs::{Registration, WaitList, Waker};
 use wire::ErrorCode;
 
 /// How long a waiter sleeps between two looks at its operation.
@@ -238,6 +239,8 @@ pub struct ReplicaSet {
     process: ObjectId,
     member: Mutex<Member>,
     changed: Condvar,
+    /// Drivers that wait for a change without a thread.
+    wait_list: Arc<WaitList>,
     is_writable: AtomicBool,
     /// Held while the configuration is changed: what was checked is still so when it is written.
     configuring: Mutex<()>,
@@ -294,6 +297,7 @@ impl ReplicaSet {
                 counter: 0,
             }),
             changed: Condvar::new(),
+            wait_list: Arc::default(),
             is_writable: AtomicBool::new(false),
             configuring: Mutex::default(),
             peers: Mutex::default(),
@@ -382,6 +386,8 @@ impl ReplicaSet {
         if member.shown() != before {
             member.counter += 1;
             self.changed.notify_all();
+            drop(member);
+            self.wait_list.wake_all();
         }
     }
 
@@ -401,15 +407,21 @@ impl ReplicaSet {
         });
     }
 
-    /// Waits until the state is another one than a driver knows, at most for `patience`.
+    /// Waits until the state is another one than a driver knows, at most `until` (monotonic). Where `waker` makes one it
+    /// does not wait: that one is called when the state changes.
     ///
     /// # Errors
     /// The operation was interrupted; the driver knows a later state than there is (`TypeMismatch` is the parser's).
-    pub fn wait_for_change(&self, operation: &Operation, known: TopologyVersion, patience: Duration) -> Result<()> {
-        let until = operation.clock().monotonic() + patience;
+    pub(crate) fn wait_for_change(
+        &self,
+        operation: &Operation,
+        known: TopologyVersion,
+        until: Duration,
+        waker: impl FnOnce() -> Option<Arc<Waker>>,
+    ) -> Result<Option<(Arc<Waker>, Registration)>> {
         let mut member = self.member.lock();
         if known.process != self.process {
-            return Ok(());
+            return Ok(None);
         }
         if known.counter > member.counter {
             return Err(CommandError::new(
@@ -420,16 +432,21 @@ impl ReplicaSet {
                 ),
             ));
         }
-        while member.counter == known.counter {
-            let left = until.saturating_sub(operation.clock().monotonic());
-            if left.is_zero() {
-                break;
-            }
+        let left = || until.saturating_sub(operation.clock().monotonic());
+        if member.counter == known.counter && !left().is_zero() {
             operation.check_now().map_err(StorageError::from)?;
-            let _asleep = vfs::asleep();
-            self.changed.wait_for(&mut member, left.min(WAIT_SLICE));
+            // Under the lock that changes are made under.
+            if let Some(waker) = waker() {
+                let place = self.wait_list.enter(&waker);
+                return Ok(Some((waker, place)));
+            }
         }
-        Ok(())
+        let _asleep = vfs::asleep();
+        while member.counter == known.counter && !left().is_zero() {
+            operation.check_now().map_err(StorageError::from)?;
+            self.changed.wait_for(&mut member, left().min(WAIT_SLICE));
+        }
+        Ok(None)
     }
 
     /// What the others said last, by their numbers.

@@ -11,6 +11,7 @@ use crate::fsync_lock::FsyncLock;
 use crate::logger::Logger;
 use crate::metrics::{CommandCounters, Metrics};
 use crate::parameters::Parameters;
+use crate::parked::ParkedRequests;
 use crate::pinned::PinnedStates;
 use crate::profiler::Profiler;
 use crate::replica_set::ReplicaSet;
@@ -77,6 +78,8 @@ pub struct Server {
     scripts: Arc<ScriptLimits>,
     /// How many reads and writes run at a time.
     pub(crate) tickets: Tickets,
+    /// Requests that wait for an event.
+    pub(crate) parked: ParkedRequests,
     next_client: AtomicU32,
     next_operation: AtomicU32,
     last_timestamp: AtomicU64,
@@ -128,6 +131,7 @@ impl Server {
             memory: MemoryBudget::unlimited(),
             scripts: Arc::default(),
             tickets: Tickets::new(),
+            parked: ParkedRequests::default(),
             next_client: AtomicU32::new(1),
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
@@ -241,6 +245,7 @@ impl Server {
     /// are some.
     pub fn end_late(&self) {
         self.tickets.end_late();
+        self.parked.end_late();
     }
 
     /// The clients connected now.

@@ -28,7 +28,7 @@ use rcu::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vfs::{Clock, Env};
+use vfs::{Clock, Env, Registration, WaitList, Waker};
 
 /// A waiter spins so long before it sleeps: a third of a sync, far less than a hand-over costs on a busy machine.
 const SPIN: Duration = Duration::from_micros(30);
@@ -85,6 +85,8 @@ pub(crate) struct Shared {
     full: AtomicBool,
     spinners: AtomicUsize,
     waiters: Waiters,
+    /// Those who wait for more to be on disk without a thread.
+    wait_list: Arc<WaitList>,
     /// Nothing is flushed any more: set at the very end of [`Log::close`].
     over: AtomicBool,
     interval_us: AtomicU64,
@@ -162,6 +164,7 @@ impl Log {
             full: AtomicBool::new(false),
             spinners: AtomicUsize::new(0),
             waiters: Waiters::default(),
+            wait_list: Arc::default(),
             over: AtomicBool::new(false),
             interval_us: AtomicU64::new(options.commit_interval.as_micros() as u64),
             duty: Mutex::default(),
@@ -280,7 +283,7 @@ impl Log {
             Err(error) => {
                 let failed = shared.fail(&error);
                 drop(writer);
-                shared.waiters.wake_all();
+                shared.wake_all();
                 return Err(failed);
             }
             Ok(bytes) => bytes,
@@ -298,7 +301,7 @@ impl Log {
         drop(position);
         shared.last.store(last, Ordering::Release);
         drop(writer);
-        shared.waiters.wake_all();
+        shared.wake_all();
         Ok(())
     }
 
@@ -378,6 +381,16 @@ impl Log {
             return Err(LogError::NotAppended { seq, last });
         }
         self.shared.flush_to(seq, go_on)
+    }
+
+    /// Has `waker` called when more is on disk than now.
+    pub fn call_when_durable(&self, waker: &Arc<Waker>) -> Result<Registration> {
+        if self.shared.mode == LogMode::Off {
+            return Err(LogError::NoJournal);
+        }
+        let place = self.shared.wait_list.enter(waker);
+        self.shared.check_open()?;
+        Ok(place)
     }
 
     /// Waits until an entry behind `seq` is on disk, as long as `go_on` says; false when that ended it.
@@ -509,7 +522,7 @@ impl Log {
                 ..
             } => {
                 let failed = shared.fail(&error);
-                shared.waiters.wake_all();
+                shared.wake_all();
                 failed
             }
             other => other,
@@ -576,7 +589,7 @@ impl Log {
             LogMode::Off => Ok(()),
         });
         shared.over.store(true, Ordering::Release);
-        shared.waiters.wake_all();
+        shared.wake_all();
         result
     }
 
@@ -668,6 +681,7 @@ impl Shared {
                 Turn::Lead(lead) => {
                     self.lead(&lead)?;
                     lead.leave(self.durable_seq());
+                    self.wait_list.wake_all();
                 }
                 Turn::Sleep(ticket) => {
                     let slice = go_on.map(|_| WAIT_SLICE);
@@ -735,6 +749,12 @@ impl Shared {
                 Err(error) => return Err(self.fail(&error)),
             }
         }
+    }
+
+    /// Everybody has to look again: the log failed, is closed or was cut.
+    fn wake_all(&self) {
+        self.waiters.wake_all();
+        self.wait_list.wake_all();
     }
 
     /// Ends the log for ever.

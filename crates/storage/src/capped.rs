@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use vfs::{Registration, WaitList, Waker};
 
 /// What a capped collection holds at most; the tighter limit rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) struct CappedTail {
     waiters: AtomicU32,
     mutex: Mutex<()>,
     grown: Condvar,
+    /// Those who wait without a thread.
+    wait_list: Arc<WaitList>,
 }
 
 impl CappedTail {
@@ -49,6 +52,7 @@ impl CappedTail {
             let _mutex = self.mutex.lock();
             self.grown.notify_all();
         }
+        self.wait_list.wake_all();
     }
 }
 
@@ -61,6 +65,21 @@ pub struct CappedWaiter {
 impl CappedWaiter {
     pub(crate) fn new(tail: Arc<CappedTail>) -> Self {
         Self { tail }
+    }
+
+    /// Has `waker` called once a record beyond `after` is visible, or the collection is dropped.
+    ///
+    /// # Errors
+    /// What [`CappedWaiter::wait`] would answer at once.
+    pub fn call(&self, after: RecordId, waker: &Arc<Waker>) -> Result<Registration, bool> {
+        let place = self.tail.wait_list.enter(waker);
+        if self.tail.last.load(Ordering::SeqCst) > after.0 {
+            return Err(true);
+        }
+        match self.tail.closed.load(Ordering::SeqCst) {
+            true => Err(false),
+            false => Ok(place),
+        }
     }
 
     /// Waits until a record beyond `after` is visible (true), or until `timeout` has passed or the collection is

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use vfs::WaitList;
 
 /// What the next entry's place and time follow from.
 #[derive(Default)]
@@ -96,6 +97,8 @@ pub(crate) struct Pipeline {
     /// Cluster time of that.
     applied_time: AtomicU64,
     pub(crate) waiters: AtomicU32,
+    /// Those who wait without a thread for something to take effect.
+    pub(crate) wait_list: Arc<WaitList>,
     pub(crate) waiting: Mutex<()>,
     pub(crate) advanced: Condvar,
 }
@@ -117,6 +120,7 @@ impl Pipeline {
             published: AtomicU64::new(0),
             applied_time: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
+            wait_list: Arc::default(),
             waiting: Mutex::default(),
             advanced: Condvar::new(),
         }
@@ -178,5 +182,6 @@ impl Pipeline {
             let _waiting = self.waiting.lock();
             self.advanced.notify_all();
         }
+        self.wait_list.wake_all();
     }
 }

@@ -12,6 +12,7 @@ mod overlay;
 mod random;
 mod real;
 mod simulated;
+mod wait_list;
 mod watched;
 
 pub use asleep::{Asleep, Lender, Lent, asleep, lend};
@@ -22,6 +23,7 @@ pub use overlay::OverlayFs;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
 pub use simulated::{Fault, FaultKind, SimulatedFs};
+pub use wait_list::{Registration, WaitList, Waker};
 pub use watched::{Watch, WatchedFs};
 
 /// What the rest of Tenon gets from the machine it runs on, handed from the top down.

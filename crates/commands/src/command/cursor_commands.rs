@@ -14,7 +14,8 @@ use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Namespace;
+use storage::{Namespace, StorageError};
+use vfs::{Registration, Waker};
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};
 
@@ -231,13 +232,18 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if !collection.starts_with("$cmd.") {
         call.report.namespace = Namespace::new(call.database, collection).ok();
     }
-    let mut cursor = call.server.cursors.check_out(
-        id,
-        &namespace,
-        (call.session, call.transaction_number()),
-        &call.rights,
-        &call.operation,
-    )?;
+    let waited_with = call.parked.as_mut().and_then(|parked| parked.cursor.take());
+    let is_first = waited_with.is_none();
+    let mut cursor = match waited_with {
+        Some(cursor) => cursor,
+        None => call.server.cursors.check_out(
+            id,
+            &namespace,
+            (call.session, call.transaction_number()),
+            &call.rights,
+            &call.operation,
+        )?,
+    };
     if !may_go_on(call, &cursor)? {
         call.server.cursors.check_in(cursor);
         return Err(CommandError::new(
@@ -248,15 +254,22 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.pinned.clone_from(&cursor.pinned);
     call.report.is_change_stream =
         matches!(&cursor.source, CursorSource::Plan(executor) if executor.resume_token().is_some());
-    let entered = call.server.fail_points.enter_get_more(&*call.server.env.random);
+    let entered = match is_first {
+        true => call.server.fail_points.enter_get_more(&*call.server.env.random),
+        false => Ok(()),
+    };
     match entered.and_then(|()| fetch(call, reply, &mut cursor, batch)) {
-        Ok(true) => {
+        Ok(Fetched::Later { waker, place, until }) => {
+            call.park(waker, place, until, Some(cursor));
+            return Ok(());
+        }
+        Ok(Fetched::More) => {
             reply.int64("id", id);
             call.report.cursor_id = Some(id);
             call.report.more_to_come = call.exhaust_allowed;
             call.server.cursors.check_in(cursor);
         }
-        Ok(false) => {
+        Ok(Fetched::All) => {
             reply.int64("id", 0);
             call.report.cursor_exhausted = true;
             call.server.cursors.finish(id);
@@ -272,13 +285,36 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes `cursor: { nextBatch: […]` and says whether the cursor stays open.
+/// What a `getMore` comes to.
+enum Fetched {
+    /// There may be more.
+    More,
+    /// That was all.
+    All,
+    /// There is nothing yet, and it waits.
+    Later {
+        waker: Arc<Waker>,
+        place: Registration,
+        until: Duration,
+    },
+}
+
+impl Fetched {
+    fn of(is_open: bool) -> Self {
+        match is_open {
+            true => Self::More,
+            false => Self::All,
+        }
+    }
+}
+
+/// Writes `cursor: { nextBatch: […]`, unless it waits.
 fn fetch(
     call: &mut Invocation<'_>,
     reply: &mut Reply<'_>,
     cursor: &mut OpenCursor,
     batch: Option<u64>,
-) -> Result<bool> {
+) -> Result<Fetched> {
     let awaits = cursor.tailable && cursor.await_data;
     if call.max_time_ms > 0 && !awaits {
         return Err(CommandError::bad_value(
@@ -292,23 +328,29 @@ fn fetch(
     reply.open_document("cursor");
     reply.open_array("nextBatch");
     let most = batch.unwrap_or(u64::MAX);
-    let (returned, open) = match &mut cursor.source {
+    let (returned, fetched) = match &mut cursor.source {
         CursorSource::Documents(rest) => {
             let returned = listing::fill(reply, rest, batch.map(|most| most as usize)) as u64;
-            (returned, rest.len() > 0)
+            (returned, Fetched::of(rest.len() > 0))
         }
-        CursorSource::Backup(rest, _) => (listing::fill(reply, rest, batch.map(|most| most as usize)) as u64, true),
+        CursorSource::Backup(rest, _) => {
+            let returned = listing::fill(reply, rest, batch.map(|most| most as usize)) as u64;
+            (returned, Fetched::More)
+        }
         CursorSource::Plan(executor) => {
             let plan_summary = cursor.plan_summary.clone();
             call.set_plan_summary(plan_summary);
-            let wait = awaits.then(|| {
-                if call.max_time_ms > 0 {
-                    Duration::from_millis(call.max_time_ms)
-                } else {
-                    AWAIT_DEFAULT
-                }
+            let until = awaits.then(|| {
+                call.patient_until(match call.max_time_ms {
+                    0 => AWAIT_DEFAULT,
+                    limit => Duration::from_millis(limit),
+                })
             });
-            fetch_plan(call, reply, executor, most, wait)?
+            let (returned, fetched) = fetch_plan(call, reply, executor, most, until)?;
+            if let Fetched::Later { .. } = fetched {
+                return Ok(fetched);
+            }
+            (returned, fetched)
         }
     };
     reply.close();
@@ -320,7 +362,7 @@ fn fetch(
         cursor.max_time_ms = left.as_millis().max(1) as u64;
     }
     call.report.n_returned = Some(returned);
-    Ok(open)
+    Ok(fetched)
 }
 
 fn fetch_plan(
@@ -328,27 +370,35 @@ fn fetch_plan(
     reply: &mut Reply<'_>,
     executor: &mut PlanExecutor,
     most: u64,
-    wait: Option<Duration>,
-) -> Result<(u64, bool)> {
+    until: Option<Duration>,
+) -> Result<(u64, Fetched)> {
     let context = call.context();
-    let end = wait.map(|wait| call.server.env.clock.monotonic() + wait);
     loop {
         let mut sink = BatchSink::new(reply, most);
         let state = executor.next_documents(&context, &mut sink)?;
         let returned = sink.finish()?;
-        let left = end
-            .map(|end| end.saturating_sub(call.server.env.clock.monotonic()))
-            .filter(|left| !left.is_zero());
-        match (state, left) {
-            (ExecState::Exhausted, _) => return Ok((returned, false)),
-            (ExecState::CaughtUp, Some(left)) if returned == 0 => {
+        let until = until.filter(|until| call.server.env.clock.monotonic() < *until);
+        match (state, until) {
+            (ExecState::Exhausted, _) => return Ok((returned, Fetched::All)),
+            (ExecState::CaughtUp, Some(until)) if returned == 0 => {
                 // Who writes what it waits for needs one.
                 call.ticket.set(None);
-                if !executor.wait_for_data(&context, left)? {
-                    return Ok((returned, true));
+                call.operation.check_now().map_err(StorageError::from)?;
+                let may_be_there = match call.waker() {
+                    Some(waker) => match executor.call_at_data(&context, &waker) {
+                        Ok(place) => return Ok((0, Fetched::Later { waker, place, until })),
+                        Err(at_once) => at_once?,
+                    },
+                    None => {
+                        let left = until.saturating_sub(call.server.env.clock.monotonic());
+                        executor.wait_for_data(&context, left)?
+                    }
+                };
+                if !may_be_there {
+                    return Ok((returned, Fetched::More));
                 }
             }
-            _ => return Ok((returned, true)),
+            _ => return Ok((returned, Fetched::More)),
         }
     }
 }

@@ -93,7 +93,13 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             if let (Some(known), Some(patience)) = (known, patience) {
                 // A chain of replies goes on from what the one before told, not from what its request knew.
                 let told = call.client.told_topology().filter(|_| call.is_repeated);
-                set.wait_for_change(&call.operation, told.unwrap_or(known), patience)?;
+                let until = call.patient_until(patience);
+                let known = told.unwrap_or(known);
+                let waits = set.wait_for_change(&call.operation, known, until, || call.waker())?;
+                if let Some((waker, place)) = waits {
+                    call.park(waker, place, until, None);
+                    return Ok(());
+                }
                 call.report.more_to_come = call.exhaust_allowed;
             }
             let told = set.write_hello(reply, writable, &call.server.storage);

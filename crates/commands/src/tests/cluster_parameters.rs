@@ -34,7 +34,7 @@ fn they_are_kept_where_tools_look() {
     let now = bench.server.storage.applied().time.to_timestamp();
     succeeded(set(&bench, "defaultMaxTimeMS", doc! { "readOperations": 5000 }));
     let kept = doc! { "_id": "defaultMaxTimeMS", "clusterParameterTime": now, "readOperations": 5000_i64 };
-    assert_eq!(shown(&bench, "defaultMaxTimeMS"), [kept.clone()]);
+    assert_eq!(shown(&bench, "defaultMaxTimeMS"), std::slice::from_ref(&kept));
     assert_eq!(
         shown(&bench, vec!["defaultMaxTimeMS", "changeStreamOptions"])[0],
         kept.clone()

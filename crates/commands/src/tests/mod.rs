@@ -7,6 +7,7 @@ mod capped;
 mod cluster_parameters;
 mod diagnostics;
 mod members;
+mod parked;
 mod plan_cache;
 mod reads;
 mod replica_set;

@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, ReadView, RecordId};
+use vfs::{Registration, Waker};
 use wire::ErrorCode;
 
 /// Records that [`PlanExecutor::next_record`] reads ahead, at most; it starts with one, as most writes want no more.
@@ -359,6 +360,24 @@ impl PlanExecutor {
         waiter
             .wait(context.op, self.tail_position(), timeout)
             .map_err(|error| storage::StorageError::from(error).into())
+    }
+
+    /// Has `waker` called once a tailable cursor may have something new to look at.
+    ///
+    /// # Errors
+    /// What [`PlanExecutor::wait_for_data`] would answer at once.
+    pub fn call_at_data(
+        &self,
+        context: &ExecContext<'_>,
+        waker: &Arc<Waker>,
+    ) -> Result<Registration, Result<bool, QueryError>> {
+        if let Body::Pipeline(pipeline) = &self.body
+            && let Some(tail) = &pipeline.tail
+        {
+            return tail.call(context, waker);
+        }
+        let waiter = self.capped_waiter().ok_or(Ok(true))?;
+        waiter.call(self.tail_position(), waker).map_err(Ok)
     }
 
     /// A tailable cursor on an empty collection is dead from the start.

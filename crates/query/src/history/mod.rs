@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{CappedWaiter, Namespace, RecordId, Storage, StorageError};
+use vfs::{Registration, Waker};
 use wire::ErrorCode;
 
 /// Whether a namespace is read, but is no collection.
@@ -115,6 +116,26 @@ impl Tail {
         match &self.local {
             Some(waiter) => Ok(waiter.wait(context.op, state.passed, timeout)?),
             None => context.storage.wait_history(context.op, state.seen, timeout),
+        }
+    }
+
+    /// Has `waker` called once there may be something behind the place.
+    ///
+    /// # Errors
+    /// What [`Tail::wait`] would answer at once.
+    pub(crate) fn call(
+        &self,
+        context: &ExecContext<'_>,
+        waker: &Arc<Waker>,
+    ) -> Result<Registration, Result<bool, QueryError>> {
+        let state = self.state();
+        match &self.local {
+            Some(waiter) => waiter.call(state.passed, waker).map_err(Ok),
+            None => match context.storage.call_at_history(state.seen, waker) {
+                Ok(Some(place)) => Ok(place),
+                Ok(None) => Err(Ok(true)),
+                Err(error) => Err(Err(error.into())),
+            },
         }
     }
 

@@ -9,10 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use vfs::Env;
 
-const GIB: u64 = 1 << 30;
-/// The least a default cache has.
-const CACHE_BYTES_MIN: u64 = GIB / 4;
-
 /// Opens the engine on its directory.
 pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<dyn Engine>, EngineError> {
     let mut options = RocksOptions {

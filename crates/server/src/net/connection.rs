@@ -58,6 +58,8 @@ pub(super) struct Connection<S: Service> {
     parked_at: Option<Duration>,
     /// How the first request that is pending has waited.
     waited: Waited,
+    /// Of a chain of replies to the first request that is pending: the number of the last one.
+    chain: Option<i32>,
 }
 
 /// See [`Connection::waited`].
@@ -90,6 +92,7 @@ impl<S: Service> Connection<S> {
             encryption: tls.map_or(Encryption::Plain, Encryption::Undecided),
             parked_at: None,
             waited: Waited::Not,
+            chain: None,
         })
     }
 
@@ -441,6 +444,12 @@ fn respond<S: Service>(
     };
     let mut response_to = incoming.header.request_id;
     let (mut bytes_in, mut physical_bytes_in) = (message.len() as u64, incoming.bytes);
+    if let Some(last) = connection.chain.take() {
+        // It was counted when the first reply went out.
+        (bytes_in, physical_bytes_in) = (0, 0);
+        response_to = last;
+        request.is_repeated = true;
+    }
     loop {
         reply.clear();
         let shape = form.unwrap_or(Form::Msg { checksum: false });
@@ -449,6 +458,7 @@ fn respond<S: Service>(
         let outcome = service.handle(&connection.shared.client, &request, reply);
         connection.shared.progress.fetch_add(1, Ordering::Relaxed);
         if outcome.put_off {
+            connection.chain = request.is_repeated.then_some(response_to);
             return Err(Leave::Held);
         }
         let mut traffic = Traffic {
@@ -474,9 +484,7 @@ fn respond<S: Service>(
             }
             Outcome { close: true, .. } => return Err(Leave::Asked),
             Outcome { more_to_come: true, .. } if request.exhaust_allowed => {
-                request.is_repeated = true;
-                // The reply before has gone out: it cannot be handled anew from the beginning.
-                (request.resume, request.is_resumed) = (None, false);
+                (request.is_repeated, request.is_resumed) = (true, false);
             }
             _ => return Ok(()),
         }

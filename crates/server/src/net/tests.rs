@@ -99,6 +99,14 @@ impl Service for Bench {
                 outcome.put_off = true;
                 return outcome;
             }
+            // Each reply of the chain waits.
+            "chain" if !request.is_resumed => {
+                let resume = request.resume.expect("it can be put off");
+                self.queue.lock().push(resume());
+                outcome.put_off = true;
+                return outcome;
+            }
+            "chain" => outcome.more_to_come = request.exhaust_allowed && self.handled.load(Ordering::SeqCst) < 2,
             "slow" => std::thread::park_timeout(Duration::from_millis(2)),
             "count" => outcome.more_to_come = self.handled.load(Ordering::SeqCst) < 3,
             "shutdown" => outcome.shutdown = true,
@@ -355,6 +363,27 @@ fn requests_that_are_put_off_have_no_thread_and_are_answered_when_they_are_resum
         assert_eq!(client.reply().2.get_i32("you").unwrap(), you);
     }
     assert_eq!(site.bench.handled.load(Ordering::SeqCst), 121);
+}
+
+#[test]
+fn a_chain_of_replies_goes_on_where_each_of_them_was_put_off() {
+    let site = Site::new();
+    let mut client = site.connect();
+    client.send(&request(MsgFlags::EXHAUST_ALLOWED, &command("chain")));
+    client.send(&request(0, &command("ping")));
+    let mut answered = None;
+    for number in 0..3 {
+        wait_until(|| site.bench.queue.lock().len() == 1 && site.pool.active() == 0);
+        let resume = site.bench.queue.lock().remove(0);
+        resume();
+        let (header, flags, body) = client.reply();
+        assert_eq!(body.get_i64("handled").ok(), Some(number));
+        assert_eq!(flags.has(MsgFlags::MORE_TO_COME), number < 2);
+        if let Some(before) = answered.replace(header.request_id) {
+            assert_eq!(header.response_to, before, "each reply answers the one before");
+        }
+    }
+    assert_eq!(client.reply().2.get_i64("handled").ok(), Some(3));
 }
 
 #[test]

@@ -25,8 +25,10 @@ use crate::storage::Storage;
 use crate::{CappedLimits, CollectionStats, StorageError};
 use engine::Seq;
 use oplog::{Log, LogError};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use vfs::{Registration, Waker};
 
 /// What the log is read as.
 pub const OPLOG: &str = "local.oplog.rs";
@@ -151,6 +153,20 @@ impl Storage {
             Some(reason) if !is_there => Err(reason.into()),
             _ => Ok(is_there),
         }
+    }
+
+    /// Has `waker` called when there may be history behind `seq`; `None` when there is.
+    pub fn call_at_history(&self, seq: Seq, waker: &Arc<Waker>) -> Result<Option<Registration>, StorageError> {
+        let durable = self
+            .log
+            .call_when_durable(waker)
+            .map_err(|error| self.log_error(error))?;
+        if self.log.durable_seq() <= seq {
+            return Ok(Some(durable));
+        }
+        // On disk, and about to take effect.
+        let applied = self.pipeline.wait_list.enter(waker);
+        Ok((self.pipeline.published() <= seq).then_some(applied))
     }
 
     fn history_error(&self, error: LogError) -> StorageError {

@@ -1,0 +1,194 @@
+//! Requests that wait for an event without a thread.
+
+use super::{Bench, code, succeeded};
+use crate::request::Resume;
+use crate::{Client, Request};
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Bson, Document, doc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A client's request that may be put off.
+struct Asked<'b> {
+    bench: &'b Bench,
+    client: Arc<Client>,
+    body: RawDocumentBuf,
+    is_resumed: bool,
+    called: Arc<AtomicUsize>,
+}
+
+impl<'b> Asked<'b> {
+    fn new(bench: &'b Bench, database: &str, mut command: Document) -> Self {
+        command.insert("$db", database);
+        Self {
+            bench,
+            client: bench.server.connect(crate::Peer::Tcp("127.0.0.1:4".into(), None)),
+            body: RawDocumentBuf::try_from(&command).unwrap(),
+            is_resumed: false,
+            called: Arc::default(),
+        }
+    }
+
+    /// The reply, or nothing while it waits.
+    fn answer(&mut self) -> Option<Document> {
+        let called = self.called.clone();
+        let resume = || -> Resume {
+            let called = called.clone();
+            Box::new(move || {
+                called.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let request = Request {
+            body: &self.body,
+            sequences: &[],
+            legacy_database: None,
+            exhaust_allowed: false,
+            is_repeated: false,
+            resume: Some(&resume),
+            is_resumed: self.is_resumed,
+        };
+        let mut reply = Vec::new();
+        let outcome = self.bench.server.handle(&self.client, &request, &mut reply);
+        self.is_resumed = outcome.put_off;
+        (!outcome.put_off).then(|| {
+            let mut reply = Document::try_from(RawDocument::from_bytes(&reply).unwrap()).unwrap();
+            reply.remove("$clusterTime");
+            reply.remove("operationTime");
+            reply
+        })
+    }
+
+    fn called(&self) -> usize {
+        self.called.load(Ordering::SeqCst)
+    }
+}
+
+fn hello(version: &Bson, patience_ms: i64) -> Document {
+    doc! { "hello": 1, "topologyVersion": version.clone(), "maxAwaitTimeMS": patience_ms }
+}
+
+#[test]
+fn a_hello_waits_until_the_set_changes_or_its_patience_is_over() {
+    let bench = Bench::member(true);
+    let version = |reply: &Document| reply.get("topologyVersion").cloned().unwrap();
+    let now = version(&succeeded(bench.admin(doc! { "hello": 1 })));
+    let (mut patient, mut hasty) = (
+        Asked::new(&bench, "admin", hello(&now, 10_000)),
+        Asked::new(&bench, "admin", hello(&now, 1_000)),
+    );
+    assert!(patient.answer().is_none() && hasty.answer().is_none());
+    let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+    let connections = status.get_document("connections").unwrap();
+    assert_eq!(connections.get_i32("awaitingTopologyChanges").ok(), Some(2));
+    bench.clock.advance(Duration::from_secs(1));
+    bench.server.end_late();
+    assert_eq!((patient.called(), hasty.called()), (0, 1));
+    assert_eq!(version(&hasty.answer().unwrap()), now);
+    // Called without a reason it waits on, as long as it would have.
+    assert!(patient.answer().is_none());
+    let reply = succeeded(bench.admin(doc! { "replSetGetConfig": 1 }));
+    let mut config = reply.get_document("config").unwrap().clone();
+    config.insert("version", config.get_i32("version").unwrap() + 1);
+    succeeded(bench.admin(doc! { "replSetReconfig": config }));
+    assert_eq!(patient.called(), 1);
+    let told = patient.answer().unwrap();
+    assert_ne!(version(&told), now);
+    assert_eq!(told.get_i32("setVersion").ok(), Some(2));
+}
+
+fn cursor_of(reply: &Document) -> (i64, usize) {
+    let cursor = reply.get_document("cursor").unwrap();
+    let batch = cursor
+        .get_array("firstBatch")
+        .or_else(|_| cursor.get_array("nextBatch"));
+    (cursor.get_i64("id").unwrap(), batch.unwrap().len())
+}
+
+fn tail(bench: &Bench) -> i64 {
+    bench.ok(doc! { "create": "c", "capped": true, "size": 100_000 });
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let reply = bench.ok(doc! { "find": "c", "tailable": true, "awaitData": true });
+    cursor_of(&reply).0
+}
+
+fn more(id: i64) -> Document {
+    doc! { "getMore": id, "collection": "c", "maxTimeMS": 5_000 }
+}
+
+#[test]
+fn a_tail_waits_for_documents() {
+    let bench = Bench::new();
+    let id = tail(&bench);
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(waits.answer().is_none());
+    assert_eq!(bench.code(more(id)), 143, "nobody else may use its cursor");
+    bench.insert("c", &[doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    assert_eq!(waits.called(), 1);
+    assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 2));
+    // In vain, and once more.
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(waits.answer().is_none());
+    bench.clock.advance(Duration::from_secs(5));
+    bench.server.end_late();
+    assert_eq!(waits.called(), 1);
+    assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 0));
+}
+
+#[test]
+fn what_waits_is_killed_like_what_runs() {
+    let bench = Bench::new();
+    let id = tail(&bench);
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(waits.answer().is_none());
+    bench.ok(doc! { "killCursors": "c", "cursors": [id] });
+    bench.server.end_late();
+    assert_eq!(waits.called(), 1);
+    assert_eq!(code(&waits.answer().unwrap()), 237);
+    assert_eq!(bench.code(more(id)), 43);
+    // The other end goes away: the cursor goes with it.
+    let reply = bench.ok(doc! { "find": "c", "tailable": true, "awaitData": true });
+    let (id, _) = cursor_of(&reply);
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(waits.answer().is_none());
+    bench.server.disconnect(&waits.client);
+    bench.server.end_late();
+    assert_eq!(code(&waits.answer().unwrap()), 11601);
+    assert_eq!(bench.code(more(id)), 43);
+    // The collection is dropped.
+    let reply = bench.ok(doc! { "find": "c", "tailable": true, "awaitData": true });
+    let mut waits = Asked::new(&bench, "test", more(cursor_of(&reply).0));
+    assert!(waits.answer().is_none());
+    bench.ok(doc! { "drop": "c" });
+    bench.server.end_late();
+    assert_eq!(waits.called(), 1);
+    assert!(waits.answer().is_some());
+}
+
+#[test]
+fn a_change_stream_waits_for_what_is_on_disk() {
+    let bench = Bench::member(true);
+    bench.ok(doc! { "create": "c" });
+    bench
+        .server
+        .storage
+        .wait_durable(bench.server.storage.last_seq())
+        .unwrap();
+    let reply = bench.ok(doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} });
+    let (id, _) = cursor_of(&reply);
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(waits.answer().is_none());
+    bench.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }], "writeConcern": { "w": 1 } });
+    // It took effect; whether it stays is not known.
+    while waits.called() > 0 {
+        waits.called.store(0, Ordering::SeqCst);
+        assert!(waits.answer().is_none());
+    }
+    bench
+        .server
+        .storage
+        .wait_durable(bench.server.storage.last_seq())
+        .unwrap();
+    assert_eq!(waits.called(), 1);
+    assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 1));
+}
