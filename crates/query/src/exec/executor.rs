@@ -241,7 +241,14 @@ impl PlanExecutor {
                 if let Some(found) = run_lookup(lookup, &self.ns, *context, self.locked.take())?
                     && let Some(document) = found.view.record(&found.guard, found.id)?
                 {
-                    push(&document)?;
+                    match &lookup.fields {
+                        None => push(&document)?,
+                        Some(fields) => {
+                            let mut projected = Vec::new();
+                            fields.apply(as_document(&document)?, &mut projected)?;
+                            push(&projected)?
+                        }
+                    };
                 }
                 Ran::Exhausted
             }

@@ -6,6 +6,7 @@ use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
 use super::find::{Memory, expression_context, find_with};
+use super::id_lookup::IdLookup;
 use super::stage::Flow;
 use crate::QueryError;
 use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
@@ -176,13 +177,17 @@ fn explain_fixed(
     verbosity: Verbosity,
 ) -> Document {
     let is_lookup = matches!(executor.body, Body::Id(_));
-    let plan = match wrapper {
+    let mut plan = match wrapper {
         _ if !is_lookup => doc! { "stage": "EOF" },
         Wrapper::None => {
             doc! { "isCached": false, "stage": "EXPRESS_IXSCAN", "keyPattern": "{ _id: 1 }", "indexName": "_id_" }
         }
         _ => doc! { "stage": "IDHACK", "keyPattern": { "_id": 1 }, "indexName": "_id_" },
     };
+    if let Body::Id(IdLookup { fields: Some(_), .. }) = &executor.body {
+        plan.insert("projection", request.projection.map(to_document));
+        plan.insert("projectionCovered", false);
+    }
     let filter = to_document(request.filter);
     let mut document = planner_section(
         &request.ns,

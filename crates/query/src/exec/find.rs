@@ -18,6 +18,7 @@ use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::{Query, Wish, collation_of, parse_sort, resolve_hint};
 use crate::plan::request::FindRequest;
 use crate::plan::shape::hash_shape;
+use crate::project::TopFields;
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
@@ -54,8 +55,12 @@ pub(crate) fn find_with(
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),
     };
-    let body = match (plain_id(request), &guard) {
-        (Some(id), guard) => {
+    let lookup = plain_id(request).and_then(|id| match request.projection {
+        Some(projection) if !projection.is_empty() => Some((id, Some(TopFields::of(projection)?))),
+        _ => Some((id, None)),
+    });
+    let body = match (lookup, &guard) {
+        (Some((id, fields)), guard) => {
             // Neither changes what is found; both are checked.
             if request.variables.is_some() {
                 expression_context(context, request.variables, None)?;
@@ -65,7 +70,10 @@ pub(crate) fn find_with(
                 None => Body::Nothing,
                 Some(guard) => {
                     guard.id_index().record_access();
-                    Body::Id(IdLookup::new(id, guard.id_index()))
+                    Body::Id(IdLookup {
+                        fields,
+                        ..IdLookup::new(id, guard.id_index())
+                    })
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::plan::encode::encode_with;
 use crate::plan::request::FindRequest;
+use crate::project::TopFields;
 use crate::raw::Elements;
 use bson::raw::RawBsonRef;
 use storage::Index;
@@ -13,6 +14,8 @@ pub(crate) struct IdLookup {
     pub(crate) keys_examined: u64,
     pub(crate) docs_examined: u64,
     pub(crate) done: bool,
+    /// What of the document goes out; `None`: all of it.
+    pub(crate) fields: Option<TopFields>,
 }
 
 impl IdLookup {
@@ -23,12 +26,13 @@ impl IdLookup {
             keys_examined: 0,
             docs_examined: 0,
             done: false,
+            fields: None,
         }
     }
 }
 
 /// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option
-/// but an upper limit.
+/// but an upper limit and a projection.
 pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
     let plain = request.skip == 0
         && request.limit != Some(0)
@@ -38,8 +42,7 @@ pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> 
         && request.collation.is_none()
         && !request.show_record_id
         && !request.return_key
-        && !request.tailable
-        && request.projection.is_none_or(bson::RawDocument::is_empty);
+        && !request.tailable;
     if !plain {
         return None;
     }

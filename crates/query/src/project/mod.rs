@@ -7,6 +7,7 @@
 
 mod apply;
 mod parse;
+mod top_fields;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
@@ -17,6 +18,7 @@ use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
 use crate::raw::Elements;
 use crate::value::scan::frame;
+pub(crate) use top_fields::TopFields;
 
 /// A parsed projection, of `find` or of one of the stages `$project`, `$addFields` and `$unset`.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct Projection {
     mode: Mode,
     root: Node,
     is_positional: bool,
+    /// The same as `root`, where it is no more than names.
+    top: Option<TopFields>,
 }
 
 /// What happens to fields that are not named.
@@ -126,6 +130,9 @@ impl Projection {
         context: &EvaluationContext<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
+        if let Some(top) = &self.top {
+            return Ok(top.apply(document, out)?);
+        }
         let mut details = MatchDetails::default();
         if let (true, Some(matcher)) = (self.is_positional, matcher) {
             matcher.matches_with_details(document, context, &mut details)?;

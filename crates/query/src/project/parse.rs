@@ -3,7 +3,7 @@
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
-use super::{Mode, Node, Projection, Rule, Slice};
+use super::{Mode, Node, Projection, Rule, Slice, TopFields};
 use crate::QueryError;
 use crate::expression::{Expression, ExpressionContext};
 use crate::matcher::{element_condition, integral};
@@ -124,6 +124,7 @@ impl<'p> Parser<'p> {
         }
         let source: RawDocumentBuf = spec.to_owned();
         Ok(Projection {
+            top: TopFields::of(spec).filter(|_| mode != Mode::Add),
             source,
             mode,
             root: self.root,
