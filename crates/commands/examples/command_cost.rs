@@ -122,7 +122,7 @@ fn main() {
         ("ping", Box::new(|_| doc! { "ping": 1 })),
         (
             "find all of it by _id",
-            Box::new(|i| doc! { "find": "c", "filter": { "_id": id(i) }, "limit": 1, "singleBatch": true }),
+            Box::new(move |i| doc! { "find": "c", "filter": { "_id": id(i) }, "limit": 1, "singleBatch": true }),
         ),
         (
             "find ten of twenty fields by _id",
@@ -133,7 +133,7 @@ fn main() {
         (
             "update one field by _id",
             Box::new(
-                |i| doc! { "update": "c", "updates": [{ "q": { "_id": id(i) }, "u": { "$set": { "field3": i } } }] },
+                move |i| doc! { "update": "c", "updates": [{ "q": { "_id": id(i) }, "u": { "$set": { "field3": i } } }] },
             ),
         ),
         (

@@ -123,6 +123,29 @@ pub fn take<'v>(
     }
 }
 
+/// A time in whole milliseconds.
+pub fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<u64> {
+    let number = arguments.integer(name, value)?;
+    let is_whole = match value {
+        RawBsonRef::Double(v) => v.fract() == 0.0,
+        RawBsonRef::Decimal128(v) => v.to_string().parse::<f64>().is_ok_and(|v| v.fract() == 0.0),
+        _ => true,
+    };
+    if !is_whole {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            format!("{name} has non-integral value"),
+        ));
+    }
+    if !(0..=i64::from(i32::MAX)).contains(&number) {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            format!("{number} value for {name} is out of range [0, {}]", i32::MAX),
+        ));
+    }
+    Ok(number as u64)
+}
+
 /// The command whose fields are being read, for messages.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {

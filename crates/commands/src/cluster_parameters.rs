@@ -1,5 +1,5 @@
-//! Cluster parameters: what all members of a set go by, kept in `config.clusterParameters` as MongoDB keeps it, a document
-//! for each that was ever set.
+//! Cluster parameters: what all members of a set go by, kept in `config.clusterParameters` as MongoDB keeps it, a
+//! document for each that was ever set.
 //!
 //! A parameter is here only when something reads it.
 
@@ -11,7 +11,16 @@ use bson::{Document, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use storage::Namespace;
 use wire::ErrorCode;
+
+/// Where they are kept.
+pub(crate) const COLLECTION: &str = "config.clusterParameters";
+
+/// Does the collection keep cluster parameters?
+pub(crate) fn is_about_cluster_parameters(namespace: &Namespace) -> bool {
+    namespace.as_str() == COLLECTION
+}
 
 /// What they are set to, as it is lived by.
 #[derive(Default)]

@@ -6,6 +6,7 @@ use crate::command::grants;
 use crate::command::parameters::set_one;
 use crate::command::profile;
 use crate::concerns::ReadLevel;
+use crate::default_time;
 use crate::definition::Access;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
@@ -26,7 +27,6 @@ use crate::settings::Settings;
 use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
 use crate::tickets::{Turn, Waiting};
-use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
 use query::raw::Elements;
@@ -260,7 +260,7 @@ impl Call<'_> {
         };
         let admitted = admit(&mut invocation);
         if !generic.has_max_time {
-            limit_time(&mut invocation, resumed.is_some());
+            default_time::limit(&mut invocation, resumed.is_some());
         }
         let admitted = admitted.and_then(|()| match is_new_use {
             true => note_session(&invocation),
@@ -707,35 +707,6 @@ fn admit(call: &mut Invocation<'_>) -> Result<()> {
         check(call)?;
     }
     Ok(())
-}
-
-/// A read that does not say how long it may take has the time that all have.
-fn limit_time(call: &mut Invocation<'_>, is_resumed: bool) {
-    let limit_ms = call.server.cluster_parameters.read_ms_max();
-    if limit_ms == 0 || !call.command.is_timed_read || writes_results(call.body) {
-        return;
-    }
-    let unlimited = ActionSet::of(&[Action::BypassDefaultMaxTimeMS]);
-    if call.server.access.is_enabled() && call.rights.allow(Target::Cluster, unlimited) {
-        return;
-    }
-    call.max_time_ms = limit_ms;
-    if !is_resumed {
-        call.operation.set_deadline_ms(limit_ms);
-    }
-}
-
-/// Is it a pipeline that ends in `$out` or `$merge`?
-fn writes_results(body: &RawDocument) -> bool {
-    let last = body
-        .get_array("pipeline")
-        .ok()
-        .and_then(|stages| stages.into_iter().flatten().last());
-    let Some(RawBsonRef::Document(stage)) = last else {
-        return false;
-    };
-    let name = stage.iter().flatten().next().map(|(name, _)| name);
-    name.is_some_and(|name| matches!(name.as_str(), "$out" | "$merge"))
 }
 
 /// The caller's session is used.

@@ -1,10 +1,10 @@
 //! One call of a command: the fields every command shares, read once, and what the call reports about itself.
 
 use crate::Client;
-use crate::arguments::{Arguments, is_generic, missing_field, take, unknown_field, wrong_type};
-use crate::command::is_about_cluster_parameters;
+use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
+use crate::cluster_parameters::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
-use crate::cursors::{OpenCursor, SessionId};
+use crate::cursors::SessionId;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::parked::Parked;
@@ -29,7 +29,6 @@ use storage::{
     ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
     StatementResult, Storage, StorageError, Transaction, WriteUnit,
 };
-use vfs::{Registration, Waker};
 use wire::ErrorCode;
 
 /// What a call did, for the slow-operation log line, `top` and the counters.
@@ -425,28 +424,6 @@ fn read_preference(preference: &RawDocument) -> Result<bool> {
     }
 }
 
-fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<u64> {
-    let number = arguments.integer(name, value)?;
-    let is_whole = match value {
-        RawBsonRef::Double(v) => v.fract() == 0.0,
-        RawBsonRef::Decimal128(v) => v.to_string().parse::<f64>().is_ok_and(|v| v.fract() == 0.0),
-        _ => true,
-    };
-    if !is_whole {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            format!("{name} has non-integral value"),
-        ));
-    }
-    if !(0..=i64::from(i32::MAX)).contains(&number) {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            format!("{number} value for {name} is out of range [0, {}]", i32::MAX),
-        ));
-    }
-    Ok(number as u64)
-}
-
 /// Makes units of changes: the call's own, or its transaction's.
 pub enum Writer<'c> {
     /// Each is committed by itself, perhaps under a number.
@@ -559,35 +536,6 @@ impl<'i> Invocation<'i> {
             Rights::Unchecked => true,
             rights => rights.is_own(client.authentication.lock().user.as_ref()),
         }
-    }
-
-    /// What calls the request when it waits without a thread; `None` where it has to wait with this one.
-    pub(crate) fn waker(&self) -> Option<Arc<Waker>> {
-        // Others wait for what a transaction's statements hold.
-        let resume = self.resume.filter(|_| self.transaction_fields.is_none())?;
-        Some(Waker::new(resume()))
-    }
-
-    /// When the request waits no longer that may wait for so long, by the monotonic clock.
-    pub(crate) fn patient_until(&self, patience: Duration) -> Duration {
-        match &self.parked {
-            Some(parked) => parked.until,
-            None => self.server.env.clock.monotonic() + patience,
-        }
-    }
-
-    /// The request waits until `waker` is called, by what `place` is for, or until `until`; then the command's
-    /// function is called anew. It has to return once it has said so.
-    pub(crate) fn park(
-        &mut self,
-        waker: Arc<Waker>,
-        place: Registration,
-        until: Duration,
-        cursor: Option<Box<OpenCursor>>,
-    ) {
-        let parked = self.server.parked.park(&self.operation, until, waker, place, cursor);
-        self.parked = Some(parked);
-        self.report.parks = true;
     }
 
     /// Documents of the collection are about to be changed, or the collection itself.

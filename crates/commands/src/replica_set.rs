@@ -407,8 +407,8 @@ impl ReplicaSet {
         });
     }
 
-    /// Waits until the state is another one than a driver knows, at most `until` (monotonic). Where `waker` makes one it
-    /// does not wait: that one is called when the state changes.
+    /// Waits until the state is another one than a driver knows, at most `until` (monotonic). Where `waker` makes one
+    /// it does not wait: that one is called when the state changes.
     ///
     /// # Errors
     /// The operation was interrupted; the driver knows a later state than there is (`TypeMismatch` is the parser's).

@@ -7,6 +7,8 @@
 //! Invariants: `durable <= last`; both rise, and fall only in [`Log::truncate`], which is noted in `truncations`
 //! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
+mod readers;
+
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::Catalog;
 use crate::disk::{Disk, SYNC_DIRECTORY};
@@ -28,7 +30,7 @@ use rcu::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vfs::{Clock, Env, Registration, WaitList, Waker};
+use vfs::{Clock, Env, WaitList};
 
 /// A waiter spins so long before it sleeps: a third of a sync, far less than a hand-over costs on a busy machine.
 const SPIN: Duration = Duration::from_micros(30);
@@ -381,37 +383,6 @@ impl Log {
             return Err(LogError::NotAppended { seq, last });
         }
         self.shared.flush_to(seq, go_on)
-    }
-
-    /// Has `waker` called when more is on disk than now.
-    pub fn call_when_durable(&self, waker: &Arc<Waker>) -> Result<Registration> {
-        if self.shared.mode == LogMode::Off {
-            return Err(LogError::NoJournal);
-        }
-        let place = self.shared.wait_list.enter(waker);
-        self.shared.check_open()?;
-        Ok(place)
-    }
-
-    /// Waits until an entry behind `seq` is on disk, as long as `go_on` says; false when that ended it.
-    pub fn wait_beyond(&self, seq: Seq, go_on: &dyn Fn() -> bool) -> Result<bool> {
-        let shared = &*self.shared;
-        if shared.mode == LogMode::Off {
-            return Err(LogError::NoJournal);
-        }
-        let served = || self.durable_seq() > seq;
-        loop {
-            if served() {
-                return Ok(true);
-            }
-            shared.check_open()?;
-            let Some(ticket) = shared.waiters.enter_reading(seq.next(), served) else {
-                return Ok(true);
-            };
-            if !shared.waiters.sleep(ticket, served, || !go_on(), Some(WAIT_SLICE)) {
-                return Ok(false);
-            }
-        }
     }
 
     /// Brings everything appended so far to disk (unless the log is off), and returns the durable mark.

@@ -2,7 +2,7 @@
 
 use super::update::{self, Images, Statement};
 use super::user_store;
-use crate::cluster_parameters::{ALL, ClusterParameter};
+use crate::cluster_parameters::{ALL, COLLECTION, ClusterParameter};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -38,12 +38,6 @@ pub const SET_CLUSTER_PARAMETER: Command = Command::new(
 
 /// When it was set.
 const TIME: &str = "clusterParameterTime";
-const COLLECTION: &str = "config.clusterParameters";
-
-/// Does the collection keep cluster parameters?
-pub fn is_about_them(namespace: &Namespace) -> bool {
-    namespace.as_str() == COLLECTION
-}
 
 fn collection() -> Result<Namespace> {
     Ok(Namespace::parse(COLLECTION)?)

@@ -76,7 +76,6 @@ mod write_stages;
 use crate::definition::Command;
 
 pub(crate) use build_info::build_document;
-pub(crate) use cluster_parameters::is_about_them as is_about_cluster_parameters;
 pub use heartbeat::new_instance;
 pub use membership::Upkeep;
 pub(crate) use update::UPDATE;
