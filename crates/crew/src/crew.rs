@@ -464,12 +464,23 @@ impl<H: Host> Crew<H> {
     /// The keeper's work: see the module.
     fn keep(self: &Arc<Self>) {
         let (mut told, mut ticks, mut short) = (0, 0_u32, 0_u32);
-        let mut used = Duration::ZERO;
+        let (mut used, mut holds) = (Duration::ZERO, false);
         let idle_below = KEEPER_TICK * TICKS_OF_SHORTAGE * self.processors / IDLE_PART;
         while !self.is_ending() {
             let mut order = self.keeper.lock.lock();
             while !self.keeper.is_needed.load(Ordering::SeqCst) && !self.is_ending() {
-                order = self.keeper.wake.wait(order);
+                if !holds {
+                    order = self.keeper.wake.wait(order);
+                    continue;
+                }
+                // Where connections are held and no thread is missing only the host is told of time.
+                order = self.keeper.wake.wait_for(order, KEEPER_TICK * TICKS_OF_HOST);
+                if !self.keeper.is_needed.load(Ordering::SeqCst) {
+                    drop(order);
+                    self.host.tick();
+                    holds = self.holds();
+                    order = self.keeper.lock.lock();
+                }
             }
             if self.is_ending() {
                 break;
@@ -501,11 +512,16 @@ impl<H: Host> Crew<H> {
                 self.host.tick();
             }
             self.keeper.is_needed.store(false, Ordering::SeqCst);
-            let holds = || !self.held.lock().connections.is_empty();
-            if crowd > 0 || self.waiting.load(Ordering::SeqCst) == 0 || holds() {
+            holds = self.holds();
+            if crowd > 0 || self.waiting.load(Ordering::SeqCst) == 0 {
                 self.keeper.is_needed.store(true, Ordering::SeqCst);
             }
         }
+    }
+
+    /// Are connections held?
+    fn holds(&self) -> bool {
+        !self.held.lock().connections.is_empty()
     }
 
     fn is_ending(&self) -> bool {
