@@ -174,6 +174,7 @@ impl Checkpointer {
         }
         *last = position.seq;
         parts.large_values.settle(position.seq);
+        parts.cache.clock_list().forget_gone();
         self.durable.store(position.seq.0, Ordering::Release);
         let took = parts.clock.monotonic().saturating_sub(started).as_millis() as u64;
         parts.counters.checkpoints.add(1);

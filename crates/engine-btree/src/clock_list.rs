@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use rcu::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A leaf and its tree.
 pub(crate) type ClockEntry = (Arc<Tree>, Arc<Leaf>);
@@ -17,7 +17,14 @@ pub(crate) type ClockEntry = (Arc<Tree>, Arc<Leaf>);
 #[derive(Default)]
 pub(crate) struct ClockList {
     entries: Mutex<VecDeque<ClockEntry>>,
+    /// About so many of them have left their trees.
+    gone: AtomicUsize,
 }
+
+/// One in so many entries may be of a leaf that left its tree, before they are looked for.
+const GONE_PART: usize = 8;
+/// Entries looked at under one hold of the lock.
+const LOOKS: usize = 256;
 
 impl ClockList {
     pub(crate) fn push(&self, tree: Arc<Tree>, leaf: Arc<Leaf>) {
@@ -50,6 +57,41 @@ impl ClockList {
         cold
     }
 
+    /// A leaf on the list has left its tree.
+    pub(crate) fn note_gone(&self) {
+        self.gone.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes out the leaves that left their trees, when they are many. Eviction does where there is too little memory;
+    /// where there is enough nobody else looks at the list.
+    pub(crate) fn forget_gone(&self) {
+        let mut left = self.len();
+        if self.gone.load(Ordering::Relaxed) * GONE_PART <= left {
+            return;
+        }
+        self.gone.store(0, Ordering::Relaxed);
+        while left > 0 {
+            let looks = LOOKS.min(left);
+            left -= looks;
+            // Freed when the lock is.
+            let _gone = self.take_gone(looks);
+        }
+    }
+
+    fn take_gone(&self, looks: usize) -> Vec<ClockEntry> {
+        let guard = rcu::pin();
+        let mut entries = self.entries.lock();
+        let mut gone = Vec::new();
+        for _ in 0..looks {
+            let Some(entry) = entries.pop_front() else { break };
+            match entry.0.is_dead() || entry.1.view.load(&guard).retired {
+                true => gone.push(entry),
+                false => entries.push_back(entry),
+            }
+        }
+        gone
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.entries.lock().clear();
@@ -59,7 +101,10 @@ impl ClockList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{ROWS, Store};
+    use crate::options::BtreeOptions;
     use crate::tree::{Child, Shape};
+    use engine::TableId;
 
     #[test]
     fn a_step_looks_at_few_leaves_however_many_are_warm() {
@@ -71,7 +116,7 @@ mod tests {
             large_bytes_min: 1000,
             volume: blocks::VolumeId::MAIN,
         };
-        let tree = Arc::new(Tree::new(engine::TableId(1), shape, Child::Nothing));
+        let tree = Arc::new(Tree::new(TableId(1), shape, Child::Nothing));
         let leaves: Vec<Arc<Leaf>> = (0..COUNT).map(|_| Arc::new(Leaf::empty(Box::default()))).collect();
         let clock_list = ClockList::default();
         leaves
@@ -89,5 +134,41 @@ mod tests {
         assert_eq!((clock_list.take_cold(1, COUNT - 100).len(), cold()), (0, COUNT));
         assert_eq!(clock_list.take_cold(50, 100).len(), 50);
         assert_eq!(clock_list.len(), COUNT - 50);
+    }
+
+    /// Queues and collections with a TTL never fill the memory, and go through many leaves.
+    #[test]
+    fn leaves_that_left_their_trees_are_forgotten_without_eviction() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(1),
+            ..BtreeOptions::default()
+        });
+        let len = |store: &Store| store.base().cache.clock_list().len();
+        let mut most = 0;
+        for round in 0..20_u32 {
+            let other = TableId(100 + round);
+            store.create(other, "other");
+            let keys = |table: TableId| (0..300_u32).map(move |n| (table, (round * 300 + n).to_be_bytes().to_vec()));
+            for (table, key) in keys(ROWS).chain(keys(other)) {
+                store.write(|batch| batch.put(table, key, vec![1; 4000]));
+            }
+            store.checkpoint();
+            if round == 0 {
+                most = len(&store);
+                assert!(most > 50, "{most} leaves");
+            }
+            for (table, key) in keys(ROWS) {
+                store.write(|batch| batch.delete(table, key));
+            }
+            store.write(|batch| batch.drop_table(other));
+            store.base().workers.drain().expect("leaves are merged");
+            store.checkpoint();
+            store.checkpoint();
+        }
+        assert!(
+            len(&store) <= 2 * most,
+            "{} leaves are known, {most} were there",
+            len(&store)
+        );
     }
 }

@@ -140,6 +140,9 @@ impl Structure {
         leaf.view
             .replace_large(LeafView::retired(), base + state.delta_bytes, guard);
         self.readers.history().set_undo(state, 0);
+        if state.in_clock {
+            self.cache.clock_list().note_gone();
+        }
         base
     }
 
