@@ -231,7 +231,9 @@ impl Run {
             match unit.insert(&guard, &document) {
                 Ok(id) => {
                     assert!(!taken);
-                    model.documents.insert(id.0, Document::try_from(&document).unwrap());
+                    model
+                        .documents
+                        .insert(id.number(), Document::try_from(&document).unwrap());
                     while model.capped.is_some_and(|max| model.documents.len() as u64 > max) {
                         model.documents.pop_first();
                     }
@@ -271,11 +273,15 @@ impl Run {
         let taken = self.u_taken(&model, &new, Some(id));
         let model = self.model.collections.get_mut(name).unwrap();
         if !update {
-            self.storage.remove(&self.machine.operation(), name, RecordId(id))?;
+            self.storage
+                .remove(&self.machine.operation(), name, RecordId::Number(id))?;
             model.documents.remove(&id);
             return Ok(());
         }
-        match self.storage.replace(&self.machine.operation(), name, RecordId(id), new) {
+        match self
+            .storage
+            .replace(&self.machine.operation(), name, RecordId::Number(id), new)
+        {
             Ok(()) => {
                 assert!(!taken);
                 model.documents.insert(id, ordered);
@@ -358,7 +364,12 @@ impl Run {
                 .collect::<Vec<_>>()
         );
         for (name, model) in &self.model.collections {
-            let documents: BTreeMap<_, _> = self.storage.all(name).into_iter().map(|(id, d)| (id.0, d)).collect();
+            let documents: BTreeMap<_, _> = self
+                .storage
+                .all(name)
+                .into_iter()
+                .map(|(id, d)| (id.number(), d))
+                .collect();
             assert_eq!(documents, model.documents, "{name}");
             let collection = self.storage.catalog().collection(&ns(name)).unwrap();
             let indexes: BTreeSet<_> = collection

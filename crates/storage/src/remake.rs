@@ -97,12 +97,16 @@ impl Storage {
             let is_empty = guard.count() == 0;
             let mut tables = Vec::new();
             // Those that are being built are new.
-            for index in row.indexes.iter_mut().skip(1).filter(|index| index.ready) {
+            for index in row
+                .indexes
+                .iter_mut()
+                .filter(|index| index.ready && !index.spec.is_id())
+            {
                 index.table = TableId(*next_table + tables.len() as u32);
                 index.ready = is_empty;
                 tables.push(index.table);
             }
-            let (uuid, indexes) = (row.uuid, row.indexes.len());
+            let (uuid, indexes) = (row.uuid, row.index_count());
             if !tables.is_empty() {
                 self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
             }

@@ -225,8 +225,13 @@ impl Calls for Arc<Storage> {
         let guard = self.locked(op, name);
         loop {
             let mut unit = self.begin_write(op);
-            let old = unit.lock_record(&guard, id)?.expect("the record exists");
-            match unit.update(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"), &new) {
+            let old = unit.lock_record(&guard, &id)?.expect("the record exists");
+            match unit.update(
+                &guard,
+                &id,
+                RawDocument::from_bytes(old.as_ref()).expect("stored"),
+                &new,
+            ) {
                 Err(StorageError::WouldWait) => {}
                 other => return other.and_then(|()| unit.commit().map(drop)),
             }
@@ -236,8 +241,8 @@ impl Calls for Arc<Storage> {
     fn remove(&self, op: &Operation, name: &str, id: RecordId) -> Result<(), StorageError> {
         let guard = self.locked(op, name);
         let mut unit = self.begin_write(op);
-        if let Some(old) = unit.lock_record(&guard, id)? {
-            unit.delete(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"))?;
+        if let Some(old) = unit.lock_record(&guard, &id)? {
+            unit.delete(&guard, &id, RawDocument::from_bytes(old.as_ref()).expect("stored"))?;
         }
         unit.commit().map(drop)
     }

@@ -85,7 +85,7 @@ impl Storage {
                     self.leave(&collection, error)?;
                 }
             }
-            for index in collection.indexes() {
+            for index in collection.access_paths() {
                 let Some(seconds) = index.expire_after_seconds() else {
                     continue;
                 };
@@ -185,12 +185,12 @@ impl Storage {
     ) -> Result<u64, StorageError> {
         let mut unit = self.begin_write(op);
         let (mut deleted, mut ids) = (0, ids.iter().peekable());
-        while let Some(&&id) = ids.peek() {
+        while let Some(&id) = ids.peek() {
             match delete_if_expired(&mut unit, guard, index, expired, id) {
                 Ok(gone) => {
                     deleted += u64::from(gone);
                     if !gone {
-                        left.insert(id);
+                        left.insert(id.clone());
                     }
                     ids.next();
                 }
@@ -200,7 +200,7 @@ impl Storage {
                 }
                 Err(error) => {
                     self.leave(guard, error)?;
-                    left.insert(id);
+                    left.insert(id.clone());
                     ids.next();
                 }
             }
@@ -252,14 +252,14 @@ fn delete_if_expired(
     guard: &CollectionGuard,
     index: &Index,
     expired: &Expired,
-    id: RecordId,
+    id: &RecordId,
 ) -> Result<bool, StorageError> {
     let Some(document) = unit.lock_record(guard, id)? else {
         return Ok(false);
     };
     let document = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
         namespace: guard.namespace().clone(),
-        record: id,
+        record: id.clone(),
         reason: error.to_string(),
     })?;
     let mut writes = IndexWrites::take();

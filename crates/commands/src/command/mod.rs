@@ -10,6 +10,7 @@ mod build_info;
 mod bulk_write;
 mod capped;
 mod certificates;
+mod clustered;
 mod collections;
 mod collections_access;
 mod connection_pool;

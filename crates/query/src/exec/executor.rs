@@ -15,6 +15,7 @@ use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::planner::Candidate;
 use crate::plan::query::Query;
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
     };
     if let Some(scanned) = scanned {
         let there = collection
-            .indexes()
+            .access_paths()
             .iter()
             .any(|index| index.table() == scanned.table());
         return (!there).then(|| scanned.name().to_owned());
@@ -238,7 +239,7 @@ impl PlanExecutor {
             Body::Nothing => Ran::Exhausted,
             Body::Id(lookup) => {
                 if let Some(found) = run_lookup(lookup, &self.ns, *context, self.locked.take())?
-                    && let Some(document) = found.view.record(&found.guard, found.id)?
+                    && let Some(document) = found.document()?
                 {
                     push(&document)?;
                 }
@@ -357,7 +358,7 @@ impl PlanExecutor {
             return Ok(true);
         };
         waiter
-            .wait(context.op, self.tail_position(), timeout)
+            .wait(context.op, self.tail_position().number(), timeout)
             .map_err(|error| storage::StorageError::from(error).into())
     }
 
@@ -370,6 +371,7 @@ impl PlanExecutor {
     pub fn plan_summary(&self) -> Cow<'static, str> {
         match &self.body {
             Body::Nothing => Cow::Borrowed("EOF"),
+            Body::Id(lookup) if lookup.is_clustered => Cow::Borrowed("EXPRESS_CLUSTERED_IXSCAN"),
             Body::Id(_) => Cow::Borrowed("IDHACK"),
             Body::Plan(planned) => Cow::Owned(super::summary::summary(&planned.stage)),
             Body::Pipeline(pipeline) => Cow::Owned(pipeline.plan_summary()),
@@ -403,6 +405,17 @@ struct Found {
     id: RecordId,
     guard: CollectionGuard,
     view: ReadView,
+    /// Of a clustered collection, where finding it is reading it.
+    document: Option<Bytes>,
+}
+
+impl Found {
+    fn document(self) -> Result<Option<Bytes>, QueryError> {
+        match self.document {
+            None => Ok(self.view.record(&self.guard, &self.id)?),
+            document => Ok(document),
+        }
+    }
 }
 
 fn run_lookup(
@@ -424,6 +437,20 @@ fn run_lookup(
     };
     let view = context.data().view()?;
     let counters = context.op.counters();
+    if guard.clustered_index().is_some() {
+        let id = RecordId::Key(lookup.key.as_slice().into());
+        let Some(document) = view.record(&guard, &id)? else {
+            return Ok(None);
+        };
+        lookup.docs_examined += 1;
+        counters.docs_examined.add(1);
+        return Ok(Some(Found {
+            id,
+            guard,
+            view,
+            document: Some(document),
+        }));
+    }
     lookup.keys_examined += 1;
     counters.keys_examined.add(1);
     let Some(id) = view.find_unique(guard.id_index(), &lookup.key)? else {
@@ -431,5 +458,10 @@ fn run_lookup(
     };
     lookup.docs_examined += 1;
     counters.docs_examined.add(1);
-    Ok(Some(Found { id, guard, view }))
+    Ok(Some(Found {
+        id,
+        guard,
+        view,
+        document: None,
+    }))
 }

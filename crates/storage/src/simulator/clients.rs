@@ -76,7 +76,7 @@ pub(super) fn change(
     was: &Doc,
     new: Option<(&Doc, UpdateForm<'_>)>,
 ) -> Checked<Result<(), StorageError>> {
-    let old = match unit.lock_record(guard, RecordId(record)) {
+    let old = match unit.lock_record(guard, &RecordId::Number(record)) {
         Ok(old) => old,
         Err(error) => return Ok(Err(error)),
     };
@@ -86,8 +86,8 @@ pub(super) fn change(
         "record {record} is found as {shown:?}, its newest version is {was:?}"
     );
     Ok(match new {
-        Some((new, form)) => unit.update_as(guard, RecordId(record), &was.bytes, &new.bytes, form),
-        None => unit.delete(guard, RecordId(record), &was.bytes),
+        Some((new, form)) => unit.update_as(guard, &RecordId::Number(record), &was.bytes, &new.bytes, form),
+        None => unit.delete(guard, &RecordId::Number(record), &was.bytes),
     })
 }
 
@@ -220,10 +220,10 @@ impl Simulator {
                             evicted: true,
                         });
                     }
-                    docs.insert(record.0, doc.clone());
+                    docs.insert(record.number(), doc.clone());
                     changes.push(Change::Put {
                         coll: uid,
-                        record: record.0,
+                        record: record.number(),
                         doc: doc.clone(),
                         was: None,
                     });

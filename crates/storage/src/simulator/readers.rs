@@ -27,7 +27,7 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
     let (mut batch, mut expected) = (RecordBatch::new(), docs.iter());
     while cursor.fill(&mut batch, FillLimits::default()).map_err(failed)? {
         for row in 0..batch.len() {
-            let (id, document) = (batch.id(row).0, batch.document(row));
+            let (id, document) = (batch.id(row).number(), batch.document(row));
             let next = expected.next();
             let fits = next.is_some_and(|(record, doc)| *record == id && doc.bytes.as_bytes() == document);
             let shown = bson::RawDocument::from_bytes(document);
@@ -50,9 +50,9 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
             .map_err(failed)?;
         let (mut batch, mut found) = (IndexBatch::new(), BTreeSet::new());
         while cursor.fill(&mut batch, FillLimits::default()).map_err(failed)? {
-            found.extend((0..batch.len()).map(|row| batch.id(row).0));
+            found.extend((0..batch.len()).map(|row| batch.id(row).number()));
             for row in (0..batch.len()).filter(|_| index.clustering()) {
-                let (id, carried) = (batch.id(row).0, batch.document(row));
+                let (id, carried) = (batch.id(row).number(), batch.document(row));
                 let expected = docs.get(&id).map(|doc| doc.bytes.as_bytes());
                 ensure!(
                     carried == expected,

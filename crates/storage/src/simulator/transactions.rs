@@ -157,10 +157,10 @@ impl Simulator {
             }
             match unit.insert(guard, &doc.bytes) {
                 Ok(record) => {
-                    open.locked.insert((uid, record.0));
+                    open.locked.insert((uid, record.number()));
                     changes.push(Change::Put {
                         coll: uid,
-                        record: record.0,
+                        record: record.number(),
                         doc,
                         was: None,
                     });
