@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use crate::testing::{Calls, Kind, Machine, index, ns};
+use crate::testing::{Calls, Kind, Machine, clustered_options as options, index, ns};
 use crate::{
     CollectionChange, Direction, FillLimits, IndexBatch, KeyRange, Operation, RecordBatch, RecordId, Storage,
     StorageError, limits,
@@ -11,10 +11,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vfs::Clock;
-
-fn options() -> RawDocumentBuf {
-    rawdoc! { "clusteredIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true } }
-}
 
 fn put(storage: &Arc<Storage>, op: &Operation, document: Document) -> Result<RecordId, StorageError> {
     storage.put(op, "c", RawDocumentBuf::try_from(&document).unwrap())
@@ -351,9 +347,9 @@ fn what_was_logged_is_there_after_a_crash() {
 fn strings_are_in_the_order_of_the_collation() {
     let machine = Machine::new(8);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    let mut options = options();
-    options.append(bson::raw::cstr!("collation"), rawdoc! { "locale": "en", "strength": 2 });
-    storage.make(&op, "c", options);
+    let mut asked = options();
+    asked.append(bson::raw::cstr!("collation"), rawdoc! { "locale": "en", "strength": 2 });
+    storage.make(&op, "c", asked);
     for id in ["b", "C", "a"] {
         put(&storage, &op, doc! { "_id": id }).unwrap();
     }
@@ -375,9 +371,9 @@ fn strings_are_in_the_order_of_the_collation() {
 fn dates_expire_and_other_ids_stay() {
     let machine = Machine::new(9);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
-    let mut options = options();
-    options.append(bson::raw::cstr!("expireAfterSeconds"), 60_i64);
-    storage.make(&op, "c", options);
+    let mut asked = options();
+    asked.append(bson::raw::cstr!("expireAfterSeconds"), 60_i64);
+    storage.make(&op, "c", asked);
     let now = machine.clock.now_ms();
     let at = |seconds: i64| Bson::DateTime(DateTime::from_millis(now + seconds * 1000));
     for id in [

@@ -342,6 +342,62 @@ fn large_units_become_chains_of_whole_operations() {
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
 }
 
+/// Operations of a clustered collection: a flag tells of keys, and what is damaged is found.
+#[test]
+fn records_with_keys_come_back() {
+    let key = |text: &str| RecordId::Key(text.as_bytes().into());
+    let (small, table) = (rawdoc! { "_id": 1, "a": "x" }, TableId(16));
+    let stored = Bytes::copy_from_slice(small.as_bytes());
+    let mut writer = EntryWriter::default();
+    writer.insert(table, &key("k"), stored.clone());
+    writer.update(table, &key(""), 5, &stored, None, None);
+    writer.update(
+        table,
+        &key("longer than the others"),
+        5,
+        &stored,
+        Some(&[5, 0, 0, 0, 0]),
+        None,
+    );
+    writer.delete(table, &key("gone"), &small, Deletion::Asked, None);
+    writer.build_chunk(table, &key("a"), &key("zz"), &[TableId(18)]);
+    let entries = entries(writer);
+    let bytes = &entries[0];
+    assert!(EntryReader::new(Seq(7), bytes).unwrap().header().has_keys);
+    let ops = read_all(bytes).unwrap();
+    let ids: Vec<_> = ops
+        .iter()
+        .flat_map(|op| match op {
+            EntryOp::Insert { id, .. } | EntryOp::Update { id, .. } | EntryOp::Delete { id, .. } => vec![id.clone()],
+            EntryOp::BuildChunk { first, last, .. } => vec![first.clone(), last.clone()],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let wanted = ["k", "", "longer than the others", "gone", "a", "zz"].map(key);
+    assert_eq!(ids, wanted);
+    let news: Vec<_> = ops
+        .iter()
+        .filter_map(|op| match op {
+            EntryOp::Update { new, .. } => Some(matches!(new, NewVersion::Whole(_))),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(news, [true, false], "the tag is where it was left");
+    for length in 0..bytes.len() {
+        assert!(read_all(&bytes[..length]).is_err(), "{length}");
+    }
+    let mut unflagged = bytes.clone();
+    unflagged[FLAGS_OFFSET] &= !FLAG_KEYS;
+    let refused = read_all(&unflagged).unwrap_err().to_string();
+    assert!(refused.contains("without keys"), "{refused}");
+    // A length that leads outside.
+    let mut outside = bytes.clone();
+    let length_at = HEADER_BYTES + 5;
+    assert_eq!(outside[length_at], 1);
+    outside[length_at + 6] = 0x7F;
+    assert!(read_all(&outside).is_err());
+}
+
 /// One field of 100 bytes in a document of a kilobyte: what an update costs in the log, before compression.
 #[test]
 fn an_update_of_one_field_is_small() {

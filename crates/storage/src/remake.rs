@@ -213,7 +213,7 @@ fn first_that_fits(
     Ok(first)
 }
 
-/// The options of a collection, capped.
+/// The options of a collection, capped: in the order of insertion, whatever order it had.
 fn capped_options(collection: &Collection, size_bytes: u64) -> RawDocumentBuf {
     let mut options = rawdoc! { "capped": true };
     match i32::try_from(size_bytes) {
@@ -221,7 +221,8 @@ fn capped_options(collection: &Collection, size_bytes: u64) -> RawDocumentBuf {
         Err(_) => options.append(cstr!("size"), size_bytes as i64),
     }
     for (name, value) in collection.options().iter().flatten() {
-        if !matches!(name.as_str(), "capped" | "size" | "max") {
+        let is_of_clustered = matches!(name.as_str(), "clusteredIndex" | "expireAfterSeconds");
+        if !is_of_clustered && !matches!(name.as_str(), "capped" | "size" | "max") {
             options.append(name, value);
         }
     }

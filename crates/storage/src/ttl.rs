@@ -3,7 +3,7 @@
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
 //! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
-//! for each. Capped collections have no TTL.
+//! for each. Capped collections have no TTL. Of a clustered collection that expires the range is one of documents.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
@@ -247,6 +247,15 @@ fn has_ended(bucket: &RawDocument, time_field: &str, last_ms: i64) -> bool {
     time.is_ok_and(|time| time.timestamp_millis() <= last_ms)
 }
 
+/// Whether an index leads to a document by a key in an interval.
+fn leads_there(index: &Index, id: &RecordId, document: &RawDocument, keys: &KeyInterval) -> Result<bool, StorageError> {
+    let mut writes = IndexWrites::take();
+    writes.derive_one(0, index, id, None, Some(document))?;
+    let leads = writes.rows.iter().any(|row| keys.contains(row.key));
+    writes.give_back();
+    Ok(leads)
+}
+
 fn delete_if_expired(
     unit: &mut WriteUnit<'_>,
     guard: &CollectionGuard,
@@ -262,10 +271,10 @@ fn delete_if_expired(
         record: id.clone(),
         reason: error.to_string(),
     })?;
-    let mut writes = IndexWrites::take();
-    writes.derive_one(0, index, id, None, Some(document))?;
-    let still = writes.rows.iter().any(|row| expired.keys.contains(row.key));
-    writes.give_back();
+    let still = match index.is_clustered() {
+        true => expired.keys.contains(&id.to_key()),
+        false => leads_there(index, id, document, &expired.keys)?,
+    };
     let still = still
         && expired
             .last
