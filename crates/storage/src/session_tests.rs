@@ -88,10 +88,10 @@ fn results_have_what_was_asked_for() {
         let mut unit = storage.begin_write(&op);
         unit.in_session(key(9), number);
         unit.statement(0, kept);
-        assert!(unit.lock_record(&guard, &id).unwrap().is_some());
+        assert!(unit.lock_record(&guard, id).unwrap().is_some());
         match new {
-            Some(new) => unit.update(&guard, &id, old, new).unwrap(),
-            None => unit.delete(&guard, &id, old).unwrap(),
+            Some(new) => unit.update(&guard, id, old, new).unwrap(),
+            None => unit.delete(&guard, id, old).unwrap(),
         }
         unit.commit().unwrap();
     }

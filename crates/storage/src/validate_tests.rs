@@ -89,7 +89,7 @@ fn another_document_in_a_clustering_index_is_found() {
     let collection = storage.catalog().collection(&ns("c")).unwrap();
     let mut writes = crate::index_keys::IndexWrites::take();
     let versions = crate::index_keys::Versions::inserted(&old);
-    writes.derive(&collection, &id, versions).unwrap();
+    writes.derive(&collection, id, versions).unwrap();
     let mut batch = Batch::new();
     for row in writes.rows.iter().filter(|row| row.position > 0) {
         batch.put(row.table, row.key.to_vec(), row.value.unwrap().to_vec());
