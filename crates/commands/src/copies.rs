@@ -220,10 +220,11 @@ fn write_header(reply: &mut Reply<'_>, header: &CloneHeader) {
     reply.value("counts", &Bson::Array(counts.collect()));
 }
 
-const KINDS: [(TableKind, &str); 3] = [
+const KINDS: [(TableKind, &str); 4] = [
     (TableKind::Records, "records"),
     (TableKind::Index, "index"),
     (TableKind::Small, "small"),
+    (TableKind::Clustered, "clustered"),
 ];
 
 fn kind_name(kind: TableKind) -> &'static str {

@@ -215,7 +215,7 @@ impl<'c> Compliance<'c> {
     }
 
     /// Looks at one document.
-    pub fn inspect(&mut self, id: RecordId, document: &RawDocument) -> std::result::Result<(), StorageError> {
+    pub fn inspect(&mut self, id: &RecordId, document: &RawDocument) -> std::result::Result<(), StorageError> {
         let Some(validator) = &self.validator else {
             return Ok(());
         };
@@ -227,7 +227,7 @@ impl<'c> Compliance<'c> {
         self.n_non_compliant += 1;
         if self.n_non_compliant <= NAMED_MAX {
             let namespace = self.collection.namespace().as_str();
-            let attributes = doc! { "namespace": namespace, "recordId": id.0 as i64 };
+            let attributes = doc! { "namespace": namespace, "recordId": id.to_bson() };
             let message = "Document is not compliant with the collection's schema";
             let context = format!("conn{}", self.call.client.id());
             self.call

@@ -106,7 +106,7 @@ fn create_table(core: &Core, id: TableId, spec: &TableSpec, seq: Seq) -> Result<
         ))),
         Err(_) => {
             let usual = match spec.kind {
-                TableKind::Records => core.options.collection_compressor,
+                TableKind::Records | TableKind::Clustered => core.options.collection_compressor,
                 TableKind::Index | TableKind::Small => core.options.index_compressor,
             };
             let codec = match &spec.compressor {

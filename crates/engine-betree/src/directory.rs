@@ -37,6 +37,7 @@ pub(crate) fn encode_row(table: &Table, root: Option<&UnitRef>, disk_bytes: u64)
         TableKind::Records => 0,
         TableKind::Index => 1,
         TableKind::Small => 2,
+        TableKind::Clustered => 3,
     };
     let compressor = table.spec.compressor.as_deref();
     let flags = if root.is_some() { HAS_ROOT } else { 0 } | if compressor.is_some() { HAS_COMPRESSOR } else { 0 };
@@ -62,6 +63,7 @@ pub(crate) fn decode_row(key: &[u8], row: &[u8]) -> Result<Table, Damage> {
         0 => TableKind::Records,
         1 => TableKind::Index,
         2 => TableKind::Small,
+        3 => TableKind::Clustered,
         _ => return Err("a table's kind"),
     };
     let flags = reader.u8()?;

@@ -175,7 +175,9 @@ impl Catalog {
     /// What the pages of a table of this specification are like.
     pub(crate) fn shape_in(&self, spec: &TableSpec, volume: VolumeId) -> Result<Shape> {
         let codec = match &spec.compressor {
-            None if spec.kind == TableKind::Records => self.options.collection_compressor,
+            None if matches!(spec.kind, TableKind::Records | TableKind::Clustered) => {
+                self.options.collection_compressor
+            }
             None => self.options.index_compressor,
             Some(name) => name
                 .parse::<Codec>()
@@ -185,7 +187,7 @@ impl Catalog {
             codec,
             level: self.options.level(codec),
             leaf_bytes: match spec.kind {
-                TableKind::Records => self.options.record_leaf_bytes,
+                TableKind::Records | TableKind::Clustered => self.options.record_leaf_bytes,
                 TableKind::Index | TableKind::Small => self.options.index_leaf_bytes,
             },
             large_bytes_min: self.options.large_value_bytes,

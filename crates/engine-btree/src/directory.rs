@@ -62,6 +62,7 @@ fn encode(table: &Table, root: Option<RootAddress>, state: u8) -> RowChange {
             TableKind::Records => 0,
             TableKind::Index => 1,
             TableKind::Small => 2,
+            TableKind::Clustered => 3,
         },
         state,
         if has_large { FLAG_HAS_LARGE } else { 0 },
@@ -122,6 +123,7 @@ pub(crate) fn decode(value: &[u8]) -> Option<TableRow> {
         0 => TableKind::Records,
         1 => TableKind::Index,
         2 => TableKind::Small,
+        3 => TableKind::Clustered,
         _ => return None,
     };
     if fixed[0] != FORMAT_VERSION || fixed[2] > STATE_DROPPED || fixed[3] & !FLAG_HAS_LARGE != 0 {

@@ -184,6 +184,7 @@ fn encode(bytes: &mut [u8], id: TableId, spec: &TableSpec, store: &Store, slots:
         TableKind::Records => 1,
         TableKind::Index => 2,
         TableKind::Small => 3,
+        TableKind::Clustered => 4,
     };
     bytes[9] = compressor.map_or(NO_COMPRESSOR, |name| name.len() as u8);
     put(bytes, ENTRY_HEADER_BYTES, &store.encode());
@@ -197,6 +198,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         1 => TableKind::Records,
         2 => TableKind::Index,
         3 => TableKind::Small,
+        4 => TableKind::Clustered,
         _ => return None,
     };
     let name_at = ENTRY_HEADER_BYTES + STORE_BYTES;

@@ -66,6 +66,7 @@ pub(crate) fn encode_spec(spec: &TableSpec) -> Vec<u8> {
         TableKind::Records => 1,
         TableKind::Index => 2,
         TableKind::Small => 3,
+        TableKind::Clustered => 4,
     };
     let mut bytes = vec![kind, u8::from(spec.compressor.is_some())];
     bytes.extend_from_slice(&(spec.name.len() as u32).to_le_bytes());
@@ -81,6 +82,7 @@ pub(crate) fn decode_table(key: &[u8], value: &[u8]) -> Option<(TableId, TableSp
         1 => TableKind::Records,
         2 => TableKind::Index,
         3 => TableKind::Small,
+        4 => TableKind::Clustered,
         _ => return None,
     };
     let name_bytes = u32::from_le_bytes([head[2], head[3], head[4], head[5]]);

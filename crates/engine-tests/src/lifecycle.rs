@@ -79,18 +79,21 @@ fn an_abandoned_engine_keeps_its_durable_mark(fixture: &dyn Fixture) {
 fn tables_are_listed_by_id_with_their_options(fixture: &dyn Fixture) {
     let site = fixture.site();
     let mut driver = Driver::open(&*site);
-    let specs: Vec<(TableId, TableSpec)> = [(90, TableKind::Small), (4, TableKind::Records), (300, TableKind::Index)]
-        .map(|(id, kind)| {
-            (
-                TableId(id),
-                TableSpec {
-                    kind,
-                    name: format!("db.täble{id}"),
-                    compressor: Some("none".into()),
-                },
-            )
-        })
-        .to_vec();
+    let kinds = [
+        (90, TableKind::Small),
+        (4, TableKind::Records),
+        (300, TableKind::Index),
+        (301, TableKind::Clustered),
+    ];
+    let named = |(id, kind)| {
+        let spec = TableSpec {
+            kind,
+            name: format!("db.täble{id}"),
+            compressor: Some("none".into()),
+        };
+        (TableId(id), spec)
+    };
+    let specs: Vec<(TableId, TableSpec)> = kinds.map(named).to_vec();
     driver.commit(|batch| {
         specs
             .iter()

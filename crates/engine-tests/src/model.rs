@@ -135,7 +135,11 @@ impl<'a> Run<'a> {
             let mut one = Batch::new();
             match (self.random_table(&state), self.dice.below(40)) {
                 (None, _) | (_, 0) => {
-                    one.create_table(TableId(self.next_table), spec(TableKind::Index));
+                    let kind = match self.dice.below(2) {
+                        0 => TableKind::Index,
+                        _ => TableKind::Clustered,
+                    };
+                    one.create_table(TableId(self.next_table), spec(kind));
                     self.next_table += 1;
                 }
                 (Some(table), 1) => one.drop_table(table),

@@ -1,13 +1,18 @@
 //! Single keys: sizes, shapes, put, get, delete, add.
 
-use crate::driver::{Dice, OTHER, TABLE, expect_kind, fresh, key};
+use crate::driver::{Dice, Driver, OTHER, TABLE, expect_kind, fresh, key, scan, spec};
 use crate::fixture::{Fixture, tests};
 use bytes::Bytes;
-use engine::{Batch, CloseMode, ErrorKind, KEY_BYTES_MAX, Maintenance, VALUE_BYTES_MAX};
+use engine::{
+    Batch, CloseMode, Direction, ErrorKind, KEY_BYTES_MAX, KeyRange, Maintenance, TableId, TableKind, VALUE_BYTES_MAX,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 tests![
     values_of_all_sizes_come_back,
     keys_of_all_shapes_come_back,
+    a_clustered_table_has_long_values_under_keys_of_all_shapes,
     tables_do_not_see_each_others_keys,
     a_value_past_the_limit_is_invalid,
     a_key_past_the_limit_is_invalid,
@@ -89,6 +94,66 @@ fn keys_of_all_shapes_come_back(fixture: &dyn Fixture) {
         "keys come in memcmp order"
     );
     assert_eq!(driver.get(TABLE, b"ab\0\0\0"), None);
+}
+
+fn a_clustered_table_has_long_values_under_keys_of_all_shapes(fixture: &dyn Fixture) {
+    const CLUSTERED: TableId = TableId(40);
+    let site = fixture.site();
+    let mut driver = Driver::with_tables(&*site);
+    driver.commit(|batch| batch.create_table(CLUSTERED, spec(TableKind::Clustered)));
+    let dice = Dice::new(1);
+    let keys = [0, 1, 7, 8, 9, 40, 300, 5000, 70_000, 1 << 20]
+        .into_iter()
+        .flat_map(|length| [0x00, 0x80, 0xFF].map(|fill| vec![fill; length]));
+    let lengths = [VALUE_BYTES_MAX, 0, 100, 511, 5000, 16_384, 70_000, 1 << 20];
+    let mut expected = BTreeMap::new();
+    for (key, length) in keys.zip(lengths.into_iter().cycle()) {
+        let value = dice.bytes(length);
+        driver.put(CLUSTERED, &key, &value);
+        expected.insert(key, value);
+    }
+    driver.engine.checkpoint().unwrap();
+    // Shorter, longer, and gone.
+    for (place, key) in expected.keys().cloned().collect::<Vec<_>>().into_iter().enumerate() {
+        match place % 4 {
+            0 => {
+                driver.commit(|batch| batch.delete(CLUSTERED, key.clone()));
+                expected.remove(&key);
+            }
+            1 => {
+                let value = dice.bytes(lengths[place % lengths.len()]);
+                driver.put(CLUSTERED, &key, &value);
+                expected.insert(key, value);
+            }
+            _ => {}
+        }
+    }
+    let check = |driver: &Driver| {
+        for (key, value) in &expected {
+            assert!(
+                driver.get(CLUSTERED, key).as_deref() == Some(&value[..]),
+                "a key of {} bytes",
+                key.len()
+            );
+        }
+        let rows = |range, direction| scan(&driver.snapshot(), CLUSTERED, range, direction);
+        let all = expected.iter().map(|(key, value)| (key.clone(), value.clone()));
+        assert!(rows(KeyRange::all(), Direction::Forward).into_iter().eq(all.clone()));
+        assert!(rows(KeyRange::all(), Direction::Reverse).into_iter().eq(all.rev()));
+        let some = KeyRange {
+            start: Bound::Excluded(vec![0x00; 8]),
+            end: Bound::Included(vec![0x80; 300]),
+        };
+        let inside = expected.range::<[u8], _>((Bound::Excluded(&[0; 8][..]), Bound::Included(&[0x80; 300][..])));
+        let inside = inside.map(|(key, value)| (key.clone(), value.clone()));
+        assert!(rows(some, Direction::Reverse).into_iter().eq(inside.rev()));
+    };
+    check(&driver);
+    if fixture.keeps_data() {
+        driver.engine.close(CloseMode::Checkpoint).unwrap();
+        drop(driver);
+        check(&Driver::open(&*site));
+    }
 }
 
 fn tables_do_not_see_each_others_keys(fixture: &dyn Fixture) {

@@ -39,6 +39,8 @@ pub enum TableKind {
     Records,
     /// Index keys in random order; values are short.
     Index,
+    /// Keys of any bytes in any order; values are documents.
+    Clustered,
     /// Few rows (catalog).
     Small,
 }

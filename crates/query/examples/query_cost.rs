@@ -112,7 +112,7 @@ fn main() {
         keys::key::encode_value(&mut key, id, keys::FieldOrder::Ascending, None);
         let view = storage.read().expect("a view");
         let record = view.find_unique(guard.id_index(), &key).expect("read").expect("there");
-        view.record(&guard, record)
+        view.record(&guard, &record)
             .expect("read")
             .map_or(0, |document| document.len())
     });

@@ -113,7 +113,8 @@ impl MetadataNeeds {
 pub(crate) struct Metadata {
     pub(crate) text_score: Option<f64>,
     pub(crate) near_distance: Option<f64>,
-    pub(crate) record_id: Option<i64>,
+    /// A number, or the bytes of a key.
+    pub(crate) record_id: Option<RawBson>,
     /// `geoNearPoint`, `indexKey`, `sortKey`.
     pub(crate) values: Vec<(u8, RawBson)>,
 }
@@ -125,7 +126,10 @@ impl Metadata {
         match field {
             Field::TextScore => double(self.text_score),
             Field::NearDistance => double(self.near_distance),
-            Field::RecordId => self.record_id.map_or(Value::Missing, Value::Int64),
+            Field::RecordId => self
+                .record_id
+                .as_ref()
+                .map_or(Value::Missing, |id| Value::from_raw(id.as_raw_bson_ref()).into_owned()),
             other => {
                 let found = self.values.iter().find(|(bit, _)| *bit == other.bit());
                 found.map_or(Value::Missing, |(_, value)| {
@@ -148,8 +152,8 @@ impl Metadata {
         if let Some(distance) = self.near_distance {
             document.append(bson::raw::cstr!("d"), distance);
         }
-        if let Some(id) = self.record_id {
-            document.append(bson::raw::cstr!("r"), id);
+        if let Some(id) = &self.record_id {
+            document.append(bson::raw::cstr!("r"), id.clone());
         }
         for (bit, value) in &self.values {
             let mut one = bson::RawDocumentBuf::new();
@@ -167,7 +171,7 @@ impl Metadata {
             match (name.as_str(), value) {
                 ("t", bson::RawBsonRef::Double(score)) => metadata.text_score = Some(score),
                 ("d", bson::RawBsonRef::Double(distance)) => metadata.near_distance = Some(distance),
-                ("r", bson::RawBsonRef::Int64(id)) => metadata.record_id = Some(id),
+                ("r", id) => metadata.record_id = Some(RawBson::from(id)),
                 ("x", bson::RawBsonRef::Document(one)) => {
                     let (kind, value) = (one.get_i32("k").unwrap_or(0), one.get("v").ok().flatten());
                     metadata

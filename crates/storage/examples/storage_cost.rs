@@ -62,11 +62,12 @@ fn hot_document(storage: &Arc<Storage>, ns: &Namespace, threads: u32, times: i32
                 for _ in 0..times {
                     let mut unit = storage.begin_write(&op);
                     let old = unit
-                        .lock_record(&guard, storage::RecordId(1))
+                        .lock_record(&guard, &storage::RecordId::Number(1))
                         .expect("locked")
                         .expect("exists");
                     let old = RawDocument::from_bytes(old.as_ref()).expect("ok");
-                    unit.update(&guard, storage::RecordId(1), old, old).expect("updated");
+                    unit.update(&guard, &storage::RecordId::Number(1), old, old)
+                        .expect("updated");
                     unit.commit().expect("committed");
                 }
             });
@@ -121,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         keys::key::encode_value(&mut key, RawBsonRef::Int32(id), keys::FieldOrder::Ascending, None);
         let view = storage.read().expect("a view");
         let record = view.find_unique(guard.id_index(), &key).expect("read").expect("found");
-        assert!(view.record(&guard, record).expect("read").is_some());
+        assert!(view.record(&guard, &record).expect("read").is_some());
     });
     measure("update by record id", n, 1, |i| {
         let id = (i64::from(i) * 7919 % i64::from(n)) as u64 + 1;
@@ -131,7 +132,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .expect("exists");
         let mut unit = storage.begin_write(&op);
         let old = unit
-            .lock_record(&guard, storage::RecordId(id))
+            .lock_record(&guard, &storage::RecordId::Number(id))
             .expect("locked")
             .expect("exists");
         let mut new = old.to_vec();
@@ -140,7 +141,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             RawDocument::from_bytes(old.as_ref()).expect("ok"),
             RawDocument::from_bytes(&new).expect("ok"),
         );
-        unit.update(&guard, storage::RecordId(id), old, new).expect("updated");
+        unit.update(&guard, &storage::RecordId::Number(id), old, new)
+            .expect("updated");
         unit.commit().expect("committed");
     });
     let clock = SystemClock::new();

@@ -96,10 +96,10 @@ fn main() {
     measure("update", &storage, documents, |round, n| {
         let guard = lock(LockMode::IntentExclusive);
         let mut unit = storage.begin_write(&op);
-        let id = RecordId(n * 7919 % documents + 1);
-        let old = unit.lock_record(&guard, id).unwrap().unwrap();
-        let new = document(id.0 - 1, &values[round % 5]);
-        unit.update(&guard, id, RawDocument::from_bytes(old.as_ref()).unwrap(), &new)
+        let id = RecordId::Number(n * 7919 % documents + 1);
+        let old = unit.lock_record(&guard, &id).unwrap().unwrap();
+        let new = document(id.number() - 1, &values[round % 5]);
+        unit.update(&guard, &id, RawDocument::from_bytes(old.as_ref()).unwrap(), &new)
             .unwrap();
         unit.commit().unwrap();
     });
@@ -114,8 +114,8 @@ fn main() {
     measure("read", &storage, documents, |_, n| {
         let guard = lock(LockMode::IntentShared);
         let view = storage.read().unwrap();
-        let id = RecordId(n * 7919 % documents + 1);
-        std::hint::black_box(view.record(&guard, id).unwrap().unwrap());
+        let id = RecordId::Number(n * 7919 % documents + 1);
+        std::hint::black_box(view.record(&guard, &id).unwrap().unwrap());
     });
     storage.close(false).unwrap();
 }

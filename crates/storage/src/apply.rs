@@ -114,7 +114,11 @@ impl Storage {
         if former.is_none() {
             let compressor = table_options::named_in(&row.options, engine.name);
             let compressor = compressor.or_else(|| self.options.collection_compressor.clone());
-            tables.push((row.table, spec(TableKind::Records, compressor)));
+            let kind = match row.is_clustered() {
+                true => TableKind::Clustered,
+                false => TableKind::Records,
+            };
+            tables.push((row.table, spec(kind, compressor)));
         }
         let had = |table| former.is_some_and(|former| former.maintained().any(|index| index.table() == table));
         for index in row.indexes.iter().filter(|index| !had(index.table)) {

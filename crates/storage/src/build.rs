@@ -80,7 +80,7 @@ impl Storage {
         }
         self.wait_for_builds(op, &elsewhere)?;
         if let Some(collection) = self.catalog.collection_by_uuid(&elsewhere.uuid) {
-            report.after = collection.indexes().len();
+            report.after = collection.access_paths().len();
         }
         Ok(report)
     }
@@ -136,17 +136,17 @@ impl Storage {
                 self.new_collection_row(ns, &RawDocumentBuf::new(), *next_table)?
             }
         };
-        let before = row.indexes.len();
+        let before = row.index_count();
         let ready = existing.as_deref().is_none_or(|collection| collection.count() == 0);
         let first_table = next_table.saturating_add(if existing.is_none() { 2 } else { 0 });
         let Added { tables, elsewhere } = add_indexes(&mut row, specs, first_table, ready)?;
-        if row.indexes.len() > INDEXES_MAX {
+        if row.index_count() > INDEXES_MAX {
             let text = format!("add index fails, too many indexes for {ns}, the limit is {INDEXES_MAX}");
             return Err(StorageError::CannotCreateIndex(text));
         }
         let report = CreateIndexesReport {
             before,
-            after: row.indexes.len(),
+            after: row.index_count(),
             created_collection: existing.is_none(),
             all_existed: tables.is_empty(),
         };
@@ -241,8 +241,7 @@ impl Storage {
                 &guard,
                 build,
                 (0..batch.len()).map(|row| batch.id(row)),
-                first,
-                last,
+                (&first, &last),
             )?;
             after = Bound::Excluded(last);
         }
@@ -255,8 +254,7 @@ impl Storage {
         guard: &CollectionGuard,
         build: &Build,
         ids: impl Iterator<Item = RecordId> + Clone,
-        first: RecordId,
-        last: RecordId,
+        (first, last): (&RecordId, &RecordId),
     ) -> Result<(), StorageError> {
         loop {
             op.check_now()?;
@@ -361,6 +359,10 @@ pub(crate) fn add_indexes(
     let (mut tables, mut elsewhere) = (Vec::new(), Vec::new());
     for spec in specs {
         let spec = spec.clone().normalised();
+        // The documents are in the order of `_id` by themselves.
+        if spec.is_id() && row.is_clustered() {
+            continue;
+        }
         match existing_index(row, &spec)? {
             Some(index) if index.ready || tables.contains(&index.table) => {}
             Some(index) => elsewhere.push(index.table),
@@ -418,6 +420,15 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
             }));
         }
     }
+    if let Some(clustered) = IndexSpec::clustered(&row.options)?.filter(|clustered| clustered.name == spec.name) {
+        return Err(StorageError::IndexKeySpecsConflict(format!(
+            "An existing index has the same name as the requested index. When index names are not specified, they are \
+             auto generated and can cause conflicts. Please refer to our documentation. Requested index: {}, existing \
+             index: {}",
+            shown(spec),
+            shown(&clustered)
+        )));
+    }
     let text_index = row.indexes.iter().find(|index| is_text(&index.spec));
     match text_index.filter(|_| is_text(spec)) {
         Some(existing) => Err(StorageError::CannotCreateIndex(format!(
@@ -459,12 +470,12 @@ impl crate::WriteUnit<'_> {
         let positions: Vec<_> = building(guard, build).collect();
         let mut writes = IndexWrites::take();
         for id in ids {
-            let Some(document) = self.lock_record(guard, id)? else {
+            let Some(document) = self.lock_record(guard, &id)? else {
                 continue;
             };
             let document = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
                 namespace: guard.namespace().clone(),
-                record: id,
+                record: id.clone(),
                 reason: error.to_string(),
             })?;
             writes.clear();
@@ -473,11 +484,11 @@ impl crate::WriteUnit<'_> {
                     .maintained()
                     .nth(position)
                     .expect("positions come from the same guard");
-                writes.derive_one(position, index, id, None, Some(document))?;
+                writes.derive_one(position, index, &id, None, Some(document))?;
             }
             self.changes
                 .effect
-                .settle(&mut self.evaluator, guard, id, &mut writes)?;
+                .settle(&mut self.evaluator, guard, &id, &mut writes)?;
             let rows = self.changes.effect.put_index_rows(&mut writes);
             self.note_index_rows(guard, rows, &mut writes);
         }

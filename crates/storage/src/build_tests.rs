@@ -122,8 +122,8 @@ fn writers_go_on_beside_a_build() {
                 let mut n = 0;
                 // Not for ever: where other programs take the processors, they outrun the builds.
                 while n < 200 || (!done.load(Ordering::SeqCst) && n < 20_000) {
-                    let id = RecordId(1 + (n * 37 + writer) % 1000);
-                    let _id = id.0 as i32 - 1;
+                    let id = RecordId::Number(1 + (n * 37 + writer) % 1000);
+                    let _id = id.number() as i32 - 1;
                     match n % 3 {
                         0 => storage.remove(&op, "c", id).unwrap(),
                         1 => {
@@ -135,11 +135,11 @@ fn writers_go_on_beside_a_build() {
                         _ => {
                             let guard = storage.locked(&op, "c");
                             let mut unit = storage.begin_write(&op);
-                            if let Some(old) = unit.lock_record(&guard, id).unwrap() {
+                            if let Some(old) = unit.lock_record(&guard, &id).unwrap() {
                                 let old = RawDocument::from_bytes(old.as_ref()).unwrap();
                                 let u = 100_000 + (n * 2 + writer) as i32;
                                 let new = rawdoc! { "_id": _id, "u": u, "n": u % 5 };
-                                match unit.update(&guard, id, old, &new) {
+                                match unit.update(&guard, &id, old, &new) {
                                     Ok(()) | Err(StorageError::WouldWait) => {}
                                     Err(error) => panic!("{error}"),
                                 }
@@ -186,7 +186,7 @@ fn a_hidden_duplicate_does_not_take_the_other_ones_row_away() {
         .unwrap();
     let guard = storage.build_guard(&op, &build).unwrap();
     storage
-        .build_chunk(&op, &guard, &build, [first].into_iter(), first, first)
+        .build_chunk(&op, &guard, &build, [first.clone()].into_iter(), (&first, &first))
         .unwrap();
     drop(guard);
     storage.remove(&op, "c", second).unwrap();
@@ -262,9 +262,9 @@ fn an_interrupted_build_goes_on_after_reopening() {
         .build
         .unwrap();
     let guard = storage.build_guard(&op, &build).unwrap();
-    let half = (1..=5).map(RecordId);
+    let half = (1..=5).map(RecordId::Number);
     storage
-        .build_chunk(&op, &guard, &build, half, RecordId(1), RecordId(5))
+        .build_chunk(&op, &guard, &build, half, (&RecordId::Number(1), &RecordId::Number(5)))
         .unwrap();
     drop(guard);
     storage.put(&op, "c", rawdoc! { "_id": 10, "u": 10 }).unwrap();

@@ -4,7 +4,7 @@
 //! to one record misses none by waiting for a higher one.
 
 use crate::limits::WAIT_SLICE;
-use crate::{Interrupted, Operation, RecordId};
+use crate::{Interrupted, Operation};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -36,8 +36,8 @@ pub(crate) struct CappedTail {
 
 impl CappedTail {
     /// A record is visible. Costs a store and a load unless somebody waits.
-    pub(crate) fn published(&self, last: RecordId) {
-        self.last.fetch_max(last.0, Ordering::SeqCst);
+    pub(crate) fn published(&self, last: u64) {
+        self.last.fetch_max(last, Ordering::SeqCst);
         self.wake();
     }
 
@@ -67,13 +67,13 @@ impl CappedWaiter {
         Self { tail }
     }
 
-    /// Has `waker` called once a record beyond `after` is visible, or the collection is dropped.
+    /// Has `waker` called once a record beyond the number `after` is visible, or the collection is dropped.
     ///
     /// # Errors
     /// What [`CappedWaiter::wait`] would answer at once.
-    pub fn call(&self, after: RecordId, waker: &Arc<Waker>) -> Result<Registration, bool> {
+    pub fn call(&self, after: u64, waker: &Arc<Waker>) -> Result<Registration, bool> {
         let place = self.tail.wait_list.enter(waker);
-        if self.tail.last.load(Ordering::SeqCst) > after.0 {
+        if self.tail.last.load(Ordering::SeqCst) > after {
             return Err(true);
         }
         match self.tail.closed.load(Ordering::SeqCst) {
@@ -82,11 +82,11 @@ impl CappedWaiter {
         }
     }
 
-    /// Waits until a record beyond `after` is visible (true), or until `timeout` has passed or the collection is
-    /// dropped (false). Holds nothing; call it without guards and views.
-    pub fn wait(&self, op: &Operation, after: RecordId, timeout: Duration) -> Result<bool, Interrupted> {
+    /// Waits until a record beyond the number `after` is visible (true), or until `timeout` has passed or the
+    /// collection is dropped (false). Holds nothing; call it without guards and views.
+    pub fn wait(&self, op: &Operation, after: u64, timeout: Duration) -> Result<bool, Interrupted> {
         let tail = &self.tail;
-        if tail.last.load(Ordering::SeqCst) > after.0 {
+        if tail.last.load(Ordering::SeqCst) > after {
             return Ok(true);
         }
         let end = op.clock().monotonic().saturating_add(timeout);
@@ -94,7 +94,7 @@ impl CappedWaiter {
         let mut mutex = tail.mutex.lock();
         tail.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {
-            if tail.last.load(Ordering::SeqCst) > after.0 {
+            if tail.last.load(Ordering::SeqCst) > after {
                 break Ok(true);
             }
             let now = op.clock().monotonic();

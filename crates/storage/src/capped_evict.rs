@@ -48,7 +48,7 @@ impl WriteUnit<'_> {
         let mut victims = Vec::new();
         while too_many(count, bytes) && victims.len() < CAPPED_EVICT_DOCUMENTS_MAX {
             let Some(id) = candidates.next()? else { break };
-            let Some(document) = self.lock_newest(c, id)? else {
+            let Some(document) = self.lock_newest(c, &id)? else {
                 continue;
             };
             count -= 1;
@@ -59,8 +59,8 @@ impl WriteUnit<'_> {
         for mut victim in victims {
             self.log_delete(
                 c,
-                victim.id,
-                raw(c, victim.id, &victim.document)?,
+                &victim.id,
+                raw(c, &victim.id, &victim.document)?,
                 Deletion::Evicted,
                 &mut victim.writes,
             );
@@ -72,19 +72,19 @@ impl WriteUnit<'_> {
     }
 
     fn victim(&mut self, c: &CollectionGuard, id: RecordId, document: Bytes) -> Result<Victim, StorageError> {
-        let old = raw(c, id, &document)?;
+        let old = raw(c, &id, &document)?;
         let mut writes = IndexWrites::take();
         self.changes
             .effect
-            .evaluate(&mut self.evaluator, c, id, Versions::deleted(old), &mut writes)?;
+            .evaluate(&mut self.evaluator, c, &id, Versions::deleted(old), &mut writes)?;
         Ok(Victim { id, document, writes })
     }
 }
 
-fn raw<'d>(c: &CollectionGuard, id: RecordId, document: &'d Bytes) -> Result<&'d RawDocument, StorageError> {
+fn raw<'d>(c: &CollectionGuard, id: &RecordId, document: &'d Bytes) -> Result<&'d RawDocument, StorageError> {
     RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
         namespace: c.namespace().clone(),
-        record: id,
+        record: id.clone(),
         reason: error.to_string(),
     })
 }
@@ -94,19 +94,24 @@ struct Candidates {
     cursor: crate::RecordCursor,
     batch: RecordBatch,
     at: usize,
-    next_stored: RecordId,
+    next_stored: u64,
     stored_left: bool,
-    own: Vec<RecordId>,
+    own: Vec<u64>,
     own_taken: usize,
 }
 
 impl Candidates {
     fn new(unit: &mut WriteUnit<'_>, c: &CollectionGuard, place: usize) -> Result<Self, StorageError> {
         let evicted_to = unit.effect_on(c).evict_from;
-        let from = evicted_to.max(RecordId(c.shared.capped_first.load(Ordering::Relaxed)));
+        let from = evicted_to.max(c.shared.capped_first.load(Ordering::Relaxed));
         let view = ReadView::new(unit.evaluator.snapshot().clone());
         Ok(Self {
-            cursor: view.records(c, Bound::Included(from), Bound::Unbounded, Direction::Forward)?,
+            cursor: view.records(
+                c,
+                Bound::Included(RecordId::Number(from)),
+                Bound::Unbounded,
+                Direction::Forward,
+            )?,
             batch: RecordBatch::new(),
             at: 0,
             next_stored: from,
@@ -128,12 +133,12 @@ impl Candidates {
         if self.stored_left {
             let id = self.batch.id(self.at);
             self.at += 1;
-            self.next_stored = RecordId(id.0.saturating_add(1));
+            self.next_stored = id.number().saturating_add(1);
             return Ok(Some(id));
         }
         let own = self.own.get(self.own_taken).copied();
         self.own_taken += usize::from(own.is_some());
-        Ok(own)
+        Ok(own.map(RecordId::Number))
     }
 }
 

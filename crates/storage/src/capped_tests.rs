@@ -73,7 +73,7 @@ fn deletes_and_lower_limits_count_at_the_next_insert() {
     for id in 0..5 {
         storage.put(&op, "n", rawdoc! { "_id": id }).unwrap();
     }
-    storage.remove(&op, "n", RecordId(3)).unwrap();
+    storage.remove(&op, "n", RecordId::Number(3)).unwrap();
     storage.put(&op, "n", rawdoc! { "_id": 5 }).unwrap();
     assert_eq!(ids(storage.all("n")), [0, 1, 3, 4, 5], "room was left");
     let change = CollectionChange {
@@ -112,11 +112,11 @@ fn a_tailer_misses_none() {
         let tailer = scope.spawn(|| {
             let op = machine.operation();
             let collection = storage.catalog().collection(&ns("n")).unwrap();
-            let (waiter, mut last, mut seen) = (collection.capped_waiter().unwrap(), RecordId(0), 0);
+            let (waiter, mut last, mut seen) = (collection.capped_waiter().unwrap(), RecordId::Number(0), 0);
             while seen < 900 && (writing.load(Ordering::SeqCst) || collection.count() > seen) {
-                waiter.wait(&op, last, Duration::from_secs(3600)).unwrap();
+                waiter.wait(&op, last.number(), Duration::from_secs(3600)).unwrap();
                 let view = storage.read().unwrap();
-                let from = std::ops::Bound::Excluded(last);
+                let from = std::ops::Bound::Excluded(last.clone());
                 let mut cursor = view
                     .records(&collection, from, std::ops::Bound::Unbounded, crate::Direction::Forward)
                     .unwrap();
@@ -142,16 +142,16 @@ fn waiting_ends_by_timeout_by_kill_and_by_drop() {
     let id = storage.put(&op, "n", rawdoc! { "_id": 1 }).unwrap();
     let collection = storage.catalog().collection(&ns("n")).unwrap();
     let waiter = collection.capped_waiter().unwrap();
-    assert_eq!(waiter.wait(&op, RecordId(0), Duration::ZERO), Ok(true));
-    assert_eq!(waiter.wait(&op, id, Duration::ZERO), Ok(false));
+    assert_eq!(waiter.wait(&op, 0, Duration::ZERO), Ok(true));
+    assert_eq!(waiter.wait(&op, id.number(), Duration::ZERO), Ok(false));
     let killed = machine.operation();
     killed.kill();
     assert_eq!(
-        waiter.wait(&killed, id, Duration::from_secs(9)),
+        waiter.wait(&killed, id.number(), Duration::from_secs(9)),
         Err(Interrupted::Killed)
     );
     storage.drop_collection(&op, &ns("n")).unwrap();
-    assert_eq!(waiter.wait(&op, id, Duration::from_secs(9)), Ok(false));
+    assert_eq!(waiter.wait(&op, id.number(), Duration::from_secs(9)), Ok(false));
     let gone = storage.validate(&op, &ns("n"), false);
     assert!(matches!(gone, Err(StorageError::NamespaceNotFound(_))));
 }

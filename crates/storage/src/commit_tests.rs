@@ -14,7 +14,7 @@ fn count(storage: &Arc<Storage>, op: &crate::Operation, id: RecordId) -> Result<
     let guard = storage.locked(op, "c");
     loop {
         let mut unit = storage.begin_write(op);
-        let old = unit.lock_record(&guard, id)?.expect("counters are never deleted");
+        let old = unit.lock_record(&guard, &id)?.expect("counters are never deleted");
         let old = RawDocument::from_bytes(old.as_ref()).unwrap();
         let mut new = RawDocumentBuf::new();
         for (name, value) in old.iter().flatten() {
@@ -23,7 +23,7 @@ fn count(storage: &Arc<Storage>, op: &crate::Operation, id: RecordId) -> Result<
                 _ => new.append(name, value),
             }
         }
-        match unit.update(&guard, id, old, &new) {
+        match unit.update(&guard, &id, old, &new) {
             Ok(()) => return unit.commit().map(drop),
             Err(StorageError::WouldWait) => {}
             Err(other) => return Err(other),
@@ -104,7 +104,7 @@ fn busy_hour(seed: u64, rounds: u64, commits_all: bool) -> Outcome {
                         match pick(&random, 10) {
                             0..5 => {
                                 let which = pick(&random, COUNTERS);
-                                count(storage, &op, counters[which as usize]).unwrap();
+                                count(storage, &op, counters[which as usize].clone()).unwrap();
                                 answered[which as usize] += 1;
                             }
                             5..8 => {
@@ -186,7 +186,7 @@ fn writers_build_on_what_is_not_committed_yet_and_nothing_is_lost() {
     assert_eq!(storage.all("capped").len(), 7);
     for (counter, answered) in counters.iter().zip(&answered) {
         assert_eq!(
-            counter_of(&storage, *counter),
+            counter_of(&storage, counter.clone()),
             *answered as i64,
             "additions to {counter:?}"
         );
@@ -253,7 +253,7 @@ fn what_was_answered_outlives_a_tail_that_is_cut_off() {
     assert_eq!(storage.all("c"), before);
     for (counter, answered) in outcome.counters.iter().zip(&outcome.answered) {
         assert_eq!(
-            counter_of(&storage, *counter),
+            counter_of(&storage, counter.clone()),
             *answered as i64,
             "additions to {counter:?}"
         );

@@ -10,6 +10,7 @@
 //! 3. Only for indexes with a bucket that is not empty: the documents and the index again, and every row that falls
 //!    into such a bucket is looked up in the other, so that what is wrong can be named.
 
+use crate::clustered::misplaced;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::row_owner;
 use crate::limits::NESTING_DEPTH_MAX;
@@ -144,13 +145,19 @@ fn read_documents(
             Ok(document) => document,
             Err(problem) => {
                 report.n_invalid_documents += 1;
-                report.corrupt(id);
                 report.error(format!("{id:?}: {problem}"));
+                report.corrupt(id);
                 return Ok(());
             }
         };
-        inspect(id, document)?;
-        if let Err(error) = writes.derive(collection, id, Versions::inserted(document)) {
+        inspect(&id, document)?;
+        if let Some(problem) = collection
+            .clustered_index()
+            .and_then(|index| misplaced(index, &id, document))
+        {
+            report.error(format!("{id:?}: {problem}"));
+        }
+        if let Err(error) = writes.derive(collection, &id, Versions::inserted(document)) {
             report.error(format!("{id:?}: {error}"));
             return Ok(());
         }
@@ -238,7 +245,7 @@ fn name_missing(
         let Ok(document) = check_document(bytes) else {
             return Ok(());
         };
-        if writes.derive(collection, id, Versions::inserted(document)).is_err() {
+        if writes.derive(collection, &id, Versions::inserted(document)).is_err() {
             return Ok(());
         }
         for row in writes.rows.iter() {
@@ -251,7 +258,7 @@ fn name_missing(
                 tally.problems += 1;
                 report.missing_entries += 1;
                 let (name, key) = (index.name(), row.key);
-                let is_there = found.is_some_and(|value| row_owner(index, key, &value) == Some(id));
+                let is_there = found.is_some_and(|value| row_owner(index, key, &value).as_ref() == Some(&id));
                 let problem = match is_there && index.clustering() {
                     true => "another document in the row",
                     false => "no row",
@@ -297,14 +304,14 @@ fn is_yielded(
     let Some(id) = row_owner(index, key, value) else {
         return Ok(false);
     };
-    let Some(bytes) = view.record(collection, id)? else {
+    let Some(bytes) = view.record(collection, &id)? else {
         return Ok(false);
     };
     let Ok(document) = RawDocument::from_bytes(bytes.as_ref()) else {
         return Ok(false);
     };
     writes.clear();
-    let derived = writes.derive_one(0, index, id, None, Some(document));
+    let derived = writes.derive_one(0, index, &id, None, Some(document));
     Ok(derived.is_ok() && writes.rows.iter().any(|row| row.key == key))
 }
 

@@ -188,7 +188,8 @@ impl Storage {
         }
     }
 
-    /// Creates a collection with its `_id_` index. `options` are as given to `create`, checked by the caller.
+    /// Creates a collection with its `_id_` index, or a clustered one without. `options` are as given to `create`,
+    /// checked by the caller.
     ///
     /// Errors: [`StorageError::NamespaceExists`] for any collection or view of the name;
     /// [`StorageError::DatabaseDiffersInCase`].
@@ -241,13 +242,17 @@ impl Storage {
             ready: true,
             spec: IndexSpec::id_index(collation_in(options)?),
         };
-        Ok(CollectionRow {
+        let mut row = CollectionRow {
             namespace: ns.clone(),
             uuid,
             table: TableId(next_table),
             options: options.to_owned(),
-            indexes: vec![id_index],
-        })
+            indexes: Vec::new(),
+        };
+        if !row.is_clustered() {
+            row.indexes.push(id_index);
+        }
+        Ok(row)
     }
 
     /// A random number: version 4, variant 1 (RFC 9562).
@@ -431,13 +436,14 @@ impl Storage {
     pub fn drop_indexes(&self, op: &Operation, ns: &Namespace, names: &[String]) -> Result<usize, StorageError> {
         let (mut next_table, guard) = self.lock_existing(op, ns)?;
         for name in names {
-            match guard.maintained().find(|index| index.name() == name) {
+            let mut all = guard.access_paths().iter().chain(guard.building_indexes());
+            match all.find(|index| index.name() == name) {
                 None => return Err(StorageError::IndexNotFound(name.clone())),
                 Some(index) if index.is_id() => return Err(StorageError::CannotDropIdIndex),
                 Some(_) => {}
             }
         }
-        let before = guard.maintained().count();
+        let before = guard.access_paths().len() + guard.building_indexes().len();
         if !names.is_empty() {
             let mut row = CollectionRow::of(&guard);
             row.indexes.retain(|index| !names.contains(&index.spec.name));

@@ -112,12 +112,12 @@ fn write_configuration(storage: &Storage, document: &RawDocumentBuf) -> Result<(
     let guard = storage.collection(&op, &ns, LockMode::IntentExclusive)?;
     let guard = guard.expect("made");
     let mut unit = storage.begin_write(&op);
-    let id = crate::RecordId(1);
-    match unit.lock_record(&guard, id)? {
+    let id = crate::RecordId::Number(1);
+    match unit.lock_record(&guard, &id)? {
         None => drop(unit.insert(&guard, document)?),
         Some(old) => {
             let old = RawDocumentBuf::from_bytes(old.to_vec()).expect("valid");
-            unit.update(&guard, id, &old, document)?;
+            unit.update(&guard, &id, &old, document)?;
         }
     }
     unit.commit()?;

@@ -9,9 +9,9 @@ use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
 use crate::error::duplicate_key;
 use crate::index_keys::{IndexWrites, Versions};
-use crate::index_rows::owner;
 use crate::membership::is_configuration;
 use crate::overlay::Overlay;
+use crate::record::split_from_start;
 use crate::sessions::{SessionEffect, SessionKey};
 use crate::{Collection, Index, RecordId, StorageError};
 use bytes::Bytes;
@@ -49,9 +49,10 @@ pub(crate) struct CollectionEffect {
     pub(crate) collection: Arc<Collection>,
     pub(crate) count: i64,
     pub(crate) bytes: i64,
-    pub(crate) last_inserted: RecordId,
-    /// Capped: the first record that was there before and has not been evicted.
-    pub(crate) evict_from: RecordId,
+    /// The highest number of a record that it inserts; 0 without any.
+    pub(crate) last_inserted: u64,
+    /// Capped: the number of the first record that was there before and has not been evicted.
+    pub(crate) evict_from: u64,
 }
 
 /// See the module.
@@ -88,8 +89,8 @@ impl Effect {
                 collection: collection.clone(),
                 count: 0,
                 bytes: 0,
-                last_inserted: RecordId::default(),
-                evict_from: RecordId::default(),
+                last_inserted: 0,
+                evict_from: 0,
             });
             self.collections.len() - 1
         });
@@ -115,7 +116,7 @@ impl Effect {
         &mut self,
         evaluation: &mut E,
         collection: &Collection,
-        id: RecordId,
+        id: &RecordId,
         versions: Versions<'_>,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
@@ -130,19 +131,23 @@ impl Effect {
         &mut self,
         evaluation: &mut E,
         collection: &Collection,
-        id: RecordId,
+        id: &RecordId,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         evaluation.lock_unique(writes)?;
+        let (ids, own) = (collection.record_ids(), id.to_key());
         let mut of_others = Vec::new();
         for row in writes.rows.iter() {
             let takes_key = E::CHECKS_UNIQUE && row.unique && row.value.is_some();
             if takes_key || row.check_owner {
                 let found = evaluation.row(&mut self.overlay, row.table, row.key)?;
-                let holder = found.as_deref().and_then(owner);
-                if row.check_owner && holder != Some(id) {
+                let holder = found
+                    .as_deref()
+                    .and_then(|value| split_from_start(ids, value))
+                    .map(|(id, _)| id);
+                if row.check_owner && holder != Some(&*own) {
                     of_others.push(row.place());
-                } else if row.value.is_some() && holder.is_some_and(|holder| holder != id) {
+                } else if row.value.is_some() && holder.is_some_and(|holder| holder != &*own) {
                     return Err(duplicate_key(collection, &row));
                 }
             }
@@ -157,7 +162,7 @@ impl Effect {
     pub(crate) fn change(
         &mut self,
         collection: &Arc<Collection>,
-        id: RecordId,
+        id: &RecordId,
         old_bytes: Option<usize>,
         new: Option<Bytes>,
         writes: &mut IndexWrites,
@@ -166,7 +171,7 @@ impl Effect {
         of.count += i64::from(new.is_some()) - i64::from(old_bytes.is_some());
         of.bytes += new.as_ref().map_or(0, Bytes::len) as i64 - old_bytes.unwrap_or(0) as i64;
         if old_bytes.is_none() {
-            of.last_inserted = of.last_inserted.max(id);
+            of.last_inserted = of.last_inserted.max(id.number());
         }
         let key = Bytes::copy_from_slice(&id.to_key());
         match new {

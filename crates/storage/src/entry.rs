@@ -2,7 +2,7 @@
 //!
 //! An entry is a header and operations. A unit too large for one entry becomes a chain of entries, each with whole
 //! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes
-//! or a wrong count are errors that name the byte. It allocates nothing.
+//! or a wrong count are errors that name the byte. It allocates nothing but record ids that are keys.
 
 use crate::RecordId;
 use crate::cluster_time::EntryTime;
@@ -31,7 +31,12 @@ pub(crate) const FLAG_CONTINUES: u8 = 1;
 pub(crate) const FLAG_PARTIAL: u8 = 2;
 /// The session's fields follow.
 pub(crate) const FLAG_SESSION: u8 = 4;
+/// Some record ids are keys.
+pub(crate) const FLAG_KEYS: u8 = 8;
 const CHAIN_BYTES: usize = 8;
+
+/// A record id with this bit is the length of a key, which follows.
+pub(crate) const KEY_BIT: u64 = 1 << 63;
 
 pub(crate) const TAG_INSERT: u8 = 1;
 /// Of version 1: without sizes and keys.
@@ -302,10 +307,10 @@ impl EntryWriter {
         self.current.buffer.extend_from_slice(&[0; CHAIN_BYTES]);
     }
 
-    fn record(&mut self, tag: u8, table: TableId, id: RecordId, bytes: usize) -> &mut Vec<u8> {
-        let buffer = self.begin(tag, bytes);
+    fn record(&mut self, tag: u8, table: TableId, id: &RecordId, bytes: usize) -> &mut Vec<u8> {
+        let buffer = self.begin(tag, bytes + id.to_key().len());
         buffer.extend_from_slice(&table.0.to_le_bytes());
-        buffer.extend_from_slice(&id.0.to_le_bytes());
+        put_record_id(buffer, id);
         buffer
     }
 
@@ -352,7 +357,7 @@ impl EntryWriter {
             .extend_from_slice(&before_ms.to_le_bytes());
     }
 
-    pub(crate) fn insert(&mut self, table: TableId, id: RecordId, document: Bytes) {
+    pub(crate) fn insert(&mut self, table: TableId, id: &RecordId, document: Bytes) {
         self.record(TAG_INSERT, table, id, document.len());
         self.document(document);
     }
@@ -361,7 +366,7 @@ impl EntryWriter {
     pub(crate) fn update(
         &mut self,
         table: TableId,
-        id: RecordId,
+        id: &RecordId,
         old_bytes: usize,
         new: &Bytes,
         difference: Option<&[u8]>,
@@ -371,7 +376,7 @@ impl EntryWriter {
         let pre_image_bytes = pre_image.as_ref().map_or(0, Bytes::len);
         let new_bytes = difference.map_or(0, <[u8]>::len).max(new.len());
         let buffer = self.record(TAG_UPDATE, table, id, new_bytes + pre_image_bytes);
-        let tag_at = buffer.len() - 13;
+        let tag_at = buffer.len() - OPERATION_HEAD_BYTES - record_id_bytes(id);
         buffer.extend_from_slice(&grown.to_le_bytes());
         buffer.push(if pre_image.is_some() { FLAG_PRE_IMAGE } else { 0 });
         let difference = difference.filter(|_| diff::append_key(new, buffer).is_some());
@@ -391,7 +396,7 @@ impl EntryWriter {
     pub(crate) fn delete(
         &mut self,
         table: TableId,
-        id: RecordId,
+        id: &RecordId,
         old: &RawDocument,
         reason: Deletion,
         pre_image: Option<Bytes>,
@@ -417,11 +422,12 @@ impl EntryWriter {
         buffer.extend_from_slice(&[field, part]);
     }
 
-    pub(crate) fn build_chunk(&mut self, table: TableId, first: RecordId, last: RecordId, indexes: &[TableId]) {
-        let buffer = self.begin(TAG_BUILD_CHUNK, 0);
+    pub(crate) fn build_chunk(&mut self, table: TableId, first: &RecordId, last: &RecordId, indexes: &[TableId]) {
+        let ids_bytes = record_id_bytes(first) + record_id_bytes(last);
+        let buffer = self.begin(TAG_BUILD_CHUNK, ids_bytes);
         buffer.extend_from_slice(&table.0.to_le_bytes());
-        buffer.extend_from_slice(&first.0.to_le_bytes());
-        buffer.extend_from_slice(&last.0.to_le_bytes());
+        put_record_id(buffer, first);
+        put_record_id(buffer, last);
         buffer.push(u8::try_from(indexes.len()).expect("a collection has at most 64 indexes"));
         for index in indexes {
             buffer.extend_from_slice(&index.0.to_le_bytes());
@@ -534,6 +540,29 @@ impl EntryWriter {
             last = Ok(part.with_pieces(&mut hand_over)?);
         }
         last
+    }
+}
+
+/// Tag and table of an operation on a record.
+const OPERATION_HEAD_BYTES: usize = 5;
+
+/// Appends a record id to an entry's bytes. Whoever reads an entry with keys has to know of them.
+fn put_record_id(buffer: &mut Vec<u8>, id: &RecordId) {
+    match id {
+        RecordId::Number(number) => buffer.extend_from_slice(&number.to_le_bytes()),
+        RecordId::Key(key) => {
+            buffer.extend_from_slice(&(key.len() as u64 | KEY_BIT).to_le_bytes());
+            buffer.extend_from_slice(key);
+            buffer[FLAGS_OFFSET] |= FLAG_KEYS;
+        }
+    }
+}
+
+/// What [`put_record_id`] appends.
+fn record_id_bytes(id: &RecordId) -> usize {
+    match id {
+        RecordId::Number(_) => size_of::<u64>(),
+        RecordId::Key(key) => size_of::<u64>() + key.len(),
     }
 }
 

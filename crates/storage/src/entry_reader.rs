@@ -1,4 +1,4 @@
-//! Log entries read back: see `entry.rs`. Nothing is trusted and nothing is allocated.
+//! Log entries read back: see `entry.rs`. Nothing is trusted.
 
 use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::entry::*;
@@ -14,6 +14,8 @@ pub(crate) struct EntryHeader {
     /// Zero in version 1.
     pub(crate) time: EntryTime,
     pub(crate) session: Option<EntrySession>,
+    /// Some record ids are keys.
+    pub(crate) has_keys: bool,
     /// The position of the first entry of the chain that this one goes on.
     pub(crate) chain_first: Option<Seq>,
     /// More entries of the chain follow.
@@ -41,7 +43,7 @@ impl<'e> EntryReader<'e> {
         let [version, flags, reserved @ .., c0, c1, c2, c3] = *reader.take_array::<HEADER_BYTES_V1>("header")?;
         let reserved_flags = match version {
             1 => u8::MAX,
-            ENTRY_VERSION => !(FLAG_CONTINUES | FLAG_PARTIAL | FLAG_SESSION),
+            ENTRY_VERSION => !(FLAG_CONTINUES | FLAG_PARTIAL | FLAG_SESSION | FLAG_KEYS),
             _ => {
                 let text = format!("version {version}, at most {ENTRY_VERSION} expected");
                 return Err(reader.damaged_at(0, text));
@@ -65,6 +67,7 @@ impl<'e> EntryReader<'e> {
             cluster: ClusterTime(u64::from_le_bytes(*self.take_array("cluster time")?)),
         };
         self.header.partial = flags & FLAG_PARTIAL != 0;
+        self.header.has_keys = flags & FLAG_KEYS != 0;
         if flags & FLAG_CONTINUES != 0 {
             self.header.chain_first = Some(Seq(u64::from_le_bytes(*self.take_array("chain")?)));
         }
@@ -255,7 +258,16 @@ impl<'e> EntryReader<'e> {
     }
 
     fn record_id(&mut self) -> Result<RecordId, StorageError> {
-        Ok(RecordId(u64::from_le_bytes(*self.take_array("record id")?)))
+        let at = self.offset;
+        let number = u64::from_le_bytes(*self.take_array("record id")?);
+        if number & KEY_BIT == 0 {
+            return Ok(RecordId::Number(number));
+        }
+        if !self.header.has_keys {
+            return Err(self.damaged_at(at, format!("record id {number:#x} in an entry without keys")));
+        }
+        let length = usize::try_from(number & !KEY_BIT).unwrap_or(usize::MAX);
+        Ok(RecordId::Key(self.take(length, "key of a record")?.into()))
     }
 
     fn take_document(&mut self) -> Result<&'e RawDocument, StorageError> {

@@ -40,10 +40,17 @@ pub(crate) fn sample() -> Vec<u8> {
         txn_number: 9,
     });
     entry.statement(3, Kept::Before);
-    entry.insert(TableId(16), RecordId(1), stored(&small));
+    entry.insert(TableId(16), &RecordId::Number(1), stored(&small));
     let old_bytes = old.as_bytes().len();
     let mut difference = Vec::new();
-    entry.update(TableId(16), RecordId(2), old_bytes, &stored(&small), None, None);
+    entry.update(
+        TableId(16),
+        &RecordId::Number(2),
+        old_bytes,
+        &stored(&small),
+        None,
+        None,
+    );
     assert!(diff::between(
         old.as_bytes(),
         new.as_bytes(),
@@ -51,11 +58,29 @@ pub(crate) fn sample() -> Vec<u8> {
         &mut difference
     ));
     let (new, pre_image) = (stored(&new), Some(stored(&small)));
-    entry.update(TableId(16), RecordId(2), old_bytes, &new, Some(&difference), pre_image);
-    entry.delete(TableId(16), RecordId(3), &small, Deletion::Evicted, None);
-    entry.delete(TableId(16), RecordId(3), &small, Deletion::Asked, Some(stored(&small)));
+    entry.update(
+        TableId(16),
+        &RecordId::Number(2),
+        old_bytes,
+        &new,
+        Some(&difference),
+        pre_image,
+    );
+    entry.delete(TableId(16), &RecordId::Number(3), &small, Deletion::Evicted, None);
+    entry.delete(
+        TableId(16),
+        &RecordId::Number(3),
+        &small,
+        Deletion::Asked,
+        Some(stored(&small)),
+    );
     entry.set_multikey(TableId(18), 1, 2);
-    entry.build_chunk(TableId(16), RecordId(4), RecordId(9), &[TableId(18), TableId(19)]);
+    entry.build_chunk(
+        TableId(16),
+        &RecordId::Number(4),
+        &RecordId::Number(9),
+        &[TableId(18), TableId(19)],
+    );
     entry.put_collection(&small);
     entry.drop_collection(*b"0123456789abcdef");
     entry.put_view(&small);
@@ -93,6 +118,7 @@ fn operations_come_back_in_order() {
         txn_number: 9,
     };
     let expected = EntryHeader {
+        has_keys: false,
         version: 2,
         time: TIME,
         session: Some(session),
@@ -102,7 +128,7 @@ fn operations_come_back_in_order() {
     assert_eq!(header, expected);
     let (small, key) = (rawdoc! { "_id": 1, "a": "x" }, rawdoc! { "_id": 1 });
     let diff = rawdoc! { "u": { "a": "y" } };
-    let (table, id) = (TableId(16), RecordId(2));
+    let (table, id) = (TableId(16), RecordId::Number(2));
     let ops = read_all(&bytes).unwrap();
     let shrunk = small.as_bytes().len() as i32 - 43;
     assert_eq!(
@@ -114,12 +140,12 @@ fn operations_come_back_in_order() {
             },
             EntryOp::Insert {
                 table,
-                id: RecordId(1),
+                id: RecordId::Number(1),
                 document: &small
             },
             EntryOp::Update {
                 table,
-                id,
+                id: id.clone(),
                 grown: Some(shrunk),
                 new: NewVersion::Whole(&small),
                 pre_image: None
@@ -133,14 +159,14 @@ fn operations_come_back_in_order() {
             },
             EntryOp::Delete {
                 table,
-                id: RecordId(3),
+                id: RecordId::Number(3),
                 old: Some((23, &key)),
                 pre_image: None,
                 reason: Deletion::Evicted
             },
             EntryOp::Delete {
                 table,
-                id: RecordId(3),
+                id: RecordId::Number(3),
                 old: Some((23, &key)),
                 pre_image: Some(&small),
                 reason: Deletion::Asked
@@ -153,7 +179,10 @@ fn operations_come_back_in_order() {
     else {
         panic!("{:?}", ops[7])
     };
-    assert_eq!((*first, *last), (RecordId(4), RecordId(9)));
+    assert_eq!(
+        (first.clone(), last.clone()),
+        (RecordId::Number(4), RecordId::Number(9))
+    );
     assert_eq!(indexes.iter().collect::<Vec<_>>(), [TableId(18), TableId(19)]);
     assert_eq!(
         ops[9],
@@ -247,6 +276,7 @@ fn entries_of_version_1_are_read() {
     ]);
     let (table, header) = (TableId(16), *EntryReader::new(Seq(7), &bytes).unwrap().header());
     let expected = EntryHeader {
+        has_keys: false,
         version: 1,
         ..EntryHeader::default()
     };
@@ -256,19 +286,19 @@ fn entries_of_version_1_are_read() {
         [
             EntryOp::Insert {
                 table,
-                id: RecordId(1),
+                id: RecordId::Number(1),
                 document: &document
             },
             EntryOp::Update {
                 table,
-                id: RecordId(2),
+                id: RecordId::Number(2),
                 grown: None,
                 new: NewVersion::Whole(&document),
                 pre_image: None
             },
             EntryOp::Delete {
                 table,
-                id: RecordId(3),
+                id: RecordId::Number(3),
                 old: None,
                 pre_image: None,
                 reason: Deletion::Asked
@@ -292,7 +322,7 @@ fn large_units_become_chains_of_whole_operations() {
     let document = Bytes::copy_from_slice(rawdoc! { "_id": 1, "a": "x".repeat(50) }.as_bytes());
     let mut writer = EntryWriter::with_part_bytes(200);
     for id in 0..7 {
-        writer.insert(TableId(16), RecordId(id), document.clone());
+        writer.insert(TableId(16), &RecordId::Number(id), document.clone());
     }
     assert_eq!(writer.count(), 7);
     let entries = entries(writer);
@@ -306,10 +336,66 @@ fn large_units_become_chains_of_whole_operations() {
             (TIME, place < 3, (place > 0).then_some(Seq(7)))
         );
         while let Some(EntryOp::Insert { id, .. }) = reader.next_op().unwrap() {
-            ids.push(id.0);
+            ids.push(id.number());
         }
     }
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
+}
+
+/// Operations of a clustered collection: a flag tells of keys, and what is damaged is found.
+#[test]
+fn records_with_keys_come_back() {
+    let key = |text: &str| RecordId::Key(text.as_bytes().into());
+    let (small, table) = (rawdoc! { "_id": 1, "a": "x" }, TableId(16));
+    let stored = Bytes::copy_from_slice(small.as_bytes());
+    let mut writer = EntryWriter::default();
+    writer.insert(table, &key("k"), stored.clone());
+    writer.update(table, &key(""), 5, &stored, None, None);
+    writer.update(
+        table,
+        &key("longer than the others"),
+        5,
+        &stored,
+        Some(&[5, 0, 0, 0, 0]),
+        None,
+    );
+    writer.delete(table, &key("gone"), &small, Deletion::Asked, None);
+    writer.build_chunk(table, &key("a"), &key("zz"), &[TableId(18)]);
+    let entries = entries(writer);
+    let bytes = &entries[0];
+    assert!(EntryReader::new(Seq(7), bytes).unwrap().header().has_keys);
+    let ops = read_all(bytes).unwrap();
+    let ids: Vec<_> = ops
+        .iter()
+        .flat_map(|op| match op {
+            EntryOp::Insert { id, .. } | EntryOp::Update { id, .. } | EntryOp::Delete { id, .. } => vec![id.clone()],
+            EntryOp::BuildChunk { first, last, .. } => vec![first.clone(), last.clone()],
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let wanted = ["k", "", "longer than the others", "gone", "a", "zz"].map(key);
+    assert_eq!(ids, wanted);
+    let news: Vec<_> = ops
+        .iter()
+        .filter_map(|op| match op {
+            EntryOp::Update { new, .. } => Some(matches!(new, NewVersion::Whole(_))),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(news, [true, false], "the tag is where it was left");
+    for length in 0..bytes.len() {
+        assert!(read_all(&bytes[..length]).is_err(), "{length}");
+    }
+    let mut unflagged = bytes.clone();
+    unflagged[FLAGS_OFFSET] &= !FLAG_KEYS;
+    let refused = read_all(&unflagged).unwrap_err().to_string();
+    assert!(refused.contains("without keys"), "{refused}");
+    // A length that leads outside.
+    let mut outside = bytes.clone();
+    let length_at = HEADER_BYTES + 5;
+    assert_eq!(outside[length_at], 1);
+    outside[length_at + 6] = 0x7F;
+    assert!(read_all(&outside).is_err());
 }
 
 /// One field of 100 bytes in a document of a kilobyte: what an update costs in the log, before compression.
@@ -333,7 +419,14 @@ fn an_update_of_one_field_is_small() {
     let (old, new) = (old.as_bytes(), Bytes::copy_from_slice(new.as_bytes()));
     let mut difference = Vec::new();
     assert!(diff::between(old, &new, diff::Detail::Compact, &mut difference));
-    entry.update(TableId(16), RecordId(1), old.len(), &new, Some(&difference), None);
+    entry.update(
+        TableId(16),
+        &RecordId::Number(1),
+        old.len(),
+        &new,
+        Some(&difference),
+        None,
+    );
     let bytes = entry.byte_len();
     assert!(new.len() > 1100 && bytes <= 250, "{bytes} bytes");
 }

@@ -65,12 +65,12 @@ pub fn describe_entry(seq: Seq, bytes: &[u8], names: &mut TableNames) -> Result<
 fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Document, bson::error::Error> {
     Ok(match op {
         EntryOp::Insert { table, id, document } => doc! {
-            "op": "insert", "ns": names.name(*table, seq), "record": id.0 as i64, "document": Document::try_from(*document)?,
+            "op": "insert", "ns": names.name(*table, seq), "record": id.to_bson(), "document": Document::try_from(*document)?,
         },
         EntryOp::Update {
             table, id, grown, new, ..
         } => {
-            let mut described = doc! { "op": "update", "ns": names.name(*table, seq), "record": id.0 as i64 };
+            let mut described = doc! { "op": "update", "ns": names.name(*table, seq), "record": id.to_bson() };
             if let Some(grown) = grown {
                 described.insert("growth", *grown);
             }
@@ -84,7 +84,7 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
             described
         }
         EntryOp::Delete { table, id, old, .. } => {
-            let mut described = doc! { "op": "delete", "ns": names.name(*table, seq), "record": id.0 as i64 };
+            let mut described = doc! { "op": "delete", "ns": names.name(*table, seq), "record": id.to_bson() };
             if let Some((size, key)) = old {
                 described.insert("key", Document::try_from(*key)?);
                 described.insert("size", i64::from(*size));
@@ -106,7 +106,7 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
         } => {
             let indexes: Vec<Bson> = indexes.iter().map(|index| Bson::Int64(i64::from(index.0))).collect();
             doc! {
-                "op": "build chunk", "ns": names.name(*table, seq), "first": first.0 as i64, "last": last.0 as i64, "indexTables": indexes,
+                "op": "build chunk", "ns": names.name(*table, seq), "first": first.to_bson(), "last": last.to_bson(), "indexTables": indexes,
             }
         }
         EntryOp::PutCollection { row } => {

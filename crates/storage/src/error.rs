@@ -225,16 +225,20 @@ pub(crate) fn duplicate_key(collection: &Collection, row: &IndexRow<'_>) -> Stor
         .nth(row.position)
         .expect("positions come from the same collection");
     let value = row.value.and_then(|value| RowShape::of(index).split(value).ok());
-    let bits = value.unwrap_or_default().types;
+    duplicate_in(collection, index, row.key, value.unwrap_or_default().types)
+}
+
+/// The error for a key that another record has: of a unique index, or as the `_id` in a clustered collection.
+pub(crate) fn duplicate_in(collection: &Collection, index: &Index, key: &[u8], bits: &[u8]) -> StorageError {
     let key_value = match index.collation() {
         None => {
-            let values = keys::key::decode_key(row.key, bits, index.pattern().ordering()).unwrap_or_default();
+            let values = keys::key::decode_key(key, bits, index.pattern().ordering()).unwrap_or_default();
             let fields = index.pattern().fields().iter().zip(values);
             fields
                 .map(|(field, value)| (field.path().to_owned(), value.unwrap_or(Bson::Null)))
                 .collect()
         }
-        Some(_) => collated_values(index, row.key),
+        Some(_) => collated_values(index, key),
     };
     StorageError::DuplicateKey(Box::new(DuplicateKey {
         namespace: collection.namespace().clone(),

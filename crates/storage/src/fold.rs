@@ -221,15 +221,15 @@ impl Effect {
         let definition = match op {
             EntryOp::Insert { table, id, document } => {
                 let collection = self.collection_of(storage, table)?;
-                self.old_version(replay, &collection, id, false)?;
+                self.old_version(replay, &collection, &id, false)?;
                 let new = Bytes::copy_from_slice(document.as_bytes());
-                return self.replay_change(replay, &collection, id, (None, Some(new), None), writes);
+                return self.replay_change(replay, &collection, &id, (None, Some(new), None), writes);
             }
             EntryOp::Update {
                 table, id, grown, new, ..
             } => {
                 let collection = self.collection_of(storage, table)?;
-                let old = self.old_version(replay, &collection, id, true)?;
+                let old = self.old_version(replay, &collection, &id, true)?;
                 let old = old.expect("an old version was demanded");
                 let (new, difference) = match new {
                     NewVersion::Whole(document) => (Bytes::copy_from_slice(document.as_bytes()), None),
@@ -245,13 +245,13 @@ impl Effect {
                 {
                     return Err(misfit(format!("{id:?} grows by {found} bytes, the entry says {grown}")));
                 }
-                return self.replay_change(replay, &collection, id, (Some(&old), Some(new), difference), writes);
+                return self.replay_change(replay, &collection, &id, (Some(&old), Some(new), difference), writes);
             }
             EntryOp::Delete {
                 table, id, old: said, ..
             } => {
                 let collection = self.collection_of(storage, table)?;
-                let old = self.old_version(replay, &collection, id, true)?;
+                let old = self.old_version(replay, &collection, &id, true)?;
                 let old = old.expect("an old version was demanded");
                 if let Some((bytes, _)) = said
                     && bytes as usize != old.len()
@@ -259,7 +259,7 @@ impl Effect {
                     let found = old.len();
                     return Err(misfit(format!("{id:?} has {found} bytes, the entry says {bytes}")));
                 }
-                return self.replay_change(replay, &collection, id, (Some(&old), None, None), writes);
+                return self.replay_change(replay, &collection, &id, (Some(&old), None, None), writes);
             }
             EntryOp::SetMultikey {
                 index_table,
@@ -333,7 +333,7 @@ impl Effect {
         &mut self,
         replay: &mut Replay,
         collection: &Collection,
-        id: RecordId,
+        id: &RecordId,
         exists: bool,
     ) -> Result<Option<Bytes>, StorageError> {
         let old = replay.row(&mut self.overlay, collection.table(), &id.to_key())?;
@@ -348,14 +348,14 @@ impl Effect {
         &mut self,
         replay: &mut Replay,
         collection: &Arc<Collection>,
-        id: RecordId,
+        id: &RecordId,
         (old, new, difference): (Option<&Bytes>, Option<Bytes>, Option<&[u8]>),
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
         let document = |bytes| {
             RawDocument::from_bytes::<[u8]>(bytes).map_err(|error| StorageError::CorruptRecord {
                 namespace: collection.namespace().clone(),
-                record: id,
+                record: id.clone(),
                 reason: error.to_string(),
             })
         };
@@ -385,19 +385,19 @@ impl Effect {
             end: Bound::Included(last.to_key().to_vec()),
         };
         let mut cursor = replay.0.clone().cursor(collection.table(), range, Direction::Forward)?;
-        let mut rows = Rows::new();
+        let (mut rows, ids) = (Rows::new(), collection.record_ids());
         while cursor.fill(&mut rows, FillLimits::default())? {
             for row in 0..rows.len() {
-                let id =
-                    RecordId::from_key(rows.key(row)).ok_or_else(|| misfit("a record key is damaged".to_owned()))?;
+                let id = RecordId::from_key(ids, rows.key(row))
+                    .ok_or_else(|| misfit("a record key is damaged".to_owned()))?;
                 let document = RawDocument::from_bytes(rows.value(row)).map_err(|error| misfit(error.to_string()))?;
                 writes.clear();
                 for (position, index) in collection.maintained().enumerate() {
                     if indexes.contains(&index.table()) {
-                        writes.derive_one(position, index, id, None, Some(document))?;
+                        writes.derive_one(position, index, &id, None, Some(document))?;
                     }
                 }
-                self.settle(replay, collection, id, writes)?;
+                self.settle(replay, collection, &id, writes)?;
                 self.put_index_rows(writes);
             }
         }
@@ -413,12 +413,12 @@ impl CollectionEffect {
             shared.data_bytes.fetch_add(self.bytes, Ordering::AcqRel);
             applied.counts_changed(&self.collection);
         }
-        if self.last_inserted > RecordId::default() {
+        if self.last_inserted > 0 {
             // Who logged the insert took the id himself.
-            if shared.next_record.load(Ordering::Relaxed) <= self.last_inserted.0 {
+            if shared.next_record.load(Ordering::Relaxed) <= self.last_inserted {
                 shared.saw_record(self.last_inserted);
             }
-            shared.capped_first.fetch_max(self.evict_from.0, Ordering::Relaxed);
+            shared.capped_first.fetch_max(self.evict_from, Ordering::Relaxed);
             shared.published(self.last_inserted);
         }
     }

@@ -6,7 +6,7 @@
 use crate::diff;
 use crate::index_rows::{IndexRows, RowContent, RowsOf};
 use crate::mutations::mutated;
-use crate::read::RECORD_ID_BYTES;
+use crate::record::row_bytes_max;
 use crate::{Collection, Index, MemoryExceeded, RecordId, StorageError};
 use bson::RawDocument;
 use engine::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -112,7 +112,7 @@ impl IndexWrites {
     pub(crate) fn derive(
         &mut self,
         collection: &Collection,
-        id: RecordId,
+        id: &RecordId,
         versions: Versions<'_>,
     ) -> Result<(), StorageError> {
         self.derive_checked(collection, id, versions, &|| Ok(()))
@@ -122,7 +122,7 @@ impl IndexWrites {
     pub(crate) fn derive_checked(
         &mut self,
         collection: &Collection,
-        id: RecordId,
+        id: &RecordId,
         versions: Versions<'_>,
         check: &Check<'_>,
     ) -> Result<(), StorageError> {
@@ -147,7 +147,7 @@ impl IndexWrites {
         &mut self,
         position: usize,
         index: &Index,
-        id: RecordId,
+        id: &RecordId,
         old: Option<&RawDocument>,
         new: Option<&RawDocument>,
     ) -> Result<(), StorageError> {
@@ -158,7 +158,7 @@ impl IndexWrites {
         &mut self,
         position: usize,
         index: &Index,
-        id: RecordId,
+        id: &RecordId,
         (old, new): (Option<&RawDocument>, Option<&RawDocument>),
         check: &Check<'_>,
     ) -> Result<(), StorageError> {
@@ -209,7 +209,7 @@ impl IndexWrites {
                         types: come.types,
                         document: new_document,
                     };
-                    check_length(index, come.key.len(), content)?;
+                    check_length(index, row_bytes_max(id), come.key.len(), content)?;
                     rows.push(of, come.key, Some(content))?;
                 }
                 (None, None) => {}
@@ -219,14 +219,14 @@ impl IndexWrites {
 }
 
 /// Whether the keys of both versions are the same, by their keys; true when one of them has none it could have.
-fn writes_nothing(index: &Index, id: RecordId, old: Option<&RawDocument>, new: Option<&RawDocument>) -> bool {
+fn writes_nothing(index: &Index, id: &RecordId, old: Option<&RawDocument>, new: Option<&RawDocument>) -> bool {
     let mut writes = IndexWrites::default();
     let derived = writes.derive_one(0, index, id, old, new);
     derived.is_err() || writes.rows.is_empty()
 }
 
 /// True when both documents begin with the same `_id`, type included.
-fn same_id(old: &RawDocument, new: &RawDocument) -> bool {
+pub(crate) fn same_id(old: &RawDocument, new: &RawDocument) -> bool {
     match (diff::first_element(old.as_bytes()), diff::first_element(new.as_bytes())) {
         (Some(old), Some(new)) => old == new && old[1..].starts_with(b"_id\0"),
         _ => false,
@@ -242,15 +242,15 @@ fn carried<'d>(index: &Index, document: Option<&'d RawDocument>) -> &'d [u8] {
 }
 
 /// What the engine would refuse has to be refused here: applying never fails on data.
-fn check_length(index: &Index, key_bytes: usize, content: RowContent<'_>) -> Result<(), StorageError> {
+fn check_length(index: &Index, id_bytes: usize, key_bytes: usize, content: RowContent<'_>) -> Result<(), StorageError> {
     let name = index.name();
     let value_bytes = content.types.len() + content.document.len();
     for (bytes, bytes_max, what) in [
         (key_bytes, KEY_BYTES_MAX, "a key"),
         (value_bytes, VALUE_BYTES_MAX, "what a row has beside its key"),
     ] {
-        if bytes + RECORD_ID_BYTES > bytes_max {
-            let bytes_max = bytes_max - RECORD_ID_BYTES;
+        if bytes + id_bytes > bytes_max {
+            let bytes_max = bytes_max.saturating_sub(id_bytes);
             return Err(StorageError::CannotMakeKey(format!(
                 "{what} of index {name} has {bytes} bytes, the most is {bytes_max}"
             )));

@@ -95,15 +95,15 @@ fn indexes_that_a_difference_does_not_touch_keep_their_rows() {
             difference: Some(&difference),
         };
         for index in guard.maintained() {
-            let (mut one, id) = (IndexWrites::default(), RecordId(7));
+            let (mut one, id) = (IndexWrites::default(), RecordId::Number(7));
             // Documents that could not be stored.
-            if one.derive_one(0, index, id, None, Some(&old)).is_err()
-                || one.derive_one(0, index, id, None, Some(&new)).is_err()
+            if one.derive_one(0, index, &id, None, Some(&old)).is_err()
+                || one.derive_one(0, index, &id, None, Some(&new)).is_err()
             {
                 continue;
             }
             one.clear();
-            one.derive_one(0, index, id, Some(&old), Some(&new)).unwrap();
+            one.derive_one(0, index, &id, Some(&old), Some(&new)).unwrap();
             written += usize::from(!one.rows.is_empty());
             if versions.surely_agree_in(index) {
                 assert!(one.rows.is_empty(), "{} of {before} and {after}", index.name());
@@ -139,9 +139,9 @@ fn a_changed_field_of_a_partial_filter_makes_rows() {
     for (belongs, expected) in [(true, 1), (false, 0)] {
         let guard = storage.locked(&op, "c");
         let mut unit = storage.begin_write(&op);
-        let old = unit.lock_record(&guard, id).unwrap().unwrap();
+        let old = unit.lock_record(&guard, &id).unwrap().unwrap();
         let new = rawdoc! { "_id": 1, "a": 1, "pad": &*pad, "p": belongs };
-        unit.update(&guard, id, RawDocument::from_bytes::<[u8]>(&old).unwrap(), &new)
+        unit.update(&guard, &id, RawDocument::from_bytes::<[u8]>(&old).unwrap(), &new)
             .unwrap();
         unit.commit().unwrap();
         drop(guard);
@@ -164,7 +164,7 @@ fn keys_are_not_built_without_room_or_for_nobody() {
     let document = raw(&doc! { "_id": 1, "s": "x".repeat(100), "n": (0..50_000).collect::<Vec<_>>() });
     for index in guard.maintained().filter(|index| !index.is_id()) {
         let derive = |writes: &mut IndexWrites, check: &Check<'_>| {
-            writes.derive_watched(0, index, RecordId(1), (None, Some(&document)), check)
+            writes.derive_watched(0, index, &RecordId::Number(1), (None, Some(&document)), check)
         };
         let mut writes = IndexWrites::default();
         derive(&mut writes, &|| Ok(())).unwrap();

@@ -6,8 +6,8 @@
 //! Invariant: `parts` are those of the runs, in their order; offsets count from the beginning of the run's bytes.
 
 use crate::mutations::mutated;
-use crate::read::RECORD_ID_BYTES;
-use crate::{Index, MemoryExceeded, RecordId, StorageError};
+use crate::record::{append_at_end, append_at_start, split_from_end, split_from_start};
+use crate::{Index, MemoryExceeded, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Batch, Op, TableId};
 
@@ -116,7 +116,7 @@ pub(crate) struct RowsOf<'i> {
     pub(crate) index: &'i Index,
     /// See [`IndexRow::position`].
     pub(crate) position: usize,
-    pub(crate) id: RecordId,
+    pub(crate) id: &'i RecordId,
 }
 
 impl IndexRows {
@@ -154,17 +154,16 @@ impl IndexRows {
         key: &[u8],
         content: Option<RowContent<'_>>,
     ) -> Result<(), StorageError> {
-        let id = of.id.to_key();
         let unique = of.index.unique();
         let start = self.arena.len();
         self.arena.extend_from_slice(key);
         if !unique {
-            self.arena.extend_from_slice(&id);
+            append_at_end(&mut self.arena, of.id);
         }
         let key_end = self.arena.len();
         if let Some(RowContent { types, document }) = content {
             if unique {
-                self.arena.extend_from_slice(&id);
+                append_at_start(&mut self.arena, of.id);
             }
             // A document tells its own length, type bits do not.
             self.arena.extend_from_slice(document);
@@ -297,8 +296,8 @@ impl IndexRows {
 /// What the value of an index row consists of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RowValue<'v> {
-    /// Of a unique index.
-    pub(crate) owner: Option<RecordId>,
+    /// Of a unique index: the bytes of the record's id.
+    pub(crate) owner: Option<&'v [u8]>,
     /// Of a clustering index.
     pub(crate) document: Option<&'v [u8]>,
     pub(crate) types: &'v [u8],
@@ -309,6 +308,10 @@ pub(crate) struct RowValue<'v> {
 pub(crate) struct RowShape {
     pub(crate) unique: bool,
     pub(crate) clustering: bool,
+    /// What the owners are known by.
+    pub(crate) ids: RecordIds,
+    /// They are the documents of a clustered collection: a row's key is the owner, its value the document.
+    pub(crate) is_collection: bool,
 }
 
 impl RowShape {
@@ -316,16 +319,38 @@ impl RowShape {
         Self {
             unique: index.unique(),
             clustering: index.clustering(),
+            ids: index.record_ids(),
+            is_collection: index.is_clustered(),
         }
+    }
+
+    /// The bytes of the owner's id, of a whole row; `None` when that is damaged.
+    #[inline]
+    pub(crate) fn owner_bytes<'r>(self, key: &'r [u8], value: &'r [u8]) -> Option<&'r [u8]> {
+        match (self.is_collection, self.unique) {
+            (true, _) => Some(key),
+            (false, true) => split_from_start(self.ids, value).map(|(id, _)| id),
+            (false, false) => split_from_end(self.ids, key).map(|(_, id)| id),
+        }
+    }
+
+    /// The record that a row leads to; `None` when it is damaged.
+    #[inline]
+    pub(crate) fn owner(self, key: &[u8], value: &[u8]) -> Option<RecordId> {
+        RecordId::from_key(self.ids, self.owner_bytes(key, value)?)
     }
 
     /// Takes a value apart; the error says what is wrong with it.
     pub(crate) fn split(self, value: &[u8]) -> Result<RowValue<'_>, String> {
         let (mut found, mut rest) = (RowValue::default(), value);
+        if self.is_collection {
+            found.document = Some(value);
+            return Ok(found);
+        }
         if self.unique {
-            let short = || format!("a row's value has {} bytes, at least 8 expected", value.len());
-            let (id, behind) = rest.split_at_checked(RECORD_ID_BYTES).ok_or_else(short)?;
-            (found.owner, rest) = (RecordId::from_key(id), behind);
+            let short = || format!("a row's value has {} bytes, at least a record id expected", value.len());
+            let (id, behind) = split_from_start(self.ids, rest).ok_or_else(short)?;
+            (found.owner, rest) = (Some(id), behind);
         }
         if self.clustering {
             let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length));
@@ -339,19 +364,9 @@ impl RowShape {
     }
 }
 
-/// The record a unique index's row value names.
-pub(crate) fn owner(value: &[u8]) -> Option<RecordId> {
-    value.get(..RECORD_ID_BYTES).and_then(RecordId::from_key)
-}
-
 /// The record an index row leads to, by its value in a unique index, by the end of its key in others.
 pub(crate) fn row_owner(index: &Index, key: &[u8], value: &[u8]) -> Option<RecordId> {
-    if index.unique() {
-        owner(value)
-    } else {
-        key.last_chunk::<RECORD_ID_BYTES>()
-            .and_then(|id| RecordId::from_key(id))
-    }
+    RowShape::of(index).owner(key, value)
 }
 
 #[cfg(test)]

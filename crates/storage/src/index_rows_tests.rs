@@ -49,7 +49,7 @@ fn check_carried(storage: &Arc<Storage>, name: &str) -> usize {
                     assert_eq!(batch.document(at), None, "{}", index.name());
                     continue;
                 }
-                let record = view.record(&collection, batch.id(at)).unwrap();
+                let record = view.record(&collection, &batch.id(at)).unwrap();
                 assert!(record.is_some(), "{}: {:?}", index.name(), batch.id(at));
                 assert_eq!(batch.document_bytes(at), record, "{}", index.name());
                 assert_eq!(batch.document(at), record.as_deref(), "{}", index.name());
@@ -122,7 +122,7 @@ fn changes_and_crashes(kind: Kind, seed: u64) {
                 }
                 Some((record, document)) => {
                     let changed = change(&random, &document);
-                    if storage.replace(&op, "c", record, raw(&changed)).is_ok() {
+                    if storage.replace(&op, "c", record.clone(), raw(&changed)).is_ok() {
                         stored.insert(id, (record, changed));
                     }
                 }
@@ -144,7 +144,7 @@ fn changes_and_crashes(kind: Kind, seed: u64) {
         storage.assert_valid(&op, "c");
         let found: Vec<Document> = storage.all("c").into_iter().map(|(_, document)| document).collect();
         let mut expected: Vec<_> = stored.values().cloned().collect();
-        expected.sort_by_key(|(record, _)| *record);
+        expected.sort_by_key(|(record, _)| record.clone());
         let expected: Vec<Document> = expected.into_iter().map(|(_, document)| document).collect();
         assert_eq!(found, expected, "seed {seed}");
     }
@@ -192,7 +192,7 @@ fn every_change_writes_the_rows_of_clustering_indexes() {
             new: Some(&new),
             difference,
         };
-        writes.derive(&guard, RecordId(1), versions).unwrap();
+        writes.derive(&guard, &RecordId::Number(1), versions).unwrap();
         let expected = [("a", 1), ("p", 1), ("t", 3), ("u", 1)].map(|(name, rows)| (name.to_owned(), rows));
         assert_eq!(written(&writes), BTreeMap::from(expected));
     }
@@ -201,7 +201,7 @@ fn every_change_writes_the_rows_of_clustering_indexes() {
         new: Some(&new),
         difference: None,
     };
-    writes.derive(&guard, RecordId(1), same).unwrap();
+    writes.derive(&guard, &RecordId::Number(1), same).unwrap();
     assert!(writes.rows.is_empty());
 }
 
@@ -216,7 +216,7 @@ fn rows_of_many_keys_are_bounded() {
     let document = raw(&doc! { "_id": 1, "t": elements, "pad": "x".repeat(10 << 10) });
     let mut writes = IndexWrites::take();
     writes.rows.bytes_max = 1 << 20;
-    let derived = writes.derive(&guard, RecordId(1), Versions::inserted(&document));
+    let derived = writes.derive(&guard, &RecordId::Number(1), Versions::inserted(&document));
     assert!(
         matches!(
             derived,
@@ -226,7 +226,7 @@ fn rows_of_many_keys_are_bounded() {
     );
     writes.rows.bytes_max = 4 << 20;
     writes
-        .derive(&guard, RecordId(1), Versions::inserted(&document))
+        .derive(&guard, &RecordId::Number(1), Versions::inserted(&document))
         .unwrap();
     assert!(writes.rows.bytes() > 2 << 20);
     let rows = writes
@@ -266,15 +266,17 @@ fn the_option_is_part_of_the_definition() {
 #[test]
 fn damaged_values_are_told() {
     let document = rawdoc! { "a": 1 };
-    let (id, bytes) = (RecordId(7).to_key(), document.as_bytes());
+    let (id, bytes) = (RecordId::Number(7).to_key(), document.as_bytes());
     let both = RowShape {
+        ids: RecordIds::Numbers,
+        is_collection: false,
         unique: true,
         clustering: true,
     };
     let value = [&id, bytes, &[2, 1]].concat();
     let split = both.split(&value).unwrap();
     let expected = RowValue {
-        owner: Some(RecordId(7)),
+        owner: Some(&7_u64.to_be_bytes()),
         document: Some(bytes),
         types: &[2, 1],
     };

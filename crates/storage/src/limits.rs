@@ -18,6 +18,9 @@ pub(crate) const ENTRY_BYTES_MAX: usize = 40 * 1024 * 1024;
 pub(crate) const COUNTS_WRITTEN_MAX: usize = if cfg!(test) { 2 } else { 1024 };
 /// Former names of tables that one entry forgets.
 pub(crate) const FORGOTTEN_NAMES_MAX: usize = 1024;
+/// Longest key of an `_id` in a clustered collection, MongoDB's limit: an operation has it beside two largest documents
+/// at most, and the log takes that.
+pub const CLUSTERED_KEY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Longest namespace in bytes (MongoDB since 4.4).
 pub const NAMESPACE_BYTES_MAX: usize = 255;
 /// Longest database name in bytes, exclusive bound of MongoDB's 64.

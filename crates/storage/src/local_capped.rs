@@ -5,7 +5,7 @@
 //! on in the order they came; the oldest go when the newest does not fit.
 
 use crate::capped::CappedTail;
-use crate::{CappedLimits, CappedWaiter, CollectionStats, Namespace, RecordId, Storage, StorageError};
+use crate::{CappedLimits, CappedWaiter, CollectionStats, Namespace, Storage, StorageError};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ struct Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalNext {
     /// The next document and its number.
-    Document(RecordId, Bytes),
+    Document(u64, Bytes),
     /// Nothing yet.
     Nothing,
     /// What was to come has been overwritten.
@@ -91,7 +91,7 @@ impl LocalCapped {
             content.bytes -= oldest.map_or(0, |oldest| oldest.len() as u64);
             content.first += 1;
         }
-        let last = RecordId(content.first + content.documents.len() as u64 - 1);
+        let last = content.first + content.documents.len() as u64 - 1;
         drop(content);
         self.tail.published(last);
     }
@@ -102,18 +102,18 @@ impl LocalCapped {
     }
 
     /// What follows the document of this number; 0 is before all that there ever was, and goes on with the oldest.
-    pub fn after(&self, passed: RecordId) -> LocalNext {
+    pub fn after(&self, passed: u64) -> LocalNext {
         let content = self.content.lock();
         if content.is_dropped {
             return LocalNext::Dropped;
         }
-        let next = match passed.0 {
+        let next = match passed {
             0 => content.first,
             passed if passed + 1 < content.first => return LocalNext::Lost,
             passed => passed + 1,
         };
         match content.documents.get((next - content.first) as usize) {
-            Some(document) => LocalNext::Document(RecordId(next), document.clone()),
+            Some(document) => LocalNext::Document(next, document.clone()),
             None => LocalNext::Nothing,
         }
     }
@@ -251,20 +251,20 @@ mod tests {
     #[test]
     fn who_follows_is_told_what_is_lost_and_when_it_ends() {
         let local = local(1000, Some(2));
-        assert_eq!(local.after(RecordId(0)), LocalNext::Nothing);
+        assert_eq!(local.after(0), LocalNext::Nothing);
         for text in ["a", "b", "c"] {
             local.push(text.into());
         }
-        assert_eq!(local.after(RecordId(0)), LocalNext::Document(RecordId(2), "b".into()));
-        assert_eq!(local.after(RecordId(1)), LocalNext::Document(RecordId(2), "b".into()));
-        assert_eq!(local.after(RecordId(3)), LocalNext::Nothing);
+        assert_eq!(local.after(0), LocalNext::Document(2, "b".into()));
+        assert_eq!(local.after(1), LocalNext::Document(2, "b".into()));
+        assert_eq!(local.after(3), LocalNext::Nothing);
         local.push("d".into());
         local.push("e".into());
-        assert_eq!(local.after(RecordId(2)), LocalNext::Lost);
-        assert_eq!(local.after(RecordId(3)), LocalNext::Document(RecordId(4), "d".into()));
+        assert_eq!(local.after(2), LocalNext::Lost);
+        assert_eq!(local.after(3), LocalNext::Document(4, "d".into()));
         local.end();
         local.push("f".into());
-        assert_eq!(local.after(RecordId(4)), LocalNext::Dropped);
+        assert_eq!(local.after(4), LocalNext::Dropped);
         assert!(local.documents().is_empty());
     }
 }

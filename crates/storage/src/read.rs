@@ -5,8 +5,9 @@
 //! view shows no array that they do not tell of). Cursors are `'static`: they keep their view alive. To stop for long,
 //! remember the last position, drop the cursor, and open a new one after it: nothing stays pinned.
 
-use crate::index_rows::{RowShape, RowValue};
-use crate::{Collection, Index, RecordId, StorageError};
+use crate::index_rows::{RowShape, RowValue, row_owner};
+use crate::record::{NUMBER_BYTES, append_at_end, split_from_end};
+use crate::{Collection, Index, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use std::ops::Bound;
@@ -18,9 +19,8 @@ pub struct ReadView {
     snapshot: Arc<dyn Snapshot>,
 }
 
-/// Bytes of a record id where it stands in an index row.
-pub(crate) const RECORD_ID_BYTES: usize = 8;
-const RECORD_ID_LAST: [u8; RECORD_ID_BYTES] = [0xFF; RECORD_ID_BYTES];
+/// No record id that stands behind a key comes behind these bytes: a key's first byte is less.
+const RECORD_ID_LAST: [u8; NUMBER_BYTES] = [0xFF; NUMBER_BYTES];
 
 impl ReadView {
     pub(crate) fn new(snapshot: Arc<dyn Snapshot>) -> Self {
@@ -37,19 +37,19 @@ impl ReadView {
     }
 
     /// A document, shared with the engine's memory where that is possible.
-    pub fn record(&self, collection: &Collection, id: RecordId) -> Result<Option<Bytes>, StorageError> {
+    pub fn record(&self, collection: &Collection, id: &RecordId) -> Result<Option<Bytes>, StorageError> {
         Ok(self.snapshot.get(collection.table(), &id.to_key())?)
     }
 
-    /// The record a unique index (`_id_` included) has for an encoded key: one look-up.
+    /// The record a unique index (`_id_` and a clustered one included) has for an encoded key: one look-up.
     pub fn find_unique(&self, index: &Index, key: &[u8]) -> Result<Option<RecordId>, StorageError> {
         match self.snapshot.get(index.table(), key)? {
             None => Ok(None),
-            Some(value) => unique_owner(index, &value).map(Some),
+            Some(value) => unique_owner(index, key, &value).map(Some),
         }
     }
 
-    /// A cursor over documents in record-id order, which is insertion order.
+    /// A cursor over documents in record-id order, which is insertion order, in a clustered collection that of `_id`.
     pub fn records(
         &self,
         collection: &Collection,
@@ -60,6 +60,7 @@ impl ReadView {
         let range = record_range(from, to);
         Ok(RecordCursor {
             cursor: self.snapshot.clone().cursor(collection.table(), range, direction)?,
+            ids: collection.record_ids(),
         })
     }
 
@@ -133,12 +134,12 @@ fn entry_range(index: &Index, range: KeyRange) -> KeyRange {
 }
 
 /// The record that a unique index's row names.
-fn unique_owner(index: &Index, value: &[u8]) -> Result<RecordId, StorageError> {
-    match RowShape::of(index).split(value) {
-        Ok(row) => Ok(row.owner.unwrap_or_default()),
-        Err(reason) => Err(StorageError::CorruptIndexEntry {
+fn unique_owner(index: &Index, key: &[u8], value: &[u8]) -> Result<RecordId, StorageError> {
+    match row_owner(index, key, value) {
+        Some(owner) => Ok(owner),
+        None => Err(StorageError::CorruptIndexEntry {
             index: index.name().to_owned(),
-            reason,
+            reason: format!("a row's value has {} bytes, at least a record id expected", value.len()),
         }),
     }
 }
@@ -146,22 +147,25 @@ fn unique_owner(index: &Index, value: &[u8]) -> Result<RecordId, StorageError> {
 /// Reads documents. See the module.
 pub struct RecordCursor {
     cursor: Box<dyn Cursor>,
+    ids: RecordIds,
 }
 
 /// Documents that a cursor filled in. Reusing one keeps its memory.
 #[derive(Default)]
 pub struct RecordBatch {
     rows: Rows,
+    ids: RecordIds,
 }
 
 impl RecordCursor {
     /// Clears `batch` and appends the next documents until a limit is reached. False when nothing is left.
     pub fn fill(&mut self, batch: &mut RecordBatch, limits: FillLimits) -> Result<bool, StorageError> {
+        batch.ids = self.ids;
         Ok(self.cursor.fill(&mut batch.rows, limits)?)
     }
 
     /// Moves so that the next document is the first at or after `id` in the cursor's direction.
-    pub fn seek(&mut self, id: RecordId) -> Result<(), StorageError> {
+    pub fn seek(&mut self, id: &RecordId) -> Result<(), StorageError> {
         Ok(self.cursor.seek(&id.to_key())?)
     }
 }
@@ -184,7 +188,7 @@ impl RecordBatch {
 
     /// The record id of document `index`; 0 for a row whose key is damaged. Panics past the end.
     pub fn id(&self, index: usize) -> RecordId {
-        RecordId::from_key(self.rows.key(index)).unwrap_or_default()
+        RecordId::from_key(self.ids, self.rows.key(index)).unwrap_or_default()
     }
 
     /// The bytes of document `index`. Panics past the end.
@@ -222,14 +226,14 @@ impl IndexCursor {
 
     /// Moves so that the next entry is the first at or after `key` (a complete one, or any prefix of one going forward)
     /// and, when given, the record `id` under it, in the cursor's direction.
-    pub fn seek(&mut self, key: &[u8], id: Option<RecordId>) -> Result<(), StorageError> {
+    pub fn seek(&mut self, key: &[u8], id: Option<&RecordId>) -> Result<(), StorageError> {
         if self.shape.unique {
             return Ok(self.cursor.seek(key)?);
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(key);
         match (id, self.direction) {
-            (Some(id), _) => self.scratch.extend_from_slice(&id.to_key()),
+            (Some(id), _) => append_at_end(&mut self.scratch, id),
             (None, Direction::Reverse) => self.scratch.extend_from_slice(&RECORD_ID_LAST),
             (None, Direction::Forward) => {}
         }
@@ -259,17 +263,14 @@ impl IndexBatch {
         if self.shape.unique {
             key
         } else {
-            &key[..key.len().saturating_sub(RECORD_ID_BYTES)]
+            split_from_end(self.shape.ids, key).map_or(&[], |(key, _)| key)
         }
     }
 
     /// The record entry `index` points to; 0 for a damaged row. Panics past the end.
     pub fn id(&self, index: usize) -> RecordId {
-        let id = match self.shape.unique {
-            true => self.rows.value(index).first_chunk::<RECORD_ID_BYTES>(),
-            false => self.rows.key(index).last_chunk::<RECORD_ID_BYTES>(),
-        };
-        id.map_or(RecordId::default(), |id| RecordId(u64::from_be_bytes(*id)))
+        let (key, value) = (self.rows.key(index), self.rows.value(index));
+        self.shape.owner(key, value).unwrap_or_default()
     }
 
     /// What the key's bytes lose (see crate `keys`); empty in most entries, and for a damaged row. Panics past the

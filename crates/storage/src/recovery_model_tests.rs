@@ -6,8 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::testing::{Calls, Machine, index, ns};
-use crate::{IndexSpec, LockMode, Operation, RecordId};
+use crate::testing::{Calls, Machine, clustered_options, index, ns, number_of, record_of};
+use crate::{IndexSpec, LockMode, Operation, RecordIds};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;
 use vfs::{Random, SeededRandom};
@@ -20,6 +20,7 @@ struct Model {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ModelCollection {
     capped: Option<u64>,
+    ids: RecordIds,
     documents: BTreeMap<u64, Document>,
     indexes: BTreeSet<String>,
 }
@@ -140,15 +141,22 @@ impl Run {
 
     fn create(&mut self, name: &'static str) -> Result<(), StorageError> {
         let capped = (self.pick(3) == 0).then_some(4u64);
-        let options = match capped {
-            Some(max) => rawdoc! { "capped": true, "size": 100_000, "max": max as i32 },
-            None => rawdoc! {},
+        let ids = match capped.is_none() && self.pick(2) == 0 {
+            true => RecordIds::Keys,
+            false => RecordIds::Numbers,
         };
+        let options = match (capped, ids) {
+            (Some(max), _) => rawdoc! { "capped": true, "size": 100_000, "max": max as i32 },
+            (None, RecordIds::Keys) => clustered_options(),
+            (None, RecordIds::Numbers) => rawdoc! {},
+        };
+        let id_index = (ids == RecordIds::Numbers).then(|| "_id_".to_owned());
         match self.storage.create_collection(&self.op(), &ns(name), &options) {
             Ok(()) => {
                 let made = ModelCollection {
                     capped,
-                    indexes: ["_id_".to_owned()].into(),
+                    ids,
+                    indexes: id_index.into_iter().collect(),
                     ..ModelCollection::default()
                 };
                 assert!(self.model.collections.insert(name, made).is_none());
@@ -231,7 +239,9 @@ impl Run {
             match unit.insert(&guard, &document) {
                 Ok(id) => {
                     assert!(!taken);
-                    model.documents.insert(id.0, Document::try_from(&document).unwrap());
+                    model
+                        .documents
+                        .insert(number_of(&id), Document::try_from(&document).unwrap());
                     while model.capped.is_some_and(|max| model.documents.len() as u64 > max) {
                         model.documents.pop_first();
                     }
@@ -269,13 +279,14 @@ impl Run {
         ordered.extend(new);
         let new = RawDocumentBuf::try_from(&ordered).unwrap();
         let taken = self.u_taken(&model, &new, Some(id));
+        let record = record_of(model.ids, id);
         let model = self.model.collections.get_mut(name).unwrap();
         if !update {
-            self.storage.remove(&self.machine.operation(), name, RecordId(id))?;
+            self.storage.remove(&self.machine.operation(), name, record)?;
             model.documents.remove(&id);
             return Ok(());
         }
-        match self.storage.replace(&self.machine.operation(), name, RecordId(id), new) {
+        match self.storage.replace(&self.machine.operation(), name, record, new) {
             Ok(()) => {
                 assert!(!taken);
                 model.documents.insert(id, ordered);
@@ -358,7 +369,12 @@ impl Run {
                 .collect::<Vec<_>>()
         );
         for (name, model) in &self.model.collections {
-            let documents: BTreeMap<_, _> = self.storage.all(name).into_iter().map(|(id, d)| (id.0, d)).collect();
+            let documents: BTreeMap<_, _> = self
+                .storage
+                .all(name)
+                .into_iter()
+                .map(|(id, d)| (number_of(&id), d))
+                .collect();
             assert_eq!(documents, model.documents, "{name}");
             let collection = self.storage.catalog().collection(&ns(name)).unwrap();
             let indexes: BTreeSet<_> = collection

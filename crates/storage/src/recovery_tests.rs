@@ -25,7 +25,13 @@ fn an_entry_that_does_not_fit_refuses_to_open() {
     storage.make(&machine.operation(), "c", rawdoc! {});
     let table = storage.catalog().collection(&ns("c")).unwrap().table();
     let mut entry = EntryWriter::default();
-    entry.delete(table, RecordId(77), &rawdoc! { "_id": 1 }, Deletion::Asked, None);
+    entry.delete(
+        table,
+        &RecordId::Number(77),
+        &rawdoc! { "_id": 1 },
+        Deletion::Asked,
+        None,
+    );
     append(&storage, &mut entry);
     storage.log().flush().unwrap();
     machine.fs.crash();
@@ -57,7 +63,7 @@ fn a_chain_of_entries_is_applied_as_one() {
     // Another chain whose last entry never comes, and units after it.
     let table = storage.catalog().collection(&ns("c")).unwrap().table();
     let mut cut_off = EntryWriter::with_part_bytes(300);
-    (100..105).for_each(|id| cut_off.insert(table, RecordId(id), Bytes::from(big(id as i32).into_bytes())));
+    (100..105).for_each(|id| cut_off.insert(table, &RecordId::Number(id), Bytes::from(big(id as i32).into_bytes())));
     let (mut left, first) = (2, storage.log().last_seq().next());
     let error = cut_off.hand_over(first, Default::default(), |pieces| match left {
         0 => Err(None),
@@ -85,7 +91,7 @@ fn a_chain_of_entries_is_applied_as_one() {
     }
     // At the log's end it is dropped by what comes next.
     let mut cut_off = EntryWriter::with_part_bytes(300);
-    (100..105).for_each(|id| cut_off.insert(table, RecordId(id), Bytes::from(big(id as i32).into_bytes())));
+    (100..105).for_each(|id| cut_off.insert(table, &RecordId::Number(id), Bytes::from(big(id as i32).into_bytes())));
     let first = storage.log().last_seq().next();
     let mut entries = Vec::new();
     let last = cut_off.hand_over(first, Default::default(), |pieces| {
@@ -235,8 +241,12 @@ fn a_directory_of_format_1_is_taken_over() {
         engine::Engine::apply(&engine, &batch, append(&[&put_collection])).unwrap();
         let first = document(1, "one");
         let mut batch = engine::Batch::new();
-        batch.put(TableId(16), RecordId(1).to_key().to_vec(), first.as_bytes().to_vec());
-        let collection = machine_index_row(&row, RecordId(1), &first);
+        batch.put(
+            TableId(16),
+            RecordId::Number(1).to_key().to_vec(),
+            first.as_bytes().to_vec(),
+        );
+        let collection = machine_index_row(&row, RecordId::Number(1), &first);
         batch.put(TableId(17), collection.0, collection.1);
         batch.add(STATISTICS, rows::statistics_key(TableId(16), 0).to_vec(), 1);
         batch.add(
@@ -258,7 +268,7 @@ fn a_directory_of_format_1_is_taken_over() {
         log.close().unwrap();
         engine::Engine::close(&engine, engine::CloseMode::Abandon).unwrap();
         let check = |storage: &Arc<Storage>, more: usize| {
-            let ids: Vec<_> = storage.all("c").into_iter().map(|(id, _)| id.0).collect();
+            let ids: Vec<_> = storage.all("c").into_iter().map(|(id, _)| id.number()).collect();
             assert_eq!(ids.len(), 2 + more);
             assert_eq!(ids[..2], [1, 3]);
             storage.assert_valid(&machine.operation(), "c");
@@ -351,7 +361,7 @@ fn machine_index_row(row: &CollectionRow, id: RecordId, document: &RawDocument) 
         .build(None, &BTreeMap::new(), &crate::testing::EqualCompiler, 0)
         .unwrap();
     let mut writes = crate::index_keys::IndexWrites::take();
-    writes.derive(&collection, id, Versions::inserted(document)).unwrap();
+    writes.derive(&collection, &id, Versions::inserted(document)).unwrap();
     let row = writes.rows.iter().last().unwrap();
     (row.key.to_vec().into(), row.value.unwrap().to_vec().into())
 }
@@ -500,7 +510,7 @@ fn without_a_journal_a_checkpoint_is_what_survives() {
     let storage = machine.open().unwrap();
     assert_eq!((storage.last_seq(), storage.all("c").len()), (durable, 1));
     let second = storage.put(&op, "c", rawdoc! { "_id": 3 }).unwrap();
-    assert_eq!((second, storage.last_seq()), (RecordId(2), durable.next()));
+    assert_eq!((second, storage.last_seq()), (RecordId::Number(2), durable.next()));
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
     assert_eq!(storage.all("c").len(), 2);

@@ -97,12 +97,16 @@ impl Storage {
             let is_empty = guard.count() == 0;
             let mut tables = Vec::new();
             // Those that are being built are new.
-            for index in row.indexes.iter_mut().skip(1).filter(|index| index.ready) {
+            for index in row
+                .indexes
+                .iter_mut()
+                .filter(|index| index.ready && !index.spec.is_id())
+            {
                 index.table = TableId(*next_table + tables.len() as u32);
                 index.ready = is_empty;
                 tables.push(index.table);
             }
-            let (uuid, indexes) = (row.uuid, row.indexes.len());
+            let (uuid, indexes) = (row.uuid, row.index_count());
             if !tables.is_empty() {
                 self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
             }
@@ -209,7 +213,7 @@ fn first_that_fits(
     Ok(first)
 }
 
-/// The options of a collection, capped.
+/// The options of a collection, capped: in the order of insertion, whatever order it had.
 fn capped_options(collection: &Collection, size_bytes: u64) -> RawDocumentBuf {
     let mut options = rawdoc! { "capped": true };
     match i32::try_from(size_bytes) {
@@ -217,7 +221,8 @@ fn capped_options(collection: &Collection, size_bytes: u64) -> RawDocumentBuf {
         Err(_) => options.append(cstr!("size"), size_bytes as i64),
     }
     for (name, value) in collection.options().iter().flatten() {
-        if !matches!(name.as_str(), "capped" | "size" | "max") {
+        let is_of_clustered = matches!(name.as_str(), "clusteredIndex" | "expireAfterSeconds");
+        if !is_of_clustered && !matches!(name.as_str(), "capped" | "size" | "max") {
             options.append(name, value);
         }
     }

@@ -76,7 +76,7 @@ fn statements_are_known_until_the_sessions_next_number() {
 fn results_have_what_was_asked_for() {
     let machine = Machine::new(1);
     let (storage, op) = (storage(&machine), machine.operation());
-    let id = insert(&storage, &op, (9, 1), &[(0, Kept::Nothing)])[0];
+    let id = &insert(&storage, &op, (9, 1), &[(0, Kept::Nothing)])[0];
     let guard = storage.locked(&op, "c");
     let old = rawdoc! { "_id": "9 1 0", "n": 0 };
     let new = rawdoc! { "_id": "9 1 0", "n": 1 };

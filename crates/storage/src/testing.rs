@@ -1,9 +1,10 @@
 //! What this crate's tests start from: a storage on the in-memory engine and a simulated disk.
 
 use crate::{
-    CollectionGuard, IndexSpec, LockMode, Namespace, Operation, Predicate, PredicateCompiler, RecordId, Storage,
-    StorageError, StorageOptions,
+    CollectionGuard, IndexSpec, LockMode, Namespace, Operation, Predicate, PredicateCompiler, RecordId, RecordIds,
+    Storage, StorageError, StorageOptions,
 };
+use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
 use engine::Engine;
 use engine_btree::{BtreeEngine, BtreeOptions};
@@ -176,6 +177,36 @@ pub(crate) fn pick(random: &SeededRandom, below: u64) -> u64 {
     u64::from_le_bytes(bytes) % below
 }
 
+/// A record id as models have it: its number, or the whole number that is the `_id` of the document.
+pub(crate) fn number_of(id: &RecordId) -> u64 {
+    match id {
+        RecordId::Number(number) => *number,
+        RecordId::Key(key) => {
+            let values = keys::key::decode_key(key, &[], keys::KeyOrdering::ASCENDING).expect("a key");
+            let number = values.into_iter().next().flatten().and_then(|value| value.as_i32());
+            number.expect("a whole number") as u64
+        }
+    }
+}
+
+/// The record id that a model has as a number, see [`number_of`].
+pub(crate) fn record_of(ids: RecordIds, number: u64) -> RecordId {
+    match ids {
+        RecordIds::Numbers => RecordId::Number(number),
+        RecordIds::Keys => {
+            let mut key = Vec::new();
+            let id = RawBsonRef::Int32(i32::try_from(number).expect("models count up to there"));
+            keys::key::encode_value(&mut key, id, keys::FieldOrder::Ascending, None);
+            RecordId::Key(key.into())
+        }
+    }
+}
+
+/// What makes a collection a clustered one.
+pub(crate) fn clustered_options() -> RawDocumentBuf {
+    rawdoc! { "clusteredIndex": { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true } }
+}
+
 pub(crate) fn ns(name: &str) -> Namespace {
     Namespace::new("test", name).expect("a valid name")
 }
@@ -225,8 +256,13 @@ impl Calls for Arc<Storage> {
         let guard = self.locked(op, name);
         loop {
             let mut unit = self.begin_write(op);
-            let old = unit.lock_record(&guard, id)?.expect("the record exists");
-            match unit.update(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"), &new) {
+            let old = unit.lock_record(&guard, &id)?.expect("the record exists");
+            match unit.update(
+                &guard,
+                &id,
+                RawDocument::from_bytes(old.as_ref()).expect("stored"),
+                &new,
+            ) {
                 Err(StorageError::WouldWait) => {}
                 other => return other.and_then(|()| unit.commit().map(drop)),
             }
@@ -236,8 +272,8 @@ impl Calls for Arc<Storage> {
     fn remove(&self, op: &Operation, name: &str, id: RecordId) -> Result<(), StorageError> {
         let guard = self.locked(op, name);
         let mut unit = self.begin_write(op);
-        if let Some(old) = unit.lock_record(&guard, id)? {
-            unit.delete(&guard, id, RawDocument::from_bytes(old.as_ref()).expect("stored"))?;
+        if let Some(old) = unit.lock_record(&guard, &id)? {
+            unit.delete(&guard, &id, RawDocument::from_bytes(old.as_ref()).expect("stored"))?;
         }
         unit.commit().map(drop)
     }

@@ -77,13 +77,13 @@ impl Transaction {
             }
         };
         let mut row = CollectionRow::of(&former);
-        let before = row.indexes.len();
+        let before = row.index_count();
         let storage = self.storage.clone();
         let mut next_table = storage.next_turn(op)?;
         let Added { tables, .. } = add_indexes(&mut row, specs, *next_table, true)?;
         let report = CreateIndexesReport {
             before,
-            after: row.indexes.len(),
+            after: row.index_count(),
             created_collection,
             all_existed: tables.is_empty(),
         };
@@ -101,7 +101,7 @@ impl Transaction {
         if self.parts.changes.has_touched(&former) {
             return refused("non-empty");
         }
-        if row.indexes.len() > INDEXES_MAX {
+        if row.index_count() > INDEXES_MAX {
             let text = format!("add index fails, too many indexes for {ns}, the limit is {INDEXES_MAX}");
             return Err(StorageError::CannotCreateIndex(text));
         }

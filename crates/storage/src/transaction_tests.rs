@@ -33,7 +33,7 @@ fn set(
 ) -> Result<i32, StorageError> {
     let guard = storage.locked(op, "c");
     let mut unit = transaction.resume(op);
-    let old = unit.lock_record(&guard, id)?.expect("it is there");
+    let old = unit.lock_record(&guard, &id)?.expect("it is there");
     let old = RawDocument::from_bytes(old.as_ref()).unwrap();
     let n = old.get_i32("n").unwrap();
     let mut new = RawDocumentBuf::new();
@@ -43,7 +43,7 @@ fn set(
             _ => new.append(name, value),
         }
     }
-    unit.update(&guard, id, old, &new)?;
+    unit.update(&guard, &id, old, &new)?;
     unit.commit()?;
     Ok(n)
 }
@@ -82,7 +82,7 @@ fn a_transaction_sees_its_own_changes_and_nobody_else_does_before_it_commits() {
     let mut transaction = storage.begin_transaction().unwrap();
     let before = transaction.view();
     insert(&mut transaction, &storage, &first, &rawdoc! { "_id": 3, "n": 30 }).unwrap();
-    set(&mut transaction, &storage, &second, ids[1], |_| 10).unwrap();
+    set(&mut transaction, &storage, &second, ids[1].clone(), |_| 10).unwrap();
     // Its own value is taken, and the one it gave up is free.
     let taken = insert(&mut transaction, &storage, &second, &rawdoc! { "_id": 4, "n": 10 });
     assert!(matches!(taken, Err(StorageError::DuplicateKey(_))), "{taken:?}");
@@ -111,8 +111,8 @@ fn a_statement_that_fails_takes_its_own_changes_back() {
         let guard = storage.locked(&op, "c");
         let mut unit = transaction.resume(&op);
         unit.insert(&guard, &rawdoc! { "_id": 4, "n": 4 }).unwrap();
-        let old = unit.lock_record(&guard, ids[0]).unwrap().unwrap();
-        unit.delete(&guard, ids[0], RawDocument::from_bytes(old.as_ref()).unwrap())
+        let old = unit.lock_record(&guard, &ids[0]).unwrap().unwrap();
+        unit.delete(&guard, &ids[0], RawDocument::from_bytes(old.as_ref()).unwrap())
             .unwrap();
         let failed = unit.insert(&guard, &rawdoc! { "_id": 5, "n": 2 });
         assert!(matches!(failed, Err(StorageError::DuplicateKey(_))));
@@ -138,7 +138,7 @@ fn a_transaction_that_is_dropped_leaves_nothing() {
     let before = (storage.last_seq(), storage.all("c"));
     let mut transaction = storage.begin_transaction().unwrap();
     insert(&mut transaction, &storage, &op, &rawdoc! { "_id": 3, "n": 3 }).unwrap();
-    set(&mut transaction, &storage, &op, ids[0], |_| 7).unwrap();
+    set(&mut transaction, &storage, &op, ids[0].clone(), |_| 7).unwrap();
     assert!(storage.stats().locks_held > 0);
     drop(transaction);
     assert_eq!((storage.last_seq(), storage.all("c")), before);
@@ -162,21 +162,21 @@ fn the_first_who_commits_wins() {
     let mut by_unique_key = storage.begin_transaction().unwrap();
     let mut elsewhere = storage.begin_transaction().unwrap();
     storage
-        .replace(&op, "c", ids[0], rawdoc! { "_id": 0, "n": 100 })
+        .replace(&op, "c", ids[0].clone(), rawdoc! { "_id": 0, "n": 100 })
         .unwrap();
-    storage.remove(&op, "c", ids[1]).unwrap();
+    storage.remove(&op, "c", ids[1].clone()).unwrap();
     storage.put(&op, "c", rawdoc! { "_id": 9, "n": 9 }).unwrap();
-    conflict(set(&mut changed, &storage, &op, ids[0], |n| n + 1).map(drop));
-    conflict(set(&mut deleted, &storage, &op, ids[1], |n| n + 1).map(drop));
+    conflict(set(&mut changed, &storage, &op, ids[0].clone(), |n| n + 1).map(drop));
+    conflict(set(&mut deleted, &storage, &op, ids[1].clone(), |n| n + 1).map(drop));
     conflict(insert(&mut inserted, &storage, &op, &rawdoc! { "_id": 9, "n": 90 }).map(drop));
     conflict(insert(&mut by_unique_key, &storage, &op, &rawdoc! { "_id": 90, "n": 9 }).map(drop));
-    set(&mut elsewhere, &storage, &op, ids[2], |n| n + 5).unwrap();
+    set(&mut elsewhere, &storage, &op, ids[2].clone(), |n| n + 5).unwrap();
     elsewhere.commit(&op).unwrap();
     drop((changed, deleted, inserted, by_unique_key));
     assert_eq!(storage.locks.remembered(), 0, "nobody needs to know any more");
     // One that begins now sees all that.
     let mut later = storage.begin_transaction().unwrap();
-    assert_eq!(set(&mut later, &storage, &op, ids[0], |n| n + 1).unwrap(), 100);
+    assert_eq!(set(&mut later, &storage, &op, ids[0].clone(), |n| n + 1).unwrap(), 100);
     later.commit(&op).unwrap();
     storage.assert_valid(&op, "c");
 }
@@ -188,15 +188,15 @@ fn of_two_open_transactions_the_second_to_touch_a_document_loses_and_others_wait
     let (op, other) = (machine.operation(), machine.operation());
     let mut first = storage.begin_transaction().unwrap();
     let mut second = storage.begin_transaction().unwrap();
-    set(&mut first, &storage, &op, ids[0], |_| 50).unwrap();
+    set(&mut first, &storage, &op, ids[0].clone(), |_| 50).unwrap();
     assert!(matches!(
-        set(&mut second, &storage, &other, ids[0], |_| 60),
+        set(&mut second, &storage, &other, ids[0].clone(), |_| 60),
         Err(StorageError::WriteConflict)
     ));
     // A client without a transaction waits for the end of one, as long as it may.
     let plain = machine.operation();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| storage.replace(&plain, "c", ids[0], rawdoc! { "_id": 0, "n": 70 }));
+        let waiting = scope.spawn(|| storage.replace(&plain, "c", ids[0].clone(), rawdoc! { "_id": 0, "n": 70 }));
         while storage.stats().conflicts < 2 {
             std::thread::yield_now();
         }
@@ -218,8 +218,8 @@ fn two_that_read_what_the_other_writes_both_commit() {
         storage.begin_transaction().unwrap(),
     );
     assert_eq!(numbers(&a.view(), &storage), numbers(&b.view(), &storage));
-    set(&mut a, &storage, &op, ids[0], |_| 10).unwrap();
-    set(&mut b, &storage, &op, ids[1], |_| 11).unwrap();
+    set(&mut a, &storage, &op, ids[0].clone(), |_| 10).unwrap();
+    set(&mut b, &storage, &op, ids[1].clone(), |_| 11).unwrap();
     a.commit(&op).unwrap();
     b.commit(&op).unwrap();
     assert_eq!(numbers(&storage.read().unwrap(), &storage), [10, 11, 2]);
@@ -241,7 +241,7 @@ fn a_transaction_lets_its_own_statements_pass_a_waiting_definition() {
     let (storage, ids) = three(&machine);
     let op = machine.operation();
     let mut transaction = storage.begin_transaction().unwrap();
-    set(&mut transaction, &storage, &op, ids[0], |_| 10).unwrap();
+    set(&mut transaction, &storage, &op, ids[0].clone(), |_| 10).unwrap();
     std::thread::scope(|scope| {
         let dropping = scope.spawn(|| storage.drop_collection(&machine.operation(), &ns("c")));
         let collection = storage.catalog().collection(&ns("c")).unwrap();
@@ -308,10 +308,10 @@ fn no_update_is_lost_between_transactions_and_others() {
                         if pick(&random, 3) == 0 {
                             let guard = storage.locked(&op, "c");
                             let mut unit = storage.begin_write(&op);
-                            let old = unit.lock_record(&guard, ids[to]).unwrap().unwrap();
+                            let old = unit.lock_record(&guard, &ids[to]).unwrap().unwrap();
                             let old = RawDocument::from_bytes(old.as_ref()).unwrap();
                             let n = old.get_i32("n").unwrap() + 1;
-                            unit.update(&guard, ids[to], old, &rawdoc! { "_id": to as i32, "n": n })
+                            unit.update(&guard, &ids[to], old, &rawdoc! { "_id": to as i32, "n": n })
                                 .unwrap();
                             unit.commit().unwrap();
                             given.fetch_add(1, Ordering::SeqCst);
@@ -319,8 +319,8 @@ fn no_update_is_lost_between_transactions_and_others() {
                         }
                         let mut transaction = storage.begin_transaction().unwrap();
                         let sum: i32 = numbers(&transaction.view(), storage).iter().sum();
-                        let moved = set(&mut transaction, storage, &op, ids[from], |n| n - 1)
-                            .and_then(|_| set(&mut transaction, storage, &op, ids[to], |n| n + 1));
+                        let moved = set(&mut transaction, storage, &op, ids[from].clone(), |n| n - 1)
+                            .and_then(|_| set(&mut transaction, storage, &op, ids[to].clone(), |n| n + 1));
                         match moved {
                             Ok(_) => {
                                 assert_eq!(numbers(&transaction.view(), storage).iter().sum::<i32>(), sum);
@@ -489,8 +489,8 @@ fn a_statement_of_several_units_is_kept_or_taken_back_as_a_whole() {
             unit.commit().unwrap();
         }
         let mut unit = statement.unit(&op);
-        let old = unit.lock_record(&guard, ids[0]).unwrap().unwrap();
-        unit.delete(&guard, ids[0], RawDocument::from_bytes(old.as_ref()).unwrap())
+        let old = unit.lock_record(&guard, &ids[0]).unwrap().unwrap();
+        unit.delete(&guard, &ids[0], RawDocument::from_bytes(old.as_ref()).unwrap())
             .unwrap();
         unit.commit().unwrap();
         assert_eq!(numbers(&statement.view(), &storage).len(), 43);

@@ -3,7 +3,7 @@
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
 //! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
-//! for each. Capped collections have no TTL.
+//! for each. Capped collections have no TTL. Of a clustered collection that expires the range is one of documents.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
@@ -85,7 +85,7 @@ impl Storage {
                     self.leave(&collection, error)?;
                 }
             }
-            for index in collection.indexes() {
+            for index in collection.access_paths() {
                 let Some(seconds) = index.expire_after_seconds() else {
                     continue;
                 };
@@ -185,12 +185,12 @@ impl Storage {
     ) -> Result<u64, StorageError> {
         let mut unit = self.begin_write(op);
         let (mut deleted, mut ids) = (0, ids.iter().peekable());
-        while let Some(&&id) = ids.peek() {
+        while let Some(&id) = ids.peek() {
             match delete_if_expired(&mut unit, guard, index, expired, id) {
                 Ok(gone) => {
                     deleted += u64::from(gone);
                     if !gone {
-                        left.insert(id);
+                        left.insert(id.clone());
                     }
                     ids.next();
                 }
@@ -200,7 +200,7 @@ impl Storage {
                 }
                 Err(error) => {
                     self.leave(guard, error)?;
-                    left.insert(id);
+                    left.insert(id.clone());
                     ids.next();
                 }
             }
@@ -247,25 +247,34 @@ fn has_ended(bucket: &RawDocument, time_field: &str, last_ms: i64) -> bool {
     time.is_ok_and(|time| time.timestamp_millis() <= last_ms)
 }
 
+/// Whether an index leads to a document by a key in an interval.
+fn leads_there(index: &Index, id: &RecordId, document: &RawDocument, keys: &KeyInterval) -> Result<bool, StorageError> {
+    let mut writes = IndexWrites::take();
+    writes.derive_one(0, index, id, None, Some(document))?;
+    let leads = writes.rows.iter().any(|row| keys.contains(row.key));
+    writes.give_back();
+    Ok(leads)
+}
+
 fn delete_if_expired(
     unit: &mut WriteUnit<'_>,
     guard: &CollectionGuard,
     index: &Index,
     expired: &Expired,
-    id: RecordId,
+    id: &RecordId,
 ) -> Result<bool, StorageError> {
     let Some(document) = unit.lock_record(guard, id)? else {
         return Ok(false);
     };
     let document = RawDocument::from_bytes(document.as_ref()).map_err(|error| StorageError::CorruptRecord {
         namespace: guard.namespace().clone(),
-        record: id,
+        record: id.clone(),
         reason: error.to_string(),
     })?;
-    let mut writes = IndexWrites::take();
-    writes.derive_one(0, index, id, None, Some(document))?;
-    let still = writes.rows.iter().any(|row| expired.keys.contains(row.key));
-    writes.give_back();
+    let still = match index.is_clustered() {
+        true => expired.keys.contains(&id.to_key()),
+        false => leads_there(index, id, document, &expired.keys)?,
+    };
     let still = still
         && expired
             .last

@@ -7,7 +7,7 @@ use crate::consistency;
 use crate::history::OPLOG;
 use crate::storage::Storage;
 use crate::{CappedLimits, Collection, LockMode, Namespace, Operation, RecordId, StorageError};
-use bson::RawDocument;
+use bson::{RawDocument, RawDocumentBuf};
 use engine::{EngineError, ErrorKind, Maintenance, StatValue, TableId};
 use std::sync::atomic::Ordering;
 
@@ -84,6 +84,8 @@ pub struct CollectionStats {
     pub indexes: Vec<IndexStats>,
     /// Limits of a capped collection.
     pub capped: Option<CappedLimits>,
+    /// Name and specification of a clustered collection's index, which has no table of its own.
+    pub clustered_index: Option<(String, RawDocumentBuf)>,
 }
 
 /// Figures of one index.
@@ -102,7 +104,7 @@ pub struct IndexStats {
 }
 
 /// What [`Storage::validate_with`] calls for each document.
-pub type Inspect<'i> = &'i mut dyn FnMut(RecordId, &RawDocument) -> Result<(), StorageError>;
+pub type Inspect<'i> = &'i mut dyn FnMut(&RecordId, &RawDocument) -> Result<(), StorageError>;
 
 /// What [`Storage::compact`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -233,6 +235,9 @@ impl Storage {
             details,
             indexes,
             capped: collection.is_capped(),
+            clustered_index: collection
+                .clustered_index()
+                .map(|index| (index.name().to_owned(), index.spec().to_owned())),
         })
     }
 

@@ -81,9 +81,9 @@ fn another_document_in_a_clustering_index_is_found() {
     storage
         .put(&op, "c", rawdoc! { "_id": 2, "a": 6, "u": 2, "n": 1 })
         .unwrap();
-    let id = storage.all("c")[0].0;
+    let id = &storage.all("c")[0].0;
     storage
-        .replace(&op, "c", id, rawdoc! { "_id": 1, "a": 5, "u": 1, "n": 2 })
+        .replace(&op, "c", id.clone(), rawdoc! { "_id": 1, "a": 5, "u": 1, "n": 2 })
         .unwrap();
     storage.assert_valid(&op, "c");
     let collection = storage.catalog().collection(&ns("c")).unwrap();
@@ -138,8 +138,8 @@ fn one_row_among_many_is_found() {
     let lost = rows.key(0).to_vec();
     let mut strange = lost.clone();
     let at = strange.len() - 8;
-    assert_eq!(strange[at..], ids[0].to_key());
-    strange[at..].copy_from_slice(&RecordId(ids[2999].0 + 1).to_key());
+    assert_eq!(strange[at..], *ids[0].to_key());
+    strange[at..].copy_from_slice(&RecordId::Number(ids[2999].number() + 1).to_key());
     let mut batch = Batch::new();
     batch.delete(table, lost);
     batch.put(table, strange, rows.value(0).to_vec());

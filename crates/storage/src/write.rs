@@ -8,6 +8,7 @@
 //! Locks (see `docs/locks.md`): a unit that holds none waits for what it needs; one that holds some never waits, it
 //! answers [`StorageError::WouldWait`], and the operation's next unit waits for that lock first.
 
+use crate::clustered::keeps_id;
 use crate::definition::Definition;
 use crate::diff::{self, Detail, Targets};
 use crate::effect::{CollectionEffect, Effect, Evaluation};
@@ -23,7 +24,7 @@ use crate::transaction::{Home, Parts};
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
+use engine::{EngineError, Seq, Snapshot, TableId};
 use keys::MultikeyPaths;
 use locks::{Changed, LockKey, Taken, key_hash};
 use std::collections::VecDeque;
@@ -112,8 +113,8 @@ const UNCHARGED_ROW_BYTES: u64 = 64 << 10;
 /// A collection that a unit changes.
 pub(crate) struct Touched {
     guard: CollectionGuard,
-    /// Capped: records this unit inserted and has not evicted again.
-    pub(crate) inserted: VecDeque<RecordId>,
+    /// Capped: the numbers of records this unit inserted and has not evicted again.
+    pub(crate) inserted: VecDeque<u64>,
 }
 
 impl Changes {
@@ -208,20 +209,23 @@ impl<'a> WriteUnit<'a> {
                 key: 0,
             }])?;
         }
-        let id = c.shared.take_record_id();
+        let id = match c.clustered_index() {
+            None => c.shared.take_record_id(),
+            Some(index) => self.take_clustered_id(c, index, document)?,
+        };
         let mut writes = IndexWrites::take();
         let evaluated =
             self.changes
                 .effect
-                .evaluate(&mut self.evaluator, c, id, Versions::inserted(document), &mut writes);
+                .evaluate(&mut self.evaluator, c, &id, Versions::inserted(document), &mut writes);
         let result = evaluated.and_then(|()| {
             if let Some(limits) = c.is_capped() {
                 self.make_room_in_capped(c, place, limits, document.as_bytes().len())?;
-                self.changes.touched[place].inserted.push_back(id);
+                self.changes.touched[place].inserted.push_back(id.number());
             }
             let stored = Bytes::copy_from_slice(document.as_bytes());
-            self.changes.entry().insert(c.table(), id, stored.clone());
-            self.change(c, id, None, Some(stored), &mut writes);
+            self.changes.entry().insert(c.table(), &id, stored.clone());
+            self.change(c, &id, None, Some(stored), &mut writes);
             Ok(())
         });
         writes.give_back();
@@ -233,7 +237,7 @@ impl<'a> WriteUnit<'a> {
 
     /// Locks a document until the unit ends, and answers its newest version, this unit's own changes included; `None`
     /// when it is gone.
-    pub fn lock_record(&mut self, c: &CollectionGuard, id: RecordId) -> Result<Option<Bytes>, StorageError> {
+    pub fn lock_record(&mut self, c: &CollectionGuard, id: &RecordId) -> Result<Option<Bytes>, StorageError> {
         self.begin_change(c)?;
         self.lock_newest(c, id)
     }
@@ -243,7 +247,7 @@ impl<'a> WriteUnit<'a> {
     pub fn update(
         &mut self,
         c: &CollectionGuard,
-        id: RecordId,
+        id: &RecordId,
         old: &RawDocument,
         new: &RawDocument,
     ) -> Result<(), StorageError> {
@@ -254,13 +258,16 @@ impl<'a> WriteUnit<'a> {
     pub fn update_as(
         &mut self,
         c: &CollectionGuard,
-        id: RecordId,
+        id: &RecordId,
         old: &RawDocument,
         new: &RawDocument,
         form: UpdateForm<'_>,
     ) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_document(new)?;
+        if let Some(index) = c.clustered_index() {
+            keeps_id(index, id, old, new)?;
+        }
         self.check_room(new.as_bytes().len() + pre_image_bytes(c, old))?;
         self.begin_change(c)?;
         let before = self.evaluator.holding.extent();
@@ -303,7 +310,7 @@ impl<'a> WriteUnit<'a> {
 
     /// Deletes a document. The record has been locked by this unit, and `old` is what [`WriteUnit::lock_record`]
     /// answered.
-    pub fn delete(&mut self, c: &CollectionGuard, id: RecordId, old: &RawDocument) -> Result<(), StorageError> {
+    pub fn delete(&mut self, c: &CollectionGuard, id: &RecordId, old: &RawDocument) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
         self.check_room(pre_image_bytes(c, old))?;
         self.begin_change(c)?;
@@ -325,7 +332,7 @@ impl<'a> WriteUnit<'a> {
     pub(crate) fn log_delete(
         &mut self,
         c: &CollectionGuard,
-        id: RecordId,
+        id: &RecordId,
         old: &RawDocument,
         reason: Deletion,
         writes: &mut IndexWrites,
@@ -491,18 +498,18 @@ impl<'a> WriteUnit<'a> {
         }
     }
 
-    fn has_locked(&self, c: &CollectionGuard, id: RecordId) -> bool {
+    fn has_locked(&self, c: &CollectionGuard, id: &RecordId) -> bool {
         self.evaluator.holding.locks.contains(&LockKey {
             table: c.table(),
-            key: id.0,
+            key: id.lock_key(),
         })
     }
 
     /// Locks a record and reads its newest version, own changes included.
-    pub(crate) fn lock_newest(&mut self, c: &CollectionGuard, id: RecordId) -> Result<Option<Bytes>, StorageError> {
+    pub(crate) fn lock_newest(&mut self, c: &CollectionGuard, id: &RecordId) -> Result<Option<Bytes>, StorageError> {
         self.evaluator.take_locks(&[LockKey {
             table: c.table(),
-            key: id.0,
+            key: id.lock_key(),
         }])?;
         self.evaluator.refresh_snapshot()?;
         self.evaluator
@@ -518,7 +525,7 @@ impl<'a> WriteUnit<'a> {
     fn change(
         &mut self,
         c: &CollectionGuard,
-        id: RecordId,
+        id: &RecordId,
         old: Option<&RawDocument>,
         new: Option<Bytes>,
         writes: &mut IndexWrites,
@@ -629,7 +636,7 @@ impl Evaluator<'_> {
     }
 
     /// Gives back what a change that failed has taken.
-    fn fall_back(&mut self, to: Extent) {
+    pub(crate) fn fall_back(&mut self, to: Extent) {
         self.release_from(to.locks);
         self.holding.forget_rows(to);
     }
@@ -746,31 +753,6 @@ impl Storage {
     /// A unit of changes.
     pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
         WriteUnit::new(self, op)
-    }
-
-    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read
-    /// anything of collections that nobody uses. Changes of several threads may do it at once; none of them goes on
-    /// before it has.
-    pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {
-        let shared = &collection.shared;
-        if shared.next_is_known.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let snapshot = self.engine.snapshot()?;
-        let mut cursor = snapshot.cursor(collection.table(), KeyRange::all(), Direction::Reverse)?;
-        let mut rows = Rows::new();
-        let limits = FillLimits {
-            rows_max: 1,
-            bytes_max: 1,
-        };
-        if cursor.fill(&mut rows, limits)?
-            && let Some(last) = RecordId::from_key(rows.key(0))
-        {
-            shared.saw_record(last);
-            shared.published(last);
-        }
-        shared.next_is_known.store(true, Ordering::Release);
-        Ok(())
     }
 }
 

@@ -37,9 +37,9 @@ fn inserted_documents_are_found_by_id_and_record() {
         keys::FieldOrder::Ascending,
         None,
     );
-    assert_eq!(view.find_unique(guard.id_index(), &key).unwrap(), Some(id));
+    assert_eq!(view.find_unique(guard.id_index(), &key).unwrap(), Some(id.clone()));
     assert_eq!(
-        view.record(&guard, id).unwrap().unwrap(),
+        view.record(&guard, &id).unwrap().unwrap(),
         rawdoc! { "_id": 5, "a": 1 }.as_bytes()
     );
     assert_eq!(
@@ -63,8 +63,11 @@ fn record_ids_go_on_where_they_were_when_the_collection_was_opened() {
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
     // Whoever reads on behind the last record misses none that comes later, even if that one has gone.
-    storage.remove(&op, "removed", RecordId(3)).unwrap();
-    assert_eq!(storage.put(&op, "removed", rawdoc! { "_id": 4 }).unwrap(), RecordId(4));
+    storage.remove(&op, "removed", RecordId::Number(3)).unwrap();
+    assert_eq!(
+        storage.put(&op, "removed", rawdoc! { "_id": 4 }).unwrap(),
+        RecordId::Number(4)
+    );
     let start = Barrier::new(8);
     let mut ids: Vec<RecordId> = std::thread::scope(|scope| {
         let insert = |n: i32| {
@@ -77,7 +80,7 @@ fn record_ids_go_on_where_they_were_when_the_collection_was_opened() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     ids.sort_unstable();
-    assert_eq!(ids, (4..12).map(RecordId).collect::<Vec<_>>());
+    assert_eq!(ids, (4..12).map(RecordId::Number).collect::<Vec<_>>());
     storage.assert_valid(&op, "removed");
     storage.assert_valid(&op, "raced");
 }
@@ -155,16 +158,16 @@ fn a_unit_sees_its_own_changes() {
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
     for n in 1..40 {
-        let old = unit.lock_record(&guard, first).unwrap().unwrap();
+        let old = unit.lock_record(&guard, &first).unwrap().unwrap();
         assert_eq!(parsed(&old).get_i32("n").unwrap(), n - 1);
-        unit.update(&guard, first, parsed(&old), &rawdoc! { "_id": 1, "n": n })
+        unit.update(&guard, &first, parsed(&old), &rawdoc! { "_id": 1, "n": n })
             .unwrap();
         unit.insert(&guard, &rawdoc! { "_id": 100 + n }).unwrap();
         duplicate(unit.insert(&guard, &rawdoc! { "_id": 100 + n }));
     }
-    let old = unit.lock_record(&guard, first).unwrap().unwrap();
-    unit.delete(&guard, first, parsed(&old)).unwrap();
-    assert!(unit.lock_record(&guard, first).unwrap().is_none());
+    let old = unit.lock_record(&guard, &first).unwrap().unwrap();
+    unit.delete(&guard, &first, parsed(&old)).unwrap();
+    assert!(unit.lock_record(&guard, &first).unwrap().is_none());
     unit.insert(&guard, &rawdoc! { "_id": 1, "again": true }).unwrap();
     assert_eq!(guard.count(), 1, "nothing is visible before the commit");
     unit.commit().unwrap();
@@ -244,13 +247,13 @@ fn prepared_batches_equal_replayed_ones() {
     let second = storage.put(&op, "c", rawdoc! { "_id": 2, "a": 5, "u": 2 }).unwrap();
     let (guard, capped) = (storage.locked(&op, "c"), storage.locked(&op, "capped"));
     let mut unit = storage.begin_write(&op);
-    let old = unit.lock_record(&guard, first).unwrap().unwrap();
+    let old = unit.lock_record(&guard, &first).unwrap().unwrap();
     let new = rawdoc! { "_id": 1, "a": [2.0, 3], "u": 3, "b": { "c": [1, 1] } };
-    unit.update(&guard, first, parsed(&old), &new).unwrap();
+    unit.update(&guard, &first, parsed(&old), &new).unwrap();
     let again = rawdoc! { "_id": 1, "a": 2, "b": [{ "c": 7 }], "p": true };
-    unit.update(&guard, first, &new, &again).unwrap();
-    let old = unit.lock_record(&guard, second).unwrap().unwrap();
-    unit.delete(&guard, second, parsed(&old)).unwrap();
+    unit.update(&guard, &first, &new, &again).unwrap();
+    let old = unit.lock_record(&guard, &second).unwrap().unwrap();
+    unit.delete(&guard, &second, parsed(&old)).unwrap();
     for n in 0..30 {
         unit.insert(&guard, &rawdoc! { "_id": 10 + n, "a": n, "u": 50 + n, "p": true })
             .unwrap();
@@ -293,9 +296,9 @@ fn one_hot_document_loses_no_update() {
                 let guard = storage.locked(&op, "c");
                 for _ in 0..200 {
                     let mut unit = storage.begin_write(&op);
-                    let old = unit.lock_record(&guard, id).unwrap().unwrap();
+                    let old = unit.lock_record(&guard, &id).unwrap().unwrap();
                     let n = parsed(&old).get_i32("n").unwrap();
-                    unit.update(&guard, id, parsed(&old), &rawdoc! { "_id": 1, "n": n + 1 })
+                    unit.update(&guard, &id, parsed(&old), &rawdoc! { "_id": 1, "n": n + 1 })
                         .unwrap();
                     unit.commit().unwrap();
                 }
@@ -349,7 +352,7 @@ fn crossing_units_do_not_deadlock() {
     let ids = [1, 2].map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "n": 0 }).unwrap());
     std::thread::scope(|scope| {
         for order in [[0, 1], [1, 0]] {
-            let (storage, machine) = (&storage, &machine);
+            let (storage, machine, ids) = (&storage, &machine, &ids);
             scope.spawn(move || {
                 let op = machine.operation();
                 let guard = storage.locked(&op, "c");
@@ -357,13 +360,13 @@ fn crossing_units_do_not_deadlock() {
                     'unit: loop {
                         let mut unit = storage.begin_write(&op);
                         for place in order {
-                            let old = match unit.lock_record(&guard, ids[place]) {
+                            let old = match unit.lock_record(&guard, &ids[place]) {
                                 Err(StorageError::WouldWait) => continue 'unit,
                                 other => other.unwrap().unwrap(),
                             };
                             let document = parsed(&old);
                             let (id, n) = (document.get_i32("_id").unwrap(), document.get_i32("n").unwrap());
-                            unit.update(&guard, ids[place], document, &rawdoc! { "_id": id, "n": n + 1 })
+                            unit.update(&guard, &ids[place], document, &rawdoc! { "_id": id, "n": n + 1 })
                                 .unwrap();
                         }
                         unit.commit().unwrap();
@@ -391,12 +394,12 @@ fn a_killed_operation_stops_waiting_for_a_document() {
     let id = storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
-    unit.lock_record(&guard, id).unwrap();
+    unit.lock_record(&guard, &id).unwrap();
     let other = machine.operation();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let guard = storage.locked(&other, "c");
-            storage.begin_write(&other).lock_record(&guard, id).map(drop)
+            storage.begin_write(&other).lock_record(&guard, &id).map(drop)
         });
         other.kill();
         assert!(matches!(waiting.join().unwrap(), Err(StorageError::Interrupted(_))));
@@ -427,7 +430,7 @@ fn a_collection_may_be_dropped_and_made_again_under_writers_and_readers() {
                     unit.commit().unwrap();
                     written.fetch_add(1, Ordering::SeqCst);
                     let view = storage.read().unwrap();
-                    view.record(&guard, RecordId(1)).unwrap();
+                    view.record(&guard, &RecordId::Number(1)).unwrap();
                 }
             });
         }
@@ -562,12 +565,12 @@ fn a_lock_taken_later_shows_what_was_committed_meanwhile() {
     let ids = [1, 2].map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap());
     let guard = storage.locked(&op, "c");
     let mut unit = storage.begin_write(&op);
-    unit.lock_record(&guard, ids[0]).unwrap();
+    unit.lock_record(&guard, &ids[0]).unwrap();
     let other = machine.operation();
     storage
-        .replace(&other, "c", ids[1], rawdoc! { "_id": 2, "u": 7 })
+        .replace(&other, "c", ids[1].clone(), rawdoc! { "_id": 2, "u": 7 })
         .unwrap();
-    let newest = unit.lock_record(&guard, ids[1]).unwrap().unwrap();
+    let newest = unit.lock_record(&guard, &ids[1]).unwrap().unwrap();
     assert_eq!(parsed(&newest).get_i32("u").unwrap(), 7);
     storage.put(&other, "c", rawdoc! { "_id": 3, "u": 8 }).unwrap();
     let facts = duplicate(unit.insert(&guard, &rawdoc! { "_id": 4, "u": 8 }));
@@ -660,7 +663,7 @@ fn index_keys_of_one_write_are_bounded() {
     budget.set_operation_bytes_max(8 << 20);
     let id = storage.put(&op, "c", document(1, 0)).unwrap();
     storage.put(&op, "c", document(2, 5000)).unwrap();
-    storage.replace(&op, "c", id, document(1, 10_000)).unwrap();
+    storage.replace(&op, "c", id.clone(), document(1, 10_000)).unwrap();
     storage.assert_valid(&free, "c");
     assert_eq!(budget.used(), 0);
     storage.remove(&op, "c", id).unwrap();

@@ -82,9 +82,22 @@ fn explained(error: StorageError) -> CommandError {
     }
 }
 
+/// Documents of a capped collection are in the order of their insertion, those of a clustered one are not.
+fn refuse_clustered(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    let collection = call.server.storage.catalog().collection(namespace);
+    match collection.is_some_and(|collection| collection.clustered_index().is_some()) {
+        true => Err(CommandError::new(
+            ErrorCode::CommandNotSupported,
+            format!("a clustered collection cannot be made a capped one: {namespace}"),
+        )),
+        false => Ok(()),
+    }
+}
+
 fn convert(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     refuse_special(call, &namespace)?;
+    refuse_clustered(call, &namespace)?;
     let mut bytes = None;
     call.for_each_field(|name, value| {
         if name == "size" {
@@ -116,6 +129,7 @@ fn clone(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let to = to.ok_or_else(|| missing_field("cloneCollectionAsCapped", "toCollection"))?;
     let bytes = bytes.ok_or_else(|| missing_field("cloneCollectionAsCapped", "size"))?;
     refuse_special(call, &to)?;
+    refuse_clustered(call, &from)?;
     let storage = &call.server.storage;
     storage
         .clone_as_capped(&call.operation, &from, &to, bytes)

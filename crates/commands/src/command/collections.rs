@@ -3,7 +3,7 @@
 use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
-use super::{profile, timeseries};
+use super::{clustered, profile, timeseries};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -84,7 +84,7 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         timeseries: None,
     };
     let (mut capped, mut size, mut max) = (false, None, None);
-    let (mut id_index, mut default) = (None, None);
+    let (mut id_index, mut default, mut clustered_index) = (None, None, None);
     call.for_each_field(|name, value| {
         match name {
             "capped" => capped = arguments.boolean(name, value)?,
@@ -95,6 +95,12 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             "idIndex" => id_index = Some(arguments.document(name, value)?),
             "autoIndexId" => {
                 if !arguments.boolean(name, value)? {
+                    if let Some(RawBsonRef::Document(_)) = call.body.get("clusteredIndex")? {
+                        return Err(CommandError::new(
+                            ErrorCode(6_026_501),
+                            "The 'clusteredIndex' option does not support {autoIndexId: false}",
+                        ));
+                    }
                     return Err(CommandError::bad_value("autoIndexId: false is no longer allowed"));
                 }
             }
@@ -125,7 +131,13 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
                 definition.options.insert(name, timeseries::definition::expiry(value)?);
             }
             "timeseries" | "expireAfterSeconds" => {}
-            "collation" | "clusteredIndex" | "encryptedFields" => refuse_unbuilt(name, value)?,
+            "clusteredIndex" => {
+                clustered_index = clustered::parse(value)?;
+                definition
+                    .options
+                    .extend(clustered_index.clone().map(|index| (name.to_owned(), index.into())));
+            }
+            "collation" | "encryptedFields" => refuse_unbuilt(name, value)?,
             "changeStreamPreAndPostImages" => {
                 let images = pre_and_post_images("create", arguments.document(name, value)?)?;
                 definition.options.insert(name, images);
@@ -156,6 +168,16 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         }
         Ok(true)
     })?;
+    if clustered_index.is_some() {
+        let expires = definition.options.contains_key("expireAfterSeconds");
+        clustered::check_beside(definition.view_on.is_some(), (capped, size, max), expires)?;
+        if id_index.is_some() {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "The 'clusteredIndex' option is not supported with the 'idIndex' option",
+            ));
+        }
+    }
     if let Some(index) = id_index {
         check_id_index(index, default.as_ref())?;
     }
@@ -194,7 +216,8 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             "the 'capped' field needs to be true when either the 'size' or 'max' fields are present",
         ));
     }
-    if definition.timeseries.is_none() && definition.options.contains_key("expireAfterSeconds") {
+    let may_expire = definition.timeseries.is_some() || clustered_index.is_some();
+    if !may_expire && definition.options.contains_key("expireAfterSeconds") {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified",
@@ -544,8 +567,8 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "options": options,
             "info": { "readOnly": false, "uuid": uuid },
         };
-        // Buckets are clustered by it.
-        if collection.timeseries().is_none() {
+        // Buckets, and the documents of clustered collections, are in its order by themselves.
+        if collection.timeseries().is_none() && collection.clustered_index().is_none() {
             entry.insert("idIndex", Document::try_from(collection.id_index().spec())?);
         }
         entries.push(entry);

@@ -125,7 +125,7 @@ fn by_id(view: &ReadView, guard: &CollectionGuard, operation: &Operation) -> Res
     while entries.fill(&mut batch, FillLimits::default())? {
         for at in 0..batch.len() {
             operation.check().map_err(StorageError::from)?;
-            let record = view.record(guard, batch.id(at))?;
+            let record = view.record(guard, &batch.id(at))?;
             // An entry without a document is for `validate` to find; here it makes the digest another one.
             digest.update(record.as_deref().unwrap_or(b"missing"));
         }

@@ -211,7 +211,7 @@ fn delete_one(
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let old = match unit.lock_record(&target.guard, target.id) {
+        let old = match unit.lock_record(&target.guard, &target.id) {
             Ok(Some(old)) => old,
             Ok(None) => return Ok(None),
             Err(StorageError::WouldWait) => continue,
@@ -224,7 +224,7 @@ fn delete_one(
             return Ok(None);
         }
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
-        match unit.delete(&target.guard, target.id, document) {
+        match unit.delete(&target.guard, &target.id, document) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),

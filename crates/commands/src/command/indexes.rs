@@ -2,7 +2,7 @@
 
 use super::aggregate_access::{self, Subject};
 use super::collections::pre_and_post_images;
-use super::{index_kinds, listing, text_index, timeseries};
+use super::{clustered, index_kinds, listing, text_index, timeseries};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
@@ -119,6 +119,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let of_collection = existing.as_ref().and_then(|collection| collection.collation());
     let mut specs = Vec::with_capacity(documents.len());
     for document in documents {
+        if clustered::is_there(document, existing.as_deref())? {
+            continue;
+        }
         let parse = |document: &RawDocument| parse_spec(document, of_collection, ignore_unknown);
         let of_buckets = existing.as_ref().and_then(|collection| collection.timeseries());
         specs.push(match of_buckets.filter(|_| namespace != asked) {
@@ -126,7 +129,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             None => parse(document)?,
         });
     }
-    let there = existing.as_ref().map_or(1, |collection| collection.indexes().len());
+    let there = existing
+        .as_ref()
+        .map_or(1, |collection| collection.access_paths().len());
     let fresh = specs.iter().filter(|spec| {
         let mut existing = existing.iter();
         existing.all(|collection| collection.index(&spec.name).is_none())
@@ -220,6 +225,8 @@ pub fn parse_spec(
                 arguments.boolean("background", value)?;
                 options.insert("background", Bson::try_from(value)?);
             }
+            // Where nothing but an index can be meant.
+            "clustered" => drop(clustered::is_there(document, None)?),
             // Old clients and restored dumps send these.
             "ns" | "dropDups" => {}
             "bits" | "min" | "max" => {
@@ -255,7 +262,7 @@ pub fn parse_spec(
                 let projection = arguments.document("wildcardProjection", value)?;
                 options.insert("wildcardProjection", Document::try_from(projection)?);
             }
-            "prepareUnique" | "bucketSize" | "clustered" => {
+            "prepareUnique" | "bucketSize" => {
                 return Err(CommandError::not_implemented(format!(
                     "index option '{}'",
                     field.as_str()
@@ -421,7 +428,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     let specs = match catalog.collection(&namespace) {
         Some(collection) => {
-            let indexes = collection.indexes().iter().chain(collection.building_indexes());
+            let indexes = collection.access_paths().iter().chain(collection.building_indexes());
             // Buckets are clustered by `_id`, which is no index then.
             let is_shown = |index: &&Arc<Index>| collection.timeseries().is_none() || !index.is_id();
             indexes.filter(is_shown).map(|index| index.spec().to_owned()).collect()
@@ -459,7 +466,7 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         ));
     };
     let all: Vec<_> = collection
-        .indexes()
+        .access_paths()
         .iter()
         .chain(collection.building_indexes())
         .collect();
@@ -491,7 +498,11 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         }
         other => return Err(wrong_type(other)),
     }
-    if names.iter().any(|name| name == "_id_") {
+    let clustered = collection.clustered_index();
+    if clustered.is_some_and(|clustered| names.iter().any(|name| name == clustered.name())) {
+        return Err(clustered::refuse_drop());
+    }
+    if names.iter().any(|name| name == "_id_") && clustered.is_none() {
         return Err(CommandError::new(ErrorCode::InvalidOptions, "cannot drop _id index"));
     }
     if let Some(missing) = names
@@ -621,7 +632,11 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "validator" => rules.validator = Some(arguments.document(name, value)?),
             "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
             "validationAction" => rules.action = Some(validation::action(arguments, value)?),
-            "timeseries" | "expireAfterSeconds" => {
+            "expireAfterSeconds" => {
+                let collection = call.server.storage.catalog().collection(&namespace);
+                clustered::change_expiry(collection.as_deref(), value, &mut change)?;
+            }
+            "timeseries" => {
                 return Err(CommandError::not_implemented(format!("collMod.{name}")));
             }
             _ => return Ok(false),

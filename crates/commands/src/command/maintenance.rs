@@ -108,7 +108,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     };
     let mut compliance = validation::Compliance::of(call, &collection);
-    let inspect = &mut |id, document: &_| compliance.inspect(id, document);
+    let inspect = &mut |id: &storage::RecordId, document: &_| compliance.inspect(id, document);
     let mut report = storage.validate_with(&call.operation, &namespace, full, inspect)?;
     let n_non_compliant = compliance.finish(&mut report);
     let mut keys_per_index = Document::new();
@@ -122,11 +122,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         details.insert(&index.name, detail);
     }
     let strings = |lines: &[String]| Bson::Array(lines.iter().cloned().map(Bson::String).collect());
-    let corrupt: Vec<Bson> = report
-        .corrupt_records
-        .iter()
-        .map(|id| Bson::Int64(id.0 as i64))
-        .collect();
+    let corrupt: Vec<Bson> = report.corrupt_records.iter().map(storage::RecordId::to_bson).collect();
     reply.append_all(&doc! {
         "ns": namespace.as_str(),
         "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
@@ -241,7 +237,7 @@ fn re_index(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     };
     call.wrote(storage.last_seq());
     let collection = storage.catalog().collection(&namespace);
-    let specs = collection.iter().flat_map(|collection| collection.indexes());
+    let specs = collection.iter().flat_map(|collection| collection.access_paths());
     let specs = specs.map(|index| Ok(Bson::Document(Document::try_from(index.spec())?)));
     let specs = specs.collect::<Result<Vec<_>>>()?;
     reply.int32("nIndexesWas", indexes as i32);
@@ -266,6 +262,9 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
     let scaled = |bytes: u64| narrowed(bytes as i64 / scale);
     let mut index_sizes = Document::new();
     let mut index_details = Document::new();
+    if let Some((name, spec)) = &stats.clustered_index {
+        index_details.insert(name, Document::try_from(&**spec).unwrap_or_default());
+    }
     let mut index_bytes = 0;
     let mut index_free = 0;
     for index in &stats.indexes {
@@ -285,7 +284,7 @@ pub fn storage_stats(stats: &CollectionStats, scale: i64) -> Document {
         "freeStorageSize": scaled(stats.free_bytes),
         "capped": stats.capped.is_some(),
         "wiredTiger": table_details(stats.storage_bytes, stats.free_bytes, stats.memory_bytes),
-        "nindexes": stats.indexes.len() as i32,
+        "nindexes": (stats.indexes.len() + usize::from(stats.clustered_index.is_some())) as i32,
         "indexDetails": index_details,
         "indexBuilds": stats.indexes.iter().filter(|index| index.building).map(|index| Bson::String(index.name.clone())).collect::<Vec<_>>(),
         "totalIndexSize": scaled(index_bytes),

@@ -11,6 +11,7 @@ mod bulk_write;
 mod capped;
 mod certificates;
 mod cluster_parameters;
+mod clustered;
 mod collections;
 mod collections_access;
 mod connection_pool;

@@ -154,17 +154,18 @@ fn asserts(call: &Invocation<'_>) -> Result<Bson> {
 
 fn catalog_stats(call: &Invocation<'_>) -> Result<Bson> {
     let catalog = call.server.storage.catalog();
-    let (mut collections, mut capped, mut timeseries, mut views) = (0, 0, 0, 0);
+    let (mut collections, mut capped, mut clustered, mut timeseries, mut views) = (0, 0, 0, 0, 0);
     for database in catalog.databases() {
         for collection in catalog.collections(&database) {
             collections += 1;
             timeseries += i32::from(collection.timeseries().is_some());
             capped += i32::from(collection.is_capped().is_some());
+            clustered += i32::from(collection.clustered_index().is_some());
         }
         views += catalog.views(&database).len() as i32;
     }
     Ok(doc! {
-        "collections": collections, "capped": capped, "clustered": 0, "timeseries": timeseries, "views": views,
+        "collections": collections, "capped": capped, "clustered": clustered, "timeseries": timeseries, "views": views,
         "internalCollections": 0, "internalViews": 0,
     }
     .into())

@@ -494,7 +494,7 @@ fn update_one(
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let old = match unit.lock_record(&target.guard, target.id) {
+        let old = match unit.lock_record(&target.guard, &target.id) {
             Ok(Some(old)) => old,
             Ok(None) => return Ok(false),
             Err(StorageError::WouldWait) => continue,
@@ -529,7 +529,7 @@ fn update_one(
             None if prepared.update.is_replacement() => UpdateForm::Replacement,
             None => UpdateForm::Pipeline,
         };
-        match unit.update_as(&target.guard, target.id, old_document, new_document, form) {
+        match unit.update_as(&target.guard, &target.id, old_document, new_document, form) {
             Ok(()) => {}
             Err(StorageError::WouldWait) => {
                 operation.counters().write_conflicts.add(1);

@@ -53,7 +53,7 @@ pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Docume
         return Ok(found);
     };
     while let Some(target) = targets.next(call)? {
-        let bytes = call.server.storage.read()?.record(&target.guard, target.id)?;
+        let bytes = call.server.storage.read()?.record(&target.guard, &target.id)?;
         if let Some(bytes) = bytes {
             found.push(Document::try_from(RawDocument::from_bytes(&bytes)?)?);
         }

@@ -542,7 +542,7 @@ fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Nam
     let indexes: Vec<IndexSpec> = former
         .iter()
         .flat_map(|former| former.indexes())
-        .skip(1)
+        .filter(|index| !index.is_id())
         .map(|index| index.parsed_spec().clone())
         .collect();
     storage.create_collection(&call.operation, temporary, options)?;

@@ -188,6 +188,7 @@ pub(super) fn encode_table(id: TableId, spec: &TableSpec, out: &mut Vec<u8>) {
         TableKind::Records => 1,
         TableKind::Index => 2,
         TableKind::Small => 3,
+        TableKind::Clustered => 4,
     });
     out.push(u8::from(spec.compressor.is_some()));
     out.extend_from_slice(&[0, 0]);
@@ -203,6 +204,7 @@ pub(super) fn decode_table(bytes: &[u8]) -> Result<(TableId, TableSpec), String>
         1 => TableKind::Records,
         2 => TableKind::Index,
         3 => TableKind::Small,
+        4 => TableKind::Clustered,
         tag => return Err(format!("{tag} is no kind of table")),
     };
     let (name, rest) = split_text(rest)?;

@@ -274,7 +274,7 @@ impl Store {
 fn array_id(kind: TableKind, key: &[u8]) -> Option<u64> {
     match kind {
         TableKind::Records => id_of_key(key),
-        TableKind::Index | TableKind::Small => None,
+        TableKind::Index | TableKind::Small | TableKind::Clustered => None,
     }
 }
 

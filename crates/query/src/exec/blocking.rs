@@ -24,8 +24,9 @@ struct KeptKey {
     type_bits: Vec<u8>,
 }
 
-/// What of a row goes through the sort. Written as the record id, the index's position (all ones without an entry), and
-/// lengths of key, type bits and metadata, each little-endian, then key, type bits, metadata and document.
+/// What of a row goes through the sort. Written as the record id (of a key its length, with the highest bit), the
+/// index's position (all ones without an entry), and lengths of key, type bits and metadata, each little-endian, then
+/// the record's key if it has one, key, type bits, metadata and document.
 struct Entry {
     id: RecordId,
     document: Bytes,
@@ -34,6 +35,7 @@ struct Entry {
 }
 
 const HEAD_BYTES: usize = 24;
+const KEY_BIT: u64 = 1 << 63;
 
 impl Payload for Entry {
     fn memory_bytes(&self) -> usize {
@@ -46,12 +48,19 @@ impl Payload for Entry {
             Some(kept) => (kept.index, &*kept.key, &*kept.type_bits),
             None => (u32::MAX, &[][..], &[][..]),
         };
-        head.extend_from_slice(&self.id.0.to_le_bytes());
+        let id = match &self.id {
+            RecordId::Number(number) => *number,
+            RecordId::Key(key) => key.len() as u64 | KEY_BIT,
+        };
+        head.extend_from_slice(&id.to_le_bytes());
         head.extend_from_slice(&index.to_le_bytes());
         head.extend_from_slice(&(key.len() as u32).to_le_bytes());
         head.extend_from_slice(&(type_bits.len() as u32).to_le_bytes());
         let length_at = head.len();
         head.extend_from_slice(&[0; 4]);
+        if let RecordId::Key(key) = &self.id {
+            head.extend_from_slice(key);
+        }
         head.extend_from_slice(key);
         head.extend_from_slice(type_bits);
         if let Some(metadata) = &self.metadata {
@@ -73,6 +82,13 @@ fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<(Row<'r>, 
     let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(damaged)?;
     let field = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let id = u64::from(field(0)) | u64::from(field(4)) << 32;
+    let (id, rest) = match id & KEY_BIT {
+        0 => (RecordId::Number(id), rest),
+        _ => {
+            let (key, rest) = rest.split_at_checked((id & !KEY_BIT) as usize).ok_or_else(damaged)?;
+            (RecordId::Key(key.into()), rest)
+        }
+    };
     let (key, rest) = rest.split_at_checked(field(12) as usize).ok_or_else(damaged)?;
     let (type_bits, rest) = rest.split_at_checked(field(16) as usize).ok_or_else(damaged)?;
     let (metadata, document) = rest.split_at_checked(field(20) as usize).ok_or_else(damaged)?;
@@ -89,7 +105,7 @@ fn read_entry<'r>(row: &'r [u8], indexes: &'r [Arc<Index>]) -> Result<(Row<'r>, 
         }),
     };
     let row = Row {
-        id: RecordId(id),
+        id,
         document: RowDocument::Made(document),
         key: index_key,
         metadata: None,

@@ -22,7 +22,10 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     };
     let find = as_find(request);
     if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
-        op.counters().keys_examined.add(1);
+        match guard.id_index().is_clustered() {
+            true => op.counters().docs_examined.add(1),
+            false => op.counters().keys_examined.add(1),
+        }
         let key = IdLookup::new(id, guard.id_index()).key;
         return Ok(u64::from(data.view()?.find_unique(guard.id_index(), &key)?.is_some()));
     }

@@ -1,5 +1,6 @@
 //! Plans as documents, with MongoDB's names: the trees of `explain`.
 
+use super::clustered;
 use super::filter::Shape;
 use super::index_scan::{IndexScan, ScanKind};
 use super::sort_key::shown_sort;
@@ -50,7 +51,7 @@ fn stage_name(stage: &Stage) -> &'static str {
     match stage {
         Stage::Eof => "EOF",
         Stage::CollectionScan(_) => "COLLSCAN",
-        Stage::IndexScan(scan) => scan_name(scan.kind),
+        Stage::IndexScan(scan) => scan_name(scan),
         Stage::Near(near) => near.name(),
         Stage::TextOr(_) => "TEXT_OR",
         Stage::TextMatch(_) => "TEXT_MATCH",
@@ -109,6 +110,10 @@ fn add_facts(stage: &Stage, detail: Detail, document: &mut Document) {
         Stage::IndexScan(scan) => {
             if let Some(filter) = &scan.filter {
                 document.insert("filter", to_document(&filter.to_document()));
+            }
+            if scan.index.is_clustered() {
+                clustered::add_facts(scan, executed, document);
+                return;
             }
             add_index(scan, document);
             if executed {
@@ -333,7 +338,7 @@ fn interval_text(interval: &Interval, falling: bool, is_collated: bool) -> Strin
 }
 
 /// The string whose successor these bytes are.
-fn predecessor(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn predecessor(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut before = bytes.to_vec();
     let last = before.last_mut()?;
     *last = last.checked_sub(1)?;
@@ -348,6 +353,11 @@ fn sort_key_text(bytes: &[u8]) -> Option<String> {
 }
 
 fn decoded(bytes: &[u8]) -> Option<String> {
+    decoded_value(bytes).map(|value| value_text(&value))
+}
+
+/// The value whose key these bytes are.
+pub(super) fn decoded_value(bytes: &[u8]) -> Option<Bson> {
     let mut decoder = KeyDecoder::new(bytes, &[], KeyOrdering::ASCENDING);
     let mut document = vec![0; 4];
     let present = decoder.append_field("v", &mut document).ok()?;
@@ -357,8 +367,7 @@ fn decoded(bytes: &[u8]) -> Option<String> {
     document.push(0);
     let length = document.len() as u32;
     document[..4].copy_from_slice(&length.to_le_bytes());
-    let value = Bson::try_from(RawDocument::from_bytes(&document).ok()?.get("v").ok()??).ok()?;
-    Some(value_text(&value))
+    Bson::try_from(RawDocument::from_bytes(&document).ok()?.get("v").ok()??).ok()
 }
 
 fn value_text(value: &Bson) -> String {
@@ -407,7 +416,7 @@ fn direction_of(order: FieldOrder) -> i32 {
     }
 }
 
-fn direction_name(direction: Direction) -> &'static str {
+pub(super) fn direction_name(direction: Direction) -> &'static str {
     match direction {
         Direction::Forward => "forward",
         Direction::Reverse => "backward",

@@ -98,7 +98,7 @@ fn distinct_scan(
     if has_position(request.key) {
         return Ok(None);
     }
-    let accesses = guard.indexes().iter().enumerate().filter_map(|(position, index)| {
+    let accesses = guard.access_paths().iter().enumerate().filter_map(|(position, index)| {
         let wanted = match wish {
             Wish::None => !index.hidden() && filter.as_ref().is_none_or(|filter| filter.allows(index)),
             Wish::Index(hinted) => hinted == position,
@@ -107,7 +107,7 @@ fn distinct_scan(
         let fields = index.pattern().fields();
         // Values are told from each other as the query compares them, and read out of the keys.
         let is_binary = index.collation().is_none() && query.collation.is_none();
-        let has_values = index.pattern().special().is_none();
+        let has_values = index.pattern().special().is_none() && !index.is_clustered();
         if !wanted || !is_binary || !has_values || fields[0].path() != request.key {
             return None;
         }

@@ -15,6 +15,7 @@ use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::planner::Candidate;
 use crate::plan::query::Query;
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -149,7 +150,7 @@ fn lost_index(stage: &Stage, collection: &Collection) -> Option<String> {
     };
     if let Some(scanned) = scanned {
         let there = collection
-            .indexes()
+            .access_paths()
             .iter()
             .any(|index| index.table() == scanned.table());
         return (!there).then(|| scanned.name().to_owned());
@@ -239,7 +240,7 @@ impl PlanExecutor {
             Body::Nothing => Ran::Exhausted,
             Body::Id(lookup) => {
                 if let Some(found) = run_lookup(lookup, &self.ns, *context, self.locked.take())?
-                    && let Some(document) = found.view.record(&found.guard, found.id)?
+                    && let Some(document) = found.document()?
                 {
                     match &lookup.fields {
                         None => push(&document)?,
@@ -365,7 +366,7 @@ impl PlanExecutor {
             return Ok(true);
         };
         waiter
-            .wait(context.op, self.tail_position(), timeout)
+            .wait(context.op, self.tail_position().number(), timeout)
             .map_err(|error| storage::StorageError::from(error).into())
     }
 
@@ -384,7 +385,7 @@ impl PlanExecutor {
             return tail.call(context, waker);
         }
         let waiter = self.capped_waiter().ok_or(Ok(true))?;
-        waiter.call(self.tail_position(), waker).map_err(Ok)
+        waiter.call(self.tail_position().number(), waker).map_err(Ok)
     }
 
     /// A tailable cursor on an empty collection is dead from the start.
@@ -396,6 +397,7 @@ impl PlanExecutor {
     pub fn plan_summary(&self) -> Cow<'static, str> {
         match &self.body {
             Body::Nothing => Cow::Borrowed("EOF"),
+            Body::Id(lookup) if lookup.is_clustered => Cow::Borrowed("EXPRESS_CLUSTERED_IXSCAN"),
             Body::Id(_) => Cow::Borrowed("IDHACK"),
             Body::Plan(planned) => Cow::Owned(super::summary::summary(&planned.stage)),
             Body::Pipeline(pipeline) => Cow::Owned(pipeline.plan_summary()),
@@ -429,6 +431,17 @@ struct Found {
     id: RecordId,
     guard: CollectionGuard,
     view: ReadView,
+    /// Of a clustered collection, where finding it is reading it.
+    document: Option<Bytes>,
+}
+
+impl Found {
+    fn document(self) -> Result<Option<Bytes>, QueryError> {
+        match self.document {
+            None => Ok(self.view.record(&self.guard, &self.id)?),
+            document => Ok(document),
+        }
+    }
 }
 
 fn run_lookup(
@@ -450,6 +463,20 @@ fn run_lookup(
     };
     let view = context.data().view()?;
     let counters = context.op.counters();
+    if guard.clustered_index().is_some() {
+        let id = RecordId::Key(lookup.key.as_slice().into());
+        let Some(document) = view.record(&guard, &id)? else {
+            return Ok(None);
+        };
+        lookup.docs_examined += 1;
+        counters.docs_examined.add(1);
+        return Ok(Some(Found {
+            id,
+            guard,
+            view,
+            document: Some(document),
+        }));
+    }
     lookup.keys_examined += 1;
     counters.keys_examined.add(1);
     let Some(id) = view.find_unique(guard.id_index(), &lookup.key)? else {
@@ -457,5 +484,10 @@ fn run_lookup(
     };
     lookup.docs_examined += 1;
     counters.docs_examined.add(1);
-    Ok(Some(Found { id, guard, view }))
+    Ok(Some(Found {
+        id,
+        guard,
+        view,
+        document: None,
+    }))
 }

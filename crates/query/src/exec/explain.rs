@@ -1,5 +1,6 @@
 //! `explain`: the chosen plan, the others, and what the chosen one does when it runs.
 
+use super::clustered;
 use super::context::ExecContext;
 use super::count::{is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
@@ -177,9 +178,17 @@ fn explain_fixed(
     verbosity: Verbosity,
 ) -> Document {
     let is_lookup = matches!(executor.body, Body::Id(_));
-    let mut plan = match wrapper {
+    let clustered = match &executor.body {
+        Body::Id(lookup) if lookup.is_clustered => Some(&lookup.key),
+        _ => None,
+    };
+    let mut plan = match (wrapper, clustered) {
         _ if !is_lookup => doc! { "stage": "EOF" },
-        Wrapper::None => {
+        (Wrapper::None, Some(_)) => {
+            doc! { "isCached": false, "stage": "EXPRESS_CLUSTERED_IXSCAN", "keyPattern": "{ _id: 1 }" }
+        }
+        (_, Some(key)) => clustered::lookup_facts(key),
+        (Wrapper::None, None) => {
             doc! { "isCached": false, "stage": "EXPRESS_IXSCAN", "keyPattern": "{ _id: 1 }", "indexName": "_id_" }
         }
         _ => doc! { "stage": "IDHACK", "keyPattern": { "_id": 1 }, "indexName": "_id_" },

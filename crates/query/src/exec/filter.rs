@@ -31,7 +31,7 @@ impl Fetch {
                 row
             } else {
                 counters.docs_examined += 1;
-                match run.view.record(run.collection, row.id)? {
+                match run.view.record(run.collection, &row.id)? {
                     None => return Ok(Flow::Continue),
                     Some(bytes) => read = bytes,
                 }
@@ -183,7 +183,7 @@ impl Project {
                     Some(document) => document,
                     None => {
                         counters.docs_examined += 1;
-                        match run.view.record(run.collection, row.id)? {
+                        match run.view.record(run.collection, &row.id)? {
                             None => return Ok(Flow::Continue),
                             Some(bytes) => read = bytes,
                         }
@@ -199,7 +199,7 @@ impl Project {
                 None => scratch.extend_from_slice(source),
             }
             if *show_record_id {
-                super::key_document::append_record_id(scratch, row.id);
+                super::key_document::append_record_id(scratch, &row.id);
             }
             receive(Row {
                 id: row.id,

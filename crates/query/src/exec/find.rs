@@ -209,6 +209,6 @@ fn bounded_by_keys(planner: &Planner<'_>, wish: &Wish, request: &FindRequest<'_>
             "When using min()/max() a hint of which index to use must be provided",
         ));
     };
-    let index = &planner.collection.indexes()[*position];
+    let index = &planner.collection.access_paths()[*position];
     planner.key_range(index, request.min, request.max)
 }

@@ -11,6 +11,8 @@ use storage::Index;
 pub(crate) struct IdLookup {
     /// The encoded `_id`.
     pub(crate) key: Vec<u8>,
+    /// In a clustered collection: without an index.
+    pub(crate) is_clustered: bool,
     pub(crate) keys_examined: u64,
     pub(crate) docs_examined: u64,
     pub(crate) done: bool,
@@ -19,10 +21,11 @@ pub(crate) struct IdLookup {
 }
 
 impl IdLookup {
-    /// For an `_id` of this value in the index on `_id`.
+    /// For an `_id` of this value in what leads to documents by `_id`.
     pub(crate) fn new(id: RawBsonRef<'_>, index: &Index) -> Self {
         Self {
             key: encode_with(id, index.extractor().collator()),
+            is_clustered: index.is_clustered(),
             keys_examined: 0,
             docs_examined: 0,
             done: false,

@@ -3,6 +3,7 @@
 //! Gaps between the bounds' ranges are jumped over by seeking; a jump that ends inside the batch at hand costs no seek.
 //! On an index with several keys per record each record is given once. A distinct walk jumps behind every prefix it
 //! gave. Entries of a clustering index are given with the documents that they carry, those alone that match the filter.
+//! The documents of a clustered collection are walked over as if they were entries of such an index, and have no key.
 
 use super::context::Run;
 use super::row::{Row, RowDocument, RowKey, as_document};
@@ -108,7 +109,7 @@ impl IndexScan {
         let mut cursor = run.view.index_entries(&self.index, range, self.direction)?;
         self.counters.seeks += 1;
         match (&self.resume, self.direction) {
-            (Resume::After(key, id), _) => cursor.seek(key, Some(*id))?,
+            (Resume::After(key, id), _) => cursor.seek(key, Some(id))?,
             (Resume::At(target), Direction::Forward) => cursor.seek(target, None)?,
             _ => {}
         }
@@ -202,7 +203,10 @@ impl IndexScan {
                 let i = self.next;
                 self.next += 1;
                 self.counters.works += 1;
-                self.counters.keys_examined += 1;
+                match self.index.is_clustered() {
+                    true => self.counters.docs_examined += 1,
+                    false => self.counters.keys_examined += 1,
+                }
                 let due = run.tick()?;
                 if self.check {
                     let pattern = self.index.pattern();
@@ -226,7 +230,7 @@ impl IndexScan {
                 let id = self.batch.id(i);
                 if let Some(seen) = &mut self.seen {
                     self.counters.dups_tested += 1;
-                    if !seen.insert(id) {
+                    if !seen.insert(id.clone()) {
                         self.counters.dups_dropped += 1;
                         if due {
                             return Ok(Ran::Yield);
@@ -247,15 +251,15 @@ impl IndexScan {
                     continue;
                 }
                 self.counters.advanced += 1;
-                let key = RowKey {
+                let key = (!self.index.is_clustered()).then(|| RowKey {
                     index: &self.index,
                     key: self.batch.key(i),
                     type_bits: self.batch.type_bits(i),
-                };
+                });
                 let flow = receive(Row {
                     id,
                     document,
-                    key: Some(key),
+                    key,
                     metadata: None,
                 })?;
                 if let ScanKind::Distinct(fields) = self.kind {

@@ -3,6 +3,7 @@
 use super::row::RowKey;
 use crate::QueryError;
 use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::{BinarySubtype, ElementType};
 use keys::FieldKind;
 use keys::extract::PATH_FIELD;
 use keys::key::{DecodeError, KeyDecoder};
@@ -185,11 +186,22 @@ pub(crate) fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
 }
 
 /// Adds `$recordId` to a document.
-pub(crate) fn append_record_id(document: &mut Vec<u8>, id: RecordId) {
+pub(crate) fn append_record_id(document: &mut Vec<u8>, id: &RecordId) {
     document.pop();
-    document.push(0x12);
+    let (tag, length) = match id {
+        RecordId::Number(_) => (ElementType::Int64, None),
+        RecordId::Key(key) => (ElementType::Binary, Some(key.len() as u32)),
+    };
+    document.push(tag as u8);
     document.extend_from_slice(b"$recordId\0");
-    document.extend_from_slice(&id.0.to_le_bytes());
+    match (id, length) {
+        (RecordId::Key(key), Some(length)) => {
+            document.extend_from_slice(&length.to_le_bytes());
+            document.push(u8::from(BinarySubtype::Generic));
+            document.extend_from_slice(key);
+        }
+        (id, _) => document.extend_from_slice(&id.number().to_le_bytes()),
+    }
     document.push(0);
     let length = document.len() as u32;
     if let Some(header) = document.first_chunk_mut::<4>() {

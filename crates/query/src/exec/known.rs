@@ -41,7 +41,7 @@ impl RowMetadata {
         }
         let mut metadata = row.metadata.map(|metadata| (**metadata).clone()).unwrap_or_default();
         if self.needs.has(MetadataField::RecordId) {
-            metadata.record_id = Some(row.id.0 as i64);
+            metadata.record_id = RawBson::try_from(row.id.to_bson()).ok();
         }
         if self.needs.has(MetadataField::IndexKey)
             && let Some(key) = row.key

@@ -38,7 +38,7 @@ impl Or {
             let ran = input.run(run, &mut |row| {
                 counters.works += 1;
                 counters.dups_tested += 1;
-                if !seen.insert(row.id) {
+                if !seen.insert(row.id.clone()) {
                     counters.dups_dropped += 1;
                     return Ok(Flow::Continue);
                 }
@@ -157,7 +157,7 @@ impl SortMerge {
                 self.counters.exhausted = true;
                 return Ok(Ran::Exhausted);
             };
-            if !self.seen.insert(head.id) {
+            if !self.seen.insert(head.id.clone()) {
                 self.counters.dups_dropped += 1;
                 continue;
             }

@@ -6,6 +6,7 @@
 
 mod aggregate;
 pub(crate) mod blocking;
+mod clustered;
 mod context;
 mod count;
 mod describe;

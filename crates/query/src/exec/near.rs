@@ -277,7 +277,7 @@ impl Near {
         let (least, _) = query.test.limits();
         ring.run(run, &mut |row| {
             counters.works += 1;
-            if !seen.insert(row.id) {
+            if !seen.insert(row.id.clone()) {
                 return Ok(Flow::Continue);
             }
             memory.grow(run.evaluation, SEEN_BYTES)?;

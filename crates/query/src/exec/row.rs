@@ -7,7 +7,7 @@ use std::sync::Arc;
 use storage::{Index, IndexBatch, RecordBatch, RecordId};
 
 /// One row. The document is there once a record was read; the key when it came out of an index.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Row<'r> {
     pub(crate) id: RecordId,
     pub(crate) document: RowDocument<'r>,

@@ -43,7 +43,7 @@ pub(crate) struct CollectionScan {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) tailable: bool,
     pub(crate) counters: StageCounters,
-    /// The last record given or passed over.
+    /// The last record given or passed over, of the batches before this one.
     position: Option<RecordId>,
     cursor: Option<RecordCursor>,
     batch: RecordBatch,
@@ -71,22 +71,22 @@ impl CollectionScan {
 
     /// The last record passed; 0 before the first.
     pub(crate) fn position(&self) -> RecordId {
-        self.position.unwrap_or_default()
+        self.position.clone().unwrap_or_default()
     }
 
     fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
-        if let (true, Some(position)) = (self.tailable, self.position)
+        if let (true, Some(position)) = (self.tailable, &self.position)
             && run.view.record(run.collection, position)?.is_none()
         {
             return Err(QueryError::new(
                 ErrorCode::CappedPositionLost,
                 format!(
                     "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({})",
-                    position.0
+                    position.number()
                 ),
             ));
         }
-        let edge = self.position.map_or(Bound::Unbounded, Bound::Excluded);
+        let edge = self.position.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let (from, to) = match self.direction {
             Direction::Forward => (edge, Bound::Unbounded),
             Direction::Reverse => (Bound::Unbounded, edge),
@@ -98,6 +98,7 @@ impl CollectionScan {
 
     /// False when there are no more rows in this view.
     fn refill(&mut self, run: &Run<'_>) -> Result<bool, QueryError> {
+        self.remember_position();
         if self.cursor.is_none() {
             self.open(run)?;
         }
@@ -124,8 +125,6 @@ impl CollectionScan {
             while self.next < self.batch.len() {
                 let i = self.next;
                 self.next += 1;
-                let id = self.batch.id(i);
-                self.position = Some(id);
                 self.counters.works += 1;
                 self.counters.docs_examined += 1;
                 let due = run.tick()?;
@@ -136,7 +135,7 @@ impl CollectionScan {
                 if wanted {
                     self.counters.advanced += 1;
                     let row = Row {
-                        id,
+                        id: self.batch.id(i),
                         document: RowDocument::InBatch(&self.batch, i),
                         key: None,
                         metadata: None,
@@ -152,7 +151,15 @@ impl CollectionScan {
         }
     }
 
+    /// What is passed of the batch is passed for good.
+    fn remember_position(&mut self) {
+        if self.next > 0 && self.next <= self.batch.len() {
+            self.position = Some(self.batch.id(self.next - 1));
+        }
+    }
+
     pub(crate) fn save(&mut self) {
+        self.remember_position();
         self.cursor = None;
         self.batch = RecordBatch::new();
         self.next = 0;

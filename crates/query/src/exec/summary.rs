@@ -1,6 +1,7 @@
 //! The one-line form of a plan.
 
-use super::index_scan::ScanKind;
+use super::clustered;
+use super::index_scan::{IndexScan, ScanKind};
 use super::stage::Stage;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -17,7 +18,8 @@ fn add_leaves(stage: &Stage, leaves: &mut Vec<String>) {
     match stage {
         Stage::Eof => leaves.push("EOF".to_owned()),
         Stage::CollectionScan(_) => leaves.push("COLLSCAN".to_owned()),
-        Stage::IndexScan(scan) => leaves.push(format!("{} {}", scan_name(scan.kind), key_text(scan.index.key()))),
+        Stage::IndexScan(scan) if scan.index.is_clustered() => leaves.push(scan_name(scan).to_owned()),
+        Stage::IndexScan(scan) => leaves.push(format!("{} {}", scan_name(scan), key_text(scan.index.key()))),
         Stage::TextMatch(text) => leaves.push(format!("IXSCAN {}", key_text(text.index.key()))),
         Stage::Near(near) => leaves.push(format!("{} {}", near.name(), key_text(near.index().key()))),
         other => other.inputs().into_iter().for_each(|input| add_leaves(input, leaves)),
@@ -25,8 +27,9 @@ fn add_leaves(stage: &Stage, leaves: &mut Vec<String>) {
 }
 
 /// MongoDB's name of an index scan.
-pub(crate) fn scan_name(kind: ScanKind) -> &'static str {
-    match kind {
+pub(crate) fn scan_name(scan: &IndexScan) -> &'static str {
+    match scan.kind {
+        _ if scan.index.is_clustered() => clustered::scan_name(scan),
         ScanKind::Entries => "IXSCAN",
         ScanKind::Count => "COUNT_SCAN",
         ScanKind::Distinct(_) => "DISTINCT_SCAN",

@@ -115,7 +115,7 @@ impl TextOr {
             self.counters.works += 1;
             self.counters.docs_examined += 1;
             let due = run.tick()?;
-            if let Some(document) = run.view.record(run.collection, id)? {
+            if let Some(document) = run.view.record(run.collection, &id)? {
                 let passes = match &self.filter {
                     Some(filter) => filter.matches(as_document(&document)?, run.evaluation)?,
                     None => true,

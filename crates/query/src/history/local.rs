@@ -6,7 +6,7 @@ use crate::stages::{Stage, StageContext};
 use crate::value::SharedDocument;
 use bytes::Bytes;
 use std::sync::Arc;
-use storage::{LocalCapped, LocalNext, RecordId};
+use storage::{LocalCapped, LocalNext};
 use wire::ErrorCode;
 
 pub(super) struct LocalSource {
@@ -19,7 +19,7 @@ enum Scan {
     Taken(std::vec::IntoIter<Bytes>),
     Followed {
         local: Arc<LocalCapped>,
-        passed: RecordId,
+        passed: u64,
         tail: Arc<Tail>,
     },
 }
@@ -29,13 +29,9 @@ impl LocalSource {
         let scan = match tail {
             Some(tail) => {
                 // As with other capped collections: a cursor on an empty one is dead from the start.
-                let ended = local.after(RecordId::default()) == LocalNext::Nothing;
+                let ended = local.after(0) == LocalNext::Nothing;
                 tail.change(|state| state.ended = ended);
-                Scan::Followed {
-                    local,
-                    passed: RecordId::default(),
-                    tail,
-                }
+                Scan::Followed { local, passed: 0, tail }
             }
             None => {
                 let mut documents = local.documents();
@@ -69,7 +65,7 @@ impl Stage for LocalSource {
                         ErrorCode::CappedPositionLost,
                         format!(
                             "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({})",
-                            passed.0
+                            passed
                         ),
                     ));
                 }

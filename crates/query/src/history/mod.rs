@@ -28,7 +28,7 @@ use oplog::{OplogSource, is_oplog};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{CappedWaiter, Namespace, RecordId, Storage, StorageError};
+use storage::{CappedWaiter, Namespace, Storage, StorageError};
 use vfs::{Registration, Waker};
 use wire::ErrorCode;
 
@@ -89,7 +89,7 @@ pub(crate) struct TailState {
     /// Nothing of the log up to here is left to be read.
     pub(crate) seen: Seq,
     /// Of a capped collection in memory: the last document that was given.
-    pub(crate) passed: RecordId,
+    pub(crate) passed: u64,
     /// Nothing more will come.
     pub(crate) ended: bool,
     /// Of a change stream: what its source gave last, or where it stands.

@@ -55,6 +55,12 @@ impl IndexBounds {
         &self.fields
     }
 
+    /// Of whole keys the first, and the one that all are below, where there are such; `None` of bounds by field.
+    pub(crate) fn whole_keys(&self) -> Option<[Option<&[u8]>; 2]> {
+        let keys = self.keys.as_ref()?;
+        Some([keys.start.as_deref(), keys.end.as_deref()])
+    }
+
     /// True when no key can be inside.
     pub(crate) fn is_empty(&self) -> bool {
         let reversed = matches!(&self.keys, Some(KeyBounds { start: Some(start), end: Some(end) }) if start >= end);

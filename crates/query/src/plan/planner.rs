@@ -5,7 +5,8 @@
 //!    branch of an `$or`, and merges of scans that are each in the sort's order. A collection scan is one only when
 //!    there is no other, or when hinted at.
 //! 3. FETCH with the whole filter follows, unless the bounds are exact, and SORT, SKIP, LIMIT and a projection where
-//!    asked. A clustering index gives documents by itself: its scan has the filter, and nothing is fetched.
+//!    asked. A clustering index gives documents by itself: its scan has the filter, and nothing is fetched. So do the
+//!    documents of a clustered collection, by `_id`.
 //!
 //! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's,
 //! or the winner of a short race.
@@ -167,13 +168,13 @@ impl Planner<'_> {
             _ => None,
         };
         if let Some(direction) = natural {
-            return Ok(vec![self.collection_scan(direction)]);
+            return Ok(vec![self.natural_scan(direction)]);
         }
         let indexes: Vec<&Arc<Index>> = match wish {
-            Wish::Index(position) => self.collection.indexes().get(*position).into_iter().collect(),
+            Wish::Index(position) => self.collection.access_paths().get(*position).into_iter().collect(),
             _ => self
                 .collection
-                .indexes()
+                .access_paths()
                 .iter()
                 .filter(|index| self.considers(index))
                 .collect(),
@@ -214,7 +215,7 @@ impl Planner<'_> {
     /// The index that finds what is near.
     fn near(&self, near: &NearQuery, wish: &Wish) -> Result<Candidate, QueryError> {
         let mut found: Vec<(Access, usize, &PatternField)> = Vec::new();
-        for (position, index) in self.collection.indexes().iter().enumerate() {
+        for (position, index) in self.collection.access_paths().iter().enumerate() {
             let is_wanted = match wish {
                 Wish::Index(hinted) => *hinted == position,
                 Wish::None => self.considers(index),
@@ -269,7 +270,7 @@ impl Planner<'_> {
         if let Choice::Index(table) | Choice::Split(table) | Choice::Path(table, _) = choice {
             let Some(index) = self
                 .collection
-                .indexes()
+                .access_paths()
                 .iter()
                 .find(|index| index.table() == *table && self.considers(index))
             else {
@@ -337,6 +338,26 @@ impl Planner<'_> {
             reads_more,
             access.map(Access::rank),
         )
+    }
+
+    /// The scan in record order: of a clustered collection, whose order is that of `_id`, between the bounds that the
+    /// filter has.
+    fn natural_scan(&self, direction: Direction) -> Candidate {
+        let bounded = self.collection.clustered_index().and_then(|index| {
+            let predicate = self.predicate(&[index], self.string_keys_of(index));
+            Access::of(index, &predicate.conjuncts(), Unbounded::Refuse)
+        });
+        let Some(access) = bounded else {
+            return self.collection_scan(direction);
+        };
+        let sorted = self
+            .sort_fields()
+            .is_none_or(|sort| self.is_alike(&access.index) && access.direction_for(sort) == Some(direction));
+        Candidate {
+            exact: access.exact,
+            source: Source::Index(access, direction),
+            sorted,
+        }
     }
 
     /// The scan of all records.
@@ -533,7 +554,8 @@ impl Planner<'_> {
         let covered = self.is_covered(candidate);
         let counts_keys = query.count_only && candidate.exact;
         let filter = query.filter.clone().filter(|_| !candidate.exact);
-        let once = |access: &Access| access.may_repeat() || query.for_write;
+        // The place of a document in a clustered collection is fixed.
+        let once = |access: &Access| access.may_repeat() || query.for_write && !access.index.is_clustered();
         let scan = |access: &Access, bounds: &IndexBounds, direction: Direction, kind: ScanKind| {
             let scan = IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access));
             scan.on_path(access.wildcard.as_ref())
@@ -671,7 +693,8 @@ impl Planner<'_> {
         let Source::Index(access, _) = &candidate.source else {
             return false;
         };
-        if !candidate.exact || !candidate.sorted || access.is_multikey() || self.query.return_key {
+        let has_keys = !access.is_multikey() && !access.index.is_clustered();
+        if !candidate.exact || !candidate.sorted || !has_keys || self.query.return_key {
             return false;
         }
         if let Some(wildcard) = &access.wildcard {

@@ -305,7 +305,7 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
     };
     let position = match hint {
         None => return Ok(Wish::None),
-        Some(Hint::Name(name)) => collection.indexes().iter().position(|index| index.name() == name),
+        Some(Hint::Name(name)) => collection.access_paths().iter().position(|index| index.name() == name),
         Some(Hint::Key(key)) if key.is_empty() => return Ok(Wish::None),
         Some(Hint::Key(key)) => {
             if let Ok(Some(natural)) = key.get("$natural") {
@@ -315,11 +315,14 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
                     _ => Err(QueryError::bad_value("$natural hint must be 1 or -1")),
                 };
             }
-            collection.indexes().iter().position(|index| same_key(index.key(), key))
+            collection
+                .access_paths()
+                .iter()
+                .position(|index| same_key(index.key(), key))
         }
     };
     let position = position
-        .filter(|i| !collection.indexes()[*i].hidden())
+        .filter(|i| !collection.access_paths()[*i].hidden())
         .ok_or_else(unknown)?;
     Ok(Wish::Index(position))
 }

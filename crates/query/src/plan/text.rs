@@ -102,7 +102,11 @@ impl Planner<'_> {
                 inputs.insert(0, TextBranch::Text(self.text_access(index, test, &parts)?));
                 continue;
             }
-            let best = self.collection.indexes().iter().filter(|index| self.considers(index));
+            let best = self
+                .collection
+                .access_paths()
+                .iter()
+                .filter(|index| self.considers(index));
             let best = best.filter(|index| self.holds_matches(index) && self.is_alike(index));
             let best = best.flat_map(|index| {
                 let predicate = self.predicate_of(index, &parts);

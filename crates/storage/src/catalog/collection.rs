@@ -8,7 +8,7 @@ use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
 use crate::catalog::index::{truthy, whole_number};
 use crate::catalog::timeseries::TimeseriesOptions;
 use crate::catalog::validation::Validation;
-use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId};
+use crate::{CappedLimits, CappedWaiter, Index, Namespace, RecordId, RecordIds};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
@@ -55,19 +55,19 @@ impl CollectionShared {
 
     /// A record id nobody has.
     pub(crate) fn take_record_id(&self) -> RecordId {
-        RecordId(self.next_record.fetch_add(1, Ordering::Relaxed))
+        RecordId::Number(self.next_record.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Records up to this one are visible.
-    pub(crate) fn published(&self, last: RecordId) {
+    pub(crate) fn published(&self, last: u64) {
         if let Some(tail) = &self.tail {
             tail.published(last);
         }
     }
 
-    /// A record of this id exists: the next ones are higher.
-    pub(crate) fn saw_record(&self, id: RecordId) {
-        self.next_record.fetch_max(id.0.saturating_add(1), Ordering::Relaxed);
+    /// A record of this number exists: the next ones are higher.
+    pub(crate) fn saw_record(&self, number: u64) {
+        self.next_record.fetch_max(number.saturating_add(1), Ordering::Relaxed);
     }
 }
 
@@ -82,8 +82,9 @@ pub struct Collection {
     pub(crate) keeps_pre_images: bool,
     pub(crate) validation: Option<Box<Validation>>,
     pub(crate) timeseries: Option<Arc<TimeseriesOptions>>,
-    /// Ready ones, `_id_` first, in the order they were made.
-    pub(crate) indexes: Box<[Arc<Index>]>,
+    /// What leads to documents by `_id` first: `_id_`, or the documents of a clustered collection themselves. Then the
+    /// other indexes that are ready, in the order they were made.
+    pub(crate) access_paths: Box<[Arc<Index>]>,
     pub(crate) building: Box<[Arc<Index>]>,
     pub(crate) version: u64,
     pub(crate) shared: Arc<CollectionShared>,
@@ -115,9 +116,28 @@ impl Collection {
         self.table
     }
 
-    /// The ready indexes, `_id_` first.
+    /// The ready indexes, `_id_` first where there is one: a clustered collection has none.
     pub fn indexes(&self) -> &[Arc<Index>] {
-        &self.indexes
+        &self.access_paths[usize::from(self.clustered_index().is_some())..]
+    }
+
+    /// All that a plan may scan in the order of keys: the indexes, and of a clustered collection the documents, which
+    /// come first.
+    pub fn access_paths(&self) -> &[Arc<Index>] {
+        &self.access_paths
+    }
+
+    /// The documents of a clustered collection, by `_id`; `None` of others.
+    pub fn clustered_index(&self) -> Option<&Arc<Index>> {
+        self.access_paths.first().filter(|first| first.is_clustered())
+    }
+
+    /// What its records are known by.
+    pub fn record_ids(&self) -> RecordIds {
+        match self.clustered_index() {
+            Some(_) => RecordIds::Keys,
+            None => RecordIds::Numbers,
+        }
     }
 
     /// Indexes that are being built.
@@ -127,12 +147,12 @@ impl Collection {
 
     /// A ready index by name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
-        self.indexes.iter().find(|index| index.name() == name)
+        self.indexes().iter().find(|index| index.name() == name)
     }
 
-    /// The `_id_` index.
+    /// What leads to documents by `_id`: the `_id_` index, or [`Collection::clustered_index`].
     pub fn id_index(&self) -> &Arc<Index> {
-        &self.indexes[0]
+        &self.access_paths[0]
     }
 
     /// The limits of a capped collection; `None` for others.
@@ -193,7 +213,7 @@ impl Collection {
 
     /// Every index that writers keep up to date.
     pub(crate) fn maintained(&self) -> impl Iterator<Item = &Arc<Index>> {
-        self.indexes.iter().chain(&self.building)
+        self.indexes().iter().chain(&self.building)
     }
 }
 

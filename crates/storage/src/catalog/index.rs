@@ -4,9 +4,9 @@
 //! definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every
 //! collection's `_id_` index has the same one, and there may be a hundred thousand of them.
 
-use crate::{PredicateCompiler, StorageError};
+use crate::{PredicateCompiler, RecordIds, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
 use engine::TableId;
 use geometry::plane::{BITS_MAX, DEFAULT_BITS, Grid};
@@ -105,6 +105,36 @@ impl IndexSpec {
         .normalised()
     }
 
+    /// The documents of a clustered collection as what leads to them by `_id`, where a collection's options ask for
+    /// that.
+    pub(crate) fn clustered(options: &RawDocument) -> Result<Option<Self>, StorageError> {
+        // Buckets of measurements say `true`: they have numbers.
+        let Ok(asked) = options.get_document("clusteredIndex") else {
+            return Ok(None);
+        };
+        let name = asked.get_str("name").unwrap_or("_id_");
+        let collation = collation_in(options)?;
+        let expire_after_seconds = options.get("expireAfterSeconds").ok().flatten().and_then(whole_number);
+        let key = rawdoc! { "_id": 1 };
+        let mut spec = rawdoc! { "v": 2, "key": key.clone(), "name": name, "unique": true };
+        if let Some(collation) = &collation {
+            spec.append(cstr!("collation"), collation.document().to_owned());
+        }
+        spec.append(cstr!("clustered"), true);
+        Ok(Some(Self {
+            name: name.to_owned(),
+            key,
+            unique: true,
+            sparse: false,
+            partial_filter: None,
+            expire_after_seconds,
+            hidden: false,
+            clustering: true,
+            collation,
+            spec,
+        }))
+    }
+
     /// The grid of a `2d` index.
     pub fn grid(&self) -> Result<Grid, StorageError> {
         let option = |name: &str| self.spec.get(name).ok().flatten();
@@ -129,7 +159,7 @@ impl IndexSpec {
         WildcardSpec::parse(field, projection).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))
     }
 
-    fn is_id(&self) -> bool {
+    pub(crate) fn is_id(&self) -> bool {
         let mut fields = self.key.iter();
         let first = fields.next();
         // A string is a kind of its own: `{_id: "hashed"}` is an index like any other.
@@ -335,6 +365,8 @@ pub struct Index {
     shape: Arc<Shape>,
     table: TableId,
     ready: bool,
+    record_ids: RecordIds,
+    is_clustered: bool,
     shared: Arc<IndexShared>,
 }
 
@@ -344,6 +376,7 @@ impl Index {
         spec: &IndexSpec,
         table: TableId,
         ready: bool,
+        record_ids: RecordIds,
         compiler: &dyn PredicateCompiler,
         shared: Arc<IndexShared>,
     ) -> Result<Self, StorageError> {
@@ -363,8 +396,37 @@ impl Index {
             shape,
             table,
             ready,
+            record_ids,
+            is_clustered: false,
             shared,
         })
+    }
+
+    /// The documents of a clustered collection as what leads to them by `_id`: `table` is theirs.
+    pub(crate) fn of_documents(
+        spec: IndexSpec,
+        table: TableId,
+        shared: Arc<IndexShared>,
+    ) -> Result<Self, StorageError> {
+        Ok(Self {
+            shape: Arc::new(Shape::new(spec, None)?),
+            table,
+            ready: true,
+            record_ids: RecordIds::Keys,
+            is_clustered: true,
+            shared,
+        })
+    }
+
+    /// What the records are known by to which its rows lead.
+    pub(crate) fn record_ids(&self) -> RecordIds {
+        self.record_ids
+    }
+
+    /// True when it is no index but the documents of a clustered collection themselves, by `_id`. Its rows have
+    /// neither a record id nor type bits of their own.
+    pub fn is_clustered(&self) -> bool {
+        self.is_clustered
     }
 
     /// The name.

@@ -6,7 +6,7 @@ use crate::catalog::timeseries::TimeseriesOptions;
 use crate::catalog::validation::Validation;
 use crate::cluster_time::ClusterTime;
 use crate::limits::FIRST_USER_TABLE;
-use crate::{Collection, Index, IndexSpec, Namespace, PredicateCompiler, StorageError, View};
+use crate::{Collection, Index, IndexSpec, Namespace, PredicateCompiler, RecordIds, StorageError, View};
 use bson::raw::cstr;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf};
@@ -260,7 +260,21 @@ impl CollectionRow {
         row.append(cstr!("table"), i64::from(self.table.0));
         row.append(cstr!("options"), self.options.clone());
         row.append(cstr!("indexes"), indexes);
+        // Its keys are those of strings in that order.
+        if self.is_clustered() && self.options.get_document("collation").is_ok() {
+            row.append(cstr!("collationData"), collation::DATA_VERSION);
+        }
         row
+    }
+
+    /// Its indexes, the clustered one included.
+    pub(crate) fn index_count(&self) -> usize {
+        self.indexes.len() + usize::from(self.is_clustered())
+    }
+
+    /// Whether its documents' table is keyed by `_id`.
+    pub(crate) fn is_clustered(&self) -> bool {
+        matches!(IndexSpec::clustered(&self.options), Ok(Some(_)))
     }
 
     /// Reads [`CollectionRow::to_document`]; errors say what is wrong.
@@ -272,32 +286,27 @@ impl CollectionRow {
             let index = index.as_document().ok_or("an index is not a document")?;
             let spec =
                 IndexSpec::from_document(index.get_document("spec").map_err(text)?).map_err(|e| e.to_string())?;
-            let data = index.get_str("collationData").unwrap_or_default();
-            if spec.collation.is_some() && data != collation::DATA_VERSION {
-                return Err(format!(
-                    "the index {} has strings in the order of {data:?}, this version has that of {:?}: dump the data with the \
-                     version that wrote it",
-                    spec.name,
-                    collation::DATA_VERSION
-                ));
-            }
+            check_collation_data(index, Some(&spec))?;
             indexes.push(IndexRow {
                 table: table(index)?,
                 ready: index.get_bool("ready").map_err(text)?,
                 spec,
             });
         }
-        if !indexes
-            .first()
-            .is_some_and(|index| index.ready && index.spec.name == "_id_")
-        {
-            return Err("the first index is not _id_".to_owned());
+        let options = row.get_document("options").map_err(text)?.to_owned();
+        let has_id_index = indexes.first().is_some_and(|index| index.ready && index.spec.is_id());
+        match IndexSpec::clustered(&options).map_err(|error| error.to_string())? {
+            None if !has_id_index => return Err("the first index is not _id_".to_owned()),
+            Some(_) if indexes.iter().any(|index| index.spec.is_id()) => {
+                return Err("a clustered collection has an index on _id".to_owned());
+            }
+            clustered => check_collation_data(row, clustered.as_ref())?,
         }
         Ok(Self {
             namespace: Namespace::parse(row.get_str("ns").map_err(text)?).map_err(|error| error.to_string())?,
             uuid: uuid_of(row)?,
             table: table(row)?,
-            options: row.get_document("options").map_err(text)?.to_owned(),
+            options,
             indexes,
         })
     }
@@ -311,13 +320,22 @@ impl CollectionRow {
         now_ms: i64,
     ) -> Result<Collection, StorageError> {
         let (mut ready, mut building) = (Vec::new(), Vec::new());
+        let mut record_ids = RecordIds::Numbers;
+        if let Some(spec) = IndexSpec::clustered(&self.options)? {
+            let former = former.and_then(Collection::clustered_index);
+            let shared = former.map_or_else(|| IndexShared::new(None, now_ms), |former| former.shared().clone());
+            ready.push(Arc::new(Index::of_documents(spec, self.table, shared)?));
+            record_ids = RecordIds::Keys;
+        }
         for row in &self.indexes {
             let former = former.and_then(|former| former.maintained().find(|index| index.table() == row.table));
             let shared = former.map_or_else(
                 || IndexShared::new(multikey.get(&row.table), now_ms),
                 |former| former.shared().clone(),
             );
-            let index = Arc::new(Index::new(&row.spec, row.table, row.ready, compiler, shared)?);
+            let index = Arc::new(Index::new(
+                &row.spec, row.table, row.ready, record_ids, compiler, shared,
+            )?);
             if row.ready { &mut ready } else { &mut building }.push(index);
         }
         let capped = capped_limits(&self.options);
@@ -332,7 +350,7 @@ impl CollectionRow {
             timeseries: TimeseriesOptions::of(&self.options),
             options: self.options.clone(),
             table: self.table,
-            indexes: ready.into(),
+            access_paths: ready.into(),
             building: building.into(),
             version: former.map_or(1, |former| former.version + 1),
             shared: former.map_or_else(
@@ -340,6 +358,23 @@ impl CollectionRow {
                 |former| former.shared.clone(),
             ),
         })
+    }
+}
+
+/// What is stored with strings in an order of this version's data can be read; the row says of which version they are.
+fn check_collation_data(row: &RawDocument, spec: Option<&IndexSpec>) -> Result<(), String> {
+    let Some(spec) = spec.filter(|spec| spec.collation.is_some()) else {
+        return Ok(());
+    };
+    let data = row.get_str("collationData").unwrap_or_default();
+    match data == collation::DATA_VERSION {
+        true => Ok(()),
+        false => Err(format!(
+            "the index {} has strings in the order of {data:?}, this version has that of {:?}: dump the data with the \
+             version that wrote it",
+            spec.name,
+            collation::DATA_VERSION
+        )),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn uuid_value(uuid: [u8; 16]) -> Binary {
 fn created(row: &CollectionRow, commands: &mut Vec<RawDocumentBuf>) {
     let mut o = rawdoc! { "create": row.namespace.collection() };
     append_all(&mut o, &row.options);
-    if let Some(id) = row.indexes.first() {
+    if let Some(id) = row.indexes.first().filter(|first| first.spec.is_id()) {
         let field = |name| id.spec.spec.get(name).ok().flatten();
         let mut index = RawDocumentBuf::new();
         for name in [cstr!("v"), cstr!("key"), cstr!("name"), cstr!("collation")] {
@@ -98,7 +98,7 @@ fn created(row: &CollectionRow, commands: &mut Vec<RawDocumentBuf>) {
         o.append(cstr!("idIndex"), index);
     }
     commands.push(command(row.namespace.db(), Some(row.uuid), o, None));
-    let made = row.indexes.iter().skip(1).filter(|index| index.ready);
+    let made = row.indexes.iter().filter(|index| index.ready && !index.spec.is_id());
     commands.extend(made.map(|index| created_index(row, index)));
 }
 

@@ -144,7 +144,7 @@ fn step(storage: &Arc<Storage>, op: &Operation, random: &SeededRandom, next_id: 
                 return;
             }
             let (id, old) = &all[pick(random, all.len() as u64) as usize];
-            change(storage, op, name, (*id, old), (chosen, pick(random, 100) as i32));
+            change(storage, op, name, (id.clone(), old), (chosen, pick(random, 100) as i32));
         }
     }
 }
@@ -158,7 +158,7 @@ fn change(
 ) {
     let guard = storage.locked(op, name);
     let mut unit = storage.begin_write(op);
-    let stored = unit.lock_record(&guard, id).unwrap().unwrap();
+    let stored = unit.lock_record(&guard, &id).unwrap().unwrap();
     let stored = RawDocument::from_bytes(stored.as_ref()).unwrap();
     let key = old.get_i32("_id").unwrap();
     match chosen {
@@ -167,18 +167,18 @@ fn change(
             new.insert("n", n);
             new.insert(format!("f{}", n % 5), n);
             let new = bson::RawDocumentBuf::try_from(&new).unwrap();
-            unit.update(&guard, id, stored, &new).unwrap();
+            unit.update(&guard, &id, stored, &new).unwrap();
         }
         31..=35 => unit
             .update_as(
                 &guard,
-                id,
+                &id,
                 stored,
                 &rawdoc! { "_id": key, "new": n },
                 crate::UpdateForm::Replacement,
             )
             .unwrap(),
-        _ => unit.delete(&guard, id, stored).unwrap(),
+        _ => unit.delete(&guard, &id, stored).unwrap(),
     }
     unit.commit().unwrap();
 }

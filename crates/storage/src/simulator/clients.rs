@@ -4,10 +4,8 @@ use super::model::{Change, Coll, Doc, InSession, Uid};
 use super::run::{NAMES, Simulator, session_key};
 use super::{Checked, Violation, ensure};
 use crate::entry::EntryWriter;
-use crate::testing::ns;
-use crate::{
-    CollectionGuard, Kept, LockMode, RecordId, StatementKind, StatementResult, StorageError, UpdateForm, WriteUnit,
-};
+use crate::testing::{clustered_options, ns, number_of, record_of};
+use crate::{CollectionGuard, Kept, LockMode, StatementKind, StatementResult, StorageError, UpdateForm, WriteUnit};
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use std::rc::Rc;
@@ -76,7 +74,8 @@ pub(super) fn change(
     was: &Doc,
     new: Option<(&Doc, UpdateForm<'_>)>,
 ) -> Checked<Result<(), StorageError>> {
-    let old = match unit.lock_record(guard, RecordId(record)) {
+    let id = record_of(guard.record_ids(), record);
+    let old = match unit.lock_record(guard, &id) {
         Ok(old) => old,
         Err(error) => return Ok(Err(error)),
     };
@@ -86,8 +85,8 @@ pub(super) fn change(
         "record {record} is found as {shown:?}, its newest version is {was:?}"
     );
     Ok(match new {
-        Some((new, form)) => unit.update_as(guard, RecordId(record), &was.bytes, &new.bytes, form),
-        None => unit.delete(guard, RecordId(record), &was.bytes),
+        Some((new, form)) => unit.update_as(guard, &id, &was.bytes, &new.bytes, form),
+        None => unit.delete(guard, &id, &was.bytes),
     })
 }
 
@@ -106,6 +105,17 @@ impl Simulator {
     pub(super) fn new_doc(&mut self) -> Doc {
         self.next_id += 1;
         self.doc_of(self.next_id)
+    }
+
+    /// A new document of a collection; in a clustered one perhaps under an `_id` that was there before.
+    pub(super) fn new_doc_of(&mut self, uid: Uid) -> Doc {
+        match self.coll(uid).is_clustered && self.next_id > 0 && self.one_in(4) {
+            true => {
+                let id = 1 + self.pick(self.next_id as u64) as i32;
+                self.doc_of(id)
+            }
+            false => self.new_doc(),
+        }
     }
 
     pub(super) fn doc_of(&mut self, id: i32) -> Doc {
@@ -154,7 +164,7 @@ impl Simulator {
         };
         let is_chain = self.one_in(12);
         let docs: Vec<_> = (0..=self.pick(if is_chain { 12 } else { 3 }))
-            .map(|_| self.new_doc())
+            .map(|_| self.new_doc_of(uid))
             .collect();
         let done = self.insert(uid, &docs, None, is_chain)?;
         if let Some((seq, _)) = done
@@ -175,7 +185,11 @@ impl Simulator {
     ) -> Checked<Option<Written>> {
         let name = self.coll(uid).name;
         let keys: Vec<_> = docs.iter().map(|doc| doc.u).collect();
-        if self.is_held(uid, &[], &keys) {
+        let records: Vec<_> = match self.coll(uid).is_clustered {
+            true => docs.iter().map(|doc| doc.id as u64).collect(),
+            false => Vec::new(),
+        };
+        if self.is_held(uid, &records, &keys) {
             self.say(" would wait");
             return Ok(None);
         }
@@ -220,10 +234,11 @@ impl Simulator {
                             evicted: true,
                         });
                     }
-                    docs.insert(record.0, doc.clone());
+                    let record = number_of(&record);
+                    docs.insert(record, doc.clone());
                     changes.push(Change::Put {
                         coll: uid,
-                        record: record.0,
+                        record,
                         doc: doc.clone(),
                         was: None,
                     });
@@ -503,11 +518,18 @@ impl Simulator {
     pub(super) fn create(&mut self, name: &'static str) -> Checked {
         let capped = (name == NAMES[3]).then(|| 3 + self.pick(5) as usize);
         let keeps_images = capped.is_none() && self.one_in(2);
-        let options = match capped {
+        let is_clustered = capped.is_none() && self.one_in(2);
+        let mut options = match capped {
             Some(max) => rawdoc! { "capped": true, "size": 1_000_000, "max": max as i32 },
             None if keeps_images => rawdoc! { "changeStreamPreAndPostImages": { "enabled": true } },
             None => rawdoc! {},
         };
+        if is_clustered {
+            let more = clustered_options();
+            more.iter()
+                .flatten()
+                .for_each(|(name, value)| options.append(name, value));
+        }
         let Some(before) = self.before_definition(&[], 1)? else {
             return Ok(());
         };
@@ -518,6 +540,7 @@ impl Simulator {
             name,
             capped,
             keeps_images,
+            is_clustered,
             docs: Rc::default(),
             indexes: Default::default(),
         };

@@ -22,7 +22,7 @@ pub(super) struct Doc {
     pub(super) bytes: Rc<RawDocumentBuf>,
 }
 
-/// Documents by record id.
+/// Documents by record id, see `testing::number_of`.
 pub(super) type Docs = BTreeMap<u64, Doc>;
 
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Coll {
     /// Documents at most.
     pub(super) capped: Option<usize>,
     pub(super) keeps_images: bool,
+    /// Records are known by the `_id` of documents.
+    pub(super) is_clustered: bool,
     pub(super) docs: Rc<Docs>,
     pub(super) indexes: BTreeSet<&'static str>,
 }

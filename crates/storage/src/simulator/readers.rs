@@ -3,7 +3,7 @@
 use super::model::{Docs, State};
 use super::run::Simulator;
 use super::{Checked, Violation, ensure};
-use crate::testing::ns;
+use crate::testing::{ns, number_of};
 use crate::{Collection, Direction, FillLimits, IndexBatch, PinnedView, ReadView, RecordBatch};
 use engine::KeyRange;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
     let (mut batch, mut expected) = (RecordBatch::new(), docs.iter());
     while cursor.fill(&mut batch, FillLimits::default()).map_err(failed)? {
         for row in 0..batch.len() {
-            let (id, document) = (batch.id(row).0, batch.document(row));
+            let (id, document) = (number_of(&batch.id(row)), batch.document(row));
             let next = expected.next();
             let fits = next.is_some_and(|(record, doc)| *record == id && doc.bytes.as_bytes() == document);
             let shown = bson::RawDocument::from_bytes(document);
@@ -41,7 +41,7 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
     let missing = expected.next();
     ensure!(missing.is_none(), "{name} at {:?} lacks {missing:?}", view.seq());
     let have_all = collection
-        .indexes()
+        .access_paths()
         .iter()
         .filter(|index| index.is_id() || index.name() == "n_1" && indexes.contains("n_1"));
     for index in have_all {
@@ -50,9 +50,9 @@ pub(super) fn compare(view: &ReadView, collection: &Collection, docs: &Docs, ind
             .map_err(failed)?;
         let (mut batch, mut found) = (IndexBatch::new(), BTreeSet::new());
         while cursor.fill(&mut batch, FillLimits::default()).map_err(failed)? {
-            found.extend((0..batch.len()).map(|row| batch.id(row).0));
+            found.extend((0..batch.len()).map(|row| number_of(&batch.id(row))));
             for row in (0..batch.len()).filter(|_| index.clustering()) {
-                let (id, carried) = (batch.id(row).0, batch.document(row));
+                let (id, carried) = (number_of(&batch.id(row)), batch.document(row));
                 let expected = docs.get(&id).map(|doc| doc.bytes.as_bytes());
                 ensure!(
                     carried == expected,

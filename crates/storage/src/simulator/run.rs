@@ -529,7 +529,8 @@ impl Simulator {
         self.check_documents(&found, uid)?;
         let mut indexes: Vec<_> = found.indexes().iter().map(|index| index.name()).collect();
         indexes.sort_unstable();
-        let mut wanted: Vec<_> = expected.indexes.iter().copied().chain(["_id_"]).collect();
+        let own = (!expected.is_clustered).then_some("_id_");
+        let mut wanted: Vec<_> = expected.indexes.iter().copied().chain(own).collect();
         wanted.sort_unstable();
         ensure!(indexes == wanted, "{name} has indexes {indexes:?}, expected {wanted:?}");
         ensure!(found.building_indexes().is_empty(), "{name}: a build goes on");

@@ -216,7 +216,7 @@ fn store(
         call.before_commit(taken)?;
         call.wrote(unit.commit()?);
         for (meta, known) in &written {
-            call.server.open_buckets.wrote(buckets.uuid(), meta, *known);
+            call.server.open_buckets.wrote(buckets.uuid(), meta, known.clone());
         }
         return Ok(taken);
     }
@@ -283,7 +283,7 @@ fn fill(
         {
             let begin_ms = candidate.begin_ms;
             if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
-                || !locked.insert(candidate.record)
+                || !locked.insert(candidate.record.clone())
             {
                 continue;
             }
@@ -292,7 +292,7 @@ fn fill(
             if filled.len() >= UNIT_BUCKETS_MAX {
                 return Ok((filled, taken));
             }
-            let Some(stored) = unit.lock_record(guard, candidate.record)? else {
+            let Some(stored) = unit.lock_record(guard, &candidate.record)? else {
                 continue;
             };
             grow(memory, stored.len())?;
@@ -300,7 +300,7 @@ fn fill(
             found = bucket.admits(measurement, &options)?.then_some(filled.len());
             of_source.push(filled.len());
             filled.push(Filled {
-                stored: Some((candidate.record, stored)),
+                stored: Some((candidate.record.clone(), stored)),
                 bucket,
                 meta: measurement.meta.clone(),
                 statements: Vec::new(),
@@ -351,8 +351,8 @@ fn write(
         }
         let record = match &filled.stored {
             Some((record, old)) => {
-                unit.update(guard, *record, RawDocument::from_bytes(old)?, document)?;
-                *record
+                unit.update(guard, record, RawDocument::from_bytes(old)?, document)?;
+                record.clone()
             }
             None => unit.insert(guard, document)?,
         };

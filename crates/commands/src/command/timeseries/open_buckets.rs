@@ -15,7 +15,7 @@ const SOURCES_MAX: usize = 100_000;
 const BUCKETS_MAX: usize = 4;
 
 /// Where a bucket is, and when it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownBucket {
     /// Its record in the buckets' collection.
     pub record: RecordId,
@@ -107,7 +107,7 @@ mod tests {
     fn sources_are_kept_without_their_values_and_go_with_their_collection() {
         let open = OpenBuckets::default();
         let bucket = |n: i64| KnownBucket {
-            record: RecordId(n as u64),
+            record: RecordId::Number(n as u64),
             begin_ms: n,
         };
         let large = meta(&"x".repeat(1 << 20));

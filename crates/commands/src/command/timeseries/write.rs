@@ -180,7 +180,7 @@ fn delete_in(
     loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let old = match unit.lock_record(&target.guard, target.id) {
+        let old = match unit.lock_record(&target.guard, &target.id) {
             Ok(Some(old)) => old,
             Ok(None) => return Ok(None),
             Err(StorageError::WouldWait) => continue,
@@ -208,10 +208,10 @@ fn delete_in(
         }
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
         let written = match kept.rows() {
-            0 => unit.delete(&target.guard, target.id, stored),
+            0 => unit.delete(&target.guard, &target.id, stored),
             _ => {
                 let kept = kept.to_document();
-                unit.update(&target.guard, target.id, stored, RawDocument::from_bytes(&kept)?)
+                unit.update(&target.guard, &target.id, stored, RawDocument::from_bytes(&kept)?)
             }
         };
         match written {

@@ -102,7 +102,7 @@ fn an_id_is_looked_up_without_a_plan() {
         .with(|context| executor.next_record(context))
         .expect("found")
         .expect("there");
-    assert_eq!(record, RecordId(8));
+    assert_eq!(record, RecordId::Number(8));
     assert!(
         fixture
             .with(|context| executor.next_record(context))
@@ -258,7 +258,7 @@ fn untouched_documents_come_once_while_others_change() {
                 change += 1;
                 let id = (change * 7) % 300;
                 if id % 3 != 0 {
-                    let record = RecordId(id as u64 + 1);
+                    let record = RecordId::Number(id as u64 + 1);
                     fixture.replace(
                         "c",
                         record,
@@ -294,7 +294,7 @@ fn writers_get_each_record_once_however_its_keys_move() {
     assert!(executor.plan_summary().starts_with("IXSCAN"));
     let mut given = 0;
     while let Some(record) = fixture.with(|context| executor.next_record(context)).expect("records") {
-        let id = record.0 as i32 - 1;
+        let id = record.number() as i32 - 1;
         fixture.replace("c", record, &rawdoc! { "_id": id, "a": id % 10 + 1000, "b": id % 7 });
         given += 1;
     }
@@ -548,7 +548,7 @@ fn deleted_records_do_not_stop_a_scan() {
     let mut documents = Vec::new();
     fixture.batch(&mut executor, 10, &mut documents);
     for id in 5..30 {
-        fixture.delete("c", RecordId(id));
+        fixture.delete("c", RecordId::Number(id));
     }
     let rest = fixture.all(&mut executor, 100);
     assert_eq!(

@@ -131,7 +131,7 @@ fn changed_documents_come_changed() {
         rawdoc! { "_id": 100, "a": 9.0, "b": 1, "n": 2 },
         rawdoc! { "_id": 100, "a": 9.0, "b": 2, "n": 2, "more": "x" },
     ] {
-        fixture.replace("c", id, &changed);
+        fixture.replace("c", id.clone(), &changed);
         let filter = rawdoc! { "a": 9 };
         let mut executor = fixture
             .with(|context| crate::exec::find(context, &FindRequest::new(ns("c"), &filter)))

@@ -90,8 +90,8 @@ impl Fixture {
             .collection(&op, &ns(name), LockMode::IntentExclusive)?
             .expect("there");
         let mut unit = self.storage.begin_write(&op);
-        let old = unit.lock_record(&guard, id)?.expect("the record exists");
-        unit.update(&guard, id, RawDocument::from_bytes(&old).expect("stored"), new)?;
+        let old = unit.lock_record(&guard, &id)?.expect("the record exists");
+        unit.update(&guard, &id, RawDocument::from_bytes(&old).expect("stored"), new)?;
         unit.commit()?;
         Ok(())
     }
@@ -105,10 +105,10 @@ impl Fixture {
             .expect("there");
         let mut unit = self.storage.begin_write(&op);
         let old = unit
-            .lock_record(&guard, id)
+            .lock_record(&guard, &id)
             .expect("locked")
             .expect("the record exists");
-        unit.delete(&guard, id, RawDocument::from_bytes(&old).expect("stored"))
+        unit.delete(&guard, &id, RawDocument::from_bytes(&old).expect("stored"))
             .expect("deleted");
         unit.commit().expect("committed");
     }

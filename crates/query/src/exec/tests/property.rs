@@ -99,12 +99,25 @@ fn stages(executor: &PlanExecutor) -> String {
     out.join("/")
 }
 
+/// A condition on `_id`.
+fn id_condition(random: &SeededRandom) -> Document {
+    let id = || pick(random, 150) as i32;
+    match pick(random, 6) {
+        0 => doc! { "$eq": id() },
+        1 => doc! { "$in": [id(), id(), id(), "x"] },
+        2 => doc! { "$gte": id() },
+        3 => doc! { "$lt": id() },
+        4 => doc! { "$gt": id(), "$lte": id() },
+        _ => doc! { "$ne": id() },
+    }
+}
+
 fn id_of(document: &RawDocument) -> i32 {
     document.get_i32("_id").expect("results keep their _id")
 }
 
 impl Case {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_clustered: bool) -> Self {
         let random = SeededRandom::new(seed);
         let fixture = Fixture::new(seed);
         let collates = seed.is_multiple_of(2);
@@ -116,7 +129,14 @@ impl Case {
                 .expect("not simple");
             doc! { "collation": plain(parsed.document()) }
         });
-        fixture.create("c", raw(&whole.unwrap_or_default()));
+        let mut whole = whole.unwrap_or_default();
+        if is_clustered {
+            whole.insert(
+                "clusteredIndex",
+                doc! { "key": { "_id": 1 }, "unique": true, "name": "_id_" },
+            );
+        }
+        fixture.create("c", raw(&whole));
         let mut case = Self {
             fixture,
             seed,
@@ -214,7 +234,7 @@ impl Case {
 
     fn ask(&self, random: &SeededRandom) -> Asked {
         let indexes = self.collection();
-        let indexes = indexes.indexes();
+        let indexes = indexes.access_paths();
         let some_index = || {
             let key = plain(indexes[pick(random, indexes.len() as u64) as usize].key());
             // Of a wildcard index some path.
@@ -224,11 +244,14 @@ impl Case {
             };
             key.into_iter().map(named).collect::<Document>()
         };
-        let filter = raw(&if pick(random, 3) == 0 {
-            indexable_filter(random)
-        } else {
-            filter(random, 0)
-        });
+        let mut filter = match pick(random, 3) {
+            0 => indexable_filter(random),
+            _ => filter(random, 0),
+        };
+        if self.collection().clustered_index().is_some() && pick(random, 3) == 0 {
+            filter.insert("_id", id_condition(random));
+        }
+        let filter = raw(&filter);
         let sort = match pick(random, 4) {
             0 | 1 => None,
             2 => Some(raw(&key(random))),
@@ -333,7 +356,7 @@ impl Case {
         let collection = self.collection();
         let natural = raw(&doc! { "$natural": -1 });
         let usable = collection
-            .indexes()
+            .access_paths()
             .iter()
             .filter(|index| !index.sparse() && index.partial_filter().is_none());
         let mut hints: Vec<Option<Hint<'_>>> = vec![None, None, Some(Hint::Key(&natural))];
@@ -495,11 +518,11 @@ impl Case {
     }
 }
 
-#[test]
-fn every_plan_agrees_with_a_scan() {
+/// Plans that had results in random cases, by their stages, each with how often it ran.
+fn checked_plans(cases: u64, are_clustered: bool) -> BTreeMap<String, usize> {
     let mut plans: BTreeMap<String, usize> = BTreeMap::new();
-    for seed in seeds(100) {
-        let mut case = Case::new(seed);
+    for seed in seeds(cases) {
+        let mut case = Case::new(seed, are_clustered);
         let random = SeededRandom::new(seed ^ 0xABCD);
         for _ in 0..40 {
             case.check(&random);
@@ -511,6 +534,29 @@ fn every_plan_agrees_with_a_scan() {
     for (plan, times) in &plans {
         println!("{times:6} {plan}");
     }
+    plans
+}
+
+#[test]
+fn every_plan_of_a_clustered_collection_agrees_with_a_scan() {
+    let plans = checked_plans(40, true);
+    for end in [
+        "CLUSTERED_IXSCAN",
+        "LIMIT/CLUSTERED_IXSCAN",
+        "SORT/CLUSTERED_IXSCAN",
+        "OR/CLUSTERED_IXSCAN",
+        "FETCH/IXSCAN",
+        "FETCH/IXSCAN wildcard",
+        "LIMIT/IXSCAN clustering",
+        "COLLSCAN",
+    ] {
+        assert!(plans.keys().any(|plan| plan.ends_with(end)), "no {end} had results");
+    }
+}
+
+#[test]
+fn every_plan_agrees_with_a_scan() {
+    let plans = checked_plans(100, false);
     let met = |stage: &str| plans.keys().any(|plan| plan.split('/').any(|name| name == stage));
     for stage in [
         "COLLSCAN",
