@@ -1,17 +1,43 @@
-//! Counts written down, so that a checkpoint has them and the log need not be kept to tell them.
+//! Counts written down, so that a checkpoint has them and the log need not be kept to tell them; and which record of a
+//! collection comes next, which is not written down.
 
-use crate::StorageError;
 use crate::catalog::collection::CollectionShared;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::limits::COUNTS_WRITTEN_MAX;
 use crate::pipeline::{Applied, Leads, Order};
 use crate::storage::Storage;
-use engine::{Seq, TableId};
+use crate::{Collection, RecordId, StorageError};
+use engine::{Direction, FillLimits, KeyRange, Rows, Seq, TableId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Storage {
+    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read
+    /// anything of collections that nobody uses. Changes of several threads may do it at once; none of them goes on
+    /// before it has.
+    pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {
+        let shared = &collection.shared;
+        if shared.next_is_known.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let snapshot = self.engine.snapshot()?;
+        let mut cursor = snapshot.cursor(collection.table(), KeyRange::all(), Direction::Reverse)?;
+        let mut rows = Rows::new();
+        let limits = FillLimits {
+            rows_max: 1,
+            bytes_max: 1,
+        };
+        if cursor.fill(&mut rows, limits)?
+            && let Some(last) = RecordId::from_key(rows.key(0))
+        {
+            shared.saw_record(last);
+            shared.published(last);
+        }
+        shared.next_is_known.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Writes the counts down that have changed since they were written last, by entries of their own. The caller is
     /// about to take a checkpoint, whose position lies at these entries or behind them; what the engine then holds that
     /// was counted later is told by the entries from the first of these on, see [`Storage::recover`].

@@ -23,7 +23,7 @@ use crate::transaction::{Home, Parts};
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
+use engine::{EngineError, Seq, Snapshot, TableId};
 use keys::MultikeyPaths;
 use locks::{Changed, LockKey, Taken, key_hash};
 use std::collections::VecDeque;
@@ -250,6 +250,21 @@ impl<'a> WriteUnit<'a> {
         self.update_as(c, id, old, new, UpdateForm::Pipeline)
     }
 
+    /// As [`WriteUnit::update`]; keeps the new version's memory.
+    ///
+    /// Errors: it is no document ([`StorageError::InvalidDocument`]), and as above.
+    pub fn update_to(
+        &mut self,
+        c: &CollectionGuard,
+        id: RecordId,
+        old: &RawDocument,
+        new: &Bytes,
+    ) -> Result<(), StorageError> {
+        let document = RawDocument::from_bytes(new.as_ref());
+        let document = document.map_err(|error| StorageError::InvalidDocument(error.to_string()))?;
+        self.update_stored(c, id, old, document, Some(new), UpdateForm::Pipeline)
+    }
+
     /// As [`WriteUnit::update`], asked for in one of several forms.
     pub fn update_as(
         &mut self,
@@ -257,6 +272,18 @@ impl<'a> WriteUnit<'a> {
         id: RecordId,
         old: &RawDocument,
         new: &RawDocument,
+        form: UpdateForm<'_>,
+    ) -> Result<(), StorageError> {
+        self.update_stored(c, id, old, new, None, form)
+    }
+
+    fn update_stored(
+        &mut self,
+        c: &CollectionGuard,
+        id: RecordId,
+        old: &RawDocument,
+        new: &RawDocument,
+        memory: Option<&Bytes>,
         form: UpdateForm<'_>,
     ) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
@@ -284,7 +311,8 @@ impl<'a> WriteUnit<'a> {
             .evaluate(&mut self.evaluator, c, id, versions, &mut writes);
         match result {
             Ok(()) => {
-                let stored = Bytes::copy_from_slice(new.as_bytes());
+                let stored = memory.cloned();
+                let stored = stored.unwrap_or_else(|| Bytes::copy_from_slice(new.as_bytes()));
                 let old_bytes = old.as_bytes().len();
                 let logged = versions
                     .difference
@@ -746,31 +774,6 @@ impl Storage {
     /// A unit of changes.
     pub fn begin_write<'a>(&'a self, op: &'a Operation) -> WriteUnit<'a> {
         WriteUnit::new(self, op)
-    }
-
-    /// Finds out which records of a collection there are, when it is changed for the first time: opening does not read
-    /// anything of collections that nobody uses. Changes of several threads may do it at once; none of them goes on
-    /// before it has.
-    pub(crate) fn know_next_record(&self, collection: &Collection) -> Result<(), StorageError> {
-        let shared = &collection.shared;
-        if shared.next_is_known.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let snapshot = self.engine.snapshot()?;
-        let mut cursor = snapshot.cursor(collection.table(), KeyRange::all(), Direction::Reverse)?;
-        let mut rows = Rows::new();
-        let limits = FillLimits {
-            rows_max: 1,
-            bytes_max: 1,
-        };
-        if cursor.fill(&mut rows, limits)?
-            && let Some(last) = RecordId::from_key(rows.key(0))
-        {
-            shared.saw_record(last);
-            shared.published(last);
-        }
-        shared.next_is_known.store(true, Ordering::Release);
-        Ok(())
     }
 }
 
