@@ -183,7 +183,7 @@ impl Consolidator {
         state.consolidate_at = ConsolidateAt::new(
             state.entries + CONSOLIDATE_ENTRIES,
             consolidate_versions(state.versions),
-            state.delta_rows + tree.shape.leaf_bytes / 2,
+            state.delta_rows + new_rows(tree.shape.leaf_bytes, &piece.image),
         );
         // Before anybody sees the base: a checkpoint asks the values, not the leaf, who has them
         // (`LargeValues::is_in_base`).
@@ -251,6 +251,13 @@ impl Consolidator {
         self.readers.history().set_undo(state, left);
         self.cache.account(tree, 0, -(freed as isize));
     }
+}
+
+/// Bytes of new rows that make a consolidation worth while. Where rows are large, one that is written again and again
+/// would else be copied each time: of a key there are two versions at least, the published one and the next.
+fn new_rows(leaf_bytes: usize, base: &LeafImage) -> usize {
+    let row = base.row_bytes() / base.len().max(1);
+    (leaf_bytes / 2).max(4 * row)
 }
 
 /// The range tombstone that is left when a base holds everything up to `through`.

@@ -307,11 +307,14 @@ fn document_diff<'d>(
 ) -> Option<()> {
     let (mut old, mut new) = (Elements::of(old).ok()?, Elements::of(new).ok()?);
     let start = begin_document(out);
-    // Its section stands before that of the fields that are set.
-    let mut deleted: Vec<&[u8]> = Vec::new();
-    let mut section_of_set = None;
+    // The section of the fields deleted stands before that of those set.
+    let (mut deleted, mut section_of_set) = (Vec::<&[u8]>::new(), None);
     let (mut inside, mut names) = (Vec::new(), Names::before(old));
-    skip_common(&mut old, &mut new, |_| {})?;
+    match new.rest.strip_prefix(old.rest) {
+        // Nothing has to be looked at but what was appended, however long the document is.
+        Some(appended) => (old.rest, new.rest) = (&[], appended),
+        None => skip_common(&mut old, &mut new, |_| {})?,
+    }
     let tail = common_suffix(old.rest, new.rest);
     let mut upcoming = new.next().ok()?;
     loop {

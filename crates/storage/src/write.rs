@@ -254,6 +254,21 @@ impl<'a> WriteUnit<'a> {
         self.update_as(c, id, old, new, UpdateForm::Pipeline)
     }
 
+    /// As [`WriteUnit::update`]; keeps the new version's memory.
+    ///
+    /// Errors: it is no document ([`StorageError::InvalidDocument`]), and as above.
+    pub fn update_to(
+        &mut self,
+        c: &CollectionGuard,
+        id: &RecordId,
+        old: &RawDocument,
+        new: &Bytes,
+    ) -> Result<(), StorageError> {
+        let document = RawDocument::from_bytes(new.as_ref());
+        let document = document.map_err(|error| StorageError::InvalidDocument(error.to_string()))?;
+        self.update_stored(c, id, old, document, Some(new), UpdateForm::Pipeline)
+    }
+
     /// As [`WriteUnit::update`], asked for in one of several forms.
     pub fn update_as(
         &mut self,
@@ -261,6 +276,18 @@ impl<'a> WriteUnit<'a> {
         id: &RecordId,
         old: &RawDocument,
         new: &RawDocument,
+        form: UpdateForm<'_>,
+    ) -> Result<(), StorageError> {
+        self.update_stored(c, id, old, new, None, form)
+    }
+
+    fn update_stored(
+        &mut self,
+        c: &CollectionGuard,
+        id: &RecordId,
+        old: &RawDocument,
+        new: &RawDocument,
+        memory: Option<&Bytes>,
         form: UpdateForm<'_>,
     ) -> Result<(), StorageError> {
         debug_assert!(self.has_locked(c, id), "the record is locked");
@@ -291,7 +318,8 @@ impl<'a> WriteUnit<'a> {
             .evaluate(&mut self.evaluator, c, id, versions, &mut writes);
         match result {
             Ok(()) => {
-                let stored = Bytes::copy_from_slice(new.as_bytes());
+                let stored = memory.cloned();
+                let stored = stored.unwrap_or_else(|| Bytes::copy_from_slice(new.as_bytes()));
                 let old_bytes = old.as_bytes().len();
                 let logged = versions
                     .difference

@@ -14,21 +14,80 @@ fn made() -> Bench {
     bench
 }
 
+/// Inserts, and answers how many units that took.
+fn units(bench: &Bench, measurements: impl Iterator<Item = Document>) -> u64 {
+    let measurements: Vec<_> = measurements.map(Bson::Document).collect();
+    let count = measurements.len() as i32;
+    let before = bench.server.storage.last_seq().0;
+    let reply = bench.run(doc! { "insert": "x", "documents": measurements });
+    assert_eq!(reply.get_i32("n").ok(), Some(count), "{reply}");
+    bench.server.storage.last_seq().0 - before
+}
+
+fn buckets(bench: &Bench, filter: Document) -> Option<i32> {
+    let counted = bench.run(doc! { "count": "system.buckets.x", "query": filter });
+    counted.get_i32("n").ok()
+}
+
 /// A bucket for each of many hours: a unit has some of them, whichever of them a source has.
 #[test]
 fn buckets_of_one_source_are_filled_in_few_units() {
     let bench = made();
-    let insert = |second: i64| {
-        let measurement = |hour: i64| doc! { "t": at(hour * 3600 + second), "m": 1 };
-        let measurements: Vec<_> = (0..100).map(|hour| Bson::Document(measurement(hour))).collect();
-        let before = bench.server.storage.last_seq().0;
-        let reply = bench.run(doc! { "insert": "x", "documents": measurements });
-        assert_eq!(reply.get_i32("n").ok(), Some(100), "{reply}");
-        bench.server.storage.last_seq().0 - before
+    let hours = |second: i64| (0..1100).map(move |hour: i64| doc! { "t": at(hour * 3600 + second), "m": 1 });
+    assert_eq!(units(&bench, hours(1)), 2, "units of 1024 buckets");
+    assert_eq!(buckets(&bench, doc! {}), Some(1100));
+    // Of one source four buckets are remembered; of those that are looked for nobody knows how large they are.
+    let found = units(&bench, hours(2));
+    assert!((3..=1100_u64.div_ceil(32)).contains(&found), "{found} units");
+    assert_eq!(buckets(&bench, doc! {}), Some(1100));
+}
+
+/// Measurements of many sources in turn: each bucket is written once, by one unit.
+#[test]
+fn sources_in_turn_are_gathered_by_their_buckets() {
+    let bench = made();
+    let inserted = |round: i64| {
+        let measurement = move |n: i64| doc! { "t": at(round * 10 + n / 100), "m": n * 37 % 100, "v": n };
+        units(&bench, (0..1000).map(measurement))
     };
-    assert_eq!((insert(1), insert(2)), (2, 2), "units of 64 buckets");
-    let counted = bench.run(doc! { "count": "system.buckets.x" });
-    assert_eq!(counted.get_i32("n").ok(), Some(100), "{counted}");
+    for round in 0..3 {
+        assert_eq!(inserted(round), 1);
+    }
+    assert_eq!(buckets(&bench, doc! { "data.t.29": { "$exists": true } }), Some(100));
+    assert_eq!(buckets(&bench, doc! {}), Some(100));
+    // The rest of a bucket, and the next one, which begins with what comes earliest then.
+    let one_source = |n: i64| doc! { "t": at((n * 7 % 30) * 60), "m": 0_i64, "v": n };
+    assert_eq!(units(&bench, (0..1500).map(one_source)), 1);
+    assert_eq!(buckets(&bench, doc! { "meta": 0 }), Some(2));
+    assert_eq!(
+        buckets(&bench, doc! { "meta": 0, "data.t.999": { "$exists": true } }),
+        Some(1)
+    );
+}
+
+/// Units that want the same buckets in other orders take them in one.
+#[test]
+fn writers_of_the_same_sources_do_not_begin_again_and_again() {
+    let bench = made();
+    let conflicts = || bench.server.storage.stats().conflicts;
+    units(&bench, (0..50_i64).map(|m| doc! { "t": at(0), "m": m }));
+    let before = conflicts();
+    std::thread::scope(|scope| {
+        for writer in 0..2_i64 {
+            let bench = &bench;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let of = |n: i64| if writer == 0 { n } else { 49 - n };
+                    let measurements = (0..50).map(|n| Bson::Document(doc! { "t": at(round), "m": of(n) }));
+                    let reply = bench.run(doc! { "insert": "x", "documents": measurements.collect::<Vec<_>>() });
+                    assert_eq!(reply.get_i32("n").ok(), Some(50), "{reply}");
+                }
+            });
+        }
+    });
+    // One waits for the first bucket of the other at most; it never gives back what it has.
+    assert!(conflicts() - before <= 40, "{} conflicts", conflicts() - before);
+    assert_eq!(buckets(&bench, doc! { "data.t.40": { "$exists": true } }), Some(50));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use bson::RawDocument;
 use bson::oid::ObjectId;
 use bson::spec::ElementType;
+use bytes::Bytes;
 use storage::TimeseriesOptions;
 use wire::ErrorCode;
 
@@ -18,7 +19,7 @@ use crate::raw::{self, Element, Elements, Frame, Malformed, kind};
 /// Measurements of one bucket.
 pub const BUCKET_MEASUREMENTS_MAX: usize = 1000;
 /// Bytes of a bucket that takes another measurement, but for the first few.
-const BUCKET_BYTES_MAX: usize = 125 * 1024;
+pub const BUCKET_BYTES_MAX: usize = 125 * 1024;
 /// Measurements that a bucket takes whatever size they have ...
 const FEW_MEASUREMENTS: usize = 10;
 /// ... up to so many bytes, with all that the last may add: the bucket has to fit into a stored document.
@@ -27,6 +28,8 @@ const FEW_MEASUREMENTS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// row numbers that are longer than names.
 const FIELD_BYTES: usize = 16;
 const DATE: u8 = ElementType::DateTime as u8;
+/// Bytes of a row of times but for the digits of its number: type, end of the name, value.
+const DATE_BYTES: usize = 10;
 
 /// A measurement to be stored.
 pub struct Measurement<'d> {
@@ -143,7 +146,9 @@ fn date(element: Element<'_>) -> Option<i64> {
 #[derive(Clone)]
 struct Column {
     name: Box<[u8]>,
-    elements: Vec<u8>,
+    /// Those of the stored bucket, in its memory: a bucket of a thousand measurements is read to add one.
+    stored: Bytes,
+    added: Vec<u8>,
 }
 
 /// A bucket that measurements are added to.
@@ -183,10 +188,11 @@ impl OpenBucket {
         }
     }
 
-    /// Reads a stored one.
+    /// Reads a stored one. Its values are neither looked at nor copied.
     ///
     /// Errors: it is not of layout version 1 (238), or malformed (2).
-    pub fn read(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<Self, QueryError> {
+    pub fn read(stored: &Bytes, options: &TimeseriesOptions) -> Result<Self, QueryError> {
+        let bucket = RawDocument::from_bytes(stored.as_ref()).map_err(|_| Malformed)?;
         let parts = parts(bucket)?;
         let (least, greatest) = (Parts::of(parts.least)?, Parts::of(parts.greatest)?);
         let begin_ms = match least.value(options.time_field.as_bytes()) {
@@ -197,15 +203,14 @@ impl OpenBucket {
         for column in Elements::new(parts.data) {
             let column = column?;
             let body = column.frame()?.as_bytes();
+            let elements = &body[4..body.len() - 1];
             if column.name() == options.time_field.as_bytes() {
-                rows = rows_of(column.frame()?)?;
+                rows = rows_ending(elements)?;
             }
-            // With room for some more values.
-            let mut elements = Vec::with_capacity(body.len() + 256);
-            elements.extend_from_slice(&body[4..body.len() - 1]);
             columns.push(Column {
                 name: column.name().into(),
-                elements,
+                stored: stored.slice_ref(elements),
+                added: Vec::new(),
             });
         }
         Ok(Self {
@@ -289,10 +294,10 @@ impl OpenBucket {
                 // Type, name and frame.
                 more += (element.name().len() + 7) as isize;
             }
-            let elements = &mut self.columns[column].elements;
-            let elements_before = elements.len();
-            raw::append_indexed(elements, element.kind(), self.rows, element.value_bytes());
-            more += (elements.len() - elements_before) as isize;
+            let added = &mut self.columns[column].added;
+            let added_before = added.len();
+            raw::append_indexed(added, element.kind(), self.rows, element.value_bytes());
+            more += (added.len() - added_before) as isize;
             near += 1;
         }
         self.bytes = self.bytes.saturating_add_signed(more);
@@ -308,7 +313,8 @@ impl OpenBucket {
             self.column_places.pushed(name, self.columns.len());
             self.columns.push(Column {
                 name: name.into(),
-                elements: Vec::new(),
+                stored: Bytes::new(),
+                added: Vec::new(),
             });
             self.columns.len() - 1
         })
@@ -316,7 +322,7 @@ impl OpenBucket {
 
     /// The bucket as it is stored.
     pub fn to_document(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.bytes + 64);
+        let mut out = Vec::with_capacity(self.bytes + 128);
         let whole = Frame::begin(&mut out);
         raw::append(&mut out, ElementType::ObjectId as u8, b"_id", &self.id.bytes());
         let control = Frame::begin_field(&mut out, kind::DOCUMENT, b"control");
@@ -331,7 +337,8 @@ impl OpenBucket {
         let data = Frame::begin_field(&mut out, kind::DOCUMENT, b"data");
         for column in &self.columns {
             let frame = Frame::begin_field(&mut out, kind::DOCUMENT, &column.name);
-            out.extend_from_slice(&column.elements);
+            out.extend_from_slice(&column.stored);
+            out.extend_from_slice(&column.added);
             frame.finish(&mut out);
         }
         data.finish(&mut out);
@@ -472,6 +479,37 @@ fn rows_of(times: &RawDocument) -> Result<usize, QueryError> {
     Ok(rows)
 }
 
+/// How many rows a column of times has, by its length and its last row: times are dates, and their row numbers have no
+/// gaps.
+fn rows_ending(times: &[u8]) -> Result<usize, QueryError> {
+    let gaps = || malformed("the rows of its times have gaps, or something else than dates");
+    let (mut rows, mut bytes_left, mut digits) = (0, times.len(), 1);
+    loop {
+        // Rows whose numbers have so many digits: 10, 90, 900 and so on.
+        let of_digits = 10_usize.saturating_pow(digits) - if digits > 1 { 10_usize.pow(digits - 1) } else { 0 };
+        let row_bytes = DATE_BYTES + digits as usize;
+        if bytes_left <= of_digits.saturating_mul(row_bytes) {
+            if bytes_left % row_bytes != 0 {
+                return Err(gaps());
+            }
+            rows += bytes_left / row_bytes;
+            break;
+        }
+        rows += of_digits;
+        bytes_left -= of_digits * row_bytes;
+        digits += 1;
+    }
+    if rows > 0 {
+        let mut last = Vec::with_capacity(DATE_BYTES + digits as usize);
+        raw::append_indexed(&mut last, DATE, rows - 1, &[0; 8]);
+        let name = last.len() - 8;
+        if times[times.len() - last.len()..][..name] != last[..name] {
+            return Err(gaps());
+        }
+    }
+    Ok(rows)
+}
+
 /// How many measurements a stored bucket has.
 pub fn measurements_in(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<u64, QueryError> {
     let data = parts(bucket)?.data;
@@ -485,8 +523,11 @@ pub fn measurements_in(bucket: &RawDocument, options: &TimeseriesOptions) -> Res
 ///
 /// Errors: see [`OpenBucket::read`]; fields that do not say what the columns have (2).
 pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<(), QueryError> {
-    let open = OpenBucket::read(bucket, options)?;
+    let open = OpenBucket::read(&Bytes::copy_from_slice(bucket.as_bytes()), options)?;
     let parts = parts(bucket)?;
+    if measurements_in(bucket, options)? != open.rows as u64 {
+        return Err(malformed("the rows of its times have gaps"));
+    }
     if id_of(open.begin_ms, &[]).bytes()[..4] != open.id.bytes()[..4] {
         return Err(malformed("_id has another time than control.min"));
     }

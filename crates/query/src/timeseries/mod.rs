@@ -14,7 +14,9 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use bucket::{BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, check_bucket, id_of, measurements_in};
+pub use bucket::{
+    BUCKET_BYTES_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, check_bucket, id_of, measurements_in,
+};
 pub use compressed::uncompressed;
 pub use index_keys::{index_key_of_buckets, index_key_of_measurements};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};

@@ -8,6 +8,7 @@ use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Decimal128, Document, RawDocumentBuf, doc};
+use bytes::Bytes;
 use std::sync::Arc;
 use storage::TimeseriesOptions;
 use vfs::SeededRandom;
@@ -179,7 +180,7 @@ fn measurements_come_back_out_of_their_buckets() {
             assert_eq!(measurements_in(&document, &options).unwrap(), bucket.rows() as u64);
             let bytes = document.as_bytes().len();
             assert!(bucket.bytes().abs_diff(bytes) < 128, "{} of {bytes}", bucket.bytes());
-            let read = OpenBucket::read(&document, &options).unwrap();
+            let read = OpenBucket::read(&Bytes::copy_from_slice(document.as_bytes()), &options).unwrap();
             assert_eq!(
                 read.to_document(),
                 bucket.to_document(),
@@ -296,6 +297,39 @@ fn a_bucket_ends_at_its_span_its_rows_and_its_bytes() {
     }
     assert_eq!(wide.rows(), 19, "125 KiB, with the least and the greatest value");
     assert!(stored(&wide).as_bytes().len() < 125 * 1024);
+}
+
+/// How many rows a bucket has is told by the length of its times; what else it has is not looked at.
+#[test]
+fn rows_are_counted_by_the_last_one() {
+    let options = options();
+    let first = raw(&doc! { "t": date(90_000) });
+    let first = Measurement::of(&first, &options).unwrap();
+    let mut bucket = OpenBucket::begin(&first, &options, ObjectId::new());
+    let read = |document: &Document| {
+        let bytes = raw(document).into_bytes();
+        OpenBucket::read(&Bytes::from(bytes), &options).map(|bucket| bucket.rows())
+    };
+    for rows in 1..=BUCKET_MEASUREMENTS_MAX {
+        bucket.add(&first, &options).unwrap();
+        let document = Document::try_from(&*stored(&bucket)).unwrap();
+        assert_eq!(read(&document).unwrap(), rows);
+        if rows % 97 > 1 {
+            continue;
+        }
+        for broken in [("1001", date(1)), (&*rows.to_string(), Bson::Int32(1))] {
+            let mut document = document.clone();
+            let times = document
+                .get_document_mut("data")
+                .unwrap()
+                .get_document_mut("t")
+                .unwrap();
+            times.insert(broken.0, broken.1);
+            let error = read(&document).unwrap_err();
+            assert!(error.to_string().contains("gaps"), "{rows} rows: {error}");
+            assert!(check_bucket(&raw(&document), &options).is_err());
+        }
+    }
 }
 
 /// A value that no other is compared with is in the column, and the least and the greatest one.

@@ -1,9 +1,14 @@
 //! Inserting measurements: those of one command that go to one bucket are one change of it.
 //!
 //! 1. Measurements are checked, and gathered into slices.
-//! 2. Without a lock, the buckets are looked for that may take them.
+//! 2. Without a lock, the buckets are looked for that may take them, and measurements are grouped by them: each bucket
+//!    is written once, however the measurements of many sources alternate.
 //! 3. In one unit the buckets are locked, read and filled; what none of them takes begins a new one. The unit is logged
 //!    as the inserts and updates of buckets that it is.
+//!
+//! A measurement stays in the record of the bucket that it was put into: pipelines and cursors read buckets one by one
+//! while others insert, and would miss what moves ahead of them to behind them, or see it twice. That is why the
+//! measurements of a bucket are not gathered in a smaller one first.
 
 use super::super::insert::{InsertBatch, prepare};
 use super::super::write_result::WriteErrors;
@@ -15,7 +20,7 @@ use bson::raw::{CString, RawDocument, RawDocumentBuf, cstr};
 use bson::{DateTime, rawdoc};
 use bytes::Bytes;
 use query::plan::FindRequest;
-use query::timeseries::{Measurement, MetaValue, OpenBucket, id_of};
+use query::timeseries::{BUCKET_BYTES_MAX, Measurement, MetaValue, OpenBucket, id_of};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -25,12 +30,14 @@ use storage::{
 };
 use wire::ErrorCode;
 
-/// Measurements of one unit: enough for a bucket of each of some sources.
+/// Measurements of one unit.
 const UNIT_MEASUREMENTS_MAX: usize = 4096;
 /// Bytes of the measurements of one unit, but for a single larger one.
 const UNIT_BYTES_MAX: usize = 1 << 20;
-/// Buckets of one unit, each of which may have 125 KiB.
-const UNIT_BUCKETS_MAX: usize = 64;
+/// Buckets that one unit adds to.
+const UNIT_BUCKETS_MAX: usize = 1024;
+/// Bytes of the buckets that one unit adds to, about: 64 full ones. Each is in memory three times.
+const UNIT_BUCKET_BYTES_MAX: usize = 64 * BUCKET_BYTES_MAX;
 /// Buckets that are looked for when none is known.
 const FOUND_MAX: u64 = 2;
 
@@ -63,7 +70,7 @@ pub fn insert(
                 inserted += 1;
                 continue;
             }
-            match checked(call, batch.documents[place], &options) {
+            match checked(call, batch.documents[place]) {
                 Ok(document) => {
                     bytes += document.len();
                     prepared.push((place, document));
@@ -76,15 +83,24 @@ pub fn insert(
                 }
             }
         }
-        let measurements: Result<Vec<_>> = prepared
-            .iter()
-            .map(|(place, document)| {
-                let document = RawDocument::from_bytes(document.as_ref())?;
-                Ok((*place, Measurement::of(document, &options)?))
-            })
-            .collect();
-        let stored = measurements
-            .and_then(|measurements| store_each(call, buckets, batch, &measurements, errors, &mut inserted));
+        let mut measurements = Vec::with_capacity(prepared.len());
+        for (place, document) in &prepared {
+            match measured(document, &options) {
+                Ok(measurement) => measurements.push((*place, measurement)),
+                Err(error) => {
+                    refused.push((*place, error));
+                    if batch.ordered {
+                        break;
+                    }
+                }
+            }
+        }
+        // Both looks refuse some; of an ordered command's the first counts.
+        refused.sort_by_key(|(place, _)| *place);
+        if batch.ordered {
+            refused.truncate(1);
+        }
+        let stored = store_each(call, buckets, batch, &measurements, errors, &mut inserted);
         // An ordered command has the first error only: those ahead of what was refused are stored before it is told.
         match stored {
             Ok(false) => stopped = true,
@@ -99,16 +115,18 @@ pub fn insert(
     (inserted, None)
 }
 
-/// The measurement with an `_id`, checked.
-fn checked<'d>(call: &Invocation<'_>, document: &'d RawDocument, options: &TimeseriesOptions) -> Result<Cow<'d, [u8]>> {
+/// The document with an `_id`, checked.
+fn checked<'d>(call: &Invocation<'_>, document: &'d RawDocument) -> Result<Cow<'d, [u8]>> {
     let prepared = prepare(call, document, true)?;
     // Columns have the order that the client gave the fields.
-    let prepared = match document.get("_id")? {
+    Ok(match document.get("_id")? {
         Some(_) => Cow::Borrowed(document.as_bytes()),
         None => prepared,
-    };
-    Measurement::of(RawDocument::from_bytes(prepared.as_ref())?, options)?;
-    Ok(prepared)
+    })
+}
+
+fn measured<'d>(document: &'d [u8], options: &TimeseriesOptions) -> Result<Measurement<'d>> {
+    Ok(Measurement::of(RawDocument::from_bytes(document)?, options)?)
 }
 
 /// Stores a slice; what cannot be stored with others is tried alone. Answers whether the command goes on.
@@ -161,15 +179,18 @@ struct Candidate {
     record: RecordId,
     /// Where it is known.
     begin_ms: Option<i64>,
+    /// How large it is, as far as that is known.
+    bytes: usize,
 }
 
-/// Where the first measurements of a slice may go to.
-#[derive(Default)]
-struct Candidates {
-    /// By source and the begin of the bucket that a measurement would open; the youngest comes last.
-    lists: Vec<Vec<Candidate>>,
-    /// The list of each measurement.
-    of_measurement: Vec<usize>,
+/// Where measurements may go to that one bucket would begin with: those of one source and one begin.
+struct Group {
+    source: usize,
+    begin_ms: i64,
+    /// The youngest comes last.
+    candidates: Vec<Candidate>,
+    /// The measurements, by their places.
+    members: Vec<usize>,
 }
 
 /// Stores the first measurements of a slice as one unit; answers how many.
@@ -181,8 +202,7 @@ fn store(
 ) -> Result<usize> {
     let operation = call.operation.clone();
     loop {
-        let candidates = candidates(call, buckets, measurements)?;
-        let measurements = &measurements[..candidates.of_measurement.len()];
+        let (groups, taken) = groups(call, buckets, measurements)?;
         let mut memory = Charge::new(operation.memory());
         let guard = match call.collection(buckets.namespace(), LockMode::IntentExclusive)? {
             Some(guard) if guard.uuid() == buckets.uuid() => guard,
@@ -195,17 +215,9 @@ fn store(
         };
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let written = fill(
-            &operation,
-            &mut memory,
-            &mut unit,
-            &guard,
-            &candidates,
-            measurements,
-            batch,
-        )
-        .and_then(|(filled, taken)| Ok((write(call.retry.is_some(), &mut unit, &guard, filled)?, taken)));
-        let (written, taken) = match written {
+        let written = fill(&operation, &mut memory, &mut unit, &guard, &groups, measurements, batch)
+            .and_then(|filled| write(call.retry.is_some(), &mut unit, &guard, filled));
+        let written = match written {
             Ok(written) => written,
             Err(Failure::WouldWait) => {
                 operation.counters().write_conflicts.add(1);
@@ -215,8 +227,8 @@ fn store(
         };
         call.before_commit(taken)?;
         call.wrote(unit.commit()?);
-        for (meta, known) in &written {
-            call.server.open_buckets.wrote(buckets.uuid(), meta, known.clone());
+        for (meta, known) in written {
+            call.server.open_buckets.wrote(buckets.uuid(), &meta, known);
         }
         return Ok(taken);
     }
@@ -252,64 +264,58 @@ fn no_buckets() -> CommandError {
     CommandError::bad_value("the collection is no longer that of a time-series collection's buckets")
 }
 
-/// Puts measurements into buckets; answers the buckets, and how many measurements they took.
+/// Puts the measurements of all groups into buckets.
 fn fill(
     operation: &Operation,
     memory: &mut Charge,
     unit: &mut WriteUnit<'_>,
     guard: &CollectionGuard,
-    candidates: &Candidates,
+    groups: &[Group],
     measurements: &[(usize, Measurement<'_>)],
     batch: &InsertBatch<'_>,
-) -> std::result::Result<(Vec<Filled>, usize), Failure> {
+) -> std::result::Result<Vec<Filled>, Failure> {
     // As they are defined now: buckets may have become longer.
     let options = guard.timeseries().cloned().ok_or(Failure::Error(no_buckets()))?;
     let mut filled: Vec<Filled> = Vec::new();
-    let mut of_source: HashMap<&MetaValue, Vec<usize>> = HashMap::new();
+    let mut of_sources: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut locked = HashSet::new();
-    for (taken, (place, measurement)) in measurements.iter().enumerate() {
-        operation.check().map_err(StorageError::from)?;
-        let of_source = of_source.entry(&measurement.meta).or_default();
-        let mut found = None;
-        for other in of_source.iter().rev() {
-            if filled[*other].bucket.admits(measurement, &options)? {
-                found = Some(*other);
-                break;
+    for group in groups {
+        let of_source = of_sources.entry(group.source).or_default();
+        for member in &group.members {
+            let (place, measurement) = &measurements[*member];
+            operation.check().map_err(StorageError::from)?;
+            let mut found = None;
+            for other in of_source.iter().rev() {
+                if filled[*other].bucket.admits(measurement, &options)? {
+                    found = Some(*other);
+                    break;
+                }
             }
-        }
-        let mut of_measurement = candidates.lists[candidates.of_measurement[taken]].iter().rev();
-        while found.is_none()
-            && let Some(candidate) = of_measurement.next()
-        {
-            let begin_ms = candidate.begin_ms;
-            if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
-                || !locked.insert(candidate.record.clone())
+            let mut candidates = group.candidates.iter().rev();
+            while found.is_none()
+                && let Some(candidate) = candidates.next()
             {
-                continue;
+                let begin_ms = candidate.begin_ms;
+                if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
+                    || !locked.insert(candidate.record.clone())
+                {
+                    continue;
+                }
+                let Some(stored) = unit.lock_record(guard, &candidate.record)? else {
+                    continue;
+                };
+                grow(memory, stored.len())?;
+                let bucket = OpenBucket::read(&stored, &options)?;
+                found = bucket.admits(measurement, &options)?.then_some(filled.len());
+                of_source.push(filled.len());
+                filled.push(Filled {
+                    stored: Some((candidate.record.clone(), stored)),
+                    bucket,
+                    meta: measurement.meta.clone(),
+                    statements: Vec::new(),
+                });
             }
-            // The first measurement of a unit has fewer candidates than a unit has buckets: each unit stores some.
-            const { assert!(FOUND_MAX < UNIT_BUCKETS_MAX as u64) };
-            if filled.len() >= UNIT_BUCKETS_MAX {
-                return Ok((filled, taken));
-            }
-            let Some(stored) = unit.lock_record(guard, &candidate.record)? else {
-                continue;
-            };
-            grow(memory, stored.len())?;
-            let bucket = OpenBucket::read(RawDocument::from_bytes(&stored)?, &options)?;
-            found = bucket.admits(measurement, &options)?.then_some(filled.len());
-            of_source.push(filled.len());
-            filled.push(Filled {
-                stored: Some((candidate.record.clone(), stored)),
-                bucket,
-                meta: measurement.meta.clone(),
-                statements: Vec::new(),
-            });
-        }
-        let found = match found {
-            Some(found) => found,
-            None if filled.len() >= UNIT_BUCKETS_MAX => return Ok((filled, taken)),
-            None => {
+            let found = found.unwrap_or_else(|| {
                 of_source.push(filled.len());
                 filled.push(Filled {
                     stored: None,
@@ -318,14 +324,14 @@ fn fill(
                     statements: Vec::new(),
                 });
                 filled.len() - 1
-            }
-        };
-        let bytes_before = filled[found].bucket.bytes();
-        filled[found].bucket.add(measurement, &options)?;
-        grow(memory, filled[found].bucket.bytes().saturating_sub(bytes_before))?;
-        filled[found].statements.push((batch.ids)(*place));
+            });
+            let bytes_before = filled[found].bucket.bytes();
+            filled[found].bucket.add(measurement, &options)?;
+            grow(memory, filled[found].bucket.bytes().saturating_sub(bytes_before))?;
+            filled[found].statements.push((batch.ids)(*place));
+        }
     }
-    Ok((filled, measurements.len()))
+    Ok(filled)
 }
 
 /// Charges a bucket's bytes: what is stored, what is made of it, and what is written.
@@ -344,52 +350,80 @@ fn write(
 ) -> std::result::Result<Written, Failure> {
     let mut written = Vec::new();
     for filled in filled.into_iter().filter(|filled| !filled.statements.is_empty()) {
-        let document = filled.bucket.to_document();
-        let document = RawDocument::from_bytes(&document)?;
+        let document = Bytes::from(filled.bucket.to_document());
         if is_retryable {
             unit.statements(&filled.statements);
         }
         let record = match &filled.stored {
             Some((record, old)) => {
-                unit.update(guard, record, RawDocument::from_bytes(old)?, document)?;
+                unit.update_to(guard, record, RawDocument::from_bytes(old)?, &document)?;
                 record.clone()
             }
-            None => unit.insert(guard, document)?,
+            None => unit.insert(guard, RawDocument::from_bytes(&document)?)?,
         };
-        let begin_ms = filled.bucket.begin_ms();
-        written.push((filled.meta, KnownBucket { record, begin_ms }));
+        let known = KnownBucket {
+            record,
+            begin_ms: filled.bucket.begin_ms(),
+            bytes: document.len(),
+        };
+        written.push((filled.meta, known));
     }
     Ok(written)
 }
 
-/// Looks for the buckets that measurements may go to, for as many of them as may fit into one unit.
-fn candidates(
+/// Groups the first measurements of a slice, as many as one unit may store; answers how many those are.
+///
+/// Groups are in the order of their buckets' records, so that units that want the same buckets lock them in one order:
+/// the second one waits for the first bucket, and nobody has to begin again. Of one source the earliest comes first,
+/// because what it begins takes those that come behind it.
+fn groups(
     call: &Invocation<'_>,
     buckets: &Collection,
     measurements: &[(usize, Measurement<'_>)],
-) -> Result<Candidates> {
+) -> Result<(Vec<Group>, usize)> {
     let options = buckets.timeseries().ok_or_else(no_buckets)?;
-    let mut candidates = Candidates::default();
-    let (mut lists, mut spans) = (HashMap::new(), HashSet::new());
+    let mut groups: Vec<Group> = Vec::new();
+    let (mut sources, mut places) = (HashMap::new(), HashMap::new());
+    // The buckets that will be read, about, and their bytes.
+    let (mut youngest, mut bytes) = (HashSet::new(), 0_usize);
+    let mut taken = 0;
     for (_, measurement) in measurements {
-        // Two measurements of one span may be in one bucket, those of others are not.
-        spans.insert((&measurement.meta, measurement.time_ms.div_euclid(options.span_ms())));
-        if spans.len() > UNIT_BUCKETS_MAX {
-            break;
-        }
+        let sources_before = sources.len();
+        let source = *sources.entry(&measurement.meta).or_insert(sources_before);
         let begin_ms = options.bucket_begin_ms(measurement.time_ms);
-        let list = match lists.entry((&measurement.meta, begin_ms)) {
+        let place = match places.entry((source, begin_ms)) {
             Entry::Occupied(entry) => *entry.get(),
             Entry::Vacant(entry) => {
-                candidates
-                    .lists
-                    .push(candidates_of(call, buckets, options, measurement)?);
-                *entry.insert(candidates.lists.len() - 1)
+                let candidates = candidates_of(call, buckets, options, measurement)?;
+                let (bucket, its_bytes) = match candidates.last() {
+                    Some(candidate) => (Ok(candidate.record.clone()), candidate.bytes),
+                    // Two measurements of one span may be in one bucket, those of others are not.
+                    None => (Err((source, measurement.time_ms.div_euclid(options.span_ms()))), 0),
+                };
+                if youngest.insert(bucket) {
+                    bytes = bytes.saturating_add(its_bytes);
+                    let is_full = youngest.len() > UNIT_BUCKETS_MAX || bytes > UNIT_BUCKET_BYTES_MAX;
+                    if is_full && taken > 0 {
+                        break;
+                    }
+                }
+                groups.push(Group {
+                    source,
+                    begin_ms,
+                    candidates,
+                    members: Vec::new(),
+                });
+                *entry.insert(groups.len() - 1)
             }
         };
-        candidates.of_measurement.push(list);
+        groups[place].members.push(taken);
+        taken += 1;
     }
-    Ok(candidates)
+    groups.sort_by_key(|group| {
+        let youngest = group.candidates.last().map(|candidate| candidate.record.clone());
+        (youngest.is_none(), youngest, group.source, group.begin_ms)
+    });
+    Ok((groups, taken))
 }
 
 fn candidates_of(
@@ -402,12 +436,18 @@ fn candidates_of(
     let takes = |known: &KnownBucket| options.spans(known.begin_ms, measurement.time_ms);
     if !known.iter().any(takes) {
         let found = look_for(call, buckets.namespace(), options, measurement)?.into_iter();
-        return Ok(found.map(|record| Candidate { record, begin_ms: None }).collect());
+        let candidate = |record| Candidate {
+            record,
+            begin_ms: None,
+            bytes: BUCKET_BYTES_MAX,
+        };
+        return Ok(found.map(candidate).collect());
     }
-    // All of them: other measurements of this list may be later.
+    // All of them: other measurements of this group may be later.
     let candidate = |known: KnownBucket| Candidate {
         record: known.record,
         begin_ms: Some(known.begin_ms),
+        bytes: known.bytes,
     };
     Ok(known.into_iter().map(candidate).collect())
 }

@@ -21,6 +21,8 @@ pub struct KnownBucket {
     pub record: RecordId,
     /// Milliseconds since 1970.
     pub begin_ms: i64,
+    /// How large it was when it was written.
+    pub bytes: usize,
 }
 
 /// By the hash of a source's metaField, which may have megabytes; the bucket that was written last comes last. Sources
@@ -109,6 +111,7 @@ mod tests {
         let bucket = |n: i64| KnownBucket {
             record: RecordId::Number(n as u64),
             begin_ms: n,
+            bytes: 1,
         };
         let large = meta(&"x".repeat(1 << 20));
         for n in 0..6 {

@@ -192,7 +192,7 @@ fn delete_in(
         {
             return Ok(None);
         }
-        let mut kept = OpenBucket::read(stored, options)?.emptied(options);
+        let mut kept = OpenBucket::read(&old, options)?.emptied(options);
         let mut gone = 0;
         each_measurement(stored, options, &evaluation, &mut |measurement| -> Result<()> {
             let is_wanted = statement.multi || gone == 0;
