@@ -318,8 +318,7 @@ impl<'a> WriteUnit<'a> {
             .evaluate(&mut self.evaluator, c, id, versions, &mut writes);
         match result {
             Ok(()) => {
-                let stored = memory.cloned();
-                let stored = stored.unwrap_or_else(|| Bytes::copy_from_slice(new.as_bytes()));
+                let stored = memory.map_or_else(|| Bytes::copy_from_slice(new.as_bytes()), Bytes::clone);
                 let old_bytes = old.as_bytes().len();
                 let logged = versions
                     .difference
