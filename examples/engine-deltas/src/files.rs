@@ -305,6 +305,7 @@ fn kind_tag(kind: TableKind) -> u8 {
         TableKind::Records => 0,
         TableKind::Index => 1,
         TableKind::Small => 2,
+        TableKind::Clustered => 3,
     }
 }
 
@@ -350,6 +351,7 @@ fn replay_one(view: &mut View, entries: &mut Entries<'_>) -> Option<TableId> {
             [0] => TableKind::Records,
             [1] => TableKind::Index,
             [2] => TableKind::Small,
+            [3] => TableKind::Clustered,
             _ => return None,
         };
         let incarnation = u64::from_le_bytes(entries.part()?.try_into().ok()?);
