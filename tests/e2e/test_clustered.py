@@ -349,6 +349,11 @@ def test_documents_expire_by_their_ids(db):
     assert [type(d["_id"]).__name__ for d in collection.find()] == ["int", "str", "datetime"]
     db.command("collMod", "c", expireAfterSeconds=100_000)
     assert collection.options()["expireAfterSeconds"] == 100_000
+    for wrong, code in (("soon", 14), (-1, 72)):
+        with pytest.raises(OperationFailure) as refusal:
+            db.command("collMod", "c", expireAfterSeconds=wrong)
+        told = refusal.value.details["errmsg"]
+        assert refusal.value.code == code and "create" not in told and "time-series" not in told, told
     db.command("collMod", "c", expireAfterSeconds="off")
     assert "expireAfterSeconds" not in collection.options()
     db.ordinary.insert_one({})

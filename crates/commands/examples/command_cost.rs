@@ -173,14 +173,6 @@ fn measured(server: &Arc<Server>, client: &Arc<commands::Client>, bodies: &[RawD
 }
 
 fn handle(server: &Arc<Server>, client: &Arc<commands::Client>, body: &RawDocument, reply: &mut Vec<u8>) {
-    let request = Request {
-        body,
-        sequences: &[],
-        legacy_database: None,
-        exhaust_allowed: false,
-        is_repeated: false,
-        resume: None,
-        is_resumed: false,
-    };
+    let request = Request::of(body);
     server.handle(client, &request, reply);
 }

@@ -24,6 +24,21 @@ pub struct Request<'m> {
     pub is_resumed: bool,
 }
 
+impl<'m> Request<'m> {
+    /// One that is only its body: it comes for the first time, and is answered once, by this thread.
+    pub fn of(body: &'m RawDocument) -> Self {
+        Self {
+            body,
+            sequences: &[],
+            legacy_database: None,
+            exhaust_allowed: false,
+            is_repeated: false,
+            resume: None,
+            is_resumed: false,
+        }
+    }
+}
+
 /// Bytes of one request and its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {

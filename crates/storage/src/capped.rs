@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{Registration, WaitList, Waker};
+use vfs::{Await, WaitList, Waker};
 
 /// What a capped collection holds at most; the tighter limit rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +68,14 @@ impl CappedWaiter {
     }
 
     /// Has `waker` called once a record beyond the number `after` is visible, or the collection is dropped.
-    ///
-    /// # Errors
-    /// What [`CappedWaiter::wait`] would answer at once.
-    pub fn call(&self, after: u64, waker: &Arc<Waker>) -> Result<Registration, bool> {
+    pub fn call(&self, after: u64, waker: &Arc<Waker>) -> Await {
         let place = self.tail.wait_list.enter(waker);
         if self.tail.last.load(Ordering::SeqCst) > after {
-            return Err(true);
+            return Await::Now;
         }
         match self.tail.closed.load(Ordering::SeqCst) {
-            true => Err(false),
-            false => Ok(place),
+            true => Await::Never,
+            false => Await::Later(place),
         }
     }
 

@@ -23,7 +23,7 @@ pub use overlay::OverlayFs;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use real::RealFs;
 pub use simulated::{Fault, FaultKind, SimulatedFs};
-pub use wait_list::{Registration, WaitList, Waker};
+pub use wait_list::{Await, Registration, WaitList, Waker};
 pub use watched::{Watch, WatchedFs};
 
 /// What the rest of Tenon gets from the machine it runs on, handed from the top down.

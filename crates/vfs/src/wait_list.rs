@@ -83,6 +83,16 @@ fn address(waker: &Arc<Waker>) -> usize {
     Arc::as_ptr(waker).addr()
 }
 
+/// What becomes of a request that wants to wait for an event.
+pub enum Await {
+    /// It waits, and its waker is called.
+    Later(Registration),
+    /// The event may have come.
+    Now,
+    /// The event will not come.
+    Never,
+}
+
 /// A place on a list, left when this is dropped.
 pub struct Registration {
     list: Arc<WaitList>,

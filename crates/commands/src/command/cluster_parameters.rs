@@ -1,6 +1,5 @@
 //! `getClusterParameter`, `setClusterParameter`.
 
-use super::update::{self, Images, Statement};
 use super::user_store;
 use crate::cluster_parameters::{ALL, COLLECTION, ClusterParameter};
 use crate::definition::{Access, Command};
@@ -10,7 +9,7 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
-use bson::raw::{RawBsonRef, RawDocumentBuf};
+use bson::raw::RawBsonRef;
 use bson::{Document, Timestamp, doc};
 use std::sync::Arc;
 use storage::Namespace;
@@ -114,13 +113,7 @@ fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     };
     let value = (parameter.read)(crate::arguments::Arguments::of(parameter.name), value)?;
     let document = document(parameter, call.server.storage.applied().time.to_timestamp(), value);
-    let filter = RawDocumentBuf::try_from(&doc! { "_id": parameter.name })?;
-    let change = RawDocumentBuf::try_from(&document)?;
-    let mut statement = Statement::new(None);
-    statement.filter = &filter;
-    statement.change = RawBsonRef::Document(&change);
-    statement.upsert = true;
-    update::run(call, &collection()?, &statement, Images::None).map(drop)
+    user_store::upsert_in(call, &collection()?, &doc! { "_id": parameter.name }, &document)
 }
 
 fn document(parameter: &ClusterParameter, time: Timestamp, value: Document) -> Document {

@@ -139,7 +139,7 @@ pub fn change_expiry(
     match value {
         RawBsonRef::String("off") => change.unset_options.push("expireAfterSeconds".to_owned()),
         value => {
-            let set: Bson = super::timeseries::definition::expiry(value)?;
+            let set: Bson = super::timeseries::definition::expiry(Arguments::of("collMod"), value)?;
             let set = RawDocumentBuf::try_from(&doc! { "expireAfterSeconds": set })?;
             set.iter()
                 .flatten()

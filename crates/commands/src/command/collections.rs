@@ -128,7 +128,9 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
                 )?);
             }
             "expireAfterSeconds" if !matches!(value, RawBsonRef::Null) => {
-                definition.options.insert(name, timeseries::definition::expiry(value)?);
+                definition
+                    .options
+                    .insert(name, timeseries::definition::expiry(arguments, value)?);
             }
             "timeseries" | "expireAfterSeconds" => {}
             "clusteredIndex" => {

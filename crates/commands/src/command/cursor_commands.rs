@@ -15,7 +15,7 @@ use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Namespace, StorageError};
-use vfs::{Registration, Waker};
+use vfs::{Await, Registration, Waker};
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_INTERNAL_BYTES_MAX};
 
@@ -385,9 +385,10 @@ fn fetch_plan(
                 call.ticket.set(None);
                 call.operation.check_now().map_err(StorageError::from)?;
                 let may_be_there = match call.waker() {
-                    Some(waker) => match executor.call_at_data(&context, &waker) {
-                        Ok(place) => return Ok((0, Fetched::Later { waker, place, until })),
-                        Err(at_once) => at_once?,
+                    Some(waker) => match executor.call_at_data(&context, &waker)? {
+                        Await::Later(place) => return Ok((0, Fetched::Later { waker, place, until })),
+                        Await::Now => true,
+                        Await::Never => false,
                     },
                     None => {
                         let left = until.saturating_sub(call.server.env.clock.monotonic());

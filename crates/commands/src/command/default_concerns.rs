@@ -2,7 +2,6 @@
 //! MongoDB keeps them in.
 
 use super::membership::set;
-use super::update::{self, Images, Statement};
 use super::user_store;
 use crate::concerns::{DefaultConcerns, Deployment, ReadConcern, WriteConcern};
 use crate::definition::{Access, Command};
@@ -118,13 +117,7 @@ fn set_defaults(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     let server = call.server;
     document.insert("updateOpTime", server.storage.applied().time.to_timestamp());
     document.insert("updateWallClockTime", DateTime::from_millis(server.env.clock.now_ms()));
-    let filter = RawDocumentBuf::try_from(&doc! { "_id": ID })?;
-    let change = RawDocumentBuf::try_from(&document)?;
-    let mut statement = Statement::new(None);
-    statement.filter = &filter;
-    statement.change = RawBsonRef::Document(&change);
-    statement.upsert = true;
-    update::run(call, &settings()?, &statement, Images::None)?;
+    user_store::upsert_in(call, &settings()?, &doc! { "_id": ID }, &document)?;
     server.storage.wait_durable(server.storage.last_seq())?;
     take_up(call, Some(&document))?;
     show(call, Some(document), reply);

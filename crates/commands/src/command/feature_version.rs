@@ -1,7 +1,7 @@
 //! `admin.system.version`: the document by which tools learn which version's features there are; and
 //! `setFeatureCompatibilityVersion`.
 
-use super::update;
+use super::user_store;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -11,7 +11,6 @@ use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
 use bson::doc;
-use bson::raw::{RawBsonRef, RawDocumentBuf};
 use std::sync::Arc;
 use storage::Namespace;
 use wire::ErrorCode;
@@ -70,14 +69,9 @@ impl Server {
     }
 
     fn write_version(self: &Arc<Self>) -> Result<()> {
-        let filter = RawDocumentBuf::try_from(&doc! { "_id": NAME })?;
-        let change = RawDocumentBuf::try_from(&doc! { "$set": { "version": text(self) } })?;
-        let mut statement = update::Statement::new(None);
-        statement.filter = &filter;
-        statement.change = RawBsonRef::Document(&change);
-        statement.upsert = true;
+        let change = doc! { "$set": { "version": text(self) } };
         let namespace = Namespace::new("admin", "system.version")?;
-        self.own_call(|call| update::run(call, &namespace, &statement, update::Images::None).map(drop))
+        self.own_call(|call| user_store::upsert_in(call, &namespace, &doc! { "_id": NAME }, &change))
     }
 }
 

@@ -61,6 +61,17 @@ pub fn find_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Docume
     Ok(found)
 }
 
+/// Changes the document that matches, or makes it.
+pub fn upsert_in(call: &mut Invocation<'_>, namespace: &Namespace, filter: &Document, change: &Document) -> Result<()> {
+    let filter = RawDocumentBuf::try_from(filter)?;
+    let change = RawDocumentBuf::try_from(change)?;
+    let mut statement = Statement::new(None);
+    statement.filter = &filter;
+    statement.change = RawBsonRef::Document(&change);
+    statement.upsert = true;
+    super::update::run(call, namespace, &statement, Images::None).map(drop)
+}
+
 /// One user.
 pub fn find_one(call: &mut Invocation<'_>, database: &str, user: &str) -> Result<Option<Document>> {
     Ok(find(call, Store::Users, &key(database, user))?.pop())
@@ -80,13 +91,8 @@ pub fn find_account(call: &mut Invocation<'_>, database: &str, user: &str) -> Re
 /// `Location51003` when there is such a user, `Location51002` when there is such a role.
 pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> Result<()> {
     let version = Namespace::new("admin", "system.version")?;
-    let mut schema = Statement::new(None);
-    let filter = RawDocumentBuf::try_from(&doc! { "_id": "authSchema" })?;
-    let change = RawDocumentBuf::try_from(&doc! { "$setOnInsert": { "currentVersion": 5 } })?;
-    schema.filter = &filter;
-    schema.change = RawBsonRef::Document(&change);
-    schema.upsert = true;
-    super::update::run(call, &version, &schema, Images::None)?;
+    let schema = doc! { "$setOnInsert": { "currentVersion": 5 } };
+    upsert_in(call, &version, &doc! { "_id": "authSchema" }, &schema)?;
     let raw = RawDocumentBuf::try_from(document)?;
     let mut errors = WriteErrors::new();
     let batch = InsertBatch {

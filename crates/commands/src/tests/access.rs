@@ -236,15 +236,7 @@ fn a_field_that_is_there_twice_is_checked_twice() {
             let value = bson::RawBson::try_from(value.clone()).unwrap();
             raw.append(bson::raw::CString::try_from(*name).unwrap(), value);
         }
-        let request = crate::Request {
-            body: &raw,
-            sequences: &[],
-            legacy_database: None,
-            exhaust_allowed: false,
-            is_repeated: false,
-            resume: None,
-            is_resumed: false,
-        };
+        let request = crate::Request::of(&raw);
         let mut reply = Vec::new();
         bench.server.handle(&client, &request, &mut reply);
         Document::try_from(bson::RawDocumentBuf::from_bytes(reply).unwrap()).unwrap()

@@ -184,15 +184,7 @@ impl Bench {
     fn run_as(&self, client: &Arc<Client>, database: &str, mut command: Document) -> Document {
         command.insert("$db", database);
         let body = RawDocumentBuf::try_from(&command).expect("a valid command");
-        let request = Request {
-            body: &body,
-            sequences: &[],
-            legacy_database: None,
-            exhaust_allowed: false,
-            is_repeated: false,
-            resume: None,
-            is_resumed: false,
-        };
+        let request = Request::of(&body);
         let mut reply = Vec::new();
         self.server.handle(client, &request, &mut reply);
         let mut reply = Document::try_from(RawDocument::from_bytes(&reply).expect("one document")).expect("valid BSON");

@@ -40,13 +40,9 @@ impl<'b> Asked<'b> {
             })
         };
         let request = Request {
-            body: &self.body,
-            sequences: &[],
-            legacy_database: None,
-            exhaust_allowed: false,
-            is_repeated: false,
             resume: Some(&resume),
             is_resumed: self.is_resumed,
+            ..Request::of(&self.body)
         };
         let mut reply = Vec::new();
         let outcome = self.bench.server.handle(&self.client, &request, &mut reply);

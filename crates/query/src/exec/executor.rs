@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{CappedWaiter, Collection, CollectionGuard, LockMode, Namespace, ReadView, RecordId};
-use vfs::{Registration, Waker};
+use vfs::{Await, Waker};
 use wire::ErrorCode;
 
 /// Records that [`PlanExecutor::next_record`] reads ahead, at most; it starts with one, as most writes want no more.
@@ -371,21 +371,14 @@ impl PlanExecutor {
     }
 
     /// Has `waker` called once a tailable cursor may have something new to look at.
-    ///
-    /// # Errors
-    /// What [`PlanExecutor::wait_for_data`] would answer at once.
-    pub fn call_at_data(
-        &self,
-        context: &ExecContext<'_>,
-        waker: &Arc<Waker>,
-    ) -> Result<Registration, Result<bool, QueryError>> {
+    pub fn call_at_data(&self, context: &ExecContext<'_>, waker: &Arc<Waker>) -> Result<Await, QueryError> {
         if let Body::Pipeline(pipeline) = &self.body
             && let Some(tail) = &pipeline.tail
         {
-            return tail.call(context, waker);
+            return Ok(tail.call(context, waker)?);
         }
-        let waiter = self.capped_waiter().ok_or(Ok(true))?;
-        waiter.call(self.tail_position().number(), waker).map_err(Ok)
+        let waiter = self.capped_waiter();
+        Ok(waiter.map_or(Await::Now, |waiter| waiter.call(self.tail_position().number(), waker)))
     }
 
     /// A tailable cursor on an empty collection is dead from the start.

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{CappedWaiter, Namespace, Storage, StorageError};
-use vfs::{Registration, Waker};
+use vfs::{Await, Waker};
 use wire::ErrorCode;
 
 /// Whether a namespace is read, but is no collection.
@@ -120,22 +120,11 @@ impl Tail {
     }
 
     /// Has `waker` called once there may be something behind the place.
-    ///
-    /// # Errors
-    /// What [`Tail::wait`] would answer at once.
-    pub(crate) fn call(
-        &self,
-        context: &ExecContext<'_>,
-        waker: &Arc<Waker>,
-    ) -> Result<Registration, Result<bool, QueryError>> {
+    pub(crate) fn call(&self, context: &ExecContext<'_>, waker: &Arc<Waker>) -> Result<Await, StorageError> {
         let state = self.state();
         match &self.local {
-            Some(waiter) => waiter.call(state.passed, waker).map_err(Ok),
-            None => match context.storage.call_at_history(state.seen, waker) {
-                Ok(Some(place)) => Ok(place),
-                Ok(None) => Err(Ok(true)),
-                Err(error) => Err(Err(error.into())),
-            },
+            Some(waiter) => Ok(waiter.call(state.passed, waker)),
+            None => context.storage.call_at_history(state.seen, waker),
         }
     }
 

@@ -39,15 +39,7 @@ impl Refused {
 /// # Errors
 /// What the command answers other than `ok: 1`.
 pub fn call(server: &Arc<Server>, client: &Arc<Client>, command: &RawDocument) -> Result<Document, Refused> {
-    let request = Request {
-        body: command,
-        sequences: &[],
-        legacy_database: None,
-        exhaust_allowed: false,
-        is_repeated: false,
-        resume: None,
-        is_resumed: false,
-    };
+    let request = Request::of(command);
     let mut bytes = Vec::new();
     server.handle(client, &request, &mut bytes);
     let malformed = |error: bson::error::Error| Refused {

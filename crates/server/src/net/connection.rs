@@ -424,22 +424,17 @@ fn respond<S: Service>(
     let is_resumed = std::mem::take(&mut connection.waited) == Waited::PutOff;
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
-            body: msg.body,
             sequences: msg.sequences.as_slice(),
-            legacy_database: None,
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
-            is_repeated: false,
             resume: Some(&resume),
             is_resumed,
+            ..Request::of(msg.body)
         },
         Message::Query(query) => Request {
-            body: query.body,
-            sequences: &[],
             legacy_database: Some(query.database),
-            exhaust_allowed: false,
-            is_repeated: false,
             resume: Some(&resume),
             is_resumed,
+            ..Request::of(query.body)
         },
     };
     let mut response_to = incoming.header.request_id;

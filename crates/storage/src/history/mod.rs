@@ -28,7 +28,7 @@ use oplog::{Log, LogError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use vfs::{Registration, Waker};
+use vfs::{Await, Waker};
 
 /// What the log is read as.
 pub const OPLOG: &str = "local.oplog.rs";
@@ -155,18 +155,19 @@ impl Storage {
         }
     }
 
-    /// Has `waker` called when there may be history behind `seq`; `None` when there is.
-    pub fn call_at_history(&self, seq: Seq, waker: &Arc<Waker>) -> Result<Option<Registration>, StorageError> {
-        let durable = self
-            .log
-            .call_when_durable(waker)
-            .map_err(|error| self.log_error(error))?;
+    /// Has `waker` called when there may be history behind `seq`.
+    pub fn call_at_history(&self, seq: Seq, waker: &Arc<Waker>) -> Result<Await, StorageError> {
+        let durable = self.log.call_when_durable(waker);
+        let durable = durable.map_err(|error| self.log_error(error))?;
         if self.log.durable_seq() <= seq {
-            return Ok(Some(durable));
+            return Ok(Await::Later(durable));
         }
         // On disk, and about to take effect.
         let applied = self.pipeline.wait_list.enter(waker);
-        Ok((self.pipeline.published() <= seq).then_some(applied))
+        Ok(match self.pipeline.published() <= seq {
+            true => Await::Later(applied),
+            false => Await::Now,
+        })
     }
 
     fn history_error(&self, error: LogError) -> StorageError {

@@ -169,11 +169,11 @@ pub fn parse(namespace: &Namespace, given: &RawDocument) -> Result<Document> {
     Ok(options)
 }
 
-/// `expireAfterSeconds` of a time-series collection.
-pub fn expiry(value: RawBsonRef<'_>) -> Result<Bson> {
+/// `expireAfterSeconds` of a time-series or clustered collection.
+pub fn expiry(arguments: Arguments<'_>, value: RawBsonRef<'_>) -> Result<Bson> {
     let Some(seconds) = number_as_i64(value) else {
         return Err(wrong_type(
-            "create",
+            arguments.command,
             "expireAfterSeconds",
             value,
             "types '[long, int, decimal, double]'",
@@ -181,7 +181,7 @@ pub fn expiry(value: RawBsonRef<'_>) -> Result<Bson> {
     };
     if !(0..=i64::from(i32::MAX)).contains(&seconds) {
         return Err(invalid(format!(
-            "time-series 'expireAfterSeconds' option must be within an acceptable range, not {seconds}"
+            "'expireAfterSeconds' option must be within an acceptable range, not {seconds}"
         )));
     }
     Ok(Bson::Int64(seconds))
@@ -304,7 +304,7 @@ impl Change {
             "expireAfterSeconds" => {
                 self.expiry = Some(match value {
                     RawBsonRef::String("off") => None,
-                    value => Some(expiry(value)?),
+                    value => Some(expiry(arguments, value)?),
                 });
             }
             // What a restored collection may have; buckets are checked one by one instead.
