@@ -64,6 +64,7 @@ fn server() -> Arc<Server> {
         replica_set: None,
         connections_max: 100,
         tls: None,
+        audit: None,
     };
     let options = LoggerOptions {
         destination: Destination::Rings,

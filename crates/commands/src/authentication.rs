@@ -34,6 +34,8 @@ pub struct Conversation {
     pub mechanism: Mechanism,
     /// Whom it is to prove.
     pub claimed: Identity,
+    /// It began in `hello`.
+    pub is_speculative: bool,
     /// `options.skipEmptyExchange`: the client takes the server's last message as the end.
     pub skip_empty_exchange: bool,
     /// How far it is.

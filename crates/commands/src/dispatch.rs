@@ -1,5 +1,6 @@
 //! The way in: a request becomes a call of one command, and exactly one reply.
 
+use crate::audit::AuditEvent;
 use crate::authorization::check;
 use crate::client::{Client, PutOff};
 use crate::command::grants;
@@ -80,6 +81,7 @@ impl Server {
         server.apply_parameters();
         server.load_cluster_parameters().map_err(|error| error.message)?;
         server.note_start().map_err(|error| error.to_string())?;
+        server.audit(|| AuditEvent::own("startup", doc! { "options": server.settings.parsed.clone() }));
         Ok(server)
     }
 
@@ -341,6 +343,8 @@ impl Call<'_> {
         if result.is_ok() {
             reply.double("ok", 1.0);
         }
+        self.server.tell_catalog_changes(self.client, &invocation.operation);
+        invocation.audit_call(&result);
         self.client.end();
         let outcome = Outcome {
             more_to_come: invocation.report.more_to_come && result.is_ok(),
@@ -704,7 +708,11 @@ impl Call<'_> {
 fn admit(call: &mut Invocation<'_>) -> Result<()> {
     if call.server.access.is_enabled() {
         call.rights = grants::current(call)?;
-        check(call)?;
+        let checked = check(call);
+        if !matches!(call.command.access, Access::Open) {
+            call.audit_check(&checked);
+        }
+        checked?;
     }
     Ok(())
 }

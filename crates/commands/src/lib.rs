@@ -5,8 +5,10 @@
 
 mod acknowledging;
 mod arguments;
+pub mod audit;
 mod authentication;
 mod authorization;
+mod catalog_events;
 mod client;
 mod cluster_parameters;
 mod command;
@@ -53,6 +55,7 @@ mod tickets;
 mod transactions;
 mod validation;
 
+pub use catalog_events::log_unasked;
 pub use client::{Client, Peer};
 pub use command::parameters::check_parameters;
 pub use command::{Upkeep, new_instance};

@@ -4,8 +4,8 @@
 //! filtered by verbosity costs one atomic load. The logger knows nothing of what it logs. It writes a file of its own
 //! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
-//! Invariants: a line is written by one call, so lines of different threads do not mix; neither ring nor sink is locked
-//! while bytes go to a file.
+//! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes go
+//! to a file.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -13,17 +13,18 @@
 )]
 
 mod component;
+mod file;
 mod json;
 mod terminal;
 
 pub use component::{Component, Severity};
+pub use file::LogFile;
 
 use bson::Document;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
 use vfs::Clock;
@@ -119,7 +120,7 @@ impl RingLines {
 enum Sink {
     Stdout,
     Terminal,
-    File(Arc<File>),
+    File(LogFile),
     Rings,
 }
 
@@ -131,7 +132,7 @@ pub struct Logger {
     clock: Arc<dyn Clock>,
     destination: Destination,
     zone: jiff::tz::TimeZone,
-    sink: RwLock<Sink>,
+    sink: Sink,
     global: Mutex<RingLines>,
     startup_warnings: Mutex<RingLines>,
     /// As set by users, [`INHERIT`] included; changed only under this lock.
@@ -153,11 +154,10 @@ impl Logger {
             Destination::Stdout => Sink::Stdout,
             Destination::Terminal => Sink::Terminal,
             Destination::Rings => Sink::Rings,
-            Destination::File { path, append, .. } => {
-                if !append && path.try_exists()? && path.metadata()?.is_file() {
-                    renamed = Some(rename_with_time(path, clock.now_ms())?);
-                }
-                Sink::File(Arc::new(open_log_file(path)?))
+            Destination::File { path, append, rotate } => {
+                let file;
+                (file, renamed) = LogFile::open(path, *append, *rotate, clock.now_ms())?;
+                Sink::File(file)
             }
         };
         let mut configured = [INHERIT; Component::COUNT];
@@ -166,7 +166,7 @@ impl Logger {
             clock,
             destination: options.destination.clone(),
             zone,
-            sink: RwLock::new(sink),
+            sink,
             global: Mutex::default(),
             startup_warnings: Mutex::default(),
             configured: Mutex::new(configured),
@@ -327,14 +327,10 @@ impl Logger {
     }
 
     fn put(&self, line: &[u8]) -> io::Result<()> {
-        let file = match &*self.sink.read() {
-            Sink::Rings => return Ok(()),
-            Sink::File(file) => Some(file.clone()),
-            Sink::Stdout | Sink::Terminal => None,
-        };
-        match file {
-            Some(file) => (&*file).write_all(line),
-            None => io::stdout().lock().write_all(line),
+        match &self.sink {
+            Sink::Rings => Ok(()),
+            Sink::File(file) => file.put(line),
+            Sink::Stdout | Sink::Terminal => io::stdout().lock().write_all(line),
         }
     }
 
@@ -354,7 +350,7 @@ impl Logger {
 
     /// Begins a new file as [`Rotate`] says; nothing happens without a file.
     pub fn rotate(&self) -> io::Result<()> {
-        let Destination::File { path, rotate, .. } = &self.destination else {
+        let Sink::File(file) = &self.sink else {
             return Ok(());
         };
         self.info(
@@ -364,12 +360,7 @@ impl Logger {
             "Log rotation initiated",
             Document::new(),
         );
-        let mut sink = self.sink.write();
-        if *rotate == Rotate::Rename {
-            rename_with_time(path, self.clock.now_ms())?;
-        }
-        *sink = Sink::File(Arc::new(open_log_file(path)?));
-        Ok(())
+        file.rotate(self.clock.now_ms()).map(drop)
     }
 
     /// Sets the verbosity (0 to 5) of a component, `None` to take its parent's. [`Component::Default`] has no parent
@@ -394,28 +385,6 @@ impl Logger {
     pub fn verbosity(&self, component: Component) -> Option<i8> {
         Some(self.configured.lock()[component as usize]).filter(|level| *level != INHERIT)
     }
-}
-
-fn open_log_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
-}
-
-/// Renames `path` to `path.2026-01-31T12-00-00`, with a number behind when that name is taken.
-fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
-    let time = time_text(now_ms, &jiff::tz::TimeZone::UTC);
-    let stem = format!(
-        "{}.{}",
-        path.display(),
-        time.get(..19).unwrap_or(&time).replace(':', "-")
-    );
-    let mut target = PathBuf::from(&stem);
-    let mut number = 1;
-    while target.try_exists()? {
-        number += 1;
-        target = PathBuf::from(format!("{stem}-{number}"));
-    }
-    std::fs::rename(path, &target)?;
-    Ok(target)
 }
 
 /// ISO 8601 with milliseconds and offset; always 29 bytes for years 0 to 9999.

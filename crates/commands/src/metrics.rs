@@ -1,5 +1,6 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
+use crate::command::attempt::AttemptMetrics;
 use crate::spill_report::BlockingMetrics;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -330,6 +331,7 @@ pub struct Metrics {
     pub(crate) blocking: BlockingMetrics,
     pub network: NetworkCounters,
     pub asserts: AssertCounters,
+    pub(crate) attempts: AttemptMetrics,
     pub top: Top,
     pub latencies: Latencies,
     pub connections_created: Counter,

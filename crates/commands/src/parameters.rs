@@ -12,6 +12,8 @@ use wire::ErrorCode;
 pub struct Parameters {
     /// `cursorTimeoutMillis`: an idle cursor ends after this long.
     pub cursor_timeout_ms: AtomicI64,
+    /// `auditAuthorizationSuccess`: the audit log has what was allowed, too.
+    pub audits_success: AtomicBool,
     /// `ttlMonitorSleepSecs`: pause between passes of the TTL monitor.
     pub ttl_monitor_sleep_s: AtomicI64,
     /// `ttlMonitorEnabled`.
@@ -102,6 +104,7 @@ impl Parameters {
     pub fn new(slow_ms: i64, quiet: bool) -> Self {
         Self {
             cursor_timeout_ms: AtomicI64::new(600_000),
+            audits_success: AtomicBool::new(false),
             ttl_monitor_sleep_s: AtomicI64::new(60),
             ttl_monitor_enabled: AtomicBool::new(true),
             sync_delay_s: AtomicI64::new(60),
@@ -132,8 +135,9 @@ impl Parameters {
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 26] = [
+    pub const NAMES: [&'static str; 27] = [
         "allowDiskUseByDefault",
+        "auditAuthorizationSuccess",
         "cursorTimeoutMillis",
         "enableFlowControl",
         "flowControlTargetLagSeconds",
@@ -174,6 +178,7 @@ impl Parameters {
     fn slot(&self, name: &str) -> Option<Slot<'_>> {
         Some(match name {
             "cursorTimeoutMillis" => Slot::Integer(&self.cursor_timeout_ms, 1..=i64::from(i32::MAX)),
+            "auditAuthorizationSuccess" => Slot::Boolean(&self.audits_success),
             "ttlMonitorSleepSecs" => Slot::Integer(&self.ttl_monitor_sleep_s, 1..=i64::from(i32::MAX)),
             "syncdelay" => Slot::Integer(&self.sync_delay_s, 0..=9_000_000),
             "snapshotHistoryCachePercent" => Slot::Integer(&self.snapshot_history_percent, 0..=80),

@@ -232,6 +232,12 @@ impl Server {
     /// The connection has ended: its running operation is interrupted.
     pub fn disconnect(&self, client: &Client) {
         client.set_gone();
+        if self.settings.audit.is_some() {
+            let left = client.authentication.lock().user.clone();
+            if let Some(left) = left {
+                self.audit_logout(client, &left, "the client has disconnected");
+            }
+        }
         self.clients.lock().remove(&client.id());
     }
 
@@ -306,6 +312,7 @@ impl Server {
     /// The orderly end: refuses new operations with `InterruptedAtShutdown`, interrupts running ones, ends cursors.
     pub fn begin_shutdown(&self) {
         self.shutting_down.store(true, Ordering::SeqCst);
+        self.audit_end(None);
         for client in self.connected() {
             client.with_current(|current, operation| {
                 if current.command != "shutdown" {

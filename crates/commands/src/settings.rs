@@ -1,6 +1,7 @@
 //! What the process was started with, as commands need it.
 
 use crate::ReplicaSet;
+use crate::audit::Audit;
 use crate::profiler::ProfilingLevel;
 use auth::{ClusterAuth, SubjectName};
 use bson::Document;
@@ -97,6 +98,8 @@ pub struct Settings {
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
+    /// `auditLog`.
+    pub audit: Option<Arc<Audit>>,
     /// `net.tls`.
     pub tls: Option<Arc<dyn TransportSecurity>>,
 }

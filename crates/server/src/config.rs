@@ -15,6 +15,7 @@ use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
 use auth::ClusterAuthMode;
 use commands::ProfilingLevel;
+use commands::audit::{AuditDestination, AuditFormat, AuditOptions};
 use commands::logger::{Component, Destination, LoggerOptions, Rotate, TimeFormat};
 use options::{Kind, OPTIONS, Spec};
 use std::fmt::Write;
@@ -56,6 +57,8 @@ pub enum Task {
 pub struct Config {
     /// The log.
     pub log: LoggerOptions,
+    /// `auditLog`.
+    pub audit: Option<AuditOptions>,
     /// Verbosity of components.
     pub log_components: Vec<(Component, i8)>,
     /// `security.authorization`.
@@ -240,6 +243,7 @@ pub fn from_file_text(text: &str, current_directory: &Path) -> Result<Config, Co
 
 fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigError> {
     let log = log_options(values, current_directory)?;
+    let audit = audit_options(values, &log, current_directory)?;
     let fork = values.boolean("processManagement.fork").unwrap_or(false);
     if fork && values.boolean("tenon.stopWithParent") == Some(true) {
         return Err(ConfigError(
@@ -281,6 +285,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
         .unwrap_or(EMULATED[0]);
     Ok(Config {
         log,
+        audit,
         log_components: values.components.clone(),
         access_control,
         cluster_auth,
@@ -418,6 +423,39 @@ fn replica_set(values: &Values) -> Result<Option<SetConfig>, ConfigError> {
             ),
         })),
     }
+}
+
+/// The audit log is rotated as the server's log is.
+fn audit_options(
+    values: &Values,
+    log: &LoggerOptions,
+    current_directory: &Path,
+) -> Result<Option<AuditOptions>, ConfigError> {
+    let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
+    let (path, format) = (values.text("auditLog.path"), values.text("auditLog.format"));
+    let filter = values.text("auditLog.filter").map(str::to_owned);
+    let destination = match (values.text("auditLog.destination"), path) {
+        (None, None) if format.is_none() && filter.is_none() => return Ok(None),
+        (None, _) => return refused("options of auditLog need auditLog.destination"),
+        (Some("console"), Some(_)) => return refused("auditLog.path is for auditLog.destination file"),
+        (Some("console"), None) if format == Some("BSON") => {
+            return refused("auditLog.format BSON is for auditLog.destination file");
+        }
+        (Some("console"), None) => AuditDestination::Console,
+        (Some(_), None) => return refused("auditLog.destination file needs auditLog.path"),
+        (Some(_), Some(path)) => AuditDestination::File {
+            path: current_directory.join(path),
+            rotate: match log.destination {
+                Destination::File { rotate, .. } => rotate,
+                _ => Rotate::Rename,
+            },
+            format: match format {
+                Some("BSON") => AuditFormat::Bson,
+                _ => AuditFormat::Json,
+            },
+        },
+    };
+    Ok(Some(AuditOptions { destination, filter }))
 }
 
 fn log_options(values: &Values, current_directory: &Path) -> Result<LoggerOptions, ConfigError> {

@@ -20,6 +20,7 @@ use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
 use bson::{Document, doc};
 use codec::Codec;
+use commands::audit::Audit;
 use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
@@ -192,6 +193,7 @@ struct Serving {
 /// What was read and reckoned before anything was made.
 struct Prepared {
     descriptors: Descriptors,
+    audit: Option<Arc<Audit>>,
     tls: Option<Arc<Tls>>,
     cluster_auth: Option<ClusterAuth>,
 }
@@ -222,6 +224,12 @@ impl Running {
         let parent = rustix::process::getppid().filter(|_| config.stops_with_parent);
         // Before anything is made: what is wrong with them is the user's to mend.
         commands::check_parameters(&config.parameters).map_err(|reason| anyhow!(reason))?;
+        let audit = config
+            .audit
+            .as_ref()
+            .map(|options| Audit::open(options, &env))
+            .transpose();
+        let audit = audit.map_err(|reason| anyhow!(reason))?.map(Arc::new);
         let tls = config.net.tls.clone().map(Tls::load).transpose();
         let tls = tls.map_err(|reason| anyhow!("TLS: {reason}"))?;
         let cluster_auth = config.cluster_auth.as_ref().map(ClusterAuthConfig::load).transpose();
@@ -270,6 +278,7 @@ impl Running {
         };
         let prepared = Prepared {
             descriptors,
+            audit,
             tls,
             cluster_auth,
         };
@@ -336,6 +345,7 @@ impl Running {
         settings.spill_space = Some(SpillSpace::open(env.fs.clone(), opening.directory.temporary())?);
         let Prepared { descriptors, tls, .. } = prepared;
         let connections_max = descriptors.connections_max(config.net.connections_max);
+        settings.audit = prepared.audit;
         settings.cluster_auth = prepared.cluster_auth;
         settings.connections_max = connections_max;
         settings.tls = tls.clone().map(|tls| tls as Arc<dyn TransportSecurity>);
@@ -440,7 +450,8 @@ impl Running {
                     self.serving.pool.find_gone(&mut seen);
                 }
                 Ok(Event::RotateLog) => {
-                    if let Err(error) = self.logger.rotate() {
+                    let rotated = self.logger.rotate().and_then(|()| self.serving.server.rotate_audit());
+                    if let Err(error) = rotated {
                         let attributes = doc! { "error": error.to_string() };
                         self.logger
                             .error(Component::Control, 23168, "main", "Log rotation failed", attributes);
@@ -647,6 +658,10 @@ fn open_storage(
         let attributes = doc! { "namespace": namespace.as_str(), "error": error.to_string() };
         let message = "Expired documents could not be read and stay; the pass goes on";
         failures.warning(Component::Storage, 8410012, "ttl-monitor", message, attributes);
+    }));
+    let changes = logger.clone();
+    options.on_catalog_change = Some(Arc::new(move |change| {
+        commands::log_unasked(&changes, "storage", change);
     }));
     let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
     directory.note_journal(config.storage.journal)?;

@@ -52,6 +52,7 @@ pub(crate) fn settings(
         quiet: config.quiet,
         connections_max: config.net.connections_max,
         tls: None,
+        audit: None,
     }
 }
 

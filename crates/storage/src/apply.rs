@@ -7,7 +7,7 @@ use crate::entry::EntryWriter;
 use crate::history::commands::commands_of;
 use crate::storage::Storage;
 use crate::table_options;
-use crate::{Collection, StorageError};
+use crate::{Collection, Operation, StorageError};
 use bson::RawDocumentBuf;
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
@@ -181,16 +181,18 @@ impl Storage {
     /// is) and the exclusive locks of the collections concerned.
     pub(crate) fn commit_definitions(
         &self,
+        op: &Operation,
         definitions: Vec<Definition>,
         next_table: &mut u32,
     ) -> Result<Seq, StorageError> {
         let commands = commands_of(&definitions, None);
-        self.commit_commands(definitions, &commands, next_table)
+        self.commit_commands(op, definitions, &commands, next_table)
     }
 
     /// As [`Storage::commit_definitions`], told by other commands.
     pub(crate) fn commit_commands(
         &self,
+        op: &Operation,
         definitions: Vec<Definition>,
         commands: &[RawDocumentBuf],
         next_table: &mut u32,
@@ -213,6 +215,7 @@ impl Storage {
                 self.prepare_tables(row, former.as_deref())?;
             }
         }
+        let changes = self.changes_by(definitions.iter());
         let mut meta = Meta {
             format: FORMAT_VERSION,
             next_table: *next_table,
@@ -225,6 +228,7 @@ impl Storage {
             effect
         })?;
         *next_table = meta.next_table;
+        op.note_catalog_changes(changes);
         self.tell_definitions_changed();
         Ok(seq)
     }

@@ -152,7 +152,7 @@ impl Storage {
         };
         let uuid = row.uuid;
         if !tables.is_empty() || existing.is_none() {
-            self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+            self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         }
         let build = (!ready && !tables.is_empty()).then_some(Build { uuid, tables });
         Ok(Started {
@@ -181,7 +181,9 @@ impl Storage {
                 );
                 if is_ours && !ends {
                     let unhurried = Operation::new(self.env.clock.clone(), op.id);
-                    self.end_build(&unhurried, build, false).and(Err(error))
+                    let ended = self.end_build(&unhurried, build, false);
+                    op.note_catalog_changes(unhurried.take_catalog_changes());
+                    ended.and(Err(error))
                 } else {
                     Err(error)
                 }
@@ -290,7 +292,7 @@ impl Storage {
                 .for_each(|index| index.ready = true),
             false => row.indexes.retain(|index| !ours(index)),
         }
-        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         Ok(())
     }
 
@@ -325,6 +327,7 @@ impl Storage {
             for build in &builds {
                 // The outcome is in the catalog: ready, dropped, or still building after a shutdown.
                 let _ = storage.run_build(&op, build);
+                storage.tell_unasked(&op);
             }
         });
         Ok(())

@@ -226,7 +226,7 @@ impl Storage {
             }
             row.uuid = uuid;
         }
-        self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+        self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         Ok(())
     }
 
@@ -255,10 +255,11 @@ impl Storage {
         Ok(row)
     }
 
-    /// A random number: version 4, variant 1 (RFC 9562).
-    pub(crate) fn new_uuid(&self) -> [u8; 16] {
+    /// A random UUID.
+    pub fn new_uuid(&self) -> [u8; 16] {
         let mut uuid = [0; 16];
         self.env.random.fill(&mut uuid);
+        // Version 4, variant 1 (RFC 9562).
         uuid[6] = uuid[6] & 0x0F | 0x40;
         uuid[8] = uuid[8] & 0x3F | 0x80;
         uuid
@@ -324,7 +325,7 @@ impl Storage {
             pipeline,
             options,
         };
-        self.commit_definitions(vec![Definition::PutView(view)], &mut next_table)?;
+        self.commit_definitions(op, vec![Definition::PutView(Arc::new(view))], &mut next_table)?;
         Ok(())
     }
 
@@ -344,7 +345,7 @@ impl Storage {
             if guard.namespace() != ns {
                 drop.push(Definition::DropView(ns.clone()));
             }
-            self.commit_definitions(drop, &mut next_table)?;
+            self.commit_definitions(op, drop, &mut next_table)?;
             return Ok(Some(DropReport {
                 n_indexes_was,
                 was_view: false,
@@ -353,7 +354,7 @@ impl Storage {
         if self.catalog.entry(ns).is_none() {
             return Ok(None);
         }
-        self.commit_definitions(vec![Definition::DropView(ns.clone())], &mut next_table)?;
+        self.commit_definitions(op, vec![Definition::DropView(ns.clone())], &mut next_table)?;
         Ok(Some(DropReport {
             n_indexes_was: 0,
             was_view: true,
@@ -376,7 +377,7 @@ impl Storage {
             return Ok(false);
         }
         let commands = commands_of(&definitions, Some(db));
-        self.commit_commands(definitions, &commands, &mut next_table)?;
+        self.commit_commands(op, definitions, &commands, &mut next_table)?;
         Ok(true)
     }
 
@@ -423,7 +424,7 @@ impl Storage {
             .map(|target| Definition::DropCollection(target.definition().clone()))
             .collect();
         definitions.push(self.define(row)?);
-        self.commit_definitions(definitions, &mut next_table)?;
+        self.commit_definitions(op, definitions, &mut next_table)?;
         Ok(())
     }
 
@@ -447,7 +448,7 @@ impl Storage {
         if !names.is_empty() {
             let mut row = CollectionRow::of(&guard);
             row.indexes.retain(|index| !names.contains(&index.spec.name));
-            self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+            self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         }
         Ok(before)
     }
@@ -476,7 +477,12 @@ impl Storage {
                 options: view.options.clone(),
             };
             let commands = [view_command("collMod", &view)];
-            self.commit_commands(vec![Definition::PutView(view)], &commands, &mut next_table)?;
+            self.commit_commands(
+                op,
+                vec![Definition::PutView(Arc::new(view))],
+                &commands,
+                &mut next_table,
+            )?;
             return Ok(());
         }
         let guard = guards.first().expect("it is a collection, which was locked");
@@ -495,7 +501,7 @@ impl Storage {
         if commands.is_empty() {
             commands.push(unchanged(guard));
         }
-        self.commit_commands(definitions, &commands, &mut next_table)?;
+        self.commit_commands(op, definitions, &commands, &mut next_table)?;
         Ok(())
     }
 }

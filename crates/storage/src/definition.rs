@@ -15,7 +15,7 @@ pub(crate) enum Definition {
     /// A collection goes.
     DropCollection(Arc<Collection>),
     /// A view comes or changes.
-    PutView(View),
+    PutView(Arc<View>),
     /// A view goes.
     DropView(Namespace),
 }

@@ -319,7 +319,7 @@ impl Effect {
                 Some(collection) => Definition::DropCollection(collection),
                 None => return Err(misfit(format!("no collection has the uuid {uuid:02x?}"))),
             },
-            EntryOp::PutView { row } => Definition::PutView(rows::parse_view_row(row).map_err(misfit)?),
+            EntryOp::PutView { row } => Definition::PutView(Arc::new(rows::parse_view_row(row).map_err(misfit)?)),
             EntryOp::DropView { namespace } => {
                 Definition::DropView(Namespace::parse(namespace).map_err(|error| misfit(error.to_string()))?)
             }

@@ -111,11 +111,14 @@ impl Storage {
             .definitions
             .iter()
             .filter_map(|(definition, _)| former(definition));
-        let _held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
+        let held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
+        let changes = self.changes_by(effect.definitions.iter().map(|(definition, _)| definition));
         self.enter_unbarred(op, seq, effect)?;
         *next_table = meta.next_table.max(*next_table);
-        drop(next_table);
+        drop((next_table, held));
         self.tell_definitions_changed();
+        op.note_catalog_changes(changes);
+        self.tell_unasked(op);
         Ok(())
     }
 

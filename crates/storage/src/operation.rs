@@ -4,6 +4,7 @@
 //! another thread; the counters are only written by the thread that runs the operation.
 
 use crate::LockMode;
+use crate::catalog_change::CatalogChange;
 use crate::memory::{MemoryAccount, MemoryBudget};
 use crate::script_limits::ScriptLimits;
 use engine::Seq;
@@ -103,6 +104,9 @@ pub struct Operation {
     observed_epoch: AtomicU64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
+    /// What it has changed of the catalog, and whether there is any of it.
+    catalog_changes: Mutex<Vec<CatalogChange>>,
+    has_catalog_changes: AtomicBool,
 }
 
 impl Operation {
@@ -138,6 +142,8 @@ impl Operation {
             observed: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(u64::MAX - 1),
             waiting: AtomicU8::new(0),
+            catalog_changes: Mutex::default(),
+            has_catalog_changes: AtomicBool::new(false),
         }
     }
 
@@ -254,6 +260,22 @@ impl Operation {
     pub(crate) fn observed(&self) -> (Seq, u64) {
         let epoch = self.observed_epoch.load(Ordering::Relaxed);
         (Seq(self.observed.load(Ordering::Relaxed)), epoch)
+    }
+
+    /// It has changed these of the catalog.
+    pub(crate) fn note_catalog_changes(&self, changes: Vec<CatalogChange>) {
+        self.catalog_changes.lock().extend(changes);
+        self.has_catalog_changes.store(true, Ordering::Relaxed);
+    }
+
+    /// What it has changed of the catalog since this was asked last, in the order in which it took effect.
+    pub fn take_catalog_changes(&self) -> Vec<CatalogChange> {
+        // Operations seldom change it, and each of them is asked.
+        if !self.has_catalog_changes.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.has_catalog_changes.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.catalog_changes.lock())
     }
 
     /// The clock the operation measures with.

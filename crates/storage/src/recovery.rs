@@ -287,7 +287,7 @@ impl Storage {
                     }
                     [rows::VIEW_PREFIX, ..] => {
                         let view = rows::parse_view_row(parsed()?).map_err(|reason| rows::corrupt(key, reason))?;
-                        self.catalog.put_view(view);
+                        self.catalog.put_view(Arc::new(view));
                     }
                     [rows::FORMER_NAME_PREFIX, rest @ ..] => {
                         let of = rows::read_former_name_key(rest);

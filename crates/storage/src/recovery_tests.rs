@@ -537,7 +537,7 @@ fn background_threads_work_and_end() {
     });
     let definition = storage.define(row).unwrap();
     storage
-        .commit_definitions(vec![definition], &mut storage.definitions.lock())
+        .commit_definitions(&op, vec![definition], &mut storage.definitions.lock())
         .unwrap();
     storage.close(true).unwrap();
     machine.background = true;

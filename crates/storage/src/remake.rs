@@ -108,7 +108,7 @@ impl Storage {
             }
             let (uuid, indexes) = (row.uuid, row.index_count());
             if !tables.is_empty() {
-                self.commit_definitions(vec![self.define(row)?], &mut next_table)?;
+                self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
             }
             if is_empty {
                 tables.clear();
@@ -118,7 +118,9 @@ impl Storage {
         if !build.tables.is_empty() {
             // A build that is given up loses its indexes: nobody hurries this one.
             let unhurried = Operation::new(self.env.clock.clone(), op.id);
-            self.run_build(&unhurried, &build)?;
+            let built = self.run_build(&unhurried, &build);
+            op.note_catalog_changes(unhurried.take_catalog_changes());
+            built?;
         }
         Ok(indexes)
     }
@@ -126,8 +128,9 @@ impl Storage {
     fn give_up(&self, op: &Operation, made: &Namespace, error: StorageError) -> Result<(), StorageError> {
         // The operation may have been interrupted.
         let unhurried = Operation::new(self.env.clock.clone(), op.id);
-        self.drop_collection(&unhurried, made)?;
-        Err(error)
+        let dropped = self.drop_collection(&unhurried, made);
+        op.note_catalog_changes(unhurried.take_catalog_changes());
+        dropped.and(Err(error))
     }
 
     fn copy_newest(
@@ -181,7 +184,7 @@ impl Storage {
                 let mut row = CollectionRow::of(&guard);
                 row.namespace = source.namespace().clone();
                 let dropped = Definition::DropCollection(Arc::clone(source.definition()));
-                self.commit_definitions(vec![dropped, self.define(row)?], &mut next_table)?;
+                self.commit_definitions(op, vec![dropped, self.define(row)?], &mut next_table)?;
                 return Ok(());
             }
             // Somebody looks at the new collection. Its lock is not waited for with the other one held.

@@ -6,6 +6,7 @@
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
+use crate::catalog_change::CatalogChangeHandler;
 use crate::flow_control::FlowControl;
 use crate::history::Recent;
 use crate::local_capped::LocalCollections;
@@ -118,6 +119,8 @@ pub struct StorageOptions {
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
+    /// Told of changes of the catalog that no caller has asked for.
+    pub on_catalog_change: Option<CatalogChangeHandler>,
     /// What this server appends to the log stays there. Else an entry takes effect when [`Storage::commit_to`] says
     /// that it does, which whoever decides about the log with others has to call.
     pub decides_alone: bool,
@@ -143,6 +146,7 @@ impl StorageOptions {
             on_progress: None,
             on_checkpoint_failure: None,
             on_ttl_failure: None,
+            on_catalog_change: None,
             decides_alone: true,
             takes_all: false,
             instance: None,

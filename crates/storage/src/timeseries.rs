@@ -7,6 +7,7 @@ use crate::storage::Storage;
 use crate::{CollectionChange, IndexSpec, Namespace, Operation, StorageError, View, ViewChange};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
+use std::sync::Arc;
 
 /// A time-series collection to be made.
 pub struct NewTimeseries<'a> {
@@ -53,8 +54,8 @@ impl Storage {
             }));
             definitions.push(self.define(row)?);
         }
-        definitions.push(Definition::PutView(view));
-        self.commit_definitions(definitions, &mut next_table)?;
+        definitions.push(Definition::PutView(Arc::new(view)));
+        self.commit_definitions(op, definitions, &mut next_table)?;
         Ok(())
     }
 

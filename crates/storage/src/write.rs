@@ -426,14 +426,16 @@ impl<'a> WriteUnit<'a> {
     fn commit_with_definitions(mut self, effect: Effect) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
         let turn = storage.next_turn(self.evaluator.op)?;
-        let definitions = std::mem::take(&mut self.changes.definitions).into_iter();
-        let definitions = definitions.map(|(definition, _)| definition);
+        let definitions = std::mem::take(&mut self.changes.definitions);
+        let changes = storage.changes_by(definitions.iter().map(|(definition, _)| definition));
+        let definitions = definitions.into_iter().map(|(definition, _)| definition);
         let next_table = *turn;
         let seq = storage.commit_derived(&mut self.changes.entry, |seq| {
             effect.behind(storage, definitions, seq, next_table)
         })?;
         drop(turn);
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
+        self.evaluator.op.note_catalog_changes(changes);
         storage.tell_definitions_changed();
         self.evaluator.release_changed(seq);
         Ok(seq)

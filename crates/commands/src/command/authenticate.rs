@@ -5,6 +5,7 @@
 //! messages and is refused at the same one as a client with a wrong password. One connection is one user: whoever
 //! proves to be another afterwards is only that one.
 
+use super::attempt::Attempt;
 use super::authenticate_x509::{self, Request, X509};
 use super::role_store::Held;
 use super::user_store;
@@ -14,7 +15,6 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::internal_user;
 use crate::invocation::Invocation;
-use crate::logger::Component;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::throttle;
@@ -70,9 +70,17 @@ pub const LOGOUT: Command = Command::new(
     Access::Open,
     |call, _| {
         call.for_each_field(|_, _| Ok(false))?;
-        let mut state = call.client.authentication.lock();
-        if state.user.take_if(|user| user.database == call.database).is_some() {
-            state.grant = None;
+        let left = {
+            let mut state = call.client.authentication.lock();
+            let left = state.user.take_if(|user| user.database == call.database);
+            if left.is_some() {
+                state.grant = None;
+            }
+            left
+        };
+        if let Some(left) = left {
+            call.server
+                .audit_logout(call.client, &left, "the client has logged out");
         }
         Ok(())
     },
@@ -164,11 +172,15 @@ fn start(
             format!("Received authentication for mechanism {name} which is unknown or not enabled"),
         ));
     };
+    let is_speculative = command != "saslStart";
     let first = ClientFirst::parse(&payload).map_err(|error| {
-        Attempt::new(mechanism.name(), database, "").log(call, Some(&error.to_string()));
+        Attempt::new(mechanism.name(), database, "").fail(call, &error.to_string());
         failed()
     })?;
     let user = first.user().to_owned();
+    Attempt::new(mechanism.name(), database, &user)
+        .speculative(is_speculative)
+        .begin(call);
     let cluster_auth = call.server.settings.cluster_auth.as_ref();
     let is_member = internal_user::is_internal(cluster_auth, database, &user);
     let document = match is_member {
@@ -196,6 +208,7 @@ fn start(
     state.conversation = Some(Conversation {
         mechanism,
         claimed,
+        is_speculative,
         skip_empty_exchange,
         step: Step::Proof(Box::new(exchange)),
     });
@@ -228,24 +241,33 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     let Conversation {
         mechanism,
         claimed,
+        is_speculative,
         skip_empty_exchange,
         step,
     } = conversation.ok_or_else(|| protocol("No SASL session state found"))?;
     if number != i64::from(current) {
         return Err(protocol("sasl: Mismatched conversation id"));
     }
+    let attempt = |claimed: &Identity, outcome: std::result::Result<(), &str>, call: &Invocation<'_>| {
+        let attempt = Attempt::new(mechanism.name(), &claimed.database, &claimed.user).speculative(is_speculative);
+        match outcome {
+            Ok(()) => attempt.succeed(call),
+            Err(reason) => attempt.fail(call, reason),
+        }
+    };
     let message = match step {
         Step::Empty if payload.is_empty() => String::new(),
         Step::Empty => return Err(protocol("the last message of a SCRAM conversation is empty")),
         Step::Proof(exchange) => {
             let message = heard(call, &claimed, *exchange, &payload)?.map_err(|reason| {
-                Attempt::new(mechanism.name(), &claimed.database, &claimed.user).log(call, Some(&reason));
+                attempt(&claimed, Err(&reason), call);
                 failed()
             })?;
             if !skip_empty_exchange {
                 call.client.authentication.lock().conversation = Some(Conversation {
                     mechanism,
                     claimed,
+                    is_speculative,
                     skip_empty_exchange,
                     step: Step::Empty,
                 });
@@ -260,7 +282,7 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             message
         }
     };
-    Attempt::new(mechanism.name(), &claimed.database, &claimed.user).log(call, None);
+    attempt(&claimed, Ok(()), call);
     become_user(call, claimed);
     Turn {
         conversation: current,
@@ -333,6 +355,7 @@ pub fn supported(call: &mut Invocation<'_>, name: &str) -> Result<Vec<&'static s
     let (database, user) = name
         .split_once('.')
         .ok_or_else(|| CommandError::bad_value("UserName must contain a '.' separated database.user pair"))?;
+    call.server.metrics.attempts.mechanisms_asked_for.add(1);
     let cluster_auth = call.server.settings.cluster_auth.as_ref();
     let document = match internal_user::is_internal(cluster_auth, database, user) {
         true => None,
@@ -363,53 +386,14 @@ pub fn failed() -> CommandError {
     CommandError::new(ErrorCode::AuthenticationFailed, "Authentication failed.")
 }
 
-/// Somebody tries to be a user.
-pub struct Attempt<'a> {
-    mechanism: &'static str,
-    database: &'a str,
-    user: &'a str,
-}
-
-impl<'a> Attempt<'a> {
-    /// By this mechanism, to be `user` of `database`.
-    pub fn new(mechanism: &'static str, database: &'a str, user: &'a str) -> Self {
-        Self {
-            mechanism,
-            database,
-            user,
-        }
-    }
-
-    /// Logs it, with the reason when it failed.
-    pub fn log(&self, call: &Invocation<'_>, failure: Option<&str>) {
-        let mut attributes = doc! {
-            "client": call.client.peer().as_str(),
-            "mechanism": self.mechanism,
-            "user": self.user,
-            "db": self.database,
-        };
-        let context = format!("conn{}", call.client.id());
-        let (id, message) = match failure {
-            None => (5_286_306, "Successfully authenticated"),
-            Some(reason) => {
-                attributes.insert("error", reason);
-                (5_286_307, "Failed to authenticate")
-            }
-        };
-        call.server
-            .logger
-            .info(Component::Access, id, &context, message, attributes);
-    }
-}
-
 /// Takes the client for the user that it has proven to be without a conversation; refuses it when there is no such
 /// user, or not here. As with passwords it waits the longer the more attempts failed before.
 pub fn admit(call: &mut Invocation<'_>, attempt: &Attempt<'_>, claimed: Option<Identity>) -> Result<()> {
     let throttle = &Arc::clone(call.server).access.throttle;
     let address = call.client.peer().address();
-    let key = throttle::key(call.server.pretence(), attempt.user, attempt.database, address);
+    let key = throttle::key(call.server.pretence(), attempt.user(), attempt.database(), address);
     if !throttle.wait(key, &call.operation)? {
-        attempt.log(call, Some("too many attempts failed"));
+        attempt.fail(call, "too many attempts failed");
         return Err(failed());
     }
     let reason = match claimed {
@@ -417,13 +401,13 @@ pub fn admit(call: &mut Invocation<'_>, attempt: &Attempt<'_>, claimed: Option<I
         Some(claimed) if is_barred(call, &claimed)? => "not allowed from this address",
         Some(claimed) => {
             throttle.succeeded(key);
-            attempt.log(call, None);
+            attempt.succeed(call);
             become_user(call, claimed);
             return Ok(());
         }
     };
     throttle.failed(key, &call.operation);
-    attempt.log(call, Some(reason));
+    attempt.fail(call, reason);
     Err(failed())
 }
 

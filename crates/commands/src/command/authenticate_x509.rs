@@ -1,7 +1,8 @@
 //! `MONGODB-X509`: the certificate that a client has shown proves who it is. TLS has verified it; here its name becomes
 //! that of a user of `$external`, or of a member of the cluster.
 
-use super::authenticate::{Attempt, admit, failed};
+use super::attempt::Attempt;
+use super::authenticate::{admit, failed};
 use super::user_store;
 use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
@@ -21,12 +22,17 @@ pub const EXTERNAL: &str = "$external";
 pub struct Request<'r> {
     database: &'r str,
     user: Option<&'r str>,
+    is_speculative: bool,
 }
 
 impl<'r> Request<'r> {
     /// A request on `database` by who says it is `user`, or leaves that to the certificate.
     pub fn new(database: &'r str, user: Option<&'r str>) -> Self {
-        Self { database, user }
+        Self {
+            database,
+            user,
+            is_speculative: false,
+        }
     }
 
     /// `speculativeAuthenticate` of `hello`; `None` when it is about another mechanism.
@@ -36,7 +42,10 @@ impl<'r> Request<'r> {
             _ => None,
         };
         request.get("authenticate").ok()??;
-        (text("mechanism") == Some(X509)).then(|| Self::new(text("db").unwrap_or(EXTERNAL), text("user")))
+        (text("mechanism") == Some(X509)).then(|| Self {
+            is_speculative: true,
+            ..Self::new(text("db").unwrap_or(EXTERNAL), text("user"))
+        })
     }
 }
 
@@ -80,12 +89,18 @@ pub fn authenticate(call: &mut Invocation<'_>, request: &Request<'_>) -> Result<
         return Err(refused("No verified subject name available from client"));
     };
     let subject = name.to_string();
-    let attempt = Attempt::new(X509, EXTERNAL, &subject);
+    let is_members = call.server.is_members_name(&name);
+    let (database, user) = match is_members {
+        true => (INTERNAL_DATABASE, INTERNAL_USER),
+        false => (EXTERNAL, &*subject),
+    };
+    let attempt = Attempt::new(X509, database, user).speculative(request.is_speculative);
+    attempt.begin(call);
     if request.user.is_some_and(|user| user != subject) {
-        attempt.log(call, Some("the certificate has another name than the client says"));
+        attempt.fail(call, "the certificate has another name than the client says");
         return Err(failed());
     }
-    let claimed = match call.server.is_members_name(&name) {
+    let claimed = match is_members {
         false => user_store::find_one(call, EXTERNAL, &subject)?
             .filter(user_store::is_external)
             .map(|document| user_store::identity(EXTERNAL, &subject, &document)),
@@ -95,10 +110,7 @@ pub fn authenticate(call: &mut Invocation<'_>, request: &Request<'_>) -> Result<
             id: None,
         }),
         true => {
-            attempt.log(
-                call,
-                Some("the certificate is a member's, and clusterAuthMode takes none"),
-            );
+            attempt.fail(call, "the certificate is a member's, and clusterAuthMode takes none");
             return Err(refused(
                 "the certificate is that of a member of the cluster (O, OU and DC are the server's own): it is no user's, and \
                  clusterAuthMode takes no certificates of members",

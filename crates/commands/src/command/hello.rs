@@ -2,14 +2,15 @@
 
 use super::authenticate;
 use crate::arguments::{Arguments, missing_field, wrong_type};
+use crate::audit::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::replica_set::TopologyVersion;
 use crate::reply::Reply;
-use bson::DateTime;
 use bson::raw::{RawBsonRef, RawDocument};
+use bson::{DateTime, Document, doc};
 use std::time::Duration;
 use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
@@ -166,7 +167,13 @@ fn keep_metadata(call: &Invocation<'_>, metadata: &RawDocument) -> Result<()> {
             .metadata()
             .is_some_and(|kept| kept.as_bytes() == metadata.as_bytes())
     };
-    if !call.client.set_metadata(metadata) && !unchanged() {
+    let is_first = call.client.set_metadata(metadata);
+    if is_first {
+        call.server.audit(|| {
+            let metadata = Document::try_from(metadata).unwrap_or_default();
+            AuditEvent::of(call.client, "clientMetadata", doc! { "clientMetadata": metadata }, 0)
+        });
+    } else if !unchanged() {
         return Err(CommandError::new(
             ErrorCode::ClientMetadataCannotBeMutated,
             "The client metadata document may only be sent in the first hello",

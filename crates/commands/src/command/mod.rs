@@ -3,6 +3,7 @@
 mod aggregate;
 mod aggregate_access;
 mod apply_ops;
+pub(crate) mod attempt;
 mod authenticate;
 mod authenticate_x509;
 mod backup_cursor;
@@ -153,6 +154,7 @@ pub const ALL: &[&Command] = &[
     &databases::LIST_DATABASES,
     &indexes::LIST_INDEXES,
     &lock_info::LOCK_INFO,
+    &parameters::LOG_APPLICATION_MESSAGE,
     &parameters::LOG_ROTATE,
     &authenticate::LOGOUT,
     &map_reduce::MAP_REDUCE,

@@ -1,7 +1,9 @@
-//! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logRotate`.
+//! `getParameter`, `setParameter`, `getCmdLineOpts`, `getLog`, `logApplicationMessage`,
+//! `logRotate`.
 
 use super::authenticate_x509::X509;
 use super::feature_version;
+use crate::audit::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -63,6 +65,23 @@ pub const LOG_ROTATE: Command = Command::new(
     OperationKind::Command,
     Access::cluster(&[Action::LogRotate]),
     log_rotate,
+)
+.admin_only()
+.secondary_ok();
+
+/// `logApplicationMessage`.
+pub const LOG_APPLICATION_MESSAGE: Command = Command::new(
+    "logApplicationMessage",
+    "Writes a message of a client to the audit log.",
+    OperationKind::Command,
+    Access::cluster(&[Action::ApplicationMessage]),
+    |call, _| {
+        call.for_each_field(|name, _| Ok(name == "comment"))?;
+        let message = call.arguments().string(call.command.name, call.target()?)?;
+        call.server
+            .audit(|| AuditEvent::of(call.client, "applicationMessage", doc! { "msg": message }, 0));
+        Ok(())
+    },
 )
 .admin_only()
 .secondary_ok();
@@ -273,10 +292,19 @@ fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, _| Ok(name == "comment"))?;
-    call.server
-        .logger
-        .rotate()
-        .map_err(|error| CommandError::new(ErrorCode::OperationFailed, format!("log rotation failed: {error}")))
+    let (logger, server) = (&call.server.logger, call.server);
+    let rotated = match call.target()? {
+        RawBsonRef::String("server") => logger.rotate(),
+        RawBsonRef::String("audit") if server.settings.audit.is_some() => server.rotate_audit(),
+        RawBsonRef::String(other) => {
+            return Err(CommandError::new(
+                ErrorCode::NoSuchKey,
+                format!("Unknown log type '{other}' for rotation"),
+            ));
+        }
+        _ => logger.rotate().and_then(|()| server.rotate_audit()),
+    };
+    rotated.map_err(|error| CommandError::new(ErrorCode::OperationFailed, format!("log rotation failed: {error}")))
 }
 
 /// `{ verbosity: n, command: { verbosity: n }, storage: { journal: { verbosity: n } } }`: -1 where a component follows

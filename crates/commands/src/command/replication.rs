@@ -2,6 +2,7 @@
 
 use super::membership::{configured, keep_config, own_member, set};
 use crate::arguments::missing_field;
+use crate::audit::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -264,6 +265,7 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
     if !force {
         check_quorum(set, &config, &old, me)?;
     }
+    audit_reconfiguration(call, &old, &config);
     let before = set.member().consensus;
     let consensus = match &before {
         None if config.members.len() > 1 => Some(ConsensusMembers::of_one(me, set.instance)),
@@ -277,6 +279,13 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
         return call.server.begin_set(set, config, Some(consensus), me);
     }
     call.server.take_up_configuration(set)
+}
+
+fn audit_reconfiguration(call: &Invocation<'_>, old: &SetConfig, new: &SetConfig) {
+    call.server.audit(|| {
+        let param = doc! { "old": old.to_document(), "new": new.to_document() };
+        AuditEvent::of(call.client, "replSetReconfig", param, 0)
+    });
 }
 
 /// Makes this member, and it alone, decide from here on: a majority of the others is lost, and what they had agreed on
@@ -299,6 +308,7 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
     let threads = set.threads();
     let threads = threads.ok_or_else(|| CommandError::new(ErrorCode::OperationFailed, "this server ends"))?;
     let document = doc! { "me": me, "config": config.to_document() };
+    audit_reconfiguration(call, old, &config);
     threads
         .force(&document)
         .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))

@@ -73,6 +73,9 @@ const SECTIONS: &[Section] = &[
     }),
     ("flowControl", flow_control),
     ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
+    ("security", |call| {
+        Ok(doc! { "authentication": call.server.metrics.attempts.document() }.into())
+    }),
     ("storageEngine", storage_engine),
     ("tenon", tenon),
     ("transactions", transactions),
@@ -516,6 +519,12 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     let storage = call.server.storage.stats();
     let log = call.server.storage.log().stats();
     let memory = call.server.memory();
+    let (audited, audit_lost) = call
+        .server
+        .settings
+        .audit
+        .as_ref()
+        .map_or((0, 0), |audit| audit.counts());
     Ok(doc! {
         "version": super::build_info::TENON_VERSION,
         "log": {
@@ -548,6 +557,7 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "bytesMax": i64::try_from(memory.total_bytes_max()).unwrap_or(i64::MAX),
             "refused": memory.refused() as i64,
         },
+        "audit": { "events": audited, "lost": audit_lost },
         "engine": engine_counters(call),
     }
     .into())

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use bson::doc;
+use std::path::Path;
 use vfs::SimulatedClock;
 
 /// 2026-01-02T03:04:05.678Z

@@ -162,6 +162,7 @@ impl Bench {
             replica_set,
             connections_max: 100,
             tls: None,
+            audit: None,
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
         let client = server.connect(Peer::Tcp("127.0.0.1:1".into(), None));

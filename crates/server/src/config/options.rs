@@ -108,7 +108,35 @@ pub const OPTIONS: &[Spec] = &[
         "stop the server that uses the dbPath, and exit",
     ),
     spec("", "version", Kind::Action, "", "print the version and exit"),
-    not_built("auditLog.destination", "auditDestination", "auditing"),
+    spec(
+        "auditLog.destination",
+        "auditDestination",
+        Kind::OneOf(&["file", "console"]),
+        "none",
+        "write who did what to an audit log",
+    ),
+    spec(
+        "auditLog.filter",
+        "auditFilter",
+        Kind::Text,
+        "none",
+        "a query, as Extended JSON, that finds the events to write",
+    ),
+    spec(
+        "auditLog.format",
+        "auditFormat",
+        Kind::OneOf(&["JSON", "BSON"]),
+        "JSON",
+        "how events are written to a file",
+    ),
+    spec("auditLog.path", "auditPath", Kind::Text, "none", "the audit log's file"),
+    spec(
+        "auditLog.schema",
+        "auditSchema",
+        Kind::OneOf(&["mongo"]),
+        "mongo",
+        "fields of events; there is this one",
+    ),
     spec(
         "net.bindIp",
         "bind_ip",
@@ -771,7 +799,7 @@ pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
 
 /// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
 pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
-    ("auditLog.", "auditing"),
+    ("auditLog.", "this part of auditing"),
     ("net.ssl.", TLS),
     ("net.tls.", TLS),
     ("net.http.", "this part of the HTTP interface"),

@@ -212,7 +212,7 @@ impl Collection {
     }
 
     /// Every index that writers keep up to date.
-    pub(crate) fn maintained(&self) -> impl Iterator<Item = &Arc<Index>> {
+    pub fn maintained(&self) -> impl Iterator<Item = &Arc<Index>> {
         self.indexes().iter().chain(&self.building)
     }
 }

@@ -194,10 +194,8 @@ impl Catalog {
         }
     }
 
-    pub(crate) fn put_view(&self, view: View) {
-        self.names
-            .write()
-            .insert(view.namespace.clone(), Entry::View(Arc::new(view)));
+    pub(crate) fn put_view(&self, view: Arc<View>) {
+        self.names.write().insert(view.namespace.clone(), Entry::View(view));
     }
 
     pub(crate) fn remove_view(&self, ns: &Namespace) {

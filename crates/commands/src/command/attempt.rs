@@ -1,0 +1,172 @@
+//! Attempts to prove to be a user: counted, logged, audited.
+
+use super::authenticate_x509::X509;
+use crate::audit::AuditEvent;
+use crate::authentication::Identity;
+use crate::client::Client;
+use crate::invocation::Invocation;
+use crate::logger::Component;
+use crate::metrics::Counter;
+use crate::server::Server;
+use auth::{INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
+use bson::{Bson, Document, doc};
+use wire::ErrorCode;
+
+/// Somebody tries to be a user.
+pub struct Attempt<'a> {
+    mechanism: &'static str,
+    database: &'a str,
+    user: &'a str,
+    is_speculative: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// By this mechanism, to be `user` of `database`.
+    pub fn new(mechanism: &'static str, database: &'a str, user: &'a str) -> Self {
+        Self {
+            mechanism,
+            database,
+            user,
+            is_speculative: false,
+        }
+    }
+
+    /// Whether it began in `hello`.
+    pub fn speculative(self, is_speculative: bool) -> Self {
+        Self { is_speculative, ..self }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &'a str {
+        self.database
+    }
+
+    /// The user.
+    pub fn user(&self) -> &'a str {
+        self.user
+    }
+
+    /// It begins.
+    pub fn begin(&self, call: &Invocation<'_>) {
+        self.count(call, |counters| &counters.received);
+    }
+
+    /// The client has proven to be the user.
+    pub fn succeed(&self, call: &Invocation<'_>) {
+        self.count(call, |counters| &counters.successful);
+        self.tell(call, None);
+    }
+
+    /// It has not.
+    pub fn fail(&self, call: &Invocation<'_>, reason: &str) {
+        self.tell(call, Some(reason));
+    }
+
+    fn count(&self, call: &Invocation<'_>, which: fn(&AttemptCounters) -> &Counter) {
+        let Some(counters) = call.server.metrics.attempts.of(self.mechanism) else {
+            return;
+        };
+        which(&counters.all).add(1);
+        which(&counters.speculative).add(u64::from(self.is_speculative));
+        let is_member = self.user == INTERNAL_USER && self.database == INTERNAL_DATABASE;
+        which(&counters.cluster).add(u64::from(is_member));
+    }
+
+    fn tell(&self, call: &Invocation<'_>, failure: Option<&str>) {
+        call.server.audit(|| {
+            let param = doc! { "user": self.user, "db": self.database, "mechanism": self.mechanism };
+            let code = failure.map_or(0, |_| ErrorCode::AuthenticationFailed.0);
+            AuditEvent::of(call.client, "authenticate", param, code)
+        });
+        let mut attributes = doc! {
+            "client": call.client.peer().as_str(),
+            "mechanism": self.mechanism,
+            "user": self.user,
+            "db": self.database,
+        };
+        let context = format!("conn{}", call.client.id());
+        let (id, message) = match failure {
+            None => (5_286_306, "Successfully authenticated"),
+            Some(reason) => {
+                attributes.insert("error", reason);
+                (5_286_307, "Failed to authenticate")
+            }
+        };
+        call.server
+            .logger
+            .info(Component::Access, id, &context, message, attributes);
+    }
+}
+
+impl Server {
+    /// A client is nobody any more.
+    pub(crate) fn audit_logout(&self, client: &Client, left: &Identity, reason: &str) {
+        self.audit(|| {
+            let users = vec![Bson::from(doc! { "user": &left.user, "db": &left.database })];
+            let param = doc! { "reason": reason, "initialUsers": users, "updatedUsers": [] };
+            AuditEvent::of(client, "logout", param, 0)
+        });
+    }
+}
+
+/// Attempts begun, and those that succeeded.
+#[derive(Default)]
+struct AttemptCounters {
+    received: Counter,
+    successful: Counter,
+}
+
+impl AttemptCounters {
+    fn document(&self) -> Document {
+        doc! { "received": self.received.get(), "successful": self.successful.get() }
+    }
+}
+
+#[derive(Default)]
+struct MechanismCounters {
+    all: AttemptCounters,
+    speculative: AttemptCounters,
+    /// By members of the cluster.
+    cluster: AttemptCounters,
+}
+
+/// `serverStatus.security.authentication`.
+#[derive(Default)]
+pub struct AttemptMetrics {
+    /// `hello` that asked for a user's mechanisms.
+    pub mechanisms_asked_for: Counter,
+    /// In the order of [`MECHANISMS`].
+    by_mechanism: [MechanismCounters; MECHANISMS],
+}
+
+/// Certificates, and those of [`Mechanism::ALL`].
+const MECHANISMS: usize = 1 + Mechanism::ALL.len();
+
+impl AttemptMetrics {
+    fn rows(&self) -> impl Iterator<Item = (&'static str, &MechanismCounters)> {
+        let names = std::iter::once(X509).chain(Mechanism::ALL.map(Mechanism::name));
+        names.zip(&self.by_mechanism)
+    }
+
+    fn of(&self, mechanism: &str) -> Option<&MechanismCounters> {
+        self.rows()
+            .find(|(name, _)| *name == mechanism)
+            .map(|(_, counters)| counters)
+    }
+
+    /// As `serverStatus` shows it.
+    pub fn document(&self) -> Document {
+        let mechanisms: Document = self
+            .rows()
+            .map(|(name, counters)| {
+                let counted = doc! {
+                    "speculativeAuthenticate": counters.speculative.document(),
+                    "clusterAuthenticate": counters.cluster.document(),
+                    "authenticate": counters.all.document(),
+                };
+                (name.to_owned(), Bson::Document(counted))
+            })
+            .collect();
+        doc! { "saslSupportedMechsReceived": self.mechanisms_asked_for.get(), "mechanisms": mechanisms }
+    }
+}
