@@ -15,6 +15,9 @@ TENON = Path(os.environ.get("TENON", Path(binary()).with_name("tenon")))
 
 
 def bench(*arguments, **options):
+    """Everything is measured once unless told otherwise."""
+    if arguments[0] not in ("compare", "show") and "--repeat" not in arguments:
+        arguments = (*arguments, "--repeat", 1)
     return subprocess.run(
         [str(TENON), "bench", *map(str, arguments)], capture_output=True, text=True, timeout=600, **options
     )
@@ -369,6 +372,7 @@ def test_repetitions_take_turns(tmp_path):
         "--warm-up", 0, "--repeat", 4, "--directory", tmp_path, "--json", out, "--report", tmp_path / "out.html", "--quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert all(0 <= run["othersCpuShare"] < 1 for run in runs(out)), "other programs are looked at"
     order = [(run["repetition"], run["configuration"]["label"]) for run in runs(out) if run["phase"] == "c"]
     first, second = ENGINES[0], "inMemory"
     assert order == [(0, first), (0, second), (1, second), (1, first), (2, first), (2, second), (3, second), (3, first)]

@@ -108,6 +108,8 @@ struct Look {
     at: Instant,
     server: Option<Usage>,
     own: Option<Usage>,
+    /// Processor time of everybody else, since whenever.
+    others: Option<Duration>,
     disk_reads: Option<u64>,
 }
 
@@ -117,7 +119,16 @@ impl Look {
             at: Instant::now(),
             server: subject.pid().and_then(|pid| procfs::usage(pid).ok()),
             own: procfs::usage(std::process::id()).ok(),
+            others: None,
             disk_reads: subject.data().and_then(procfs::disk_reads),
+        }
+    }
+
+    /// With that of others, which takes longer to find out.
+    fn at_edge(subject: &Subject) -> Self {
+        Self {
+            others: procfs::others_cpu(subject.pid()),
+            ..Self::now(subject)
         }
     }
 }
@@ -221,7 +232,7 @@ fn measure_into(
         if ended.is_ok() {
             ended = observe(context, subject, phase, &shared, &watch, &mut series, &bar);
         }
-        let after = Look::now(subject);
+        let after = Look::at_edge(subject);
         shared.stop();
         bar.finish_and_clear();
         if matches!(ended, Err(Error::Interrupted)) {
@@ -271,7 +282,7 @@ fn begin(subject: &Subject, shared: &Shared, followers: Option<&mut Followers>) 
     if let Some(followers) = followers {
         followers.begin(subject, shared);
     }
-    let before = Look::now(subject);
+    let before = Look::at_edge(subject);
     shared.record();
     before
 }
@@ -391,6 +402,10 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     run.seconds = after.at.duration_since(before.at).as_secs_f64();
     run.server_cpu_us = difference(cpu_us(before.server), cpu_us(after.server));
     run.generator_cpu_us = difference(cpu_us(before.own), cpu_us(after.own));
+    run.others_cpu_share = before.others.zip(after.others).map(|(before, after)| {
+        let available = run.seconds * std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        after.saturating_sub(before).as_secs_f64() / available
+    });
     run.read_bytes = difference(
         before.server.and_then(|usage| usage.read_bytes),
         after.server.and_then(|usage| usage.read_bytes),

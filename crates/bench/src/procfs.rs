@@ -41,6 +41,51 @@ pub fn usage(pid: u32) -> Result<Usage> {
     })
 }
 
+/// Processor time of the programs that are neither `server` nor this one nor started by this one, and what the host of
+/// a virtual machine has kept for itself, since whenever: differences count. Threads of the kernel are not counted,
+/// which mostly work for those that are measured. `None` without the right to look.
+pub fn others_cpu(server: Option<u32>) -> Option<Duration> {
+    let own = u64::from(std::process::id());
+    let mut ticks = parse_steal(&fs::read_to_string("/proc/stat").ok()?)?;
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok()) else {
+            continue;
+        };
+        // It may have ended by now: whoever started it has its time then.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let Some((parent, of_family)) = parse_family_ticks(&stat) else {
+            continue;
+        };
+        let is_measured = pid == own || parent == own || server.map(u64::from) == Some(pid);
+        if !is_measured && pid != KERNEL_THREADS && parent != KERNEL_THREADS {
+            ticks += of_family;
+        }
+    }
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Some(Duration::from_nanos(ticks * (1_000_000_000 / per_second)))
+}
+
+/// The parent of all threads of the kernel.
+const KERNEL_THREADS: u64 = 2;
+
+/// The parent, field 4, and the time of the process with that of its children that have ended, fields 14 to 17.
+fn parse_family_ticks(stat: &str) -> Option<(u64, u64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some((number(1)?, number(11)? + number(12)? + number(13)? + number(14)?))
+}
+
+/// The eighth number of the first line of `/proc/stat`.
+fn parse_steal(stat: &str) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    line.split_ascii_whitespace()
+        .nth(7)
+        .map_or(Some(0), |steal| steal.parse().ok())
+}
+
 /// Whether a process listens on a port of this machine; `None` without the right to look.
 pub fn listens(pid: u32, port: u16) -> Option<bool> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
@@ -207,6 +252,16 @@ pub fn raise_open_files() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_are_known_by_their_families() {
+        let stat = "77 (a (b) c) S 41 77 77 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 5 6 7";
+        assert_eq!(parse_family_ticks(stat), Some((41, 100)));
+        assert_eq!(parse_family_ticks("77 (x) S 41 77"), None);
+        assert_eq!(parse_steal("cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1"), Some(88));
+        assert_eq!(parse_steal("cpu  1 2 3 4"), Some(0), "a kernel that does not tell");
+        assert!(others_cpu(None).is_some());
+    }
 
     #[test]
     fn fields_of_proc() {

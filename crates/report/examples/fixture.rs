@@ -13,8 +13,8 @@ use vfs::RealFs;
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = PathBuf::from(std::env::args_os().nth(1).ok_or("which directory?")?);
     let fs = RealFs::new();
-    let before = fixture::session(1, 1.0);
-    let after = fixture::session(2, 1.12);
+    let before = fixture::repeated(1, 1.0);
+    let after = fixture::repeated(2, 1.12);
     before.write(&fs, &directory.join("session.json"))?;
     write_whole(&fs, &directory.join("session.csv"), csv(&before).as_bytes())?;
     let mut single = before.clone();

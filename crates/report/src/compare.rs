@@ -41,6 +41,8 @@ pub struct Line {
     pub ratio: Option<Ratio>,
     /// What the newer figure is.
     pub verdict: Verdict,
+    /// Other programs had too much of the processors for a verdict.
+    pub is_disturbed: bool,
 }
 
 /// Compares `after` with `before`. A difference below the tolerance (a share such as [`TOLERANCE`]) is none.
@@ -86,6 +88,9 @@ impl Comparison {
             (line.ratio, line.verdict) = line
                 .measure
                 .judge(&line.after, &line.before, self.tolerance, comparisons);
+            if line.is_disturbed {
+                line.verdict = Verdict::Unclear;
+            }
         }
     }
 
@@ -116,6 +121,13 @@ impl Comparison {
                 }
             }
             let measures = Measure::of(before);
+            let disturbed = old.disturbed().or(new.disturbed());
+            if let Some(share) = disturbed {
+                self.note(format!(
+                    "{work}: other programs took {} of the processors: nothing is said of it.",
+                    number::percent(share)
+                ));
+            }
             for measure in measures.into_iter().filter(|measure| measure.comparable(before, after)) {
                 let (Some(of_before), Some(of_after)) = (measure.estimate(before), measure.estimate(after)) else {
                     continue;
@@ -129,6 +141,7 @@ impl Comparison {
                     after: of_after,
                     ratio: None,
                     verdict: Verdict::Unclear,
+                    is_disturbed: disturbed.is_some(),
                 });
             }
         }
@@ -164,8 +177,8 @@ impl Comparison {
     pub fn legend(&self) -> String {
         format!(
             "Better or worse: a change beyond {} that holds at 99 % even among all {} figures. Same: within {}, and three times \
-             that is ruled out. Unclear: the noise is too large to tell. A tilde marks intervals of figures whose noise was not \
-             measured but is the usual one.",
+             that is ruled out. Unclear: the noise is too large to tell, or was not measured, which a tilde marks: of two sessions each \
+             needs repetitions.",
             number::percent(self.tolerance),
             self.lines.len(),
             number::percent(self.tolerance),
@@ -218,7 +231,7 @@ impl Line {
 
     /// The interval of the ratio; with a tilde when its noise was not measured.
     pub fn interval(&self) -> String {
-        let assumed = [self.before.basis, self.after.basis].contains(&Basis::Assumed);
+        let assumed = [self.before.basis, self.after.basis].contains(&Basis::Once);
         let mark = if assumed { "~" } else { "" };
         self.ratio.map_or("-".to_owned(), |ratio| {
             format!("{mark}{:.2} to {:.2}", ratio.low, ratio.high)

@@ -1,7 +1,13 @@
 //! Which runs belong together: the same work on several configurations, and repetitions of it on one.
 
+use crate::measure::Measure;
+use crate::noise::Spread;
 use crate::{Configuration, Outcome, Pacing, Run, Session, number};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Other programs that take more of the processors than this decide what is measured, too.
+const OTHERS_CPU_SHARE_MAX: f64 = 0.10;
 
 /// What makes two runs the same work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +33,34 @@ pub struct Pool<'a> {
     pub runs: Vec<&'a Run>,
     /// The repetitions that failed, were refused or skipped: what they measured is not of the work.
     pub without: Vec<&'a Run>,
+    /// How much repetitions differ.
+    pub spreads: Arc<Spreads>,
+}
+
+/// How much repetitions of the same differ, by kind of measure.
+#[derive(Clone, Debug, Default)]
+pub struct Spreads(BTreeMap<Measure, Spread>);
+
+impl Spreads {
+    /// Of one measure.
+    pub fn of(&self, measure: &Measure) -> Option<Spread> {
+        self.0.get(&measure.kind()).copied()
+    }
+
+    fn among<'p, 'r: 'p>(pools: impl Iterator<Item = &'p Pool<'r>>) -> Self {
+        let mut groups: BTreeMap<Measure, Vec<Vec<f64>>> = BTreeMap::new();
+        for pool in pools {
+            for measure in Measure::of(pool) {
+                let values = pool.runs.iter().filter_map(|run| measure.value(run)).collect();
+                groups.entry(measure.kind()).or_default().push(values);
+            }
+        }
+        let spread = |(measure, groups): (Measure, Vec<Vec<f64>>)| {
+            let pooled = Spread::pooled(groups.iter().map(Vec::as_slice), measure.none_below())?;
+            Some((measure, pooled))
+        };
+        Self(groups.into_iter().filter_map(spread).collect())
+    }
 }
 
 /// One work on all configurations that did it.
@@ -99,7 +133,28 @@ impl<'a> Experiment<'a> {
             });
             experiments[index].add(run);
         }
+        // Few repetitions of one work may look alike by chance; those of all works seldom do.
+        let of_session = Spreads::among(experiments.iter().flat_map(|experiment| &experiment.pools));
+        for experiment in &mut experiments {
+            let own = Spreads::among(experiment.pools.iter());
+            let spreads = of_session.0.iter().map(|(measure, spread)| {
+                let own = own.0.get(measure).copied();
+                (measure.clone(), spread.at_least(own))
+            });
+            let spreads = Arc::new(Spreads(spreads.collect()));
+            for pool in &mut experiment.pools {
+                pool.spreads = Arc::clone(&spreads);
+            }
+        }
         experiments
+    }
+
+    /// The largest share of the machine's processors that other programs took while something was measured, where that
+    /// is so much that nothing can be said.
+    pub fn disturbed(&self) -> Option<f64> {
+        let runs = self.pools.iter().flat_map(|pool| &pool.runs);
+        let shares = runs.filter_map(|run| run.others_cpu_share);
+        shares.filter(|share| *share > OTHERS_CPU_SHARE_MAX).reduce(f64::max)
     }
 
     fn add(&mut self, run: &'a Run) {
@@ -111,6 +166,7 @@ impl<'a> Experiment<'a> {
                     configuration: &run.configuration,
                     runs: Vec::new(),
                     without: Vec::new(),
+                    spreads: Arc::default(),
                 });
                 self.pools.last_mut().expect("it was just added")
             }

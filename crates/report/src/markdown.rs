@@ -264,7 +264,10 @@ mod tests {
             run("btree", "a", 100_000),
             run("other|one", "a", 10_000),
             run("btree", "b", 50),
+            run("btree", "a", 100_000),
+            run("other|one", "a", 10_000),
         ];
+        session.runs[3..].iter_mut().for_each(|run| run.repetition = 1);
         let mut refused = run("other|one", "b", 0);
         refused.outcome = Outcome::Refused {
             message: "not <here>".to_owned(),

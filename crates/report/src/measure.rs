@@ -1,7 +1,7 @@
 //! The figures by which configurations are compared, each with its noise.
 
 use crate::experiment::Pool;
-use crate::noise::{Columns, Estimate, Ratio};
+use crate::noise::{Basis, Columns, Estimate, Ratio};
 use crate::{Run, number};
 use std::cmp::Ordering;
 
@@ -21,9 +21,9 @@ const START_SECONDS_SAME: f64 = 0.05;
 /// Sizes are comparable when the documents written differ by no more than this share of the smaller size.
 const SIZE_GROWTH_SAME: f64 = 0.05;
 /// Fewer bytes per operation than this, on both sides, are none.
-const BYTES_SAME: f64 = 1.0;
+const BYTES_SAME: f64 = 16.0;
 /// Fewer reads of the disk per operation than this, on both sides, are none.
-const READS_SAME: f64 = 0.001;
+const READS_SAME: f64 = 0.01;
 /// Commands below which a p99 says nothing.
 const P99_COMMANDS_MIN: u64 = 1_000;
 /// Two figures are the same when they differ by less than the tolerance and a difference of so many tolerances is ruled
@@ -148,7 +148,16 @@ impl Measure {
         }
         let value = values.iter().sum::<f64>() / values.len() as f64;
         let series: Vec<Columns> = pool.runs.iter().filter_map(|run| self.columns(run)).collect();
-        Some(Estimate::new(value, &values, &series, self.usual_error()))
+        let spread = pool.spreads.of(self);
+        Some(Estimate::new(value, values.len(), &series, spread, self.usual_error()))
+    }
+
+    /// Measures of one kind differ from run to run alike: those of all operations are one.
+    pub(crate) fn kind(&self) -> Self {
+        match self {
+            Self::P99(_) => Self::P99(String::new()),
+            other => other.clone(),
+        }
     }
 
     /// The figure of one run in seconds, bytes or operations per second.
@@ -263,9 +272,19 @@ impl Measure {
     /// What `a` is, compared with `b`, as one of so many comparisons. With a tolerance of 0.05, a difference below 5 %
     /// is none.
     pub fn judge(&self, a: &Estimate, b: &Estimate, tolerance: f64, comparisons: usize) -> (Option<Ratio>, Verdict) {
+        // What is as good as nothing is not a thousand times less than something.
+        let least = self.none_below();
+        let raised = |of: &Estimate| Estimate {
+            value: of.value.max(least),
+            ..*of
+        };
+        let (a, b) = (&raised(a), &raised(b));
         let ratio = Ratio::of(a, b);
-        if a.value.max(b.value) < self.none_below() {
+        if least > 0.0 && a.value.max(b.value) <= least {
             return (ratio, Verdict::Same);
+        }
+        if [a.basis, b.basis].contains(&Basis::Once) {
+            return (ratio, Verdict::Unclear);
         }
         let (Some(ratio), Some(among)) = (ratio, Ratio::among(a, b, comparisons)) else {
             let verdict = match a.value.total_cmp(&b.value) {

@@ -104,6 +104,9 @@ pub struct Run {
     pub server_cpu_us: Option<u64>,
     /// Processor time of the load generator in microseconds.
     pub generator_cpu_us: Option<u64>,
+    /// Share of the machine's processor time that neither of the two took, nor the system for itself.
+    #[serde(default)]
+    pub others_cpu_share: Option<f64>,
     /// Bytes that the server fetched from storage.
     pub read_bytes: Option<u64>,
     /// Reads of the storage device.
@@ -409,6 +412,7 @@ impl Run {
             iterations: Vec::new(),
             server_cpu_us: None,
             generator_cpu_us: None,
+            others_cpu_share: None,
             read_bytes: None,
             read_requests: None,
             written_bytes: None,

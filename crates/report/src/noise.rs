@@ -9,10 +9,12 @@
 //!    denominator`, relative to the mean numerator.
 //! 2. A straight line is taken off the errors: throughput that falls while data grows is no noise.
 //! 3. Up to 20 batches of at least three intervals; five batches at least, or the noise is not known.
-//! 4. With [`REPETITIONS_MIN`] repetitions each of them is one batch. With fewer, nothing shows how much two runs of
-//!    the same differ, and [`RUN_TO_RUN`] is added.
-//! 5. Two figures are compared by the logarithm of their ratio, with Student's distribution and the degrees of freedom
-//!    of B. L. Welch (Biometrika 34, 1947), at 99 %. Quantiles come from G. W. Hill's approximation (Algorithm 396,
+//! 4. How much two runs of the same differ is not to be seen within one run: caches, layouts and the machine's mood are
+//!    others in the next. It is measured where something ran twice ([`Spread`]): the deviation of repetitions of one
+//!    configuration is pooled over all configurations. Whichever is larger counts, that or the batches'.
+//! 5. What ran once has an interval of the batches and of [`RUN_TO_RUN`], which is only shown: no verdict rests on it.
+//! 6. Two figures are compared by the logarithm of their ratio, with Student's distribution, at 99 % for all figures of a
+//!    work together (C. E. Bonferroni). Quantiles come from G. W. Hill's approximation (Algorithm 396,
 //!    Communications of the ACM 13, 1970).
 
 use std::f64::consts::FRAC_PI_2;
@@ -21,9 +23,7 @@ use std::f64::consts::FRAC_PI_2;
 const BATCHES: std::ops::RangeInclusive<usize> = 5..=20;
 /// Intervals of the shortest batch.
 const BATCH_INTERVALS_MIN: usize = 3;
-/// Repetitions from which their own spread is used.
-pub const REPETITIONS_MIN: usize = 4;
-/// Standard error that is added when too few repetitions show it.
+/// Standard error that is added where no repetition shows it.
 pub const RUN_TO_RUN: f64 = 0.02;
 /// Share of cases in which a ratio may be outside its interval.
 pub const MISSED: f64 = 0.01;
@@ -31,12 +31,47 @@ pub const MISSED: f64 = 0.01;
 /// Where a figure's noise comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Basis {
-    /// The spread of so many batches of seconds.
-    Batches(usize),
-    /// The spread of so many repetitions.
+    /// Repetitions, of which this figure has so many.
     Repetitions(usize),
-    /// Nothing was measured; the share that is usual for such a figure.
-    Assumed,
+    /// Nothing that ran twice.
+    Once,
+}
+
+/// How much repetitions of the same differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Their standard deviation as a share of the figure.
+    pub deviation: f64,
+    /// Degrees of freedom of it.
+    pub freedom: f64,
+}
+
+impl Spread {
+    /// Of groups of repetitions; figures below `least` are taken for it. `None` when nothing was repeated.
+    pub fn pooled<'g>(groups: impl Iterator<Item = &'g [f64]>, least: f64) -> Option<Self> {
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for group in groups.filter(|group| group.len() > 1) {
+            let logarithms: Vec<f64> = group
+                .iter()
+                .map(|value| value.max(least).max(f64::MIN_POSITIVE).ln())
+                .collect();
+            let mean = mean_of(&logarithms);
+            squares += logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+            freedom += group.len() as f64 - 1.0;
+        }
+        (freedom > 0.0).then(|| Self {
+            deviation: (squares / freedom).sqrt(),
+            freedom,
+        })
+    }
+
+    /// The larger of two, with the freedom of the first.
+    pub fn at_least(self, other: Option<Self>) -> Self {
+        Self {
+            deviation: other.map_or(self.deviation, |other| other.deviation.max(self.deviation)),
+            ..self
+        }
+    }
 }
 
 /// A figure and its noise.
@@ -61,46 +96,27 @@ pub struct Columns {
 }
 
 impl Estimate {
-    /// A figure whose noise nothing shows.
-    pub fn assumed(value: f64, error: f64) -> Self {
-        Self {
-            value,
-            error,
-            freedom: f64::INFINITY,
-            basis: Basis::Assumed,
-        }
-    }
-
-    /// A figure of repetitions, with the noise of their series or of themselves, or else the one that is usual.
-    pub fn new(value: f64, repetitions: &[f64], series: &[Columns], usual: f64) -> Self {
-        if repetitions.len() >= REPETITIONS_MIN {
-            let error = relative_error_of_mean(repetitions);
-            let freedom = repetitions.len() as f64 - 1.0;
-            return Self {
-                value,
-                error,
-                freedom,
-                basis: Basis::Repetitions(repetitions.len()),
-            };
-        }
+    /// A figure of so many repetitions, with the noise of their series and that of what was repeated; `usual` is a
+    /// standard error for where neither shows any.
+    pub fn new(value: f64, repetitions: usize, series: &[Columns], spread: Option<Spread>, usual: f64) -> Self {
         let batches: Vec<f64> = series.iter().flat_map(batch_errors).collect();
-        if batches.is_empty() {
-            return Self::assumed(value, usual);
-        }
-        let within = standard_error(&batches);
-        let freedom = batches.len() as f64 - 1.0;
-        let error = within.hypot(RUN_TO_RUN);
-        // Welch's formula with one part of no known freedom.
-        let freedom = if within > 0.0 {
-            freedom * (error / within).powi(4)
-        } else {
-            f64::INFINITY
-        };
-        Self {
-            value,
-            error,
-            freedom,
-            basis: Basis::Batches(batches.len()),
+        let within = (!batches.is_empty()).then(|| standard_error(&batches));
+        match spread {
+            Some(spread) => {
+                let between = spread.deviation / (repetitions.max(1) as f64).sqrt();
+                Self {
+                    value,
+                    error: between.max(within.unwrap_or(0.0)),
+                    freedom: spread.freedom,
+                    basis: Basis::Repetitions(repetitions),
+                }
+            }
+            None => Self {
+                value,
+                error: within.map_or(usual, |within| within.hypot(RUN_TO_RUN)),
+                freedom: f64::INFINITY,
+                basis: Basis::Once,
+            },
         }
     }
 }
@@ -130,12 +146,8 @@ impl Ratio {
             return None;
         }
         let variance = a.error.powi(2) + b.error.powi(2);
-        let parts = a.error.powi(4) / a.freedom + b.error.powi(4) / b.freedom;
-        let freedom = if parts > 0.0 {
-            variance.powi(2) / parts
-        } else {
-            f64::INFINITY
-        };
+        // Both may rest on the same repetitions: nothing is gained by there being two.
+        let freedom = a.freedom.min(b.freedom);
         let quantile = student(MISSED / comparisons.max(1) as f64, freedom);
         let reach = (quantile * variance.sqrt()).min(20.0).exp();
         Some(Self {
@@ -210,11 +222,6 @@ fn standard_error(values: &[f64]) -> f64 {
     }
 }
 
-fn relative_error_of_mean(values: &[f64]) -> f64 {
-    let mean = mean_of(values);
-    if mean > 0.0 { standard_error(values) / mean } else { 0.0 }
-}
-
 /// The value that Student's distribution exceeds, on both sides together, with the given probability.
 fn student(probability: f64, freedom: f64) -> f64 {
     let n = freedom.max(1.0);
@@ -282,7 +289,7 @@ mod tests {
 
     fn estimate(columns: Columns) -> Estimate {
         let value = mean_of(&columns.numerator);
-        Estimate::new(value, &[value], &[columns], 0.1)
+        Estimate::new(value, 1, &[columns], None, 0.1)
     }
 
     #[test]
@@ -318,21 +325,54 @@ mod tests {
         };
         let found = estimate(columns);
         assert!((found.error - RUN_TO_RUN).abs() < 1e-9, "{found:?}");
-        assert_eq!(found.basis, Basis::Batches(20));
+        assert_eq!(found.basis, Basis::Once);
     }
 
     #[test]
     fn short_runs_have_the_usual_noise() {
         let random = SeededRandom::new(9);
-        assert_eq!(estimate(series(&random, 14, 10.0, 0.1, 0.0)).basis, Basis::Assumed);
-        assert_eq!(estimate(series(&random, 15, 10.0, 0.1, 0.0)).basis, Basis::Batches(5));
+        assert_eq!(estimate(series(&random, 14, 10.0, 0.1, 0.0)).error, 0.1);
+        assert!(estimate(series(&random, 15, 10.0, 0.1, 0.0)).error < 0.1);
     }
 
     #[test]
     fn repetitions_show_their_own_noise() {
-        let found = Estimate::new(100.0, &[90.0, 110.0, 100.0, 100.0], &[], 0.5);
-        assert_eq!(found.basis, Basis::Repetitions(4));
-        assert!((found.error - 0.0408).abs() < 0.001, "{found:?}");
+        let groups = [vec![90.0, 110.0], vec![9.0, 11.0], vec![100.0]];
+        let spread = Spread::pooled(groups.iter().map(Vec::as_slice), 0.0).expect("two were repeated");
+        assert_eq!(spread.freedom, 2.0);
+        assert!(
+            (spread.deviation - (11.0f64 / 9.0).ln() / 2.0f64.sqrt()).abs() < 1e-12,
+            "{spread:?}"
+        );
+        let found = Estimate::new(100.0, 4, &[], Some(spread), 0.5);
+        assert_eq!(
+            (found.basis, found.error),
+            (Basis::Repetitions(4), spread.deviation / 2.0)
+        );
+        // What is as good as nothing does not differ.
+        let spread = Spread::pooled([vec![0.0, 0.04]].iter().map(Vec::as_slice), 0.05);
+        assert_eq!(spread.expect("it was repeated").deviation, 0.0);
+        assert_eq!(Spread::pooled([vec![1.0]].iter().map(Vec::as_slice), 0.0), None);
+    }
+
+    /// A thousand times two equal configurations, each of three works measured twice: a verdict that tells them apart
+    /// in one of a hundred is right.
+    #[test]
+    fn equal_configurations_are_seldom_told_apart() {
+        let random = SeededRandom::new(11);
+        let figure = || {
+            let sum: f64 = (0..12).map(|_| random.next_u64() as f64 / u64::MAX as f64).sum();
+            1000.0 * (1.0 + 0.15 * (sum - 6.0))
+        };
+        let mut told_apart = 0;
+        for _ in 0..1000 {
+            let groups: Vec<[f64; 2]> = (0..6).map(|_| [figure(), figure()]).collect();
+            let spread = Spread::pooled(groups.iter().map(<[f64; 2]>::as_slice), 0.0);
+            let of = |group: &[f64; 2]| Estimate::new((group[0] + group[1]) / 2.0, 2, &[], spread, 0.0);
+            let ratio = Ratio::of(&of(&groups[0]), &of(&groups[1])).expect("both are positive");
+            told_apart += usize::from(ratio.low > 1.0 || ratio.high < 1.0);
+        }
+        assert!((1..=25).contains(&told_apart), "seed 11: {told_apart} of 1000");
     }
 
     #[test]
@@ -362,7 +402,8 @@ mod tests {
 
     #[test]
     fn many_comparisons_have_wider_intervals() {
-        let (a, b) = (Estimate::assumed(1.1, 0.02), Estimate::assumed(1.0, 0.02));
+        let of = |value| Estimate::new(value, 1, &[], None, 0.02);
+        let (a, b) = (of(1.1), of(1.0));
         let (one, many) = (Ratio::of(&a, &b), Ratio::among(&a, &b, 300));
         let (one, many) = (one.expect("both are positive"), many.expect("both are positive"));
         assert!(one.low > 1.0 && many.low < 1.0 && many.high > one.high && many.value == one.value);
@@ -370,8 +411,8 @@ mod tests {
 
     #[test]
     fn there_is_no_ratio_to_nothing() {
-        let some = Estimate::assumed(1.0, 0.1);
-        assert_eq!(Ratio::of(&some, &Estimate::assumed(0.0, 0.1)), None);
-        assert_eq!(Ratio::of(&Estimate::assumed(0.0, 0.1), &some), None);
+        let of = |value| Estimate::new(value, 1, &[], None, 0.1);
+        assert_eq!(Ratio::of(&of(1.0), &of(0.0)), None);
+        assert_eq!(Ratio::of(&of(0.0), &of(1.0)), None);
     }
 }

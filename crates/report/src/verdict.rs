@@ -15,6 +15,8 @@ pub struct Standing<'a> {
     pub places: Vec<Place<'a>>,
     /// How many of the first places are not told apart.
     pub leaders: usize,
+    /// The share of the processors that other programs took, where that rules a verdict out.
+    pub disturbed: Option<f64>,
 }
 
 /// One configuration in a [`Standing`].
@@ -67,6 +69,8 @@ impl<'a> Standing<'a> {
             }
         });
         let best = figures[0].1;
+        let disturbed = experiment.disturbed();
+        let comparisons = (figures.len() - 1) * Measure::of(first).len();
         let places: Vec<Place> = figures
             .into_iter()
             .enumerate()
@@ -79,8 +83,14 @@ impl<'a> Standing<'a> {
                         verdict: Verdict::Same,
                     };
                 }
-                let (ratio, verdict) = measure.judge(&best, &estimate, TOLERANCE, 1);
-                let behind = ratio.map(|ratio| {
+                let (ratio, verdict) = measure.judge(&best, &estimate, TOLERANCE, comparisons);
+                let verdict = match disturbed {
+                    Some(_) if verdict == Verdict::Better => Verdict::Unclear,
+                    _ => verdict,
+                };
+                // Of nothing there are no multiples.
+                let is_something = best.value.min(estimate.value) > measure.none_below();
+                let behind = ratio.filter(|_| is_something).map(|ratio| {
                     if measure.more_is_better() {
                         ratio
                     } else {
@@ -103,6 +113,7 @@ impl<'a> Standing<'a> {
             measure,
             places,
             leaders,
+            disturbed,
         })
     }
 
@@ -117,10 +128,11 @@ impl<'a> Standing<'a> {
         let value = self.measure.show(best.estimate.value);
         if self.leaders == self.places.len() {
             let unclear = self.places.iter().any(|place| place.verdict == Verdict::Unclear);
-            let why = if unclear {
-                "the noise is larger than the differences"
-            } else {
-                "no difference that matters"
+            let why = match self.disturbed {
+                _ if !unclear => "no difference that matters".to_owned(),
+                Some(share) => format!("other programs took {} of the processors", number::percent(share)),
+                None if self.was_measured_once() => "it was measured once".to_owned(),
+                None => "the noise is larger than the differences".to_owned(),
             };
             return format!(
                 "no winner: {why} ({} to {})",
@@ -134,7 +146,7 @@ impl<'a> Standing<'a> {
                 "{} better than {} {}",
                 number::ratio(ratio.value),
                 next.label,
-                sureness(&best.estimate, &next.estimate, ratio)
+                sureness(ratio)
             ),
             None => format!("against {} of {}", self.measure.show(next.estimate.value), next.label),
         };
@@ -145,10 +157,9 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// True when the noise of the lead was not measured.
-    pub fn is_assumed(&self) -> bool {
-        let next = self.places.get(self.leaders).unwrap_or(&self.places[0]);
-        [self.places[0].estimate.basis, next.estimate.basis].contains(&Basis::Assumed)
+    /// True when nothing was repeated that would show how much repetitions differ.
+    pub fn was_measured_once(&self) -> bool {
+        self.places.iter().any(|place| place.estimate.basis == Basis::Once)
     }
 
     fn worst(&self) -> &Place<'a> {
@@ -174,13 +185,9 @@ fn rank(measure: &Measure) -> (usize, usize) {
     }
 }
 
-fn sureness(a: &Estimate, b: &Estimate, ratio: Ratio) -> String {
-    let interval = format!("{} to {}", number::ratio(ratio.low), number::ratio(ratio.high));
-    if a.basis == Basis::Assumed || b.basis == Basis::Assumed {
-        format!("({interval} with the usual noise; none was measured)")
-    } else {
-        format!("(99 % sure of {interval})")
-    }
+fn sureness(ratio: Ratio) -> String {
+    let (low, high) = (number::ratio(ratio.low), number::ratio(ratio.high));
+    format!("(99 % sure of {low} to {high})")
 }
 
 /// `a`, `a and b`, `a, b and c`.

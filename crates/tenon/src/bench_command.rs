@@ -333,10 +333,10 @@ struct CommonArgs {
     /// Operations per second, due by the clock (open loop); without it each client goes on when it was answered
     #[arg(long, help_heading = "Load")]
     rate: Option<f64>,
-    /// Measure everything so often, the configurations in turns. From 4 on, the spread of the repetitions decides how
-    /// sure a verdict is
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
-    repeat: u32,
+    /// Measure everything so often, the configurations in turns, there and back: 2, without which there is no verdict,
+    /// or 1 with --uri, where there is nothing to compare
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Load")]
+    repeat: Option<u32>,
     /// Threads of the load generator; half the processors by default
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Load")]
     threads: Option<u32>,
@@ -578,7 +578,7 @@ impl CommonArgs {
             rate: self.rate,
             threads: self.threads.map(|threads| threads as usize),
             cache_bytes: self.cache.map(|mebibytes| mebibytes << 20),
-            repetitions: self.repeat,
+            repetitions: self.repeat.unwrap_or(if self.uri.is_some() { 1 } else { 2 }),
         }
     }
 

@@ -41,6 +41,7 @@ pub const SASL_START: Command = Command::new(
     },
 )
 .secondary_ok()
+.api_version_1()
 .secret(&["payload"]);
 /// `saslContinue`.
 pub const SASL_CONTINUE: Command = Command::new(
@@ -51,6 +52,7 @@ pub const SASL_CONTINUE: Command = Command::new(
     sasl_continue,
 )
 .secondary_ok()
+.api_version_1()
 .secret(&["payload"]);
 /// `authenticate`.
 pub const AUTHENTICATE: Command = Command::new(
@@ -61,6 +63,7 @@ pub const AUTHENTICATE: Command = Command::new(
     authenticate,
 )
 .secondary_ok()
+.api_version_1()
 .secret(&["key", "nonce"]);
 /// `logout`.
 pub const LOGOUT: Command = Command::new(
@@ -85,7 +88,8 @@ pub const LOGOUT: Command = Command::new(
         Ok(())
     },
 )
-.secondary_ok();
+.secondary_ok()
+.api_version_1();
 
 fn authenticate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();

@@ -101,9 +101,6 @@ fn winners(page: &Page, experiment: &Experiment) -> Markup {
                 } }
                 tbody { @for standing in &clear { (winner(page, standing)) } }
             } }
-            @if clear.iter().any(|standing| standing.is_assumed()) {
-                p.small.soft { "~ from the usual noise of such a figure; this run shows none." }
-            }
         }
         @if !open.is_empty() {
             p.soft.small { "No differences beyond noise and " (number::percent(TOLERANCE)) ": " (open.join(", ")) "." }
@@ -113,14 +110,13 @@ fn winners(page: &Page, experiment: &Experiment) -> Markup {
 
 fn winner(page: &Page, standing: &Standing) -> Markup {
     let next = &standing.places[standing.leaders];
-    let mark = if standing.is_assumed() { "~ " } else { "" };
     html! {
         tr {
             th.name scope="row" { (standing.measure.name()) }
             td.wrap { @for place in &standing.places[..standing.leaders] { (page.chip(place.label)) " " } }
             td { (standing.measure.show(standing.places[0].estimate.value)) }
             td { (or_dash(next.behind.map(|ratio| number::ratio(ratio.value)))) }
-            td { (or_dash(next.behind.map(|ratio| format!("{mark}{} to {}", number::ratio(ratio.low), number::ratio(ratio.high))))) }
+            td { (or_dash(next.behind.map(|ratio| format!("{} to {}", number::ratio(ratio.low), number::ratio(ratio.high))))) }
             td.left { (next.label) " " span.soft { (standing.measure.show(next.estimate.value)) } }
         }
     }

@@ -1,7 +1,6 @@
 //! What the figures rest on: configurations, machine, what was not possible, and how to read the page.
 
 use super::{Page, moment, or_dash};
-use crate::noise::{REPETITIONS_MIN, RUN_TO_RUN};
 use crate::{Configuration, number};
 use maud::{Markup, html};
 
@@ -96,7 +95,7 @@ fn reading() -> Markup {
                 li { "Bytes read and written are what the server's process moved from and to storage, not what it asked the page cache for." }
                 li { "Write amplification is bytes written to storage per byte of documents that the clients wrote." }
                 li { "The load generator shares the machine with the server unless it loaded another one. Its share of the processor time is in the tables." }
-                li { "Noise is taken from the spread of batches of seconds within a run (the method of batch means), with " (number::percent(RUN_TO_RUN)) " added for what differs from run to run; from " (REPETITIONS_MIN) " repetitions on, from the repetitions. Intervals hold the true ratio in 99 of 100 cases. Figures that a run has once, such as sizes, have a usual noise instead, and the text says so." }
+                li { "Noise is how much repetitions of one configuration differ, over all configurations, or the spread of batches of seconds within the runs where that is larger. Intervals hold the true ratio in 99 of 100 cases, for all figures of a work together. What was measured once has no verdict, nor has a work in whose time other programs took more than a tenth of the processors." }
                 li { "Results are of this machine, this scale and this time. Compare within a report, or two reports of one machine." }
             }
         }

@@ -4,7 +4,6 @@ use super::Page;
 use crate::choice::Choice;
 use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE, Verdict};
-use crate::noise::REPETITIONS_MIN;
 use crate::verdict::{Standing, and};
 use crate::{Experiment, number};
 use maud::{Markup, html};
@@ -71,12 +70,11 @@ fn repetitions(experiments: &[Experiment]) -> Markup {
     };
     html! {
         @if most == 1 {
-            p.soft { "Everything was measured once: how sure a difference is comes from the spread within a run." }
+            p.soft { "Everything was measured once: nothing shows how much two runs of the same differ, so that there is no verdict. " code { "--repeat 2" } " or more has one." }
         } @else if most > 1 {
             p.soft {
-                "Everything was measured " (times) ", in turns. Figures are means; how sure a difference is comes from the spread "
-                @if least >= REPETITIONS_MIN { "of the repetitions." }
-                @else { "within the runs: " (REPETITIONS_MIN) " repetitions would show their own." }
+                "Everything was measured " (times) ", in turns, there and back. Figures are means; how sure a difference is comes from how much "
+                "repetitions of the same differ."
             }
         }
     }

@@ -7,7 +7,7 @@ use report::{TOLERANCE, compare};
 #[test]
 fn two_runs_of_the_same_are_not_worse() {
     for seed in 1..4 {
-        let (before, after) = (fixture::session(seed, 1.0), fixture::session(seed + 100, 1.0));
+        let (before, after) = (fixture::repeated(seed, 1.0), fixture::repeated(seed + 100, 1.0));
         let comparison = compare(&before, &after, TOLERANCE);
         assert!(comparison.lines.len() > 200, "{}", comparison.summary());
         let changed = comparison.count(Verdict::Worse) + comparison.count(Verdict::Better);
@@ -26,7 +26,7 @@ fn two_runs_of_the_same_are_not_worse() {
 
 #[test]
 fn a_session_is_the_same_as_itself() {
-    let session = fixture::session(3, 1.0);
+    let session = fixture::repeated(3, 1.0);
     let comparison = compare(&session, &session, TOLERANCE);
     assert_eq!(comparison.count(Verdict::Better) + comparison.count(Verdict::Worse), 0);
     assert!(comparison.count(Verdict::Same) > 50, "{}", comparison.summary());
@@ -35,7 +35,7 @@ fn a_session_is_the_same_as_itself() {
 
 #[test]
 fn a_slower_release_is_found() {
-    let (before, after) = (fixture::session(1, 1.0), fixture::session(2, 0.7));
+    let (before, after) = (fixture::repeated(1, 1.0), fixture::repeated(2, 0.7));
     let comparison = compare(&before, &after, TOLERANCE);
     assert!(comparison.is_worse());
     let rates: Vec<_> = comparison
@@ -61,14 +61,14 @@ fn a_slower_release_is_found() {
 
 #[test]
 fn differences_below_the_tolerance_are_none() {
-    let (before, after) = (fixture::session(1, 1.0), fixture::session(2, 0.7));
+    let (before, after) = (fixture::repeated(1, 1.0), fixture::repeated(2, 0.7));
     let comparison = compare(&before, &after, 0.8);
     assert_eq!(comparison.count(Verdict::Worse), 0, "{}", comparison.text());
 }
 
 #[test]
 fn what_cannot_be_compared_is_named() {
-    let before = fixture::session(1, 1.0);
+    let before = fixture::repeated(1, 1.0);
     let mut after = before.clone();
     after.machine.cores = 4;
     after.machine.disk = "another".to_owned();

@@ -85,7 +85,7 @@ fn little_can_be_shown_too() {
 
 #[test]
 fn a_comparison_says_what_changed() {
-    let (before, after) = (fixture::session(1, 1.0), fixture::session(2, 0.7));
+    let (before, after) = (fixture::repeated(1, 1.0), fixture::repeated(2, 0.7));
     let page = comparison_page(&compare(&before, &after, TOLERANCE), &before, &after);
     assert!(page.contains("What changed"));
     assert!(page.contains("<span class=\"worse\">worse</span>"));

@@ -21,7 +21,7 @@ fn winner(session: &Session, workload: &str, phase: &str, measure: Measure) -> O
 #[test]
 fn the_best_one_wins() {
     for seed in 1..4 {
-        let session = fixture::session(seed, 1.0);
+        let session = fixture::repeated(seed, 1.0);
         let won = |workload, phase, measure| winner(&session, workload, phase, measure);
         let is = |label: &str| Some(label.to_owned());
         assert_eq!(
@@ -46,7 +46,7 @@ fn the_best_one_wins() {
 
 #[test]
 fn equals_share_or_nobody_wins() {
-    let session = fixture::session(1, 1.0);
+    let session = fixture::repeated(1, 1.0);
     assert_eq!(winner(&session, "linkbench", "query", Measure::Memory), None);
     let experiment = experiment(&session, "linkbench", "query");
     let standing = Standing::of(&experiment, Measure::Memory).expect("it was measured");
@@ -56,7 +56,7 @@ fn equals_share_or_nobody_wins() {
 
 #[test]
 fn failed_runs_do_not_compete() {
-    let session = fixture::session(1, 1.0);
+    let session = fixture::repeated(1, 1.0);
     let experiment = experiment(&session, "ycsb", "c");
     let standing = Standing::of(&experiment, Measure::Throughput).expect("three are left");
     assert!(standing.places.iter().all(|place| place.label != "inMemory"));
@@ -65,14 +65,14 @@ fn failed_runs_do_not_compete() {
 
 #[test]
 fn sizes_after_unequal_work_are_not_compared() {
-    let session = fixture::session(1, 1.0);
+    let session = fixture::repeated(1, 1.0);
     assert!(Standing::of(&experiment(&session, "ycsb", "a"), Measure::Size).is_none());
     assert!(Standing::of(&experiment(&session, "book", "insert"), Measure::Size).is_some());
 }
 
 #[test]
 fn nothing_read_is_better_than_something() {
-    let mut session = fixture::session(1, 1.0);
+    let mut session = fixture::repeated(1, 1.0);
     for run in &mut session.runs {
         let none = run.configuration.label == "inMemory";
         run.read_bytes = Some(if none { 0 } else { run.count() * 5_000 });
@@ -86,4 +86,35 @@ fn nothing_read_is_better_than_something() {
         "{}",
         standing.sentence()
     );
+}
+
+#[test]
+fn nobody_wins_what_was_measured_once_or_beside_others() {
+    let once = fixture::session(1, 1.0);
+    for experiment in Experiment::all(&once) {
+        for standing in Standing::all(&experiment) {
+            let is_nothing = standing.places[0].estimate.value <= standing.measure.none_below();
+            assert!(standing.winner().is_none() || is_nothing, "{}", standing.sentence());
+        }
+    }
+    let words = |session: &Session| {
+        let experiment = experiment(session, "linkbench", "query");
+        let standing = Standing::of(&experiment, Measure::Throughput).expect("it was measured");
+        standing.sentence()
+    };
+    assert!(
+        words(&once).starts_with("no winner: it was measured once"),
+        "{}",
+        words(&once)
+    );
+    let mut twice = fixture::repeated(1, 1.0);
+    assert!(words(&twice).starts_with("inMemory: "), "{}", words(&twice));
+    let disturbed = |share, session: &mut Session| {
+        let run = session.runs.iter_mut().find(|run| run.phase == "query");
+        run.expect("it was run").others_cpu_share = Some(share);
+        words(session)
+    };
+    assert!(disturbed(0.05, &mut twice).starts_with("inMemory: "));
+    let voided = disturbed(0.3, &mut twice);
+    assert!(voided.starts_with("no winner: other programs took 30"), "{voided}");
 }
