@@ -136,7 +136,9 @@ class Clients:
         db = self.connect(w="majority").t
         db.counters.insert_many([{"_id": number, "n": 0} for number in range(COUNTERS)])
         db.registers.insert_many([{"_id": number, "v": None} for number in range(REGISTERS)])
-        db.create_collection("inserts")
+        # Rolled back and copied by keys as well as by numbers.
+        clustered = {"clusteredIndex": {"key": {"_id": 1}, "unique": True}} if self.seed % 2 else {}
+        db.create_collection("inserts", **clustered)
         db.inserts.create_index("pad")
 
     def start(self):

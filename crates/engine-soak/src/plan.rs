@@ -168,6 +168,7 @@ pub fn random_event(plan: &Plan, model: &Model, seq: Seq, dice: &Dice) -> Event 
         let kind = dice.one_of(&[
             TableKind::Records,
             TableKind::Records,
+            TableKind::Clustered,
             TableKind::Index,
             TableKind::Index,
             TableKind::Small,
