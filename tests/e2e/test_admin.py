@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 from bson import Int64
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from server import ENGINES, Server
 
 
@@ -338,3 +338,68 @@ def test_index_filters(db):
     assert len(list(db.c.aggregate([{"$planCacheStats": {}}]))) == 1
     db.command("planCacheClear", "c")
     assert list(db.c.aggregate([{"$planCacheStats": {}}])) == []
+
+
+def test_users_writes_are_held_off(tmp_path):
+    """Nobody changes data but the server and who has the privilege, on every member, also after a restart."""
+    options = ["--auth", "--replSet", "rs", "--replSetInitiate"]
+    server = Server(tmp_path, options=options)
+    with server:
+        server.client().admin.command("createUser", "root", pwd="pw", roles=["root"])
+
+        def as_user(name):
+            return server.client(username=name, password="pw", authSource="admin", directConnection=True)
+
+        root = as_user("root")
+        root.admin.command("createUser", "amy", pwd="pw", roles=["readWriteAnyDatabase", "dbAdminAnyDatabase"])
+        root.admin.command("createUser", "mover", pwd="pw", roles=["readWriteAnyDatabase", "restore"])
+        root.t.c.insert_one({"_id": 1})
+        root.t.c.create_index("n")
+        root.admin.command("setUserWriteBlockMode", 1, **{"global": True})
+
+        def check():
+            amy, mover, root = as_user("amy"), as_user("mover"), as_user("root")
+            refused = [
+                lambda: amy.t.c.insert_one({"_id": 2}),
+                lambda: amy.t.c.update_one({"_id": 1}, {"$set": {"n": 1}}),
+                lambda: amy.t.c.delete_one({"_id": 1}),
+                lambda: amy.t.c.find_one_and_update({"_id": 1}, {"$set": {"n": 1}}),
+                lambda: amy.t.new.insert_one({"_id": 1}),
+                lambda: amy.t.create_collection("new"),
+                lambda: amy.t.create_collection("view", viewOn="c"),
+                lambda: amy.t.c.create_index("m"),
+                lambda: amy.t.c.drop_index("n_1"),
+                lambda: amy.t.c.drop(),
+                lambda: amy.t.c.rename("d"),
+                lambda: amy.t.c.aggregate([{"$out": "copy"}]),
+                lambda: amy.t.c.aggregate([{"$merge": "c"}]),
+                lambda: amy.t.command("collMod", "c", validator={}),
+                lambda: amy.drop_database("t"),
+            ]
+            for number, write in enumerate(refused):
+                with pytest.raises((OperationFailure, BulkWriteError)) as error:
+                    write()
+                code = error.value.code if error.value.code != 65 else error.value.details["writeErrors"][0]["code"]
+                assert code == 371, (number, error.value)
+            assert amy.t.c.find_one() == {"_id": 1} and amy.t.list_collection_names() == ["c"]
+            assert root.admin.command("serverStatus")["repl"]["userWriteBlockMode"] == 2
+            root.admin.command("createUser", "new", pwd="pw", roles=[])
+            root.admin.command("dropUser", "new")
+            mover.t.c.insert_one({"_id": "moved"})
+            mover.t.c.delete_one({"_id": "moved"})
+
+        check()
+    with Server(tmp_path, options=options, port=server.port) as server:
+        with pytest.raises(OperationFailure) as error:
+            as_user("amy").t.c.insert_one({"_id": 2})
+        assert error.value.code == 371
+        with pytest.raises(OperationFailure) as error:
+            as_user("amy").admin.command("setUserWriteBlockMode", 1, **{"global": False})
+        assert error.value.code == 13
+        as_user("root").admin.command("setUserWriteBlockMode", 1, **{"global": False})
+        as_user("amy").t.c.insert_one({"_id": 2})
+        assert as_user("root").admin.command("serverStatus")["repl"]["userWriteBlockMode"] == 1
+    with Server(tmp_path / "standalone", "inMemory") as server:
+        with pytest.raises(OperationFailure) as error:
+            server.client().admin.command("setUserWriteBlockMode", 1, **{"global": True})
+        assert error.value.code == 20

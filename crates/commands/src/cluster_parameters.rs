@@ -4,6 +4,7 @@
 //! A parameter is here only when something reads it.
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
+use crate::command::user_writes;
 use crate::error::{CommandError, Result};
 use crate::server::Server;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -17,9 +18,9 @@ use wire::ErrorCode;
 /// Where they are kept.
 pub(crate) const COLLECTION: &str = "config.clusterParameters";
 
-/// Does the collection keep cluster parameters?
+/// Does the collection keep cluster parameters, or what else all members go by?
 pub(crate) fn is_about_cluster_parameters(namespace: &Namespace) -> bool {
-    namespace.as_str() == COLLECTION
+    [COLLECTION, user_writes::COLLECTION].contains(&namespace.as_str())
 }
 
 /// What they are set to, as it is lived by.

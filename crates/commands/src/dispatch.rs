@@ -28,6 +28,7 @@ use crate::settings::Settings;
 use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
 use crate::tickets::{Turn, Waiting};
+use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
 use query::raw::Elements;
@@ -261,6 +262,7 @@ impl Call<'_> {
             },
         };
         let admitted = admit(&mut invocation);
+        invocation.operation.set_users(!may_write_always(&invocation));
         if !generic.has_max_time {
             default_time::limit(&mut invocation, resumed.is_some());
         }
@@ -715,6 +717,13 @@ fn admit(call: &mut Invocation<'_>) -> Result<()> {
         checked?;
     }
     Ok(())
+}
+
+/// Whether the caller writes while users' writes are held off. Without access control nobody does.
+fn may_write_always(call: &Invocation<'_>) -> bool {
+    call.server.storage.are_user_writes_blocked()
+        && matches!(call.rights, Rights::Of(_))
+        && call.may(Target::Cluster, Action::BypassWriteBlockingMode)
 }
 
 /// The caller's session is used.

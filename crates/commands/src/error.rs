@@ -177,6 +177,7 @@ impl From<StorageError> for CommandError {
             StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => {
                 ErrorCode::BadValue
             }
+            StorageError::UserWritesBlocked => ErrorCode::UserWritesBlocked,
             StorageError::BackupOpen => ErrorCode(50886),
             StorageError::IndexBuildAborted(_) => ErrorCode(276),
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 58] = [
+pub const NAMES: [&str; 57] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -55,7 +55,6 @@ pub const NAMES: [&str; 58] = [
     "setChangeStreamState",
     "setIndexCommitQuorum",
     "setQuerySettings",
-    "setUserWriteBlockMode",
     "shardCollection",
     "shardingState",
     "split",

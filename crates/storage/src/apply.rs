@@ -197,6 +197,9 @@ impl Storage {
         commands: &[RawDocumentBuf],
         next_table: &mut u32,
     ) -> Result<Seq, StorageError> {
+        for definition in &definitions {
+            self.check_user_write(op, definition.namespace())?;
+        }
         self.log.wait_for_room().map_err(|error| self.log_error(error))?;
         let mut entry = EntryWriter::default();
         entry.epoch = Some(self.definitions_epoch.load(Ordering::Acquire));

@@ -19,3 +19,15 @@ pub(crate) enum Definition {
     /// A view goes.
     DropView(Namespace),
 }
+
+impl Definition {
+    /// Of what.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        match self {
+            Self::PutCollection { row, .. } => &row.namespace,
+            Self::DropCollection(collection) => &collection.namespace,
+            Self::PutView(view) => &view.namespace,
+            Self::DropView(namespace) => namespace,
+        }
+    }
+}

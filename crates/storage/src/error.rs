@@ -120,6 +120,9 @@ pub enum StorageError {
     /// A copy of another member's data was not completed.
     #[error("the copy of the data was not completed: {0}")]
     CloneFailed(String),
+    /// Users' writes are held off (371).
+    #[error("User writes blocked")]
+    UserWritesBlocked,
     /// `j: true` without a journal (2).
     #[error("cannot wait for the journal: journaling is off")]
     NoJournal,

@@ -79,6 +79,7 @@ mod timeseries;
 mod transaction;
 mod transaction_ddl;
 mod ttl;
+mod user_writes;
 mod validate;
 mod voter;
 mod write;

@@ -104,6 +104,8 @@ pub struct Operation {
     observed_epoch: AtomicU64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
+    /// It is a user's, who has no right to write while users' writes are held off.
+    is_users: AtomicBool,
     /// What it has changed of the catalog, and whether there is any of it.
     catalog_changes: Mutex<Vec<CatalogChange>>,
     has_catalog_changes: AtomicBool,
@@ -142,6 +144,7 @@ impl Operation {
             observed: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(u64::MAX - 1),
             waiting: AtomicU8::new(0),
+            is_users: AtomicBool::new(false),
             catalog_changes: Mutex::default(),
             has_catalog_changes: AtomicBool::new(false),
         }
@@ -260,6 +263,15 @@ impl Operation {
     pub(crate) fn observed(&self) -> (Seq, u64) {
         let epoch = self.observed_epoch.load(Ordering::Relaxed);
         (Seq(self.observed.load(Ordering::Relaxed)), epoch)
+    }
+
+    /// Whether it is bound by [`crate::Storage::set_user_writes_blocked`]; one that nobody has told of is not.
+    pub fn set_users(&self, is_users: bool) {
+        self.is_users.store(is_users, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_users(&self) -> bool {
+        self.is_users.load(Ordering::Relaxed)
     }
 
     /// It has changed these of the catalog.

@@ -184,6 +184,7 @@ pub struct Storage {
     /// The epoch in which the turn was taken that somebody has.
     pub(crate) definitions_epoch: AtomicU64,
     /// Counts changes of definitions; `definitions_changed` tells of them.
+    pub(crate) user_writes_blocked: AtomicBool,
     pub(crate) definition_changes: Mutex<u64>,
     pub(crate) definitions_changed: Condvar,
     pub(crate) owners: AtomicU64,
@@ -242,6 +243,7 @@ impl Storage {
             options,
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
             definitions_epoch: AtomicU64::new(0),
+            user_writes_blocked: AtomicBool::new(false),
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),
             owners: AtomicU64::new(1),
@@ -333,6 +335,9 @@ impl Storage {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
+        if matches!(mode, LockMode::IntentExclusive | LockMode::Exclusive) {
+            self.check_user_write(op, ns)?;
+        }
         loop {
             let collection = match self.catalog.entry(ns) {
                 None => return Ok(None),

@@ -38,6 +38,7 @@ impl Transaction {
             return Err(StorageError::NamespaceExists(ns.clone()));
         }
         let storage = self.storage.clone();
+        storage.check_user_write(op, ns)?;
         // Whoever has the turn waits for no collection, so that it may be waited for with some.
         let mut next_table = storage.next_turn(op)?;
         storage.check_new_name(ns)?;

@@ -145,6 +145,7 @@ error_codes! {
     UnsupportedOpQueryCommand = 352,
     CannotConvertIndexToUnique = 359,
     CollectionUUIDMismatch = 361,
+    UserWritesBlocked = 371,
     ReauthenticationRequired = 391,
     IngressRequestRateLimitExceeded = 462,
     SocketException = 9001,

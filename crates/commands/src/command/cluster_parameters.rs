@@ -1,6 +1,6 @@
 //! `getClusterParameter`, `setClusterParameter`.
 
-use super::user_store;
+use super::{user_store, user_writes};
 use crate::cluster_parameters::{ALL, COLLECTION, ClusterParameter};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -140,6 +140,6 @@ impl Server {
         for parameter in &ALL {
             parameter.take_up(self, of(&kept, parameter));
         }
-        Ok(())
+        self.own_call(user_writes::load)
     }
 }

@@ -77,12 +77,14 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let namespace = timeseries::of_buckets(call, &namespace);
     let arguments = call.arguments();
-    let mut full = false;
+    let (mut full, mut background) = (false, false);
     call.for_each_field(|name, value| {
         match name {
             "full" => full = arguments.boolean(name, value)?,
+            // Every validation is: it looks at one state beside those who write.
+            "background" => background = arguments.boolean(name, value)?,
             "scandata" | "checkBSONConformance" => drop(arguments.boolean(name, value)?),
-            "repair" | "metadata" | "background" | "fixMultikey" | "enforceFastCount" => {
+            "repair" | "metadata" | "fixMultikey" | "enforceFastCount" => {
                 if arguments.boolean(name, value)? {
                     return Err(CommandError::not_implemented(format!("validate.{name}")));
                 }
@@ -91,6 +93,12 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
+    if full && background {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Running the validate command with both { background: true } and { full: true } is not supported.",
+        ));
+    }
     let storage = &call.server.storage;
     if storage.catalog().view(&namespace).is_some() {
         return Err(CommandError::new(

@@ -67,6 +67,7 @@ mod top;
 mod transactions;
 mod update;
 pub(crate) mod user_store;
+pub(crate) mod user_writes;
 mod users;
 mod users_access;
 mod validate_metadata;
@@ -192,6 +193,7 @@ pub const ALL: &[&Command] = &[
     &default_concerns::SET_DEFAULT_RW_CONCERN,
     &feature_version::SET_FEATURE_COMPATIBILITY_VERSION,
     &parameters::SET_PARAMETER,
+    &user_writes::SET_USER_WRITE_BLOCK_MODE,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,
     &top::TOP,

@@ -134,6 +134,9 @@ fn repl(server: &Server, set: &ReplicaSet) -> Result<Document> {
     reply.finish();
     let mut document = Document::try_from(RawDocument::from_bytes(&bytes)?)?;
     document.insert("rbid", super::replication::ROLLBACK_ID);
+    // 1: users write, 2: they are held off.
+    let blocks = server.storage.are_user_writes_blocked();
+    document.insert("userWriteBlockMode", 1 + i32::from(blocks));
     Ok(document)
 }
 

@@ -118,7 +118,11 @@ fn counts_are_narrow() {
             .all(|name| stats.get_i32(name).is_ok()),
         "{stats}"
     );
-    let report = bench.ok(doc! { "validate": "c" });
+    assert_eq!(
+        bench.code(doc! { "validate": "c", "full": true, "background": true }),
+        72
+    );
+    let report = bench.ok(doc! { "validate": "c", "background": true });
     assert_eq!(
         (
             report.get_i32("nrecords").ok(),
