@@ -124,9 +124,13 @@ pub fn set_index_filter(
         .definition(ns)
         .ok_or_else(|| QueryError::bad_value("no such collection"))?;
     let query = pattern.parse(context, &collection)?;
-    let catalog = context.storage.catalog();
-    let is_there = |uuid: &[u8; 16]| catalog.collection_by_uuid(uuid).is_some();
-    index_filters().set(collection.uuid(), &query, pattern.to_document(), indexes, is_there);
+    index_filters().set(
+        context.storage,
+        collection.uuid(),
+        &query,
+        pattern.to_document(),
+        indexes,
+    );
     forget(&collection, Some(&query));
     Ok(())
 }

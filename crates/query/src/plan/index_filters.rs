@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use storage::Index;
+use storage::{Index, Storage};
 
 /// An index as a filter has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,13 +44,17 @@ impl IndexFilter {
     }
 }
 
+/// The address of the storage that a collection is in. A process may have several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StorageId(usize);
+
 /// By the texts of the shapes.
 type Filters = BTreeMap<String, Arc<IndexFilter>>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct IndexFilters {
-    by_collection: RwLock<HashMap<[u8; 16], Filters>>,
+    by_collection: RwLock<HashMap<[u8; 16], (StorageId, Filters)>>,
     /// There has been one: the lock and the text are for those who may find something.
     is_used: AtomicBool,
     next: AtomicU64,
@@ -69,7 +73,8 @@ impl IndexFilters {
             return None;
         }
         let all = self.by_collection.read();
-        all.get(&collection)?.get(&shape_text(query)).cloned()
+        let (_, filters) = all.get(&collection)?;
+        filters.get(&shape_text(query)).cloned()
     }
 
     /// All filters of a collection.
@@ -77,29 +82,32 @@ impl IndexFilters {
         let all = self.by_collection.read();
         all.get(&collection)
             .into_iter()
-            .flat_map(BTreeMap::values)
+            .flat_map(|(_, filters)| filters.values())
             .cloned()
             .collect()
     }
 
-    /// Sets the filter of a shape in the place of its former one. Those of collections of which `is_there` says no go.
+    /// Sets the filter of a shape in the place of its former one. Those of collections that the storage has no more
+    /// go.
     pub(crate) fn set(
         &self,
+        storage: &Storage,
         collection: [u8; 16],
         query: &Query,
         pattern: RawDocumentBuf,
         indexes: Vec<FilterIndex>,
-        is_there: impl Fn(&[u8; 16]) -> bool,
     ) {
+        let own = StorageId(std::ptr::from_ref(storage).addr());
         let filter = IndexFilter {
             number: self.next.fetch_add(1, Ordering::Relaxed) + 1,
             indexes,
             pattern,
         };
         let mut all = self.by_collection.write();
-        all.retain(|collection, _| is_there(collection));
+        all.retain(|uuid, (of, _)| *of != own || storage.catalog().collection_by_uuid(uuid).is_some());
         all.entry(collection)
-            .or_default()
+            .or_insert_with(|| (own, Filters::new()))
+            .1
             .insert(shape_text(query), Arc::new(filter));
         self.is_used.store(true, Ordering::Release);
     }
@@ -108,7 +116,7 @@ impl IndexFilters {
     pub(crate) fn clear(&self, collection: [u8; 16], query: Option<&Query>) {
         let mut all = self.by_collection.write();
         match (query, all.get_mut(&collection)) {
-            (Some(query), Some(filters)) => drop(filters.remove(&shape_text(query))),
+            (Some(query), Some((_, filters))) => drop(filters.remove(&shape_text(query))),
             (Some(_), None) => {}
             (None, _) => drop(all.remove(&collection)),
         }
