@@ -410,6 +410,9 @@ impl Call<'_> {
         let Some(pool) = self.server.tickets.of(self.command.kind).filter(|_| !is_statement) else {
             return Ok(Next::Run);
         };
+        if self.request.is_too_many {
+            return Err(pool.refuse());
+        }
         let ticket = match (waiting, self.request.resume) {
             (Some(waiting), _) => waiting.finish()?,
             (None, None) => pool.take(&invocation.operation)?,

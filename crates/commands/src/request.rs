@@ -22,6 +22,8 @@ pub struct Request<'m> {
     pub resume: Option<&'m dyn Fn() -> Resume>,
     /// It was put off, and its time has come.
     pub is_resumed: bool,
+    /// So many wait for a thread that it is refused if it needs a ticket.
+    pub is_too_many: bool,
 }
 
 impl<'m> Request<'m> {
@@ -35,6 +37,7 @@ impl<'m> Request<'m> {
             is_repeated: false,
             resume: None,
             is_resumed: false,
+            is_too_many: false,
         }
     }
 }

@@ -247,6 +247,11 @@ impl Server {
         found.is_none_or(|(command, _)| self.tickets.of(command.kind).is_none())
     }
 
+    /// So many reads, and as many writes, may wait for their turn.
+    pub fn queue_max(&self) -> usize {
+        self.parameters.ticket_queue_max.load(Ordering::Relaxed) as usize
+    }
+
     /// Has requests that were put off, and are late or killed, handled. To be called several times a second while there
     /// are some.
     pub fn end_late(&self) {

@@ -288,13 +288,18 @@ impl Pool {
         Ok(place)
     }
 
+    /// The error for who does not even get a place in the queue, because too many wait for a thread.
+    pub(crate) fn refuse(&self) -> CommandError {
+        self.refusal(&mut self.state.lock())
+    }
+
     #[cold]
     fn refusal(&self, state: &mut State) -> CommandError {
         state.figures.refused += 1;
         let mut error = CommandError::new(
             ErrorCode::IngressRequestRateLimitExceeded,
             format!(
-                "the server is overloaded: {} operations run, and {} wait for a {} ticket",
+                "the server is overloaded: {} operations run, {} wait for a {} ticket, and more than may for either",
                 state.figures.out,
                 state.queue.len(),
                 self.what

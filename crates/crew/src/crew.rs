@@ -37,8 +37,9 @@ const WAITING_MAX: usize = 3;
 const REST: Duration = Duration::from_secs(5);
 /// So many threads may stay with a connection of theirs.
 const STAYING_MAX: usize = 64;
-/// So many connections may be looked at and put off for each one that is due.
-const LOOKS_PER_DUE: u32 = 16;
+/// A thread looks at connections that it puts off, or that are over, for so long before it serves one that is due. None
+/// is looked at twice, so that the looks end however many come.
+const LOOKING_MAX: Duration = Duration::from_millis(10);
 /// So many ticks nobody stays after one too many wanted to.
 const TICKS_OF_CROWD: u32 = 20;
 /// How long nobody may come back before the keeper starts a thread.
@@ -93,7 +94,22 @@ struct Held<C> {
     connections: HashMap<u64, C>,
     /// Those of `active` that were resumed before they were held.
     early: HashSet<u64>,
-    due: VecDeque<(u64, C)>,
+    due: VecDeque<Due<C>>,
+}
+
+/// What serving a connection was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Served {
+    Work,
+    /// It was put off, or is over.
+    Look,
+}
+
+/// A connection that the next free thread serves.
+struct Due<C> {
+    key: u64,
+    connection: C,
+    since: Duration,
 }
 
 #[derive(Default)]
@@ -146,6 +162,15 @@ impl<H: Host> Turn<'_, H> {
     /// More connections are busy than threads may stay with.
     pub fn is_crowd(&self) -> bool {
         self.crew.crowd.load(Ordering::Relaxed) > 0
+    }
+
+    /// When more than `most` connections are due: how long the first of them has waited.
+    pub fn overdue(&self, most: usize) -> Option<Duration> {
+        if self.crew.due.load(Ordering::Relaxed) <= most {
+            return None;
+        }
+        let since = self.crew.held.lock().due.front()?.since;
+        Some(self.crew.host.now().saturating_sub(since))
     }
 
     /// The crew, for what works on its threads.
@@ -252,7 +277,8 @@ impl<H: Host> Crew<H> {
 
     fn run_thread(self: &Arc<Self>) {
         let mut worker = H::Worker::default();
-        let mut put_off = 0;
+        // Since when it has only looked.
+        let mut looking: Option<Duration> = None;
         loop {
             // What is due is served by turns with what is told, or either would wait for ever.
             let event = match self.due.load(Ordering::SeqCst) {
@@ -272,17 +298,19 @@ impl<H: Host> Crew<H> {
                     let connection = self.quiet.lock().remove(&key);
                     if let Some(connection) = connection {
                         self.see_to_others(waiting);
-                        let is_later = self.serve(&mut worker, key, connection);
-                        put_off = if is_later { put_off + 1 } else { 0 };
+                        looking = match self.serve(&mut worker, key, connection) {
+                            Served::Work => None,
+                            Served::Look => looking.or_else(|| Some(self.host.now())),
+                        };
                     }
                 }
                 Event::Nothing if waiting >= THREADS_MIN && self.due.load(Ordering::SeqCst) == 0 => break,
-                Event::Nothing | Event::Interrupted => put_off = 0,
+                Event::Nothing | Event::Interrupted => looking = None,
                 Event::Failed => break,
             }
-            let looks_on = (1..LOOKS_PER_DUE).contains(&put_off);
-            if !looks_on && let Some((key, connection)) = self.take_due() {
-                put_off = 0;
+            let looks_on = looking.is_some_and(|since| self.host.now().saturating_sub(since) < LOOKING_MAX);
+            if !looks_on && let Some(Due { key, connection, .. }) = self.take_due() {
+                looking = None;
                 self.see_to_others(self.waiting.load(Ordering::SeqCst));
                 self.serve(&mut worker, key, connection);
             }
@@ -370,7 +398,7 @@ impl<H: Host> Crew<H> {
         self.asleep.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn take_due(&self) -> Option<(u64, H::Connection)> {
+    fn take_due(&self) -> Option<Due<H::Connection>> {
         if self.due.load(Ordering::SeqCst) == 0 {
             return None;
         }
@@ -390,8 +418,7 @@ impl<H: Host> Crew<H> {
         Some(first)
     }
 
-    /// Answers whether it has put the connection to those that are due.
-    fn serve(self: &Arc<Self>, worker: &mut H::Worker, key: u64, mut connection: H::Connection) -> bool {
+    fn serve(self: &Arc<Self>, worker: &mut H::Worker, key: u64, mut connection: H::Connection) -> Served {
         let shared = self.host.shared(&connection);
         self.active.lock().insert(key, shared.clone());
         let turn = Turn { crew: self, key };
@@ -416,37 +443,48 @@ impl<H: Host> Crew<H> {
             self.active.lock().remove(&key);
             if is_later {
                 // This thread, or one that comes back before, takes it.
-                held.due.push_back((key, connection));
-                self.due.fetch_add(1, Ordering::SeqCst);
+                self.make_due(&mut held, key, connection);
             } else {
                 held.connections.insert(key, connection);
                 self.keeper.call();
             }
             drop(held);
             self.left.notify_all();
-            return is_later;
+            return match is_later {
+                true => Served::Look,
+                false => Served::Work,
+            };
         };
         self.active.lock().remove(&key);
         self.left.notify_all();
         match leave {
-            Some(Leave::Quiet | Leave::Held | Leave::Later) => self.park(key, connection, false),
+            Some(Leave::Quiet | Leave::Held | Leave::Later) => {
+                self.park(key, connection, false);
+                Served::Work
+            }
             Some(Leave::Over(reason)) => {
                 self.held.lock().early.remove(&key);
                 self.host.ended(&shared, Some(reason));
+                Served::Look
             }
-            None => self.host.ended(&shared, None),
+            None => {
+                self.host.ended(&shared, None);
+                Served::Look
+            }
         }
-        false
+    }
+
+    fn make_due(&self, held: &mut Held<H::Connection>, key: u64, connection: H::Connection) {
+        let since = self.host.now();
+        held.due.push_back(Due { key, connection, since });
+        self.due.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A held connection is to be served again.
     fn resume(&self, key: u64) {
         let mut held = self.held.lock();
         match held.connections.remove(&key) {
-            Some(connection) => {
-                held.due.push_back((key, connection));
-                self.due.fetch_add(1, Ordering::SeqCst);
-            }
+            Some(connection) => self.make_due(&mut held, key, connection),
             // It is on its way here, or over.
             None => {
                 if self.active.lock().contains_key(&key) {
@@ -561,7 +599,7 @@ impl<H: Host> Crew<H> {
     pub fn sum_of_parked(&self, of: impl Fn(&H::Connection) -> usize) -> usize {
         let quiet: usize = self.quiet.lock().values().map(&of).sum();
         let held = self.held.lock();
-        let due = held.due.iter().map(|(_, connection)| connection);
+        let due = held.due.iter().map(|due| &due.connection);
         quiet + held.connections.values().chain(due).map(of).sum::<usize>()
     }
 
@@ -575,7 +613,7 @@ impl<H: Host> Crew<H> {
             let mut held = self.held.lock();
             parked.extend(held.connections.drain().map(|(_, connection)| connection));
             self.due.fetch_sub(held.due.len(), Ordering::SeqCst);
-            parked.extend(held.due.drain(..).map(|(_, connection)| connection));
+            parked.extend(held.due.drain(..).map(|due| due.connection));
         }
         for connection in parked {
             self.host.ended(&self.host.shared(&connection), None);

@@ -17,6 +17,6 @@ pub use compressed::{Codecs, Compressor};
 pub use error::{Answer, Rejection, WireError};
 pub use error_code::ErrorCode;
 pub use header::{HEADER_BYTES, Header, OpCode};
-pub use message::{Message, MsgFlags, OpMsg, OpQuery, Sequences, peek_body};
+pub use message::{Message, MsgFlags, OpMsg, OpQuery, Sequences, has_reply, peek_body};
 pub use reply::{Form, begin, finish};
 pub use validate::{BsonError, BsonFault, validate_document, validate_documents};

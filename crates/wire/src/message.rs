@@ -136,6 +136,12 @@ pub fn peek_body<'m>(header: &Header, message: &'m [u8]) -> Option<&'m RawDocume
     RawDocument::from_bytes(message[BODY..].get(..length)?).ok()
 }
 
+/// Whether somebody waits for a reply to an OP_MSG. What its flags are wrong in is told by [`Message::parse`].
+pub fn has_reply(header: &Header, message: &[u8]) -> bool {
+    let flags = i32_at(message, HEADER_BYTES, "flags").map(|flags| MsgFlags(flags as u32));
+    header.op_code == OpCode::Msg && flags.is_ok_and(|flags| !flags.has(MsgFlags::MORE_TO_COME))
+}
+
 fn msg_form(flags: MsgFlags) -> Option<Form> {
     (!flags.has(MsgFlags::MORE_TO_COME)).then_some(Form::Msg {
         checksum: flags.has(MsgFlags::CHECKSUM_PRESENT),

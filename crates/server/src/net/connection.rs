@@ -35,6 +35,9 @@ const BUSY_WITHIN: Duration = Duration::from_millis(100);
 /// In a crowd, a request that found no thread for so long is looked at first, and comes behind others unless it is
 /// urgent: what is urgent need not wait for it.
 const LATE_AFTER: Duration = Duration::from_millis(20);
+/// When more than [`Service::queue_max`] requests are behind and the first of them has waited for longer than this, those
+/// that come are refused.
+const BEHIND_MAX: Duration = Duration::from_secs(1);
 /// A longer request is carried out at once: to read it twice would cost more.
 const LATER_BYTES_MAX: usize = 16 * 1024;
 
@@ -54,8 +57,10 @@ pub(super) struct Connection<S: Service> {
     pending: Vec<u8>,
     next_request_id: i32,
     encryption: Encryption,
-    /// When it was parked the last time, by the monotonic clock.
-    parked_at: Option<Duration>,
+    /// When it was parked the last time, or came, by the monotonic clock.
+    parked_at: Duration,
+    /// No request of it has been served.
+    is_new: bool,
     /// How the first request that is pending has waited.
     waited: Waited,
     /// Of a chain of replies to the first request that is pending: the number of the last one.
@@ -69,6 +74,8 @@ enum Waited {
     Not,
     /// It came behind others.
     Behind,
+    /// So many are behind that it may not.
+    TooMany,
     /// The layer above put it off.
     PutOff,
 }
@@ -83,14 +90,15 @@ enum Encryption {
 
 impl<S: Service> Connection<S> {
     /// `tls`: where the other end may, or must, speak it.
-    pub(super) fn new(shared: Arc<Shared<S>>, tls: Option<Arc<Tls>>) -> rustix::io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared<S>>, tls: Option<Arc<Tls>>, now: Duration) -> rustix::io::Result<Self> {
         set_socket_timeout(&shared.stream, Timeout::Recv, Some(QUIET_MAX))?;
         Ok(Self {
             shared,
             pending: Vec::new(),
             next_request_id: 1,
             encryption: tls.map_or(Encryption::Plain, Encryption::Undecided),
-            parked_at: None,
+            parked_at: now,
+            is_new: true,
             waited: Waited::Not,
             chain: None,
         })
@@ -159,9 +167,9 @@ impl Worker {
         connection: &mut Connection<S>,
         turn: &Turn<'_, Sockets<S>>,
     ) -> Leave {
-        let parked = connection.parked_at.map(|at| clock.monotonic().saturating_sub(at));
-        let is_busy = parked.is_some_and(|time| time < BUSY_WITHIN);
-        let comes_later = turn.is_crowd() && parked.is_some_and(|time| time > LATE_AFTER);
+        let parked = clock.monotonic().saturating_sub(connection.parked_at);
+        let is_busy = !connection.is_new && parked < BUSY_WITHIN;
+        let comes_later = turn.is_crowd() && parked > LATE_AFTER;
         self.received.clear();
         self.start = 0;
         if !connection.pending.is_empty() {
@@ -172,8 +180,21 @@ impl Worker {
                 Ok(header) => header,
                 Err(leave) => break leave,
             };
-            if comes_later && self.is_put_later(service, connection, header) {
-                break Leave::Later;
+            let message = &self.received[self.start..self.start + header.length];
+            // Nobody would read the reply. What has none is carried out.
+            if connection.waited == Waited::Behind
+                && wire::has_reply(&header, message)
+                && is_gone(&connection.shared.stream)
+            {
+                break Leave::Closed;
+            }
+            let is_later = comes_later && self.is_put_later(service, connection, header);
+            if is_later {
+                let overdue = turn.overdue(service.queue_max());
+                if overdue.is_none_or(|waited| waited <= BEHIND_MAX) {
+                    break Leave::Later;
+                }
+                connection.waited = Waited::TooMany;
             }
             if let Err(leave) = self.answer(service, connection, turn, header) {
                 break leave;
@@ -183,7 +204,8 @@ impl Worker {
         };
         if matches!(leave, Leave::Quiet | Leave::Held | Leave::Later) {
             connection.pending = self.take_rest();
-            connection.parked_at = Some(clock.monotonic());
+            connection.parked_at = clock.monotonic();
+            connection.is_new = false;
             connection.waited = match leave {
                 Leave::Later => Waited::Behind,
                 Leave::Held => Waited::PutOff,
@@ -391,6 +413,16 @@ impl Worker {
     }
 }
 
+/// Whether the other end has closed the connection, and there is nothing more to read.
+fn is_gone(stream: &OwnedFd) -> bool {
+    let mut byte = [0_u8; 1];
+    let peeked = rustix::net::recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    match peeked {
+        Ok((read, _)) => read == 0,
+        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
+    }
+}
+
 fn over(over: Over) -> Leave {
     match over {
         Over::Closed => Leave::Closed,
@@ -421,19 +453,22 @@ fn respond<S: Service>(
     }
     let form = parsed.form();
     let resume = || -> Resume { turn.resume() };
-    let is_resumed = std::mem::take(&mut connection.waited) == Waited::PutOff;
+    let waited = std::mem::take(&mut connection.waited);
+    let (is_resumed, is_too_many) = (waited == Waited::PutOff, waited == Waited::TooMany);
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
             sequences: msg.sequences.as_slice(),
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
             resume: Some(&resume),
             is_resumed,
+            is_too_many,
             ..Request::of(msg.body)
         },
         Message::Query(query) => Request {
             legacy_database: Some(query.database),
             resume: Some(&resume),
             is_resumed,
+            is_too_many,
             ..Request::of(query.body)
         },
     };

@@ -147,7 +147,7 @@ impl<S: Service> Pool<S> {
             remote,
             progress: AtomicU64::new(0),
         });
-        match Connection::new(shared.clone(), tls) {
+        match Connection::new(shared.clone(), tls, sockets.clock.monotonic()) {
             Ok(connection) => self.crew.add(connection),
             Err(_) => sockets.ended(&shared, None),
         }

@@ -32,6 +32,9 @@ pub trait Service: Send + Sync + 'static {
     /// Whether a command goes before reads and writes of documents when there are many.
     fn is_urgent(&self, command: &str) -> bool;
 
+    /// So many requests that are not urgent may be behind.
+    fn queue_max(&self) -> usize;
+
     /// Has requests that were put off, and have to end, resumed.
     fn end_late(&self);
 
@@ -90,6 +93,10 @@ impl Service for CommandService {
 
     fn is_urgent(&self, command: &str) -> bool {
         self.server.is_urgent(command)
+    }
+
+    fn queue_max(&self) -> usize {
+        self.server.queue_max()
     }
 
     fn end_late(&self) {

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 
@@ -26,6 +26,10 @@ struct Bench {
     change: Condvar,
     stopped: AtomicBool,
     queue: Mutex<Vec<Resume>>,
+    /// How many requests may be behind; 0: any number.
+    queue_max: AtomicUsize,
+    /// Requests of which too many came.
+    too_many: AtomicU32,
 }
 
 #[derive(Default)]
@@ -84,7 +88,16 @@ impl Service for Bench {
     fn handle(&self, client: &Arc<BenchClient>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
         let name = request.body.iter().next().unwrap().unwrap().0.to_string();
         let mut outcome = Outcome::default();
+        self.too_many
+            .fetch_add(u32::from(request.is_too_many), Ordering::SeqCst);
         match name.as_str() {
+            _ if request.is_too_many => {}
+            "busy" => {
+                let until = std::time::Instant::now() + Duration::from_millis(10);
+                while std::time::Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+            }
             "block" => {
                 let mut gate = self.gate.lock();
                 gate.blocked += 1;
@@ -121,7 +134,14 @@ impl Service for Bench {
     }
 
     fn is_urgent(&self, command: &str) -> bool {
-        !matches!(command, "block" | "slow")
+        !matches!(command, "block" | "slow" | "busy")
+    }
+
+    fn queue_max(&self) -> usize {
+        match self.queue_max.load(Ordering::SeqCst) {
+            0 => usize::MAX,
+            most => most,
+        }
     }
 
     fn end_late(&self) {
@@ -444,6 +464,56 @@ fn what_is_urgent_does_not_wait_for_all_that_came_before() {
     });
     // In their order it would be about as many as there are connections.
     assert!(between[6] < CROWD as u64 / 2, "{between:?}");
+}
+
+#[test]
+fn of_more_work_than_can_be_done_some_is_refused() {
+    let site = Site::new();
+    site.bench.queue_max.store(50, Ordering::SeqCst);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..400 {
+            scope.spawn(|| {
+                let mut client = site.connect();
+                while !over.load(Ordering::SeqCst) {
+                    client.ask(0, &command("busy"));
+                }
+            });
+        }
+        wait_until(|| site.bench.too_many.load(Ordering::SeqCst) > 100);
+        // Neither of those that are urgent nor for ever.
+        let mut client = site.connect();
+        client.ping();
+        over.store(true, Ordering::SeqCst);
+    });
+    let refused = site.bench.too_many.load(Ordering::SeqCst);
+    site.connect().ask(0, &command("busy"));
+    assert_eq!(site.bench.too_many.load(Ordering::SeqCst), refused);
+}
+
+/// What a crowd has left behind is not carried out, and delays nobody.
+#[test]
+fn nobody_works_for_those_who_are_gone() {
+    const CROWD: usize = 600;
+    let site = Site::new();
+    let began = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..CROWD {
+            scope.spawn(|| {
+                let mut client = site.connect();
+                client.ask(0, &command("busy"));
+                client.ask(0, &command("busy"));
+                client.send(&request(0, &command("busy")));
+                began.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    });
+    assert_eq!(began.load(Ordering::SeqCst) as usize, CROWD);
+    site.connect().ping();
+    wait_until(|| site.pool.open() <= 1);
+    let handled = site.bench.handled.load(Ordering::SeqCst) as usize;
+    // Some were at work when their clients went.
+    assert!((2 * CROWD..3 * CROWD).contains(&handled), "{handled}");
 }
 
 #[test]

@@ -248,6 +248,16 @@ fn the_body_is_seen_without_parsing_where_it_comes_first() {
     assert_eq!(seen(&msg(0, &[vec![0, 0xFF, 0xFF, 0xFF, 0xFF, 0]])), None);
 }
 
+#[test]
+fn who_waits_for_a_reply_is_seen_by_the_flags() {
+    let body = section(0, ping().as_bytes());
+    let waits = |bytes: &[u8]| has_reply(&header(bytes).unwrap(), bytes);
+    assert!(waits(&msg(0, std::slice::from_ref(&body))));
+    assert!(!waits(&msg(MsgFlags::MORE_TO_COME, &[body])));
+    assert!(!waits(&query("admin.$cmd", &ping())));
+    assert!(!has_reply(&header(&msg(0, &[])).unwrap(), &[0; 17]));
+}
+
 /// Random damage anywhere in messages of all kinds: an error or a message, never a panic.
 #[test]
 fn mutated_messages_do_no_harm() {
