@@ -17,6 +17,7 @@ pub(crate) mod filter;
 mod find;
 mod id_lookup;
 pub(crate) mod index_scan;
+mod join;
 pub(crate) mod key_document;
 pub(crate) mod known;
 pub(crate) mod merge;

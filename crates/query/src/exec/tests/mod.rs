@@ -4,6 +4,7 @@ mod cases;
 mod clustering;
 pub(crate) mod fixture;
 mod generate;
+mod joins;
 mod paths;
 mod plans;
 mod property;
