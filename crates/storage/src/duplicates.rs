@@ -8,6 +8,9 @@ use bson::raw::RawBson;
 use engine::{Direction, FillLimits, KeyRange};
 use std::ops::Bound;
 
+/// Records under one key that are told of: more `_id`s than a reply has room for.
+const HOLDERS_MAX: usize = 1 << 20;
+
 impl Storage {
     /// Calls `each` with the `_id`s of the documents that share a key in an index, once for each such key, in the order
     /// of the keys, until it answers false. Answers the version of the collection's definition; while that stays, and
@@ -82,7 +85,9 @@ impl Storage {
                 if !is_same && !give(&mut holders)? {
                     return Ok(guard.version());
                 }
-                holders.push(batch.id(i));
+                if holders.len() < HOLDERS_MAX {
+                    holders.push(batch.id(i));
+                }
                 match &mut last {
                     Some((key, id)) => {
                         if !is_same {

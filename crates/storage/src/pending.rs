@@ -98,8 +98,8 @@ impl Pending {
         Some((version.seq, version.value.clone()))
     }
 
-    /// The rows of a table whose keys begin with `prefix`, each in the version that is pending, and the entry that makes
-    /// it. Looks at all that is pending.
+    /// The rows of a table whose keys begin with `prefix`: the entry that changes each, and whether it is there then.
+    /// Looks at all that is pending.
     pub(crate) fn with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<(Bytes, Seq, bool)> {
         let mut found = Vec::new();
         for shard in &self.shards {

@@ -5,8 +5,8 @@
 //! nothing else counts as one without fields. A document in which nothing is indexed has no keys.
 //!
 //! Beside the wildcard there may be fields of other paths, which have one value each: a document has a key for each
-//! value of the wildcard, and one with MinKey as path and value when it has none. An array in one of those fields, or on
-//! the way to it, is refused.
+//! value of the wildcard, and one with MinKey as path and value when it has none. An array in one of those fields, or
+//! on the way to it, is refused.
 //!
 //! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
 //! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).

@@ -352,7 +352,7 @@ fn encode(value: &Value<'_>, order: FieldOrder, collator: Option<&dyn Collator>,
 /// The index that leads to all documents with a value of a path, with the fewest fields behind it.
 fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
     // What the operator has said of a query's indexes the planner knows to keep to.
-    if !index_filters().of(guard.uuid()).is_empty() {
+    if index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty() {
         return None;
     }
     let serves = |index: &&Arc<Index>| {

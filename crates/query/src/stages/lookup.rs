@@ -1,8 +1,8 @@
 //! `$lookup` and `$unionWith`: documents of other collections.
 //!
 //! The equality form is an equality join where the foreign side is a collection as it is ([`EqualityJoin`]); else it
-//! asks the execution for a filter on `foreignField`. The pipeline form runs a sub-aggregation whose `let` variables are
-//! constants, computed per document. A sub-pipeline that depends on nothing of the document is run once.
+//! asks the execution for a filter on `foreignField`. The pipeline form runs a sub-aggregation whose `let` variables
+//! are constants, computed per document. A sub-pipeline that depends on nothing of the document is run once.
 
 use bson::{Document, RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
