@@ -19,6 +19,7 @@ mod id_lookup;
 pub(crate) mod index_scan;
 mod join;
 pub(crate) mod key_document;
+mod key_lookup;
 pub(crate) mod known;
 pub(crate) mod merge;
 pub(crate) mod near;

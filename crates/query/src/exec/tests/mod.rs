@@ -5,6 +5,7 @@ mod clustering;
 pub(crate) mod fixture;
 mod generate;
 mod joins;
+mod lookups;
 mod paths;
 mod plans;
 mod property;
