@@ -43,6 +43,39 @@ def test_stages(sales):
     assert len(list(sales.aggregate([{"$sample": {"size": 2}}]))) == 2
 
 
+def explained(collection, pipeline):
+    reply = collection.database.command("explain", {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}, verbosity="executionStats")
+    return next(stage for stage in reply["stages"] if "$lookup" in stage)
+
+
+def test_joins(db):
+    db.orders.insert_many([{"_id": n, "k": n % 50} for n in range(400)] + [{"_id": 400, "k": [1, 2]}, {"_id": 401}, {"_id": 402, "k": "1"}])
+    db.goods.insert_many([{"_id": n, "k": n / 2, "n": n} for n in range(100)] + [{"_id": "none"}, {"_id": "list", "k": [7, 8]}])
+    lookup = [{"$lookup": {"from": "goods", "localField": "k", "foreignField": "k", "as": "g"}}]
+    wanted = {n: [2 * (n % 50)] + (["list"] if n % 50 in (7, 8) else []) for n in range(400)} | {400: [2, 4], 401: ["none"], 402: []}
+
+    def found():
+        return {d["_id"]: [g["_id"] for g in d["g"]] for d in db.orders.aggregate(lookup, batchSize=30)}
+
+    assert found() == wanted
+    told = explained(db.orders, lookup)
+    assert told["strategy"] == "HashJoin" and "indexesUsed" not in told
+    # The first document and the one without a value are asked for by a filter; the table is made of one scan.
+    assert told["totalDocsExamined"] == 3 * 102 and told["totalKeysExamined"] == 0
+    db.goods.create_index("k")
+    assert found() == wanted
+    told = explained(db.orders, lookup)
+    assert (told["strategy"], told["indexesUsed"]) == ("IndexedLoopJoin", ["k_1"])
+    assert told["totalDocsExamined"] < 600 and told["nReturned"] == 403
+    # Of a view, which has stages of its own.
+    db.create_collection("some", viewOn="goods", pipeline=[{"$match": {"n": {"$lt": 20}}}])
+    lookup[0]["$lookup"]["from"] = "some"
+    assert found() == {n: [g for g in ids if g != "list" and g != "none" and g < 20] for n, ids in wanted.items()}
+    assert explained(db.orders, lookup)["strategy"] == "NestedLoopJoin"
+    lookup[0]["$lookup"]["from"] = "missing"
+    assert set(map(len, found().values())) == {0}
+
+
 def test_lookup(sales):
     joined = {
         d["_id"]: [i["name"] for i in d["info"]]

@@ -59,6 +59,11 @@ pub struct IndexChange {
     pub expire_after_seconds: Option<i64>,
     /// Whether the planner sees it.
     pub hidden: Option<bool>,
+    /// Whether new documents with a key that another one has are refused.
+    pub prepare_unique: Option<bool>,
+    /// It becomes unique, being prepared for that: no two documents shared a key in this version of the collection's
+    /// definition, see [`Storage::duplicates`].
+    pub unique_as_of: Option<u64>,
 }
 
 /// See [`CollectionChange::view`].
@@ -454,7 +459,9 @@ impl Storage {
     }
 
     /// Changes a collection's or view's definition (`collMod`). Errors: [`StorageError::NamespaceNotFound`],
-    /// [`StorageError::IndexNotFound`], [`StorageError::InvalidOptions`], [`StorageError::IsView`].
+    /// [`StorageError::IndexNotFound`], [`StorageError::InvalidOptions`], [`StorageError::IsView`];
+    /// [`StorageError::WriteConflict`] when an index was to become unique and the definition is another one than the
+    /// one it was checked in.
     pub fn modify_collection(
         &self,
         op: &Operation,
@@ -493,6 +500,9 @@ impl Storage {
         }
         let mut row = CollectionRow::of(guard);
         if let Some(change) = &change.index {
+            if change.unique_as_of.is_some_and(|version| version != guard.version()) {
+                return Err(StorageError::WriteConflict);
+            }
             change_index(&mut row, change)?;
         }
         row.options = changed_options(guard, change)?;
@@ -512,12 +522,27 @@ fn change_index(row: &mut CollectionRow, change: &IndexChange) -> Result<(), Sto
         .ok_or_else(|| StorageError::IndexNotFound(change.name.clone()))?
         .spec;
     if spec.name == "_id_" {
-        return Err(StorageError::InvalidOptions(
-            "can't hide or expire _id index".to_owned(),
-        ));
+        return match (change.expire_after_seconds, change.hidden) {
+            // It is unique as it is.
+            (None, None) => Ok(()),
+            _ => Err(StorageError::InvalidOptions(
+                "can't hide or expire _id index".to_owned(),
+            )),
+        };
     }
     spec.expire_after_seconds = change.expire_after_seconds.or(spec.expire_after_seconds);
     spec.hidden = change.hidden.unwrap_or(spec.hidden);
+    if !spec.unique {
+        spec.prepare_unique = change.prepare_unique.unwrap_or(spec.prepare_unique);
+    }
+    if change.unique_as_of.is_some() && !spec.unique {
+        if !spec.prepare_unique {
+            return Err(StorageError::InvalidOptions(
+                "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.".to_owned(),
+            ));
+        }
+        (spec.unique, spec.prepare_unique, spec.records_in_keys) = (true, false, true);
+    }
     *spec = spec.clone().normalised();
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use super::*;
 
+use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
 
@@ -166,6 +167,7 @@ fn options_change_and_stay_changed() {
             name: "t".to_owned(),
             expire_after_seconds: Some(20),
             hidden: Some(true),
+            ..IndexChange::default()
         }),
         set_options: rawdoc! { "validationLevel": "off" },
         unset_options: vec!["validator".to_owned()],
@@ -199,6 +201,108 @@ fn options_change_and_stay_changed() {
         storage.modify_collection(&op, &ns("c"), &wrong),
         Err(StorageError::IndexNotFound(_))
     ));
+}
+
+/// What `collMod` makes of an index named `n`.
+fn change_n(storage: &Storage, op: &Operation, change: IndexChange) -> Result<(), StorageError> {
+    let change = CollectionChange {
+        index: Some(IndexChange {
+            name: "n".to_owned(),
+            ..change
+        }),
+        ..CollectionChange::default()
+    };
+    storage.modify_collection(op, &ns("c"), &change)
+}
+
+fn prepared(prepare: bool) -> IndexChange {
+    IndexChange {
+        prepare_unique: Some(prepare),
+        ..IndexChange::default()
+    }
+}
+
+fn unique_as_of(version: u64) -> IndexChange {
+    IndexChange {
+        unique_as_of: Some(version),
+        ..IndexChange::default()
+    }
+}
+
+/// The numbers that are `_id`s of documents which share keys.
+fn shared(storage: &Storage, op: &Operation) -> (Vec<Vec<i32>>, u64) {
+    let mut found = Vec::new();
+    let version = storage.duplicates(op, &ns("c"), "n", &mut |ids| {
+        found.push(ids.iter().filter_map(|id| id.as_i32()).collect());
+        true
+    });
+    (found, version.unwrap())
+}
+
+#[test]
+fn an_index_becomes_unique_when_no_keys_are_shared() {
+    let machine = Machine::new(3);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    // More than one chunk of the walk, and a key that reaches over its end.
+    let count = crate::limits::BUILD_CHUNK_DOCUMENTS as i32 + 50;
+    let put = |id: i32| {
+        let n = if id < count - 150 { id } else { 1_000_000 };
+        storage.put(&op, "c", rawdoc! { "_id": id, "n": [n, -1 - id] }).unwrap()
+    };
+    let records: Vec<RecordId> = (0..count).map(put).collect();
+    storage
+        .create_indexes(&op, &ns("c"), &[index("n", rawdoc! { "n": 1 }, rawdoc! {})])
+        .unwrap();
+    let (found, version) = shared(&storage, &op);
+    assert_eq!(found, [(count - 150..count).collect::<Vec<_>>()]);
+    let refused = change_n(&storage, &op, unique_as_of(version));
+    assert!(
+        matches!(refused, Err(StorageError::InvalidOptions(_))),
+        "it is not prepared"
+    );
+    change_n(&storage, &op, prepared(true)).unwrap();
+    let refused = change_n(&storage, &op, unique_as_of(version));
+    assert!(
+        matches!(refused, Err(StorageError::WriteConflict)),
+        "it was checked in another definition"
+    );
+    // In one unit: what it has put itself counts, and so does what it has taken away.
+    let duplicate = |storage: &Arc<Storage>, first: i32, second: i32| -> Result<(), StorageError> {
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.insert(&guard, &rawdoc! { "_id": -1, "n": first })?;
+        unit.insert(&guard, &rawdoc! { "_id": -2, "n": second })?;
+        Ok(())
+    };
+    assert!(duplicate(&storage, -5_000_000, -6_000_000).is_ok());
+    for (first, second) in [(-5_000_000, -5_000_000), (3, -5_000_000), (-5_000_000, 1_000_000)] {
+        let refused = duplicate(&storage, first, second);
+        assert!(
+            matches!(refused, Err(StorageError::DuplicateKey(_))),
+            "{first} {second}: {refused:?}"
+        );
+    }
+    for record in records.into_iter().rev().take(149) {
+        storage.remove(&op, "c", record).unwrap();
+    }
+    let (found, version) = shared(&storage, &op);
+    assert_eq!(found, [[0; 0]; 0]);
+    change_n(&storage, &op, unique_as_of(version)).unwrap();
+    for reopened in [false, true] {
+        if reopened {
+            storage.close(true).unwrap();
+            storage = machine.open().unwrap();
+        }
+        let collection = storage.catalog().collection(&ns("c")).unwrap();
+        let index = collection.index("n").unwrap();
+        assert!(index.unique() && !index.prepares_unique() && !index.has_unique_rows());
+        let spec = rawdoc! { "v": 2, "key": { "n": 1 }, "name": "n", "unique": true };
+        assert_eq!(index.spec(), &*spec);
+        let refused = duplicate(&storage, 1_000_000, -5_000_000);
+        assert!(matches!(refused, Err(StorageError::DuplicateKey(_))), "{refused:?}");
+        assert_eq!(shared(&storage, &op).0, [[0; 0]; 0]);
+    }
 }
 
 #[test]

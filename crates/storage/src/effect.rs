@@ -13,7 +13,7 @@ use crate::membership::is_configuration;
 use crate::overlay::Overlay;
 use crate::record::split_from_start;
 use crate::sessions::{SessionEffect, SessionKey};
-use crate::{Collection, Index, RecordId, StorageError};
+use crate::{Collection, Index, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Batch, Seq, TableId};
 use keys::MultikeyPaths;
@@ -22,10 +22,20 @@ use std::sync::Arc;
 /// What evaluating a change stands on.
 pub(crate) trait Evaluation {
     /// Locks the unique keys that the rows take, and makes sure that [`Evaluation::row`] shows the newest state.
-    fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError>;
+    fn lock_unique(&mut self, ids: RecordIds, writes: &IndexWrites) -> Result<(), StorageError>;
 
     /// A row in its newest version, those of `overlay` included.
     fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError>;
+
+    /// Whether a record other than `own` has a key in an index whose rows end with the record's id; `own` is a whole
+    /// row's key. The newest state counts, with `overlay` on top.
+    fn is_held_by_another(
+        &mut self,
+        overlay: &Overlay,
+        table: TableId,
+        key: &[u8],
+        own: &[u8],
+    ) -> Result<bool, StorageError>;
 
     /// Whether the operation may go on.
     fn check(&self) -> Result<(), StorageError>;
@@ -134,12 +144,16 @@ impl Effect {
         id: &RecordId,
         writes: &mut IndexWrites,
     ) -> Result<(), StorageError> {
-        evaluation.lock_unique(writes)?;
         let (ids, own) = (collection.record_ids(), id.to_key());
+        evaluation.lock_unique(ids, writes)?;
         let mut of_others = Vec::new();
         for row in writes.rows.iter() {
             let takes_key = E::CHECKS_UNIQUE && row.unique && row.value.is_some();
-            if takes_key || row.check_owner {
+            if takes_key && row.record_in_key {
+                if evaluation.is_held_by_another(&self.overlay, row.table, row.bare_key(ids), row.key)? {
+                    return Err(duplicate_key(collection, &row));
+                }
+            } else if takes_key || row.check_owner {
                 let found = evaluation.row(&mut self.overlay, row.table, row.key)?;
                 let holder = found
                     .as_deref()

@@ -228,7 +228,8 @@ pub(crate) fn duplicate_key(collection: &Collection, row: &IndexRow<'_>) -> Stor
         .nth(row.position)
         .expect("positions come from the same collection");
     let value = row.value.and_then(|value| RowShape::of(index).split(value).ok());
-    duplicate_in(collection, index, row.key, value.unwrap_or_default().types)
+    let key = row.bare_key(collection.record_ids());
+    duplicate_in(collection, index, key, value.unwrap_or_default().types)
 }
 
 /// The error for a key that another record has: of a unique index, or as the `_id` in a clustered collection.

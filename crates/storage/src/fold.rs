@@ -15,7 +15,7 @@ use crate::overlay::Overlay;
 use crate::pipeline::Applied;
 use crate::sessions::SessionEffect;
 use crate::storage::Storage;
-use crate::{Collection, Index, Namespace, RecordId, StorageError};
+use crate::{Collection, Index, Namespace, RecordId, RecordIds, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
@@ -29,8 +29,19 @@ pub(crate) struct Replay(pub(crate) Arc<dyn Snapshot>);
 impl Evaluation for Replay {
     const CHECKS_UNIQUE: bool = false;
 
-    fn lock_unique(&mut self, _writes: &IndexWrites) -> Result<(), StorageError> {
+    fn lock_unique(&mut self, _ids: RecordIds, _writes: &IndexWrites) -> Result<(), StorageError> {
         Ok(())
+    }
+
+    /// What was logged was checked.
+    fn is_held_by_another(
+        &mut self,
+        _overlay: &Overlay,
+        _table: TableId,
+        _key: &[u8],
+        _own: &[u8],
+    ) -> Result<bool, StorageError> {
+        Ok(false)
     }
 
     /// What was logged is applied.

@@ -313,6 +313,9 @@ fn extract<'k>(
         Err(error @ ExtractError::NoPoint { .. }) => Err(StorageError::CannotIndex(13068, error.to_string())),
         Err(error @ ExtractError::OutOfGrid { .. }) => Err(StorageError::CannotIndex(13027, error.to_string())),
         Err(error @ ExtractError::ArrayBesideText { .. }) => Err(StorageError::CannotIndex(201, error.to_string())),
+        Err(error @ ExtractError::ArrayBesideWildcard { .. }) => {
+            Err(StorageError::CannotIndex(7_246_301, error.to_string()))
+        }
         Err(error @ ExtractError::LanguageType) => Err(StorageError::CannotIndex(17261, error.to_string())),
         Err(error @ ExtractError::UnknownLanguage { .. }) => Err(StorageError::CannotIndex(17262, error.to_string())),
         Err(other) => Err(StorageError::CannotMakeKey(other.to_string())),

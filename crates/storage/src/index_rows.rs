@@ -19,6 +19,8 @@ pub(crate) struct IndexRow<'r> {
     pub(crate) position: usize,
     /// No other record may have the key.
     pub(crate) unique: bool,
+    /// The record's id ends the row's key; else that of a unique index begins its value.
+    pub(crate) record_in_key: bool,
     /// While a unique index is being built, a key may lead to another record than the one that gives it up (the build
     /// has not met the duplicate yet): then the row must stay.
     pub(crate) check_owner: bool,
@@ -30,6 +32,15 @@ pub(crate) struct IndexRow<'r> {
 }
 
 impl IndexRow<'_> {
+    /// The key without the record's id.
+    pub(crate) fn bare_key(&self, ids: RecordIds) -> &[u8] {
+        match self.record_in_key {
+            // The row was made by this process.
+            true => split_from_end(ids, self.key).map_or(self.key, |(key, _)| key),
+            false => self.key,
+        }
+    }
+
     pub(crate) fn place(&self) -> usize {
         self.place
     }
@@ -65,6 +76,7 @@ struct Run {
     table: TableId,
     position: usize,
     unique: bool,
+    record_in_key: bool,
     removal_checks_owner: bool,
     bytes: RunBytes,
     /// Where its parts end.
@@ -154,7 +166,7 @@ impl IndexRows {
         key: &[u8],
         content: Option<RowContent<'_>>,
     ) -> Result<(), StorageError> {
-        let unique = of.index.unique();
+        let unique = of.index.has_unique_rows();
         let start = self.arena.len();
         self.arena.extend_from_slice(key);
         if !unique {
@@ -208,8 +220,9 @@ impl IndexRows {
         self.runs.push(Run {
             table: of.index.table(),
             position: of.position,
-            unique: of.index.unique(),
-            removal_checks_owner: of.index.unique() && !of.index.ready(),
+            unique: of.index.refuses_duplicates(),
+            record_in_key: !of.index.has_unique_rows(),
+            removal_checks_owner: of.index.has_unique_rows() && !of.index.ready(),
             bytes,
             parts_end,
         });
@@ -236,6 +249,7 @@ impl IndexRows {
                     table: run.table,
                     position: run.position,
                     unique: run.unique,
+                    record_in_key: run.record_in_key,
                     check_owner: run.removal_checks_owner && part.what == What::Remove,
                     key,
                     value: (part.what == What::Put).then_some(value),
@@ -296,7 +310,7 @@ impl IndexRows {
 /// What the value of an index row consists of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct RowValue<'v> {
-    /// Of a unique index: the bytes of the record's id.
+    /// Of an index with unique rows: the bytes of the record's id.
     pub(crate) owner: Option<&'v [u8]>,
     /// Of a clustering index.
     pub(crate) document: Option<&'v [u8]>,
@@ -317,7 +331,7 @@ pub(crate) struct RowShape {
 impl RowShape {
     pub(crate) fn of(index: &Index) -> Self {
         Self {
-            unique: index.unique(),
+            unique: index.has_unique_rows(),
             clustering: index.clustering(),
             ids: index.record_ids(),
             is_collection: index.is_clustered(),

@@ -36,6 +36,7 @@ mod ddl;
 mod definition;
 mod diff;
 mod driver;
+mod duplicates;
 mod effect;
 mod entry;
 mod entry_reader;

@@ -73,6 +73,18 @@ impl Overlay {
         touched(&ops[at]).map(|(_, _, value)| value)
     }
 
+    /// The rows of a table that the batch changes and whose keys begin with `prefix`, in the order of the changes:
+    /// whether each is there then.
+    pub(crate) fn with_prefix<'o>(
+        &'o self,
+        table: TableId,
+        prefix: &'o [u8],
+    ) -> impl Iterator<Item = (&'o Bytes, bool)> + 'o {
+        let rows = self.batch.ops().iter().filter_map(touched);
+        let wanted = rows.filter(move |(of, key, _)| *of == table && key.starts_with(prefix));
+        wanted.map(|(_, key, value)| (key, value.is_some()))
+    }
+
     /// A row as it will be: the batch's word, else the snapshot's.
     pub(crate) fn get(
         &mut self,

@@ -98,6 +98,20 @@ impl Pending {
         Some((version.seq, version.value.clone()))
     }
 
+    /// The rows of a table whose keys begin with `prefix`: the entry that changes each, and whether it is there then.
+    /// Looks at all that is pending.
+    pub(crate) fn with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<(Bytes, Seq, bool)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let rows = shard
+                .iter()
+                .filter(|((of, key), _)| *of == table && key.starts_with(prefix));
+            found.extend(rows.map(|((_, key), version)| (key.clone(), version.seq, version.value.is_some())));
+        }
+        found
+    }
+
     /// Rows pending.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

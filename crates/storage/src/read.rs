@@ -41,7 +41,8 @@ impl ReadView {
         Ok(self.snapshot.get(collection.table(), &id.to_key())?)
     }
 
-    /// The record a unique index (`_id_` and a clustered one included) has for an encoded key: one look-up.
+    /// The record that an index with unique rows (`_id_` and a clustered one included) has for an encoded key: one
+    /// look-up.
     pub fn find_unique(&self, index: &Index, key: &[u8]) -> Result<Option<RecordId>, StorageError> {
         match self.snapshot.get(index.table(), key)? {
             None => Ok(None),
@@ -114,7 +115,7 @@ fn record_range(from: Bound<RecordId>, to: Bound<RecordId>) -> KeyRange {
 
 /// Turns a range of keys into one of rows: in a non-unique index rows end with the record id.
 fn entry_range(index: &Index, range: KeyRange) -> KeyRange {
-    if index.unique() {
+    if index.has_unique_rows() {
         return range;
     }
     let after_all = |mut key: Vec<u8>| {

@@ -14,19 +14,17 @@ use crate::diff::{self, Detail, Targets};
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::{Deletion, EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
-use crate::index_rows::IndexRow;
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, TRANSACTION_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::mutations::mutated;
-use crate::overlay::Overlay;
 use crate::sessions::{Kept, SessionEffect};
 use crate::storage::Storage;
 use crate::transaction::{Home, Parts};
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
-use engine::{EngineError, Seq, Snapshot, TableId};
+use engine::{Seq, Snapshot};
 use keys::MultikeyPaths;
-use locks::{Changed, LockKey, Taken, key_hash};
+use locks::{Changed, LockKey, Taken};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -709,63 +707,6 @@ impl Evaluator<'_> {
     }
 }
 
-impl Evaluation for Evaluator<'_> {
-    const CHECKS_UNIQUE: bool = true;
-
-    fn check(&self) -> Result<(), StorageError> {
-        Ok(self.op.check_now()?)
-    }
-
-    fn row_bytes_left(&self) -> u64 {
-        self.op.memory().left()
-    }
-
-    fn lock_unique(&mut self, writes: &IndexWrites) -> Result<(), StorageError> {
-        self.charge(writes.rows.bytes())?;
-        if !writes.rows.has_unique() {
-            return Ok(());
-        }
-        let taken = |row: &IndexRow<'_>| row.unique && row.value.is_some();
-        let lock = |row: IndexRow<'_>| LockKey {
-            table: row.table,
-            key: key_hash(row.key),
-        };
-        let mut unique = writes.rows.iter().filter(taken);
-        match (unique.next(), unique.next()) {
-            (None, _) => {}
-            (Some(only), None) => self.take_locks(&[lock(only)])?,
-            _ => {
-                let mut locks: Vec<_> = writes.rows.iter().filter(taken).map(lock).collect();
-                locks.sort_unstable();
-                self.take_locks(&locks)?;
-            }
-        }
-        self.refresh_snapshot()
-    }
-
-    fn row(&mut self, overlay: &mut Overlay, table: TableId, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
-        if let Some(own) = overlay.find(table, key) {
-            return Ok(own.cloned());
-        }
-        // What is pending is behind the snapshot of a transaction, and its lock would not have been given.
-        if self.isolated_at.is_none() && self.storage.pending.is_used() {
-            // Looked at first: what is pending then belongs to this epoch or an earlier one.
-            let epoch = self.storage.pipeline.epoch();
-            if let Some((seq, value)) = self.storage.pending.get(table, key) {
-                self.op.observe(seq, epoch);
-                return Ok(value);
-            }
-            // What was pending a moment ago has been published: only a snapshot taken from here on is sure to have it.
-            self.refresh_snapshot()?;
-        }
-        match self.snapshot().get(table, key) {
-            // Of a collection that came after a transaction's snapshot.
-            Err(EngineError::NoSuchTable(_)) if self.isolated_at.is_some() => Ok(None),
-            found => Ok(found?),
-        }
-    }
-}
-
 /// The document before a change, where the collection keeps it.
 fn pre_image(c: &CollectionGuard, old: &RawDocument) -> Option<Bytes> {
     if mutated!(LosesPreImages) {
@@ -796,6 +737,8 @@ impl Drop for Evaluator<'_> {
         self.release_from(0);
     }
 }
+
+mod unique;
 
 #[cfg(test)]
 #[path = "write_tests.rs"]

@@ -17,11 +17,13 @@ pub(super) fn check_kind(pattern: &IndexPattern, options: &mut Document, has_col
             "TTL indexes have one field with dates: hashed, 2d, 2dsphere, text and wildcard indexes do not support TTL",
         );
     }
+    if ["unique", "prepareUnique"]
+        .iter()
+        .any(|name| options.contains_key(name))
+    {
+        check_unique(pattern)?;
+    }
     match kind {
-        FieldKind::Hashed if options.contains_key("unique") => Err(CommandError::new(
-            ErrorCode(16764),
-            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
-        )),
         FieldKind::Hashed if has_collation => Err(CommandError::not_implemented("a hashed index with a collation")),
         FieldKind::Plane(_) if has_collation => {
             cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
@@ -42,6 +44,21 @@ pub(super) fn check_kind(pattern: &IndexPattern, options: &mut Document, has_col
     }
 }
 
+/// Whether an index can refuse duplicates.
+pub(super) fn check_unique(pattern: &IndexPattern) -> Result<()> {
+    match pattern.special() {
+        Some(FieldKind::Hashed) => Err(CommandError::new(
+            ErrorCode(16764),
+            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+        )),
+        Some(FieldKind::Path) => Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "Index type 'wildcard' does not support the unique option",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What a wildcard index may not be, and its projection.
 pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, options: &Document) -> Result<()> {
     let projection = options.get_document("wildcardProjection").ok();
@@ -53,13 +70,11 @@ pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, option
             )),
         };
     }
-    for option in ["unique", "sparse"] {
-        if options.contains_key(option) {
-            return Err(CommandError::new(
-                ErrorCode::CannotCreateIndex,
-                format!("Index type 'wildcard' does not support the {option} option"),
-            ));
-        }
+    if options.contains_key("sparse") {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "Index type 'wildcard' does not support the sparse option",
+        ));
     }
     if options.contains_key("clustering") {
         return Err(CommandError::not_implemented("a clustering wildcard index"));

@@ -1,23 +1,19 @@
-//! `createIndexes`, `listIndexes`, `dropIndexes`, `collMod`.
+//! `createIndexes`, `listIndexes`, `dropIndexes`.
 
-use super::aggregate_access::{self, Subject};
-use super::collections::pre_and_post_images;
 use super::{clustered, index_kinds, listing, text_index, timeseries};
 use crate::arguments::{Arguments, number_as_i64};
-use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::validation;
-use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use auth::Action;
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use collation::Collation;
 use keys::IndexPattern;
 use std::sync::Arc;
-use storage::{CollectionChange, Index, IndexChange, IndexSpec, Namespace, ViewChange};
+use storage::{Index, IndexSpec};
 use wire::ErrorCode;
 
 /// `createIndexes`.
@@ -50,20 +46,11 @@ pub const DROP_INDEXES: Command = Command::new(
 )
 .aliases(&["deleteIndexes"])
 .api_version_1();
-/// `collMod`.
-pub const COLL_MOD: Command = Command::new(
-    "collMod",
-    "Changes options of a collection or an index.",
-    OperationKind::Command,
-    Access::Fields(coll_mod_access),
-    coll_mod,
-)
-.api_version_1();
 
 /// Indexes of one collection, `_id_` included.
 const INDEXES_MAX: usize = 64;
 /// Longest TTL, in seconds.
-const EXPIRE_SECONDS_MAX: i64 = i32::MAX as i64;
+pub const EXPIRE_SECONDS_MAX: i64 = i32::MAX as i64;
 
 /// How many members have to be ready before an index is. There is one, and whoever creates an index waits for it.
 fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
@@ -181,7 +168,7 @@ pub fn parse_spec(
         match field.as_str() {
             "key" => key = Some(arguments.document("key", value)?),
             "name" => name = Some(arguments.string("name", value)?.to_owned()),
-            "unique" | "sparse" | "hidden" | "clustering" => {
+            "unique" | "prepareUnique" | "sparse" | "hidden" | "clustering" => {
                 if arguments.boolean(field.as_str(), value)? {
                     options.insert(field.as_str(), true);
                 }
@@ -262,12 +249,7 @@ pub fn parse_spec(
                 let projection = arguments.document("wildcardProjection", value)?;
                 options.insert("wildcardProjection", Document::try_from(projection)?);
             }
-            "prepareUnique" | "bucketSize" => {
-                return Err(CommandError::not_implemented(format!(
-                    "index option '{}'",
-                    field.as_str()
-                )));
-            }
+            "bucketSize" => return Err(CommandError::not_implemented("index option 'bucketSize'")),
             _ if ignore_unknown => {}
             other => {
                 return Err(CommandError::new(
@@ -330,6 +312,9 @@ pub fn parse_spec(
         return Err(cannot(
             "cannot mix \"partialFilterExpression\" and \"sparse\" options".into(),
         ));
+    }
+    if options.contains_key("unique") {
+        options.remove("prepareUnique");
     }
     let mut spec = doc! { "v": 2, "key": Document::try_from(key)?, "name": if is_id { "_id_" } else { name.as_str() } };
     spec.extend(options);
@@ -524,7 +509,7 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     Ok(())
 }
 
-fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Result<String> {
+pub fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Result<String> {
     let mut found = all.iter().filter(|index| same_key(index.key(), key));
     match (found.next(), found.next()) {
         (Some(index), None) => Ok(index.name().to_owned()),
@@ -555,227 +540,4 @@ fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
             .collect()
     };
     fields(a) == fields(b)
-}
-
-/// What `collMod` needs: what a view is to read, its maker must be allowed to read.
-fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
-    let target = target(call)?;
-    let Target::Collection(database, collection) = target else {
-        return Ok(call.may(target, Action::CollMod));
-    };
-    if !call.may(target, Action::CollMod) {
-        return Ok(false);
-    }
-    let (mut view_on, mut pipelines) = (Vec::new(), Vec::new());
-    for element in call.body {
-        match element? {
-            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text.to_owned()),
-            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages.to_owned()),
-            _ => {}
-        }
-    }
-    if view_on.is_empty() && pipelines.is_empty() {
-        return Ok(true);
-    }
-    // What is not given stays as it is.
-    let catalog = call.server.storage.catalog();
-    if let Some(view) = Namespace::new(database, collection)
-        .ok()
-        .and_then(|namespace| catalog.view(&namespace))
-    {
-        if view_on.is_empty() {
-            view_on.push(view.view_on().to_owned());
-        }
-        if pipelines.is_empty() {
-            pipelines.push(view.pipeline().to_owned());
-        }
-    }
-    for collection in &view_on {
-        let collection = Some(collection.as_str());
-        for stages in &pipelines {
-            if !aggregate_access::pipeline(call, Subject { database, collection }, stages)? {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
-}
-
-fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = call.namespace()?;
-    if let Some(buckets) = timeseries::buckets(call, &namespace) {
-        return timeseries::definition::modify(call, reply, &namespace, &buckets);
-    }
-    if timeseries::definition::names_buckets(&namespace) {
-        return Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("cannot change the buckets of a time-series collection: {namespace}"),
-        ));
-    }
-    let arguments = call.arguments();
-    let mut change = CollectionChange::default();
-    let mut index = None;
-    let (mut view_on, mut pipeline) = (None, None);
-    let mut rules = validation::RulesChange::default();
-    call.for_each_field(|name, value| {
-        match name {
-            "index" => index = Some(arguments.document(name, value)?),
-            "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
-            "pipeline" => pipeline = Some(arguments.array(name, value)?.to_owned()),
-            "changeStreamPreAndPostImages" => {
-                let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
-                let images = RawDocumentBuf::try_from(&images)?;
-                change.set_options.append(cstr!("changeStreamPreAndPostImages"), images);
-            }
-            "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
-            "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
-            "validator" => rules.validator = Some(arguments.document(name, value)?),
-            "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
-            "validationAction" => rules.action = Some(validation::action(arguments, value)?),
-            "expireAfterSeconds" => {
-                let collection = call.server.storage.catalog().collection(&namespace);
-                clustered::change_expiry(collection.as_deref(), value, &mut change)?;
-            }
-            "timeseries" => {
-                return Err(CommandError::not_implemented(format!("collMod.{name}")));
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let storage = call.server.storage.clone();
-    let catalog = storage.catalog();
-    if catalog.collection(&namespace).is_none() && catalog.view(&namespace).is_none() {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            format!("ns does not exist: {namespace}"),
-        ));
-    }
-    if view_on.is_some() || pipeline.is_some() {
-        change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
-    }
-    rules.apply(call, &namespace, &mut change)?;
-    if let Some(index) = index {
-        let (edit, old) = parse_index_change(&storage, &namespace, index)?;
-        for (field, value) in old {
-            reply.value(&field, &value);
-        }
-        change.index = Some(edit);
-    }
-    storage.modify_collection(&call.operation, &namespace, &change)?;
-    call.wrote(storage.last_seq());
-    Ok(())
-}
-
-fn view_change(
-    call: &Invocation<'_>,
-    namespace: &Namespace,
-    view_on: Option<String>,
-    pipeline: Option<bson::raw::RawArrayBuf>,
-) -> Result<ViewChange> {
-    let catalog = call.server.storage.catalog();
-    let Some(view) = catalog.view(namespace) else {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "ns is not a view: viewOn and pipeline cannot be given",
-        ));
-    };
-    // What is not given stays as it is.
-    let view_on = view_on.unwrap_or_else(|| view.view_on().to_owned());
-    let pipeline = pipeline.unwrap_or_else(|| view.pipeline().to_owned());
-    query::check_view(
-        &call.context(),
-        namespace,
-        &view_on,
-        &bson::Array::try_from(&*pipeline)?,
-    )?;
-    Ok(ViewChange { view_on, pipeline })
-}
-
-/// The change, and `expireAfterSeconds_old/_new`, `hidden_old/_new` for the reply.
-pub fn parse_index_change(
-    storage: &storage::Storage,
-    namespace: &Namespace,
-    wanted: &RawDocument,
-) -> Result<(IndexChange, Document)> {
-    let arguments = Arguments::of("collMod.index");
-    let Some(collection) = storage.catalog().collection(namespace) else {
-        return Err(super::views::refused(namespace));
-    };
-    let all: Vec<_> = collection.indexes().iter().collect();
-    let (mut name, mut expire, mut hidden) = (None, None, None);
-    for element in wanted {
-        let (field, value) = element?;
-        match field.as_str() {
-            "name" => name = Some(arguments.string("name", value)?.to_owned()),
-            "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?)?),
-            "expireAfterSeconds" => {
-                expire = Some(
-                    arguments
-                        .non_negative("expireAfterSeconds", value)?
-                        .min(EXPIRE_SECONDS_MAX),
-                )
-            }
-            "hidden" => hidden = Some(arguments.boolean("hidden", value)?),
-            "unique" | "prepareUnique" => {
-                return Err(CommandError::not_implemented(format!(
-                    "collMod.index.{}",
-                    field.as_str()
-                )));
-            }
-            other => return Err(crate::arguments::unknown_field("collMod.index", other)),
-        }
-    }
-    let Some(name) = name else {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "either keyPattern or name is required",
-        ));
-    };
-    let Some(index) = collection.index(&name) else {
-        return Err(CommandError::new(
-            ErrorCode::IndexNotFound,
-            format!("cannot find index {name} for ns {namespace}"),
-        ));
-    };
-    if expire.is_none() && hidden.is_none() {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "no expireAfterSeconds, hidden, unique, or prepareUnique field",
-        ));
-    }
-    let mut old = Document::new();
-    if let Some(seconds) = expire {
-        if index.pattern().fields().len() > 1 {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "TTL indexes are single-field indexes, compound indexes do not support TTL. ",
-            ));
-        }
-        if index.pattern().special().is_some() {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL",
-            ));
-        }
-        if let Some(was) = index.expire_after_seconds() {
-            old.insert("expireAfterSeconds_old", was);
-        }
-        old.insert("expireAfterSeconds_new", seconds);
-    }
-    if let Some(hidden) = hidden {
-        if index.is_id() {
-            return Err(CommandError::bad_value("can't hide _id index"));
-        }
-        old.insert("hidden_old", index.hidden());
-        old.insert("hidden_new", hidden);
-    }
-    Ok((
-        IndexChange {
-            name,
-            expire_after_seconds: expire,
-            hidden,
-        },
-        old,
-    ))
 }

@@ -13,6 +13,7 @@ mod capped;
 mod certificates;
 mod cluster_parameters;
 mod clustered;
+mod coll_mod;
 mod collections;
 mod collections_access;
 mod connection_pool;
@@ -98,7 +99,7 @@ pub const ALL: &[&Command] = &[
     &build_info::BUILD_INFO,
     &bulk_write::BULK_WRITE,
     &capped::CLONE_COLLECTION_AS_CAPPED,
-    &indexes::COLL_MOD,
+    &coll_mod::COLL_MOD,
     &maintenance::COLL_STATS,
     &transactions::COMMIT_TRANSACTION,
     &maintenance::COMPACT,

@@ -92,6 +92,12 @@ pub enum ExtractError {
         /// The index's path.
         path: String,
     },
+    /// A field beside the wildcard of a compound wildcard index is, or is in, an array. Code 7246301.
+    #[error("a compound wildcard index has single values beside its wildcard, found an array at path: {path}")]
+    ArrayBesideWildcard {
+        /// The index's path.
+        path: String,
+    },
     /// What says which language a text is in is no string. Code 17261.
     #[error("found language override field in document with non-string type")]
     LanguageType,

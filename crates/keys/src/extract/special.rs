@@ -128,11 +128,7 @@ impl KeyExtractor {
     }
 
     /// The values of a field, arrays gone into, and whether there were any on the way.
-    pub(super) fn pieces_at<'a>(
-        &self,
-        document: &'a RawDocument,
-        index: usize,
-    ) -> Result<(Vec<Piece<'a>>, bool), ExtractError> {
+    fn pieces_at<'a>(&self, document: &'a RawDocument, index: usize) -> Result<(Vec<Piece<'a>>, bool), ExtractError> {
         let mut pieces = Vec::new();
         let parts = self.pattern.fields()[index].parts();
         let met_array = collect(document.as_bytes(), parts, true, &mut |value| {
@@ -217,7 +213,7 @@ impl KeyExtractor {
     }
 
     /// All keys that take one piece of each field; `chosen` has those of the first fields.
-    pub(super) fn push_combinations<'a, C: AsRef<[Piece<'a>]>>(
+    fn push_combinations<'a, C: AsRef<[Piece<'a>]>>(
         &self,
         choices: &[C],
         chosen: &mut Vec<Piece<'a>>,

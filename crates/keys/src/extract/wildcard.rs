@@ -4,14 +4,15 @@
 //! anything in them. Fields with a dot in their name cannot be asked for: they are left out, and a document that has
 //! nothing else counts as one without fields. A document in which nothing is indexed has no keys.
 //!
-//! Beside the wildcard there may be fields of other paths: a document has a key for each combination of their values
-//! with those of the wildcard, and one with MinKey as path and value when it has none of the latter.
+//! Beside the wildcard there may be fields of other paths, which have one value each: a document has a key for each
+//! value of the wildcard, and one with MinKey as path and value when it has none. An array in one of those fields, or
+//! on the way to it, is refused.
 //!
 //! Which paths hold arrays is kept in the index's multikey places, each path by a hash of it: whoever asks about a path
 //! may be told of an array that is somewhere else, and is never told of none where one is ([`path_place`]).
 
 use super::special::Piece;
-use super::{ExtractError, FieldKind, KeyExtractor, KeySet, Watch};
+use super::{ExtractError, FieldKind, KeyExtractor, KeySet, PatternField, Watch};
 use crate::raw::{Elements, Value};
 use bson::raw::{RawBsonRef, RawDocument};
 
@@ -206,8 +207,8 @@ struct Extraction<'e, 'w> {
     extractor: &'e KeyExtractor,
     spec: &'e WildcardSpec,
     path: String,
-    /// The values of each field, without those of the wildcard and its path.
-    beside: &'e [Vec<Piece<'e>>],
+    /// The value of each field, without those of the wildcard and its path.
+    beside: &'e [Piece<'e>],
     out: &'e mut KeySet,
     watch: &'e mut Watch<'w>,
 }
@@ -220,7 +221,7 @@ impl KeyExtractor {
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
         let spec = self.wildcard.as_ref().ok_or_else(malformed)?;
-        let beside = self.pieces_beside_wildcard(document, out)?;
+        let beside = self.pieces_beside_wildcard(document)?;
         let mut extraction = Extraction {
             extractor: self,
             spec,
@@ -237,27 +238,35 @@ impl KeyExtractor {
         Ok(())
     }
 
-    /// The values of each field that is no wildcard, and nothing for the others.
-    fn pieces_beside_wildcard<'d>(
-        &self,
-        document: &'d RawDocument,
-        out: &mut KeySet,
-    ) -> Result<Vec<Vec<Piece<'d>>>, ExtractError> {
-        let mut beside = Vec::with_capacity(self.pattern.fields().len());
-        for (index, field) in self.pattern.fields().iter().enumerate() {
-            if field.kind() != FieldKind::Value {
-                beside.push(Vec::new());
-                continue;
-            }
-            let (pieces, met_array) = self.pieces_at(document, index)?;
-            if met_array || pieces.len() > 1 {
-                let (field, part) = path_place(field.path());
-                out.multikey.insert(field, part);
-            }
-            beside.push(pieces);
-        }
-        Ok(beside)
+    /// The value of each field; of the wildcard's two something that is never asked for.
+    fn pieces_beside_wildcard<'d>(&self, document: &'d RawDocument) -> Result<Vec<Piece<'d>>, ExtractError> {
+        let piece = |field: &PatternField| match field.kind() {
+            FieldKind::Value => Ok(Piece::Value(single_value(document, field)?)),
+            _ => Ok(Piece::Value(None)),
+        };
+        self.pattern.fields().iter().map(piece).collect()
     }
+}
+
+/// The value at a field's path, on which there must be no array.
+fn single_value<'d>(document: &'d RawDocument, field: &PatternField) -> Result<Option<Value<'d>>, ExtractError> {
+    let mut value = Value::Document(document.as_bytes());
+    for part in field.parts() {
+        let Value::Document(inner) = value else {
+            return Ok(None);
+        };
+        let found = Elements::new(inner).find(&part.name).map_err(|_| malformed())?;
+        match found {
+            None => return Ok(None),
+            Some(Value::Array(_)) => {
+                return Err(ExtractError::ArrayBesideWildcard {
+                    path: field.path().to_owned(),
+                });
+            }
+            Some(found) => value = found,
+        }
+    }
+    Ok(Some(value))
 }
 
 fn malformed() -> ExtractError {
@@ -342,15 +351,14 @@ impl Extraction<'_, '_> {
             return self.out.look(self.watch);
         }
         let fields = self.extractor.pattern.fields().iter().zip(self.beside);
-        let choices: Vec<&[Piece<'_>]> = fields
+        let pieces: Vec<Piece<'_>> = fields
             .map(|(field, beside)| match field.kind() {
-                FieldKind::Path => std::slice::from_ref(&path),
-                FieldKind::Wildcard => std::slice::from_ref(&value),
-                _ => beside,
+                FieldKind::Path => path,
+                FieldKind::Wildcard => value,
+                _ => *beside,
             })
             .collect();
-        let mut chosen = Vec::with_capacity(choices.len());
-        self.extractor
-            .push_combinations(&choices, &mut chosen, self.out, self.watch)
+        self.extractor.push_pieces(&pieces, self.out);
+        self.out.look(self.watch)
     }
 }

@@ -1,12 +1,14 @@
 //! `find`: from a request to an execution.
 //!
-//! A look-up by `_id` is taken first and plans nothing. Else the request is parsed, candidates are made, and one is
-//! chosen: the only one, one that finds at most one record, the plan cache's, or the winner of a race.
+//! A look-up by `_id` is taken first and plans nothing, then one by a value that a single index is on. Else the request
+//! is parsed, candidates are made, and one is chosen: the only one, one that finds at most one record, the plan
+//! cache's, or the winner of a race.
 
 use super::context::ExecContext;
 use super::describe::{Detail, describe};
 use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
+use super::key_lookup::key_lookup;
 use super::trial::race;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
@@ -59,8 +61,13 @@ pub(crate) fn find_with(
         Some(projection) if !projection.is_empty() => Some((id, Some(TopFields::of(projection)?))),
         _ => Some((id, None)),
     });
-    let body = match (lookup, &guard) {
-        (Some((id, fields)), guard) => {
+    let known = match (&lookup, &guard) {
+        // `explain` shows what the planner makes of it.
+        (None, Some(guard)) if memory == Memory::Use => key_lookup(request, guard),
+        _ => None,
+    };
+    let body = match (lookup, known, &guard) {
+        (Some((id, fields)), _, guard) => {
             // Neither changes what is found; both are checked.
             if request.variables.is_some() {
                 expression_context(context, request.variables, None)?;
@@ -77,7 +84,11 @@ pub(crate) fn find_with(
                 }
             }
         }
-        (None, _) => {
+        (None, Some((stage, query)), Some(guard)) => {
+            super::used_indexes(&stage, &mut |index| index.record_access());
+            Body::Plan(Box::new(Planned::new(stage, query, guard.definition().clone())))
+        }
+        (None, ..) => {
             let of_collection = guard.as_ref().and_then(|guard| guard.collation());
             let collation = collation_of(request.collation, of_collection)?;
             let expressions = expression_context(context, request.variables, collation)?;

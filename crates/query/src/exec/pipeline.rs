@@ -182,6 +182,11 @@ impl stages::Execution for PipelineExecution<'_> {
         super::aggregate::open_foreign(self.context, self.db, self.blocking, request)
     }
 
+    fn open_join(&self, request: stages::JoinRequest<'_>) -> Result<Option<Box<dyn stages::EqualityJoin>>, QueryError> {
+        let join = super::join::CollectionJoin::new(self.context, self.db, &request)?;
+        Ok(join.map(|join| Box::new(join) as Box<dyn stages::EqualityJoin>))
+    }
+
     fn data(&self) -> Option<DataSource<'_>> {
         Some(self.context.data())
     }

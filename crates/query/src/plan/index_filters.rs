@@ -67,9 +67,14 @@ pub(crate) fn index_filters() -> &'static IndexFilters {
 }
 
 impl IndexFilters {
+    /// Whether there has been one.
+    pub(crate) fn are_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
     /// The filter of a query's shape.
     pub(crate) fn find(&self, collection: [u8; 16], query: &Query) -> Option<Arc<IndexFilter>> {
-        if !self.is_used.load(Ordering::Acquire) {
+        if !self.are_used() {
             return None;
         }
         let all = self.by_collection.read();

@@ -180,7 +180,6 @@ impl Planner<'_> {
                 .collect(),
         };
         let (alike, others): (Vec<_>, Vec<_>) = indexes.iter().partition(|index| self.is_alike(index));
-        let of_others = self.predicate(&others, StringKeys::Other);
         let predicate = self.predicate(&alike, self.string_keys());
         let conjuncts = predicate.conjuncts();
         if conjuncts.iter().any(|part| matches!(part, Predicate::Never)) {
@@ -195,8 +194,12 @@ impl Planner<'_> {
         for index in &alike {
             self.add_index(index, &conjuncts, hinted, &mut candidates)?;
         }
-        for index in &others {
-            self.add_index(index, &of_others.conjuncts(), hinted, &mut candidates)?;
+        if !others.is_empty() {
+            let of_others = self.predicate(&others, StringKeys::Other);
+            let conjuncts = of_others.conjuncts();
+            for index in &others {
+                self.add_index(index, &conjuncts, hinted, &mut candidates)?;
+            }
         }
         self.add_unions(&alike, &conjuncts, hinted, &mut candidates);
         if candidates.is_empty() {

@@ -132,7 +132,7 @@ pub(crate) fn multikey_at(index: &Index, path: Option<&WildcardPath>) -> u32 {
     let fields = index.pattern().fields().iter().enumerate();
     let holds_arrays = |field: &PatternField| match (field.kind(), path) {
         (FieldKind::Wildcard, Some(path)) => !path.others.is_empty() || holds_arrays(index, &path.path),
-        (FieldKind::Value, _) => holds_arrays(index, field.path()),
+        // An array beside the wildcard is refused.
         _ => false,
     };
     fields

@@ -18,6 +18,7 @@ mod granularity;
 mod graph_lookup;
 mod group;
 mod groups;
+mod join;
 mod lookup;
 mod observed;
 mod optimize;
@@ -46,6 +47,7 @@ use crate::limits::BlockingLimits;
 use crate::value::SharedDocument;
 
 pub use geo_near::GeoNearSpec;
+pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
 pub use planned::PlannedStage;
 pub(crate) use positions::SPLIT_LARGE_EVENT;
@@ -79,6 +81,11 @@ pub trait Execution {
 
     /// Opens another collection (or view) for `$lookup`, `$unionWith` and the like: a sub-aggregation over it.
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn Stage>, QueryError>;
+
+    /// Opens a collection for an equality join; `None` where only [`Execution::open_foreign`] will do.
+    fn open_join(&self, _request: JoinRequest<'_>) -> Result<Option<Box<dyn EqualityJoin>>, QueryError> {
+        Ok(None)
+    }
 
     /// What is read, where anything is: for sources made by the executor.
     fn data(&self) -> Option<DataSource<'_>> {

@@ -13,6 +13,9 @@ pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -
     SharedDocument::new(out.into())
 }
 
+/// The length in front of a document's elements.
+const HEADER_BYTES: usize = 4;
+
 fn write_with_path(
     document: &RawDocument,
     path: &[Box<str>],
@@ -25,13 +28,17 @@ fn write_with_path(
         return Ok(());
     };
     let mut found = false;
+    let (bytes, mut copied, mut end) = (document.as_bytes(), HEADER_BYTES, HEADER_BYTES);
     for element in Elements::new(document) {
         let element = element?;
+        let begin = end;
+        end += element.length();
         if found || element.name != first.as_bytes() {
-            writer.append_raw(element.kind, element.name, element.value);
             continue;
         }
         found = true;
+        writer.append_elements(&bytes[copied..begin]);
+        copied = end;
         if rest.is_empty() {
             writer.append(first, value);
         } else if element.kind == 0x03 {
@@ -42,6 +49,7 @@ fn write_with_path(
             write_nested(first, rest, value, &mut writer);
         }
     }
+    writer.append_elements(&bytes[copied..end]);
     if !found && !value.is_missing() {
         write_nested(first, rest, value, &mut writer);
     }

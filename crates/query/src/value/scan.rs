@@ -30,6 +30,12 @@ pub struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
+    /// The bytes that it takes in its document.
+    pub(crate) fn length(&self) -> usize {
+        // The type byte, and the zero byte behind the name.
+        self.name.len() + self.value.len() + 2
+    }
+
     /// The name as text.
     pub fn name_str(&self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.name).map_err(|_| Malformed)

@@ -47,6 +47,11 @@ impl<'b> DocumentWriter<'b> {
         self.out.extend_from_slice(value);
     }
 
+    /// Appends the bytes of whole elements.
+    pub(crate) fn append_elements(&mut self, elements: &[u8]) {
+        self.out.extend_from_slice(elements);
+    }
+
     /// Starts an embedded document called `name`.
     pub fn document(&mut self, name: &str) -> DocumentWriter<'_> {
         append_element_header(self.out, 0x03, name);
@@ -56,10 +61,7 @@ impl<'b> DocumentWriter<'b> {
     /// Starts an array called `name`.
     pub fn array(&mut self, name: &str) -> ArrayWriter<'_> {
         append_element_header(self.out, 0x04, name);
-        ArrayWriter {
-            frame: DocumentWriter::new(self.out),
-            next: 0,
-        }
+        ArrayWriter::new(self.out)
     }
 
     /// Ends the frame that begins `out`.
@@ -82,7 +84,23 @@ pub struct ArrayWriter<'b> {
     next: usize,
 }
 
-impl ArrayWriter<'_> {
+impl<'b> ArrayWriter<'b> {
+    /// Starts an array's body, without a name, at the end of `out`.
+    pub(crate) fn new(out: &'b mut Vec<u8>) -> Self {
+        Self {
+            frame: DocumentWriter::new(out),
+            next: 0,
+        }
+    }
+
+    /// Appends a document.
+    pub(crate) fn push_document(&mut self, document: &RawDocument) {
+        let mut digits = [0u8; 20];
+        let name = decimal_digits(self.next, &mut digits);
+        self.frame.append_raw(0x03, name.as_bytes(), document.as_bytes());
+        self.next += 1;
+    }
+
     /// Appends an element; missing is written as null.
     pub fn push(&mut self, value: &Value<'_>) {
         let mut digits = [0u8; 20];
@@ -165,10 +183,7 @@ impl Value<'_> {
             }
             Value::Array(ArrayValue::List(items)) => {
                 append_element_header(out, 0x04, name);
-                let mut array = ArrayWriter {
-                    frame: DocumentWriter::new(out),
-                    next: 0,
-                };
+                let mut array = ArrayWriter::new(out);
                 items.iter().for_each(|item| array.push(item));
                 array.finish();
             }

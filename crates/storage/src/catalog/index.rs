@@ -30,6 +30,11 @@ pub struct IndexSpec {
     pub key: RawDocumentBuf,
     /// No two documents may have the same key.
     pub unique: bool,
+    /// No new document may have a key that another one has; those that share one may stay.
+    pub prepare_unique: bool,
+    /// It was made without `unique`, and became unique later: rows are those of an index that is not. No part of
+    /// [`IndexSpec::spec`].
+    pub records_in_keys: bool,
     /// Documents without any of the fields are left out.
     pub sparse: bool,
     /// Only documents that match are in the index.
@@ -69,6 +74,8 @@ impl IndexSpec {
             name: spec.get_str("name").map_err(|_| missing("name"))?.to_owned(),
             key: spec.get_document("key").map_err(|_| missing("key"))?.to_owned(),
             unique: flag("unique"),
+            prepare_unique: flag("prepareUnique"),
+            records_in_keys: false,
             sparse: flag("sparse"),
             partial_filter: spec.get_document("partialFilterExpression").ok().map(ToOwned::to_owned),
             expire_after_seconds: spec.get("expireAfterSeconds").ok().flatten().and_then(whole_number),
@@ -94,6 +101,8 @@ impl IndexSpec {
             name: "_id_".to_owned(),
             key,
             unique: true,
+            prepare_unique: false,
+            records_in_keys: false,
             sparse: false,
             partial_filter: None,
             expire_after_seconds: None,
@@ -125,6 +134,8 @@ impl IndexSpec {
             name: name.to_owned(),
             key,
             unique: true,
+            prepare_unique: false,
+            records_in_keys: false,
             sparse: false,
             partial_filter: None,
             expire_after_seconds,
@@ -176,6 +187,9 @@ impl IndexSpec {
         if self.unique && !self.is_id() {
             spec.append(cstr!("unique"), true);
         }
+        if self.prepare_unique {
+            spec.append(cstr!("prepareUnique"), true);
+        }
         if self.sparse {
             spec.append(cstr!("sparse"), true);
         }
@@ -194,11 +208,12 @@ impl IndexSpec {
         if self.clustering {
             spec.append(cstr!("clustering"), true);
         }
-        const OWN: [&str; 9] = [
+        const OWN: [&str; 10] = [
             "v",
             "key",
             "name",
             "unique",
+            "prepareUnique",
             "sparse",
             "partialFilterExpression",
             "expireAfterSeconds",
@@ -486,6 +501,23 @@ impl Index {
     /// True when no two documents may have the same key (`_id_` included).
     pub fn unique(&self) -> bool {
         self.shape.spec.unique
+    }
+
+    /// True when no new document may have a key that another one has; those that share one may stay.
+    pub fn prepares_unique(&self) -> bool {
+        self.shape.spec.prepare_unique
+    }
+
+    /// True when a write that adds a key that another record has is refused. While an index that is prepared for that
+    /// is built, nobody knows of all keys.
+    pub(crate) fn refuses_duplicates(&self) -> bool {
+        self.unique() || self.prepares_unique() && self.ready
+    }
+
+    /// True when there is one row for each key, whose value begins with the record's id; else the id ends the row's
+    /// key.
+    pub fn has_unique_rows(&self) -> bool {
+        self.unique() && !self.shape.spec.records_in_keys
     }
 
     /// True when documents without any of the fields are left out.

@@ -249,6 +249,9 @@ impl CollectionRow {
             row.append(cstr!("table"), i64::from(index.table.0));
             row.append(cstr!("ready"), index.ready);
             row.append(cstr!("spec"), index.spec.spec.clone());
+            if index.spec.records_in_keys {
+                row.append(cstr!("recordsInKeys"), true);
+            }
             if index.spec.collation.is_some() {
                 row.append(cstr!("collationData"), collation::DATA_VERSION);
             }
@@ -284,8 +287,9 @@ impl CollectionRow {
         for index in row.get_array("indexes").map_err(text)? {
             let index = index.map_err(text)?;
             let index = index.as_document().ok_or("an index is not a document")?;
-            let spec =
+            let mut spec =
                 IndexSpec::from_document(index.get_document("spec").map_err(text)?).map_err(|e| e.to_string())?;
+            spec.records_in_keys = matches!(index.get_bool("recordsInKeys"), Ok(true));
             check_collation_data(index, Some(&spec))?;
             indexes.push(IndexRow {
                 table: table(index)?,

@@ -185,6 +185,14 @@ fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Opti
         set.append(cstr!("hidden"), is.hidden);
         old.append(cstr!("hidden"), was.hidden);
     }
+    if was.prepare_unique != is.prepare_unique && !is.unique {
+        set.append(cstr!("prepareUnique"), is.prepare_unique);
+        old.append(cstr!("prepareUnique"), was.prepare_unique);
+    }
+    if was.unique != is.unique {
+        set.append(cstr!("unique"), is.unique);
+        old.append(cstr!("unique"), was.unique);
+    }
     let is_changed = set.iter().count() > 1 || !old.is_empty();
     is_changed.then(|| {
         let o = rawdoc! { "collMod": collection.namespace.collection(), "index": set };

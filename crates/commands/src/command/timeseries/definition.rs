@@ -1,6 +1,7 @@
 //! `create`, `collMod` and `listCollections` of time-series collections.
 
-use super::super::indexes::{parse_index_change, parse_spec};
+use super::super::coll_mod::IndexEdit;
+use super::super::indexes::parse_spec;
 use super::invalid;
 use crate::arguments::{Arguments, missing_field, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
@@ -377,11 +378,11 @@ pub fn modify(
                     format!("cannot find index _id_ for ns {namespace}"),
                 ));
             }
-            let (edit, old) = parse_index_change(&call.server.storage, buckets.namespace(), &index)?;
-            for (field, value) in old {
+            let edit = IndexEdit::parse(&call.server.storage, buckets.namespace(), &index)?;
+            for (field, value) in edit.old {
                 reply.value(&field, &value);
             }
-            Some(edit)
+            Some(edit.change)
         }
         _ => None,
     };

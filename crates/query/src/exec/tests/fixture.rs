@@ -143,23 +143,26 @@ impl Fixture {
         batch: usize,
         documents: &mut Vec<RawDocumentBuf>,
     ) -> ExecState {
-        struct Sink<'s>(&'s mut Vec<RawDocumentBuf>, usize);
-        impl DocumentSink for Sink<'_> {
-            fn push(&mut self, document: &RawDocument) -> SinkState {
-                self.0.push(document.to_owned());
-                self.1 -= 1;
-                if self.1 == 0 {
-                    SinkState::Full
-                } else {
-                    SinkState::Continue
-                }
-            }
-        }
         self.with(|context| {
             executor
-                .next_documents(context, &mut Sink(documents, batch))
+                .next_documents(context, &mut Limited(documents, batch))
                 .expect("results")
         })
+    }
+}
+
+/// Takes so many results.
+pub(super) struct Limited<'s>(pub(super) &'s mut Vec<RawDocumentBuf>, pub(super) usize);
+
+impl DocumentSink for Limited<'_> {
+    fn push(&mut self, document: &RawDocument) -> SinkState {
+        self.0.push(document.to_owned());
+        self.1 -= 1;
+        if self.1 == 0 {
+            SinkState::Full
+        } else {
+            SinkState::Continue
+        }
     }
 }
 

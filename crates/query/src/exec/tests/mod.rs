@@ -4,6 +4,8 @@ mod cases;
 mod clustering;
 pub(crate) mod fixture;
 mod generate;
+mod joins;
+mod lookups;
 mod paths;
 mod plans;
 mod property;

@@ -1,0 +1,373 @@
+//! `collMod`.
+
+use super::aggregate_access::{self, Subject};
+use super::collections::pre_and_post_images;
+use super::indexes::{EXPIRE_SECONDS_MAX, name_by_key};
+use super::{clustered, index_kinds, timeseries};
+use crate::arguments::Arguments;
+use crate::authorization::target;
+use crate::definition::{Access, Command};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use crate::metrics::OperationKind;
+use crate::reply::Reply;
+use crate::validation;
+use auth::{Action, Target};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{Bson, Document, doc};
+use storage::{CollectionChange, IndexChange, Namespace, StorageError, ViewChange};
+use wire::ErrorCode;
+
+/// `collMod`.
+pub const COLL_MOD: Command = Command::new(
+    "collMod",
+    "Changes options of a collection or an index.",
+    OperationKind::Command,
+    Access::Fields(coll_mod_access),
+    coll_mod,
+)
+.api_version_1();
+
+/// What `collMod` needs: what a view is to read, its maker must be allowed to read.
+fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
+    let target = target(call)?;
+    let Target::Collection(database, collection) = target else {
+        return Ok(call.may(target, Action::CollMod));
+    };
+    if !call.may(target, Action::CollMod) {
+        return Ok(false);
+    }
+    let (mut view_on, mut pipelines) = (Vec::new(), Vec::new());
+    for element in call.body {
+        match element? {
+            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text.to_owned()),
+            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages.to_owned()),
+            _ => {}
+        }
+    }
+    if view_on.is_empty() && pipelines.is_empty() {
+        return Ok(true);
+    }
+    // What is not given stays as it is.
+    let catalog = call.server.storage.catalog();
+    if let Some(view) = Namespace::new(database, collection)
+        .ok()
+        .and_then(|namespace| catalog.view(&namespace))
+    {
+        if view_on.is_empty() {
+            view_on.push(view.view_on().to_owned());
+        }
+        if pipelines.is_empty() {
+            pipelines.push(view.pipeline().to_owned());
+        }
+    }
+    for collection in &view_on {
+        let collection = Some(collection.as_str());
+        for stages in &pipelines {
+            if !aggregate_access::pipeline(call, Subject { database, collection }, stages)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let namespace = call.namespace()?;
+    if let Some(buckets) = timeseries::buckets(call, &namespace) {
+        return timeseries::definition::modify(call, reply, &namespace, &buckets);
+    }
+    if timeseries::definition::names_buckets(&namespace) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot change the buckets of a time-series collection: {namespace}"),
+        ));
+    }
+    let arguments = call.arguments();
+    let mut change = CollectionChange::default();
+    let (mut index, mut is_dry_run, mut changes) = (None, false, 0);
+    let (mut view_on, mut pipeline) = (None, None);
+    let mut rules = validation::RulesChange::default();
+    call.for_each_field(|name, value| {
+        changes += usize::from(!matches!(name, "index" | "dryRun"));
+        match name {
+            "index" => index = Some(arguments.document(name, value)?),
+            "dryRun" => is_dry_run = arguments.boolean(name, value)?,
+            "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
+            "pipeline" => pipeline = Some(arguments.array(name, value)?.to_owned()),
+            "changeStreamPreAndPostImages" => {
+                let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
+                let images = RawDocumentBuf::try_from(&images)?;
+                change.set_options.append(cstr!("changeStreamPreAndPostImages"), images);
+            }
+            "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
+            "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
+            "validator" => rules.validator = Some(arguments.document(name, value)?),
+            "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
+            "validationAction" => rules.action = Some(validation::action(arguments, value)?),
+            "expireAfterSeconds" => {
+                let collection = call.server.storage.catalog().collection(&namespace);
+                clustered::change_expiry(collection.as_deref(), value, &mut change)?;
+            }
+            "timeseries" => {
+                return Err(CommandError::not_implemented(format!("collMod.{name}")));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let storage = call.server.storage.clone();
+    let catalog = storage.catalog();
+    if catalog.collection(&namespace).is_none() && catalog.view(&namespace).is_none() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("ns does not exist: {namespace}"),
+        ));
+    }
+    if view_on.is_some() || pipeline.is_some() {
+        change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
+    }
+    rules.apply(call, &namespace, &mut change)?;
+    let parsed = index
+        .map(|index| IndexEdit::parse(&storage, &namespace, index))
+        .transpose()?;
+    let edit = parsed.as_ref();
+    changes += edit.map_or(0, |edit| edit.changes);
+    let becomes_unique = edit.is_some_and(|edit| edit.becomes_unique);
+    if is_dry_run && (changes != 1 || edit.is_none_or(|edit| !edit.asks_for_unique)) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "dryRun is only for an index that is to become unique, without any other change",
+        ));
+    }
+    if changes > 1 && edit.is_some_and(|edit| edit.change.prepare_unique.is_some()) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "prepareUnique cannot be combined with any other modification.",
+        ));
+    }
+    if let Some(edit) = parsed {
+        change.index = Some(edit.change);
+        for (field, value) in edit.old {
+            reply.value(&field, &value);
+        }
+    }
+    if is_dry_run {
+        if let Some(index) = change.index.filter(|_| becomes_unique) {
+            check_unique(call, &namespace, &index.name)?;
+        }
+        return Ok(());
+    }
+    loop {
+        if let Some(index) = change.index.as_mut().filter(|_| becomes_unique) {
+            index.unique_as_of = Some(check_unique(call, &namespace, &index.name)?);
+        }
+        match storage.modify_collection(&call.operation, &namespace, &change) {
+            // The definition is another one than that in which the index was checked.
+            Err(StorageError::WriteConflict) if becomes_unique => {
+                call.operation.check_now().map_err(StorageError::from)?
+            }
+            changed => break changed?,
+        }
+    }
+    call.wrote(storage.last_seq());
+    Ok(())
+}
+
+fn view_change(
+    call: &Invocation<'_>,
+    namespace: &Namespace,
+    view_on: Option<String>,
+    pipeline: Option<bson::raw::RawArrayBuf>,
+) -> Result<ViewChange> {
+    let catalog = call.server.storage.catalog();
+    let Some(view) = catalog.view(namespace) else {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "ns is not a view: viewOn and pipeline cannot be given",
+        ));
+    };
+    // What is not given stays as it is.
+    let view_on = view_on.unwrap_or_else(|| view.view_on().to_owned());
+    let pipeline = pipeline.unwrap_or_else(|| view.pipeline().to_owned());
+    query::check_view(
+        &call.context(),
+        namespace,
+        &view_on,
+        &bson::Array::try_from(&*pipeline)?,
+    )?;
+    Ok(ViewChange { view_on, pipeline })
+}
+
+/// Bytes that the `_id`s of documents which share keys may take in a reply.
+const VIOLATION_BYTES_MAX: usize = 8 << 20;
+
+/// Makes sure that no two documents share a key in an index. Answers the version of the definition that this is true
+/// of.
+///
+/// Errors: 359, with the `_id`s of those that do.
+fn check_unique(call: &Invocation<'_>, namespace: &Namespace, name: &str) -> Result<u64> {
+    let storage = &call.server.storage;
+    loop {
+        let (mut violations, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+        let checked = storage.duplicates(&call.operation, namespace, name, &mut |ids| {
+            let mut shown = Vec::with_capacity(ids.len());
+            for id in ids {
+                let mut whole = RawDocumentBuf::new();
+                whole.append(cstr!(""), id.clone());
+                bytes += whole.as_bytes().len();
+                let Ok(id) = Bson::try_from(id) else { continue };
+                if bytes > VIOLATION_BYTES_MAX {
+                    is_cut = true;
+                    break;
+                }
+                shown.push(id);
+            }
+            if !shown.is_empty() {
+                violations.push(Bson::Document(doc! { "ids": shown }));
+            }
+            !is_cut
+        });
+        let version = match checked {
+            Err(StorageError::WriteConflict) => continue,
+            checked => checked?,
+        };
+        if violations.is_empty() {
+            return Ok(version);
+        }
+        let message = match is_cut {
+            true => {
+                "Cannot convert the index to unique. Too many conflicting documents were detected. Please resolve them \
+                 and rerun collMod."
+            }
+            false => {
+                "Cannot convert the index to unique. Please resolve conflicting documents before running collMod again."
+            }
+        };
+        return Err(CommandError {
+            extra: Some(Box::new(doc! { "violations": violations })),
+            ..CommandError::new(ErrorCode::CannotConvertIndexToUnique, message)
+        });
+    }
+}
+
+/// What `collMod` changes of an index.
+pub struct IndexEdit {
+    pub change: IndexChange,
+    /// `expireAfterSeconds_old/_new`, `hidden_old/_new` and so on, for the reply.
+    pub old: Document,
+    /// It is to be unique.
+    asks_for_unique: bool,
+    /// It is not, and is to be.
+    becomes_unique: bool,
+    /// How many things were given that are to be changed.
+    changes: usize,
+}
+
+impl IndexEdit {
+    /// Of the argument `index`.
+    pub fn parse(storage: &storage::Storage, namespace: &Namespace, wanted: &RawDocument) -> Result<Self> {
+        let arguments = Arguments::of("collMod.index");
+        let invalid = |message: &str| CommandError::new(ErrorCode::InvalidOptions, message);
+        let Some(collection) = storage.catalog().collection(namespace) else {
+            return Err(super::views::refused(namespace));
+        };
+        let all: Vec<_> = collection.indexes().iter().collect();
+        let (mut name, mut expire, mut hidden) = (None, None, None);
+        let (mut unique, mut prepare_unique) = (None, None);
+        for element in wanted {
+            let (field, value) = element?;
+            match field.as_str() {
+                "name" => name = Some(arguments.string("name", value)?.to_owned()),
+                "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?)?),
+                "expireAfterSeconds" => {
+                    expire = Some(
+                        arguments
+                            .non_negative("expireAfterSeconds", value)?
+                            .min(EXPIRE_SECONDS_MAX),
+                    )
+                }
+                "hidden" => hidden = Some(arguments.boolean("hidden", value)?),
+                "unique" => unique = Some(arguments.boolean("unique", value)?),
+                "prepareUnique" => prepare_unique = Some(arguments.boolean("prepareUnique", value)?),
+                "forceNonUnique" => return Err(CommandError::not_implemented("collMod.index.forceNonUnique")),
+                other => return Err(crate::arguments::unknown_field("collMod.index", other)),
+            }
+        }
+        let Some(name) = name else {
+            return Err(invalid("either keyPattern or name is required"));
+        };
+        let Some(index) = collection.index(&name) else {
+            return Err(CommandError::new(
+                ErrorCode::IndexNotFound,
+                format!("cannot find index {name} for ns {namespace}"),
+            ));
+        };
+        let given = [
+            expire.is_some(),
+            hidden.is_some(),
+            unique.is_some(),
+            prepare_unique.is_some(),
+        ];
+        let changes = given.iter().filter(|given| **given).count();
+        if changes == 0 {
+            return Err(invalid("no expireAfterSeconds, hidden, unique, or prepareUnique field"));
+        }
+        let mut old = Document::new();
+        if let Some(seconds) = expire {
+            if index.pattern().fields().len() > 1 {
+                return Err(invalid(
+                    "TTL indexes are single-field indexes, compound indexes do not support TTL. ",
+                ));
+            }
+            if index.pattern().special().is_some() {
+                return Err(invalid(
+                    "TTL indexes have one field with dates: hashed, 2d and 2dsphere indexes do not support TTL",
+                ));
+            }
+            if let Some(was) = index.expire_after_seconds() {
+                old.insert("expireAfterSeconds_old", was);
+            }
+            old.insert("expireAfterSeconds_new", seconds);
+        }
+        if unique == Some(false) {
+            return Err(CommandError::bad_value("Cannot make index non-unique"));
+        }
+        let becomes_unique = unique.is_some() && !index.unique();
+        if becomes_unique && !index.prepares_unique() {
+            return Err(invalid(
+                "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.",
+            ));
+        }
+        if becomes_unique {
+            old.insert("unique_new", true);
+        }
+        if let Some(hidden) = hidden {
+            if index.is_id() {
+                return Err(CommandError::bad_value("can't hide _id index"));
+            }
+            old.insert("hidden_old", index.hidden());
+            old.insert("hidden_new", hidden);
+        }
+        // What is unique needs no preparation.
+        let prepare_unique = prepare_unique.filter(|wanted| *wanted != index.prepares_unique() && !index.unique());
+        if let Some(wanted) = prepare_unique {
+            index_kinds::check_unique(index.pattern())?;
+            old.insert("prepareUnique_old", index.prepares_unique());
+            old.insert("prepareUnique_new", wanted);
+        }
+        Ok(Self {
+            change: IndexChange {
+                name,
+                expire_after_seconds: expire,
+                hidden,
+                prepare_unique,
+                unique_as_of: None,
+            },
+            old,
+            asks_for_unique: unique.is_some(),
+            becomes_unique,
+            changes,
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Documents that share a key in an index: what stands in the way of its becoming unique.
+
+use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS};
+use crate::storage::Storage;
+use crate::{IndexBatch, LockMode, Namespace, Operation, RecordId, StorageError};
+use bson::RawDocument;
+use bson::raw::RawBson;
+use engine::{Direction, FillLimits, KeyRange};
+use std::ops::Bound;
+
+/// Records under one key that are told of: more `_id`s than a reply has room for.
+const HOLDERS_MAX: usize = 1 << 20;
+
+impl Storage {
+    /// Calls `each` with the `_id`s of the documents that share a key in an index, once for each such key, in the order
+    /// of the keys, until it answers false. Answers the version of the collection's definition; while that stays, and
+    /// the index refuses new duplicates, no others come.
+    ///
+    /// The index is walked in chunks, with nothing locked in between. Errors: [`StorageError::NamespaceNotFound`],
+    /// [`StorageError::IndexNotFound`], [`StorageError::WriteConflict`] when the definition changes meanwhile.
+    pub fn duplicates(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        name: &str,
+        each: &mut dyn FnMut(Vec<RawBson>) -> bool,
+    ) -> Result<u64, StorageError> {
+        let limits = FillLimits {
+            rows_max: BUILD_CHUNK_DOCUMENTS,
+            bytes_max: BUILD_CHUNK_BYTES,
+        };
+        let mut batch = IndexBatch::new();
+        let mut version = None;
+        let mut last: Option<(Vec<u8>, RecordId)> = None;
+        // The records of the last key.
+        let mut holders: Vec<RecordId> = Vec::new();
+        loop {
+            op.check_now()?;
+            let guard = self
+                .collection(op, ns, LockMode::IntentShared)?
+                .ok_or_else(|| StorageError::NamespaceNotFound(ns.clone()))?;
+            if *version.get_or_insert(guard.version()) != guard.version() {
+                return Err(StorageError::WriteConflict);
+            }
+            let index = guard
+                .index(name)
+                .ok_or_else(|| StorageError::IndexNotFound(name.to_owned()))?;
+            let view = self.read()?;
+            let mut give = |holders: &mut Vec<RecordId>| -> Result<bool, StorageError> {
+                let shared = holders.len() > 1;
+                let mut ids = Vec::new();
+                for record in holders.drain(..).filter(|_| shared) {
+                    let document = view.record(&guard, &record)?;
+                    let id = document.as_deref().and_then(|bytes| {
+                        let document = RawDocument::from_bytes(bytes).ok()?;
+                        document.get("_id").ok().flatten().map(RawBson::from)
+                    });
+                    ids.extend(id);
+                }
+                Ok(ids.len() < 2 || each(ids))
+            };
+            let all = KeyRange {
+                start: Bound::Unbounded,
+                end: Bound::Unbounded,
+            };
+            let mut cursor = view.index_entries(index, all, Direction::Forward)?;
+            if let Some((key, id)) = &last {
+                cursor.seek(key, Some(id))?;
+            }
+            let is_left = cursor.fill(&mut batch, limits)?;
+            let mut places = 0..if is_left { batch.len() } else { 0 };
+            if let Some((key, id)) = &last
+                && !places.is_empty()
+                && batch.key(0) == key.as_slice()
+                && batch.id(0) == *id
+            {
+                places.start = 1;
+            }
+            if places.is_empty() {
+                give(&mut holders)?;
+                return Ok(guard.version());
+            }
+            for i in places {
+                let is_same = last.as_ref().is_some_and(|(key, _)| key == batch.key(i));
+                if !is_same && !give(&mut holders)? {
+                    return Ok(guard.version());
+                }
+                if holders.len() < HOLDERS_MAX {
+                    holders.push(batch.id(i));
+                }
+                match &mut last {
+                    Some((key, id)) => {
+                        if !is_same {
+                            key.clear();
+                            key.extend_from_slice(batch.key(i));
+                        }
+                        *id = batch.id(i);
+                    }
+                    none => *none = Some((batch.key(i).to_vec(), batch.id(i))),
+                }
+            }
+        }
+    }
+}
