@@ -106,6 +106,12 @@ impl BlockCache {
         }
     }
 
+    /// A block, which does not become younger by this: a walk comes to each once, however rarely it is wanted.
+    pub(crate) fn peek(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
+        let state = self.state.lock();
+        state.blocks.get(key).map(|block| block.bytes.clone())
+    }
+
     /// Takes a block out, and with it its [`Pieces::weight`].
     pub(crate) fn take(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let mut state = self.state.lock();

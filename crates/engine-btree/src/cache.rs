@@ -171,6 +171,11 @@ impl PageCache {
         self.blocks.look_up(key)
     }
 
+    /// A compressed block, without a trace of the look.
+    pub(crate) fn peek_block(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
+        self.blocks.peek(key)
+    }
+
     /// Takes a compressed block out.
     pub(crate) fn take_block(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let block = self.blocks.take(key)?;
