@@ -183,6 +183,11 @@ impl Pages {
             }
             None => {}
         }
+        // What a walk has ahead of it takes the place of blocks, those that were used longest ago, and not of pages.
+        let excess = self.cache.budget().excess();
+        if excess > 0 {
+            self.cache.trim_blocks(excess);
+        }
         self.make_room(None);
         let read = || self.read_walked(tree, address, !is_tight, &mut raw.borrow_mut());
         let is_read = read_what_is_there(read, is_there)?.is_some();

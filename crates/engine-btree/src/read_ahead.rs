@@ -121,7 +121,7 @@ impl QueueState {
 
     fn put_ready(&mut self, pages: &Pages, address: BlockAddr, raw: Bytes) {
         if !self.over && !self.is_ready(address) {
-            pages.cache().budget().add(Use::Images, raw.len() as isize);
+            pages.cache().budget().add(Use::Walks, raw.len() as isize);
             self.ready.push((address, raw));
         }
     }
@@ -129,7 +129,7 @@ impl QueueState {
     fn take_ready(&mut self, pages: &Pages, address: BlockAddr) -> Option<Bytes> {
         let index = self.ready.iter().position(|(ready, _)| *ready == address)?;
         let (_, raw) = self.ready.swap_remove(index);
-        pages.cache().budget().add(Use::Images, -(raw.len() as isize));
+        pages.cache().budget().add(Use::Walks, -(raw.len() as isize));
         Some(raw)
     }
 
@@ -140,7 +140,7 @@ impl QueueState {
             gone += if is_wanted { 0 } else { raw.len() };
             is_wanted
         });
-        pages.cache().budget().add(Use::Images, -(gone as isize));
+        pages.cache().budget().add(Use::Walks, -(gone as isize));
     }
 }
 
@@ -151,9 +151,18 @@ impl LoadQueue {
             queue: self,
             address: node.address,
         };
+        // It may have been loaded between the look at the tree that found it and its coming into the queue.
+        let target = Target::At(&node.key);
+        let is_there = |guard: &Guard| {
+            let child = self.tree.descend(target, node.level, guard).child;
+            is_on_disk_at(child, node.address)
+        };
+        if !is_there(&rcu::pin()) {
+            return;
+        }
         if is_long && node.level == 0 {
             let buffer = self.state.lock().spent.pop().unwrap_or_default();
-            match pages.read_for_walk(&self.tree, Target::At(&node.key), node.address, buffer) {
+            match pages.read_for_walk(&self.tree, target, node.address, buffer) {
                 Ok(Some(raw)) => {
                     self.state.lock().put_ready(pages, node.address, raw);
                     return;
@@ -221,8 +230,10 @@ impl ReadAhead {
     pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
         self.walked += 1 + std::mem::take(&mut self.passed);
         self.passing = PASSED_MAX;
-        // A window of leaves takes at most an eighth of the cache.
-        let room = pages.cache().budget().limit() as usize / 8 / tree.shape.leaf_bytes.max(1);
+        // A window of leaves takes at most an eighth of the cache, and less where nothing is left of it afterwards.
+        let is_long = self.walked > LEAVES_OF_SHORT;
+        let part = if is_long { 32 } else { 8 };
+        let room = pages.cache().budget().limit() as usize / part / tree.shape.leaf_bytes.max(1);
         let window = WINDOW_MAX.min(self.walked).min(room);
         if self.walked < MISSES_MIN || window == 0 || !pages.cache().has_workers() {
             return;
@@ -237,7 +248,7 @@ impl ReadAhead {
         });
         {
             let mut state = queue.state.lock();
-            state.is_long = self.walked > LEAVES_OF_SHORT;
+            state.is_long = is_long;
             if state.waiting.len() > window / 2 {
                 return;
             }

@@ -32,6 +32,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.deltaBytes", budget.used(Use::Deltas)),
         ("cache.innerBytes", budget.used(Use::Inner)),
         ("cache.keptBytes", budget.used(Use::Blocks)),
+        ("cache.keptPercent", budget.blocks_percent()),
         ("cache.mapBytes", budget.used(Use::Maps)),
         ("cache.leafBytes", leaf_bytes),
         ("cache.leaves", leaves),
