@@ -40,6 +40,16 @@ pub(crate) struct Opener {
 }
 
 impl ReadScratch {
+    /// Gives memory back that only a long block needed.
+    fn give_back(&mut self) {
+        if self.buffer.len() > BUFFER_BYTES_MAX {
+            self.buffer = Vec::new();
+        }
+        if self.opener.plain.len() > RAW_BUFFER_BYTES_MAX {
+            self.opener.plain = Vec::new();
+        }
+    }
+
     /// The block at `addr` as it is on disk, right after it was read with [`BlockStore::read_with`].
     pub fn last_block(&self, addr: &BlockAddr) -> Option<&[u8]> {
         self.buffer.get(..addr.bytes() as usize)
@@ -96,12 +106,54 @@ impl BlockStore {
         let ReadScratch {
             buffer, raw, opener, ..
         } = scratch;
-        let [first, rest] = block;
-        let bytes = filled(buffer, first.len() + rest.len());
-        let (first_place, rest_place) = bytes.split_at_mut(first.len());
-        first_place.copy_from_slice(first);
-        rest_place.copy_from_slice(rest);
-        open_with(&volume, addr, owner, kind, bytes, raw, opener, take)
+        let bytes = joined(buffer, block);
+        let taken = open_with(&volume, addr, owner, kind, bytes, raw, opener, take);
+        scratch.give_back();
+        taken
+    }
+
+    /// As [`BlockStore::read_with`], for who keeps the raw bytes: they are written to `raw` and nowhere else. What it
+    /// held does not matter, and after an error it holds anything.
+    #[expect(clippy::too_many_arguments, reason = "those of `read_with`")]
+    pub fn read_into(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        near: Near,
+        scratch: &mut ReadScratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.check_open()?;
+        let volume = self.find_volume(volume)?;
+        let ReadScratch { buffer, opener, .. } = scratch;
+        let bytes = filled(buffer, addr.bytes() as usize);
+        read_from(volume.file_for(near), &volume, bytes, addr.sector())?;
+        self.count_read(addr);
+        let opened = open_into(&volume, addr, owner, kind, bytes, raw, opener);
+        scratch.give_back();
+        opened
+    }
+
+    /// As [`BlockStore::open_with`], for who keeps the raw bytes; see [`BlockStore::read_into`].
+    #[expect(clippy::too_many_arguments, reason = "those of `open_with`")]
+    pub fn open_into(
+        &self,
+        volume: VolumeId,
+        addr: &BlockAddr,
+        owner: u32,
+        kind: BlockKind,
+        block: [&[u8]; 2],
+        scratch: &mut ReadScratch,
+        raw: &mut Vec<u8>,
+    ) -> Result<()> {
+        self.check_open()?;
+        let volume = self.find_volume(volume)?;
+        let bytes = joined(&mut scratch.buffer, block);
+        let opened = open_into(&volume, addr, owner, kind, bytes, raw, &mut scratch.opener);
+        scratch.give_back();
+        opened
     }
 
     /// A hint that a stretch of sectors will be read soon. Costs a call of the system; may be wrong.
@@ -139,16 +191,10 @@ impl BlockStore {
             buffer, raw, opener, ..
         } = scratch;
         let bytes = filled(buffer, addr.bytes() as usize);
-        let file = match near {
-            Near::Nothing => &volume.single,
-            Near::Others => &volume.file,
-        };
-        read_from(&**file, volume, bytes, addr.sector())?;
+        read_from(volume.file_for(near), volume, bytes, addr.sector())?;
         self.count_read(addr);
         let taken = open_with(volume, addr, owner, kind, bytes, raw, opener, take);
-        if buffer.len() > BUFFER_BYTES_MAX {
-            *buffer = Vec::new();
-        }
+        scratch.give_back();
         taken
     }
 
@@ -232,6 +278,15 @@ fn filled(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     &mut buffer[..bytes]
 }
 
+/// The two pieces of a block, one behind the other.
+fn joined<'b>(buffer: &'b mut Vec<u8>, [first, rest]: [&[u8]; 2]) -> &'b mut [u8] {
+    let bytes = filled(buffer, first.len() + rest.len());
+    let (first_place, rest_place) = bytes.split_at_mut(first.len());
+    first_place.copy_from_slice(first);
+    rest_place.copy_from_slice(rest);
+    bytes
+}
+
 /// Reads a stretch of a volume.
 pub(crate) fn read_bytes(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<()> {
     read_from(&*volume.file, volume, bytes, sector)
@@ -280,10 +335,31 @@ fn open_with<T>(
     if raw.len() > RAW_BUFFER_BYTES_MAX {
         *raw = Vec::new();
     }
-    if opener.plain.len() > RAW_BUFFER_BYTES_MAX {
-        opener.plain = Vec::new();
-    }
     taken
+}
+
+/// Writes the raw bytes without the label to `raw`.
+fn open_into(
+    volume: &Volume,
+    addr: &BlockAddr,
+    owner: u32,
+    kind: BlockKind,
+    bytes: &[u8],
+    raw: &mut Vec<u8>,
+    Opener { plain, decompressor }: &mut Opener,
+) -> Result<()> {
+    check_block(volume.id, addr, owner, kind, bytes)
+        .and_then(|header| {
+            let stored = stored_bytes(volume.sealing.as_ref(), &header, bytes, plain)?;
+            // What a longer block has left here is overwritten, as all of it is.
+            raw.resize(header.raw_bytes as usize, 0);
+            decompressor
+                .decompress_into(header.codec, stored, raw)
+                .map_err(|error| mismatch("content", "compressed bytes", error))?;
+            raw.truncate(header.content_bytes());
+            Ok(())
+        })
+        .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
 }
 
 pub(crate) fn open_block(

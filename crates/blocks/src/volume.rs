@@ -3,7 +3,7 @@
 
 use crate::limits::GROWTH_BYTES;
 use crate::sealing::Sealing;
-use crate::{BlockError, Result, VolumeId};
+use crate::{BlockError, Near, Result, VolumeId};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -54,6 +54,14 @@ impl Volume {
             length: AtomicU64::new(length),
             growth: Mutex::new(()),
         })
+    }
+
+    /// The file to read a block from.
+    pub fn file_for(&self, near: Near) -> &dyn File {
+        match near {
+            Near::Nothing => &*self.single,
+            Near::Others => &*self.file,
+        }
     }
 
     pub fn length(&self) -> u64 {

@@ -248,22 +248,22 @@ int wts_log_flush(wts_session *s)
     return s->session->log_flush(s->session, "sync=on");
 }
 
-/* The figures that the driver asks for. */
-int wts_statistics(wts_session *s, uint64_t *log_bytes, uint64_t *syncs)
+/* The figures that the driver asks for: bytes written to the log, syncs, blocks read. */
+int wts_statistics(wts_session *s, uint64_t values[3])
 {
-    static const int keys[2] = {WT_STAT_CONN_LOG_BYTES_WRITTEN, WT_STAT_CONN_FSYNC_IO};
-    uint64_t *values[2] = {log_bytes, syncs};
+    static const int keys[3] = {
+        WT_STAT_CONN_LOG_BYTES_WRITTEN, WT_STAT_CONN_FSYNC_IO, WT_STAT_CONN_BLOCK_READ};
     WT_CURSOR *cursor;
     const char *description, *text;
     int ret = s->session->open_cursor(s->session, "statistics:", NULL, NULL, &cursor);
     if (ret != 0)
         return ret;
-    for (int i = 0; i < 2 && ret == 0; i++) {
+    for (int i = 0; i < 3 && ret == 0; i++) {
         int64_t value = 0;
         cursor->set_key(cursor, keys[i]);
         if ((ret = cursor->search(cursor)) == 0)
             ret = cursor->get_value(cursor, &description, &text, &value);
-        *values[i] = (uint64_t)value;
+        values[i] = (uint64_t)value;
     }
     int closed = cursor->close(cursor);
     return ret != 0 ? ret : closed;

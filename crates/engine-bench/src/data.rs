@@ -35,6 +35,69 @@ impl Numbers {
     }
 }
 
+/// How rows are picked.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    /// Each of `0..rows` as often as the others.
+    Even(u64),
+    /// Few of them often: see [`Zipf`].
+    Zipf(Zipf),
+}
+
+impl Choice {
+    /// Rows to choose from.
+    pub fn rows(self) -> u64 {
+        match self {
+            Self::Even(rows) => rows,
+            Self::Zipf(zipf) => zipf.rows,
+        }
+    }
+
+    /// The next row.
+    pub fn draw(self, numbers: &mut Numbers) -> u64 {
+        match self {
+            Self::Even(rows) => numbers.below(rows),
+            Self::Zipf(zipf) => zipf.draw(numbers),
+        }
+    }
+}
+
+/// Rows by Zipf's law, the most wanted ones scattered over all: the row of rank `r` comes as often as `1 / r^0.99`.
+/// Ranks are drawn as Gray and others do (*Quickly generating billion-record synthetic databases*, 1994).
+#[derive(Clone, Copy, Debug)]
+pub struct Zipf {
+    rows: u64,
+    /// The sum of all ranks' shares, in shares of the first.
+    sum: f64,
+    eta: f64,
+}
+
+impl Zipf {
+    const THETA: f64 = 0.99;
+
+    /// Among `0..rows`, at least 1. Looks at each rank once.
+    pub fn new(rows: u64) -> Self {
+        let share = |rank: u64| (rank as f64).powf(-Self::THETA);
+        let sum: f64 = (1..=rows).map(share).sum();
+        let first_two: f64 = (1..=2).map(share).sum();
+        let eta = (1.0 - (2.0 / rows as f64).powf(1.0 - Self::THETA)) / (1.0 - first_two / sum);
+        Self { rows, sum, eta }
+    }
+
+    fn draw(self, numbers: &mut Numbers) -> u64 {
+        let part = (numbers.draw() >> 11) as f64 / (1_u64 << 53) as f64;
+        let rank = match part * self.sum {
+            first if first < 1.0 => 0,
+            second if second < 1.0 + 0.5_f64.powf(Self::THETA) => 1,
+            _ => {
+                let base = self.eta * part - self.eta + 1.0;
+                (self.rows as f64 * base.powf(1.0 / (1.0 - Self::THETA))) as u64
+            }
+        };
+        spread(rank.min(self.rows - 1)) % self.rows
+    }
+}
+
 /// The key of a record.
 pub fn record_key(record: u64) -> [u8; 8] {
     record.to_be_bytes()
@@ -95,6 +158,31 @@ mod tests {
         let statistic: f64 = counts.iter().map(|&n| (n as f64 - 10_000.0).powi(2) / 10_000.0).sum();
         assert!(statistic < 27.9, "seed {seed}: {statistic} {counts:?}");
         assert_ne!(Numbers::new(1).draw(), Numbers::new(2).draw());
+    }
+
+    #[test]
+    fn few_rows_are_drawn_often_and_lie_apart() {
+        const ROWS: u64 = 10_000;
+        const DRAWS: u64 = 200_000;
+        let (choice, mut numbers) = (Choice::Zipf(Zipf::new(ROWS)), Numbers::new(5));
+        let mut counts = vec![0_u64; ROWS as usize];
+        for _ in 0..DRAWS {
+            counts[choice.draw(&mut numbers) as usize] += 1;
+        }
+        // The first rank's share is 1 / 10.2 of all, as is the sum of 1 / r^0.99 to 10,000.
+        let first = counts[(spread(0) % ROWS) as usize] as f64 / DRAWS as f64;
+        assert!((0.09..0.11).contains(&first), "{first}");
+        let mut sorted = counts.clone();
+        sorted.sort_unstable();
+        let often: u64 = sorted.iter().rev().take(ROWS as usize / 100).sum();
+        let share = often as f64 / DRAWS as f64;
+        assert!(
+            (0.45..0.60).contains(&share),
+            "a hundredth of the rows has {share} of all"
+        );
+        let neighbours = counts[(spread(0) % ROWS) as usize + 1];
+        assert!(neighbours < DRAWS / 100, "{neighbours}");
+        assert_eq!(Choice::Zipf(Zipf::new(1)).draw(&mut numbers), 0);
     }
 
     #[test]

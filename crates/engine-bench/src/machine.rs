@@ -18,6 +18,8 @@ pub struct Usage {
     pub written_bytes: u64,
     /// Bytes fetched from the disk.
     pub read_bytes: u64,
+    /// Calls of the system that read: of files, whether the disk was asked or not.
+    pub read_calls: u64,
 }
 
 impl Usage {
@@ -29,6 +31,7 @@ impl Usage {
             cpu: Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32),
             written_bytes: field(&io, "write_bytes:"),
             read_bytes: field(&io, "read_bytes:"),
+            read_calls: field(&io, "syscr:"),
         }
     }
 
@@ -38,6 +41,7 @@ impl Usage {
             cpu: self.cpu.saturating_sub(before.cpu),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            read_calls: self.read_calls.saturating_sub(before.read_calls),
         }
     }
 }

@@ -51,9 +51,9 @@ struct Arguments {
     /// Time of W13.
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
-    /// Client threads where the workload does not say.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    /// Clients, each with a thread of its own, where the workload does not say.
+    #[arg(long, visible_alias = "threads", default_value_t = 1)]
+    clients: usize,
     /// Seconds between checkpoints.
     #[arg(long, default_value_t = 15.0)]
     checkpoint_seconds: f64,
@@ -162,8 +162,8 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
     if subjects.is_empty() {
         bail!("this build has nothing to compare: see docs/engine-bench.md");
     }
-    if arguments.rows == 0 || arguments.pairs == 0 || arguments.threads == 0 || arguments.value_bytes < 16 {
-        bail!("rows, pairs and threads begin at 1, value bytes at 16");
+    if arguments.rows == 0 || arguments.pairs == 0 || arguments.clients == 0 || arguments.value_bytes < 16 {
+        bail!("rows, pairs and clients begin at 1, value bytes at 16");
     }
     let directory = arguments.directory.clone().unwrap_or_else(std::env::temp_dir);
     let template = RunSpec {
@@ -176,7 +176,7 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         codec: arguments.codec,
         seconds: arguments.seconds,
         minutes: arguments.minutes,
-        threads: arguments.threads,
+        threads: arguments.clients,
         checkpoint_seconds: arguments.checkpoint_seconds,
         volume_mib: arguments.volume,
         open_loop: !arguments.closed_only,

@@ -52,6 +52,7 @@ impl Outcome {
         self.set("cpu_us_per_op", phase.usage.cpu.as_secs_f64() * 1e6 / operations);
         self.set("written_b_per_op", phase.usage.written_bytes as f64 / operations);
         self.set("read_b_per_op", phase.usage.read_bytes as f64 / operations);
+        self.set("read_calls_per_op", phase.usage.read_calls as f64 / operations);
         self.set("slow_s", slow_seconds(&phase.slices));
         self.set("worst_second_ops", worst_rate(&phase.slices, 10));
         self.set_latency("", phase);

@@ -132,6 +132,8 @@ fn line_figures(workload: Workload) -> &'static [&'static str] {
             "cpu_us_per_op",
             "written_b_per_op_closed",
             "read_b_per_op",
+            "block_reads_per_op",
+            "after_scan_block_reads_per_op",
             "p99_us",
             "p999_us",
             "max_us",

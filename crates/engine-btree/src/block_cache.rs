@@ -7,14 +7,21 @@
 //! them have room, because they are compressed. That is the queue `A1` of *2Q* (Johnson and Shasha, 1994), with the
 //! pages themselves in it, in the order of their last use.
 //!
+//! How much memory blocks take and how much pages depends on what is read. Both leave their keys when they go
+//! ([`Ghosts`]), and a read that meets one tells which of the two it would have been served by, had that had more
+//! ([`BlockCache::take_step`]). Reads all over a table want blocks, of which about twice as many have room; those of
+//! few leaves want pages, which need not be decompressed each time.
+//!
 //! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is
 //! here needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
 
 use crate::budget::{good_size, good_size_below};
+use crate::ghosts::Ghosts;
 use blocks::{BlockAddr, VolumeId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Which block.
 pub(crate) type BlockKey = (VolumeId, BlockAddr);
@@ -25,11 +32,26 @@ const YOUNG_PART: u64 = 4;
 const HOT_READS: u8 = 3;
 /// Bytes of a block's entry, in the map and in the queue, about, and of what counts its holders.
 const ENTRY_BYTES: usize = 96 + 48;
+/// Ghosts, of blocks and of pages, stand for one part in so many of what blocks may take.
+const GHOST_PART: usize = 4;
+/// What a read of a block from disk costs, in times of what it costs to decompress one.
+const READ_COST: i64 = 4;
+/// So much would have been saved before the shares move.
+const STEP_COST: i64 = 64;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct BlockCache {
     state: Mutex<BlockQueue>,
+    /// What more blocks would have saved, less what more pages would have.
+    gain: AtomicI64,
+}
+
+/// Which way the shares of blocks and pages shall move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareStep {
+    MoreBlocks,
+    MorePages,
 }
 
 /// Invariant: `bytes` is the sum of [`Pieces::weight`] of all blocks.
@@ -41,6 +63,10 @@ struct BlockQueue {
     order: VecDeque<(u64, BlockKey)>,
     next: u64,
     bytes: usize,
+    gone_blocks: Ghosts,
+    gone_pages: Ghosts,
+    /// Bytes that each of them may stand for.
+    ghost_bytes: usize,
 }
 
 struct Block {
@@ -89,6 +115,14 @@ impl BlockCache {
         let BlockQueue { blocks, next, .. } = &mut *state;
         let young = blocks.len() as u64 / YOUNG_PART;
         let Some(block) = blocks.get_mut(key) else {
+            let was_page = state.gone_pages.take(key);
+            if was_page {
+                // It need not have been read nor decompressed.
+                self.gain.fetch_sub(READ_COST + 1, Ordering::Relaxed);
+            }
+            if state.gone_blocks.take(key) {
+                self.gain.fetch_add(READ_COST, Ordering::Relaxed);
+            }
             return BlockLookup::Unknown;
         };
         let bytes = block.bytes.clone();
@@ -106,6 +140,12 @@ impl BlockCache {
         }
     }
 
+    /// A block, which does not become younger by this: a walk comes to each once, however rarely it is wanted.
+    pub(crate) fn peek(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
+        let state = self.state.lock();
+        state.blocks.get(key).map(|block| block.bytes.clone())
+    }
+
     /// Takes a block out, and with it its [`Pieces::weight`].
     pub(crate) fn take(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let mut state = self.state.lock();
@@ -117,6 +157,7 @@ impl BlockCache {
     /// Puts a block in; those that came first go until all take at most `limit` bytes. Returns the change of bytes.
     pub(crate) fn put(&self, key: BlockKey, bytes: Arc<Pieces>, limit: usize) -> isize {
         let mut state = self.state.lock();
+        state.ghost_bytes = limit / GHOST_PART;
         let bytes_before = state.bytes;
         let number = state.next;
         state.bytes += bytes.weight();
@@ -136,6 +177,28 @@ impl BlockCache {
         drop(state);
         drop(gone);
         change
+    }
+
+    /// A page of `bytes` has left memory, and is on disk there.
+    pub(crate) fn note_gone_page(&self, key: BlockKey, bytes: usize) {
+        let mut state = self.state.lock();
+        let limit = state.ghost_bytes;
+        state.gone_pages.note(key, bytes, limit);
+    }
+
+    /// The step that is due, if one is.
+    pub(crate) fn take_step(&self) -> Option<ShareStep> {
+        let gain = self.gain.load(Ordering::Relaxed);
+        if gain.abs() < STEP_COST {
+            return None;
+        }
+        // Two at once make one step.
+        self.gain.store(0, Ordering::Relaxed);
+        Some(if gain > 0 {
+            ShareStep::MoreBlocks
+        } else {
+            ShareStep::MorePages
+        })
     }
 
     /// Lets go of blocks, those that came first, until all take at most `limit` bytes. Returns the change of bytes.
@@ -173,7 +236,9 @@ impl BlockQueue {
             if self.blocks.get(&key).is_some_and(|block| block.number == number)
                 && let Some(block) = self.blocks.remove(&key)
             {
-                self.bytes -= block.bytes.weight();
+                let bytes = block.bytes.weight();
+                self.bytes -= bytes;
+                self.gone_blocks.note(key, bytes, self.ghost_bytes);
                 gone.push(block);
             }
         }
@@ -266,6 +331,30 @@ mod tests {
             [warm(), warm(), warm()],
             "there still, and read anew"
         );
+    }
+
+    #[test]
+    fn reads_tell_of_what_there_should_be_more() {
+        let cache = BlockCache::default();
+        let put = |number| {
+            cache.put(key_of(number), block(1000), 100 * block(1000).weight());
+        };
+        (0..120).for_each(put);
+        // Twenty have gone, and are known.
+        (0..120).for_each(|number| {
+            cache.look_up(&key_of(number));
+        });
+        assert_eq!(cache.take_step(), Some(ShareStep::MoreBlocks));
+        assert_eq!(cache.take_step(), None, "each read counts once");
+        (200..220).for_each(|number| cache.note_gone_page(key_of(number), 1000));
+        (200..210).for_each(|number| {
+            cache.look_up(&key_of(number));
+        });
+        assert_eq!(cache.take_step(), None, "ten reads are not enough");
+        (210..220).for_each(|number| {
+            cache.look_up(&key_of(number));
+        });
+        assert_eq!(cache.take_step(), Some(ShareStep::MorePages));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Readers do not wait for it. The limit gives way to memory that the process takes beside ([`Budget::give_way`]).
 //! Nothing here waits, evicts or reads a clock: it is arithmetic, for those who do.
 
+use crate::block_cache::ShareStep;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -19,17 +20,21 @@ pub(crate) enum Use {
     Inner,
     /// Compressed blocks of leaves that were read once.
     Blocks,
+    /// Raw bytes of leaves that walks have not come to yet.
+    Walks,
     /// The maps of space in the files. Nothing evicts them.
     Maps,
 }
 
-const USES: usize = 5;
+const USES: usize = 6;
 /// The reserve is one part in so many of the limit.
 const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
-/// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent.
-const BLOCKS_PERCENT: u64 = 60;
+/// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent: at first, and what
+/// it becomes by what reads miss.
+const BLOCKS_PERCENT_AT_START: u64 = 60;
+const BLOCKS_PERCENT: std::ops::RangeInclusive<u64> = 20..=90;
 /// Inner pages up to one part in so many of the limit come before compressed blocks of leaves; others are pages like
 /// leaves.
 const INNER_PART: u64 = 4;
@@ -65,6 +70,7 @@ pub(crate) struct Budget {
     used: [AtomicI64; USES],
     /// Bytes written back in a second, as measured lately.
     rate: AtomicU64,
+    blocks_percent: AtomicU64,
 }
 
 impl Budget {
@@ -77,6 +83,7 @@ impl Budget {
             floor: AtomicU64::new(0),
             used: Default::default(),
             rate: AtomicU64::new(RATE_AT_START),
+            blocks_percent: AtomicU64::new(BLOCKS_PERCENT_AT_START),
         }
     }
 
@@ -150,9 +157,24 @@ impl Budget {
     pub(crate) fn blocks_limit(&self) -> u64 {
         let inner = self.used(Use::Inner).min(self.limit() / INNER_PART);
         let pages = self.used(Use::Images) + self.used(Use::Inner) - inner;
-        let fixed = self.used(Use::Deltas) + self.used(Use::Maps) + inner;
+        let fixed = self.used(Use::Deltas) + self.used(Use::Maps) + self.used(Use::Walks) + inner;
         let rest = self.target().saturating_sub(fixed);
-        rest.saturating_sub(pages).max(rest / 100 * BLOCKS_PERCENT)
+        rest.saturating_sub(pages).max(rest / 100 * self.blocks_percent())
+    }
+
+    /// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent.
+    pub(crate) fn blocks_percent(&self) -> u64 {
+        self.blocks_percent.load(Ordering::Relaxed)
+    }
+
+    /// Moves that share a little.
+    pub(crate) fn move_blocks_share(&self, step: ShareStep) {
+        let moved = match step {
+            ShareStep::MoreBlocks => self.blocks_percent() + 1,
+            ShareStep::MorePages => self.blocks_percent() - 1,
+        };
+        let moved = moved.clamp(*BLOCKS_PERCENT.start(), *BLOCKS_PERCENT.end());
+        self.blocks_percent.store(moved, Ordering::Relaxed);
     }
 
     /// Bytes to evict so that the reserve is free.
@@ -269,6 +291,27 @@ mod tests {
         budget.add(Use::Images, (used_mib * MIB) as isize);
         budget.rate.store(100 * MIB, Ordering::Relaxed);
         budget
+    }
+
+    #[test]
+    fn the_share_of_blocks_moves_between_its_bounds() {
+        let budget = Budget::new(1000 * 1000);
+        budget.add(Use::Images, 1000 * 1000);
+        let limit_at_start = budget.blocks_limit();
+        for _ in 0..100 {
+            budget.move_blocks_share(ShareStep::MoreBlocks);
+        }
+        assert_eq!(
+            (budget.blocks_percent(), budget.blocks_limit()),
+            (90, limit_at_start / 60 * 90)
+        );
+        for _ in 0..100 {
+            budget.move_blocks_share(ShareStep::MorePages);
+        }
+        assert_eq!(
+            (budget.blocks_percent(), budget.blocks_limit()),
+            (20, limit_at_start / 60 * 20)
+        );
     }
 
     #[test]

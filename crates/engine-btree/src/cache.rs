@@ -164,11 +164,22 @@ impl PageCache {
             .replace_large(view.with_base(Base::OnDisk(address)), bytes, &guard);
         self.account(tree, -(bytes as isize), 0);
         self.counters.pages_evicted.add(1);
+        drop(state);
+        self.blocks.note_gone_page((tree.shape.volume, address), bytes);
     }
 
     /// What a point read finds in the compressed blocks.
     pub(crate) fn look_up_block(&self, key: &BlockKey) -> BlockLookup {
-        self.blocks.look_up(key)
+        let found = self.blocks.look_up(key);
+        if let Some(step) = self.blocks.take_step() {
+            self.budget.move_blocks_share(step);
+        }
+        found
+    }
+
+    /// A compressed block, without a trace of the look.
+    pub(crate) fn peek_block(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
+        self.blocks.peek(key)
     }
 
     /// Takes a compressed block out.

@@ -12,6 +12,11 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// Adds one, and answers how many there are now.
+    pub(crate) fn add_one(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -29,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) gets: Counter,
     pub(crate) pages_read: Counter,
     pub(crate) read_again: Counter,
+    /// Leaves that walks read for themselves.
+    pub(crate) pages_walked: Counter,
     pub(crate) pages_written: Counter,
     pub(crate) pages_evicted: Counter,
     pub(crate) inner_evicted: Counter,

@@ -38,6 +38,7 @@ mod fill;
 #[cfg(test)]
 mod fixture;
 mod foundation;
+mod ghosts;
 mod history;
 mod history_file;
 mod history_limit;

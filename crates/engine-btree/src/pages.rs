@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// Leaves that the hand of the CLOCK passes for one that a client gives up: the hottest are cold after four rounds.
 const LOOKS_OF_CLIENT: usize = 64;
+/// Of the leaves that long walks read while memory is short, the blocks of one in so many stay.
+const WALKED_PART: u64 = 32;
 /// Leaves that one call of [`Pages::make_room`] looks at, at most.
 const ROOM_STEPS_MAX: usize = 64;
 
@@ -100,7 +102,7 @@ impl Pages {
         }
     }
 
-    fn damaged(&self, address: BlockAddr, damage: PageDamage) -> EngineError {
+    pub(crate) fn damaged(&self, address: BlockAddr, damage: PageDamage) -> EngineError {
         self.corrupt(Some(address), damage.to_string())
     }
 
@@ -145,6 +147,73 @@ impl Pages {
             }
         }
         self.read_leaf(tree, address, near)
+    }
+
+    /// The raw bytes of a leaf on disk for a walk that is long: they do not become a page, which would push out others
+    /// that are read more often. Where there is room their block stays, compressed, and where there is none that of
+    /// one leaf in so many, so that what is walked over again and again comes to stay. `None` when the leaf shall come
+    /// into memory: it was read before, and there is room. `buffer` is memory that can be used for them.
+    pub(crate) fn read_for_walk(
+        &self,
+        tree: &Arc<Tree>,
+        target: Target<'_>,
+        address: BlockAddr,
+        buffer: Vec<u8>,
+    ) -> Result<Option<Bytes>> {
+        let is_there = || {
+            let guard = rcu::pin();
+            let _structure = tree.structure.lock();
+            is_on_disk_at(tree.descend(target, 0, &guard).child, address)
+        };
+        let key = (tree.shape.volume, address);
+        let is_tight = self.cache.budget().is_tight();
+        let raw = RefCell::new(buffer);
+        match self.cache.peek_block(&key) {
+            Some(_) if !is_tight => return Ok(None),
+            Some(block) => {
+                let (owner, kind, raw) = (tree.id.0, BlockKind::Leaf, &mut raw.borrow_mut());
+                let opened = SCRATCH.with_borrow_mut(|scratch| {
+                    self.store
+                        .open_into(key.0, &address, owner, kind, block.get(), scratch, raw)
+                });
+                if opened.is_ok() {
+                    self.counters.read_again.add(1);
+                    return Ok(Some(std::mem::take(&mut **raw).into()));
+                }
+            }
+            None => {}
+        }
+        // What a walk has ahead of it takes the place of blocks, those that were used longest ago, and not of pages.
+        let excess = self.cache.budget().excess();
+        if excess > 0 {
+            self.cache.trim_blocks(excess);
+        }
+        self.make_room(None);
+        let read = || self.read_walked(tree, address, !is_tight, &mut raw.borrow_mut());
+        let is_read = read_what_is_there(read, is_there)?.is_some();
+        Ok(is_read.then(|| raw.into_inner().into()))
+    }
+
+    fn read_walked(&self, tree: &Tree, address: BlockAddr, has_room: bool, raw: &mut Vec<u8>) -> Result<()> {
+        debug_assert!(
+            !rcu::is_pinned(),
+            "what was replaced cannot be freed while a pinned thread reads"
+        );
+        self.counters.pages_read.add(1);
+        let walked = self.counters.pages_walked.add_one();
+        let (volume, owner) = (tree.shape.volume, tree.id.0);
+        let keeps = (has_room || walked.is_multiple_of(WALKED_PART))
+            && address.bytes() <= self.cache.budget().blocks_limit() / 64;
+        let block = SCRATCH.with_borrow_mut(|scratch| {
+            let (kind, near) = (BlockKind::Leaf, Near::Others);
+            self.store
+                .read_into(volume, &address, owner, kind, near, scratch, raw)?;
+            Ok::<_, EngineError>(scratch.last_block(&address).filter(|_| keeps).map(Pieces::new))
+        })?;
+        if let Some(block) = block {
+            self.cache.put_block((volume, address), block);
+        }
+        Ok(())
     }
 
     /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block stays there

@@ -7,10 +7,16 @@
 //! being loaded, takes one from the back instead of waiting, so that two processors read, check and decompress. It
 //! fills the queue again while it passes leaves that are loaded: an idle worker costs a switch of threads. A node in
 //! the queue is in nobody's way: who needs it first loads it.
+//!
+//! The first leaves of a walk come into memory. Those of a *long* walk do not, as most are not wanted again before
+//! others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
+//! ([`Pages::read_for_walk`]).
 
+use crate::budget::Use;
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree};
 use blocks::BlockAddr;
+use bytes::Bytes;
 use engine::{Direction, KeyRange, Result};
 use parking_lot::{Condvar, Mutex};
 use rcu::Guard;
@@ -21,6 +27,10 @@ use std::sync::{Arc, Weak};
 /// Leaves on disk that a walk meets before it reads ahead.
 const MISSES_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
+/// Leaves whose rows one batch of a cursor may have, by its usual limits.
+const RAW_HELD_MAX: usize = 8;
+/// Leaves after which a walk is long.
+const LEAVES_OF_SHORT: usize = 8;
 /// Leaves whose stretch of the file the system is told of at once.
 const TOLD_LEAVES: usize = 128;
 /// Leaves in memory that a walk passes before it looks whether the queue has enough; more when all that come are in
@@ -39,6 +49,8 @@ pub(crate) struct ReadAhead {
     /// The last leaf of those that the system was told of.
     told: Option<BlockAddr>,
     queue: Option<Arc<LoadQueue>>,
+    /// Raw bytes of leaves that it passed and whose rows may be in use.
+    passed_raw: VecDeque<Bytes>,
 }
 
 /// What a walk and the worker that reads ahead for it share.
@@ -63,6 +75,12 @@ struct QueueState {
     loading: Vec<BlockAddr>,
     /// Sectors that the worker is to tell the system of.
     untold: Vec<Range<u64>>,
+    /// Raw bytes of leaves that the walk has not come to. They are counted in the budget.
+    ready: Vec<(BlockAddr, Bytes)>,
+    /// Memory of leaves that the walk has passed: new memory would come from the system page by page.
+    spent: Vec<Vec<u8>>,
+    /// The walk is long.
+    is_long: bool,
     /// A worker has the queue.
     at_work: bool,
     /// The walk has ended.
@@ -75,6 +93,9 @@ impl Drop for ReadAhead {
             let mut state = queue.state.lock();
             state.over = true;
             state.waiting.clear();
+            if let Some(pages) = queue.pages.upgrade() {
+                state.keep_ready(&pages, |_| false);
+            }
         }
     }
 }
@@ -93,20 +114,71 @@ impl Drop for NodeLoad<'_> {
     }
 }
 
+impl QueueState {
+    fn is_ready(&self, address: BlockAddr) -> bool {
+        self.ready.iter().any(|(ready, _)| *ready == address)
+    }
+
+    fn put_ready(&mut self, pages: &Pages, address: BlockAddr, raw: Bytes) {
+        if !self.over && !self.is_ready(address) {
+            pages.cache().budget().add(Use::Walks, raw.len() as isize);
+            self.ready.push((address, raw));
+        }
+    }
+
+    fn take_ready(&mut self, pages: &Pages, address: BlockAddr) -> Option<Bytes> {
+        let index = self.ready.iter().position(|(ready, _)| *ready == address)?;
+        let (_, raw) = self.ready.swap_remove(index);
+        pages.cache().budget().add(Use::Walks, -(raw.len() as isize));
+        Some(raw)
+    }
+
+    fn keep_ready(&mut self, pages: &Pages, wanted: impl Fn(BlockAddr) -> bool) {
+        let mut gone = 0;
+        self.ready.retain(|(address, raw)| {
+            let is_wanted = wanted(*address);
+            gone += if is_wanted { 0 } else { raw.len() };
+            is_wanted
+        });
+        pages.cache().budget().add(Use::Walks, -(gone as isize));
+    }
+}
+
 impl LoadQueue {
     /// Loads one node that is noted as being loaded.
-    fn load(&self, pages: &Pages, node: &Node) {
+    fn load(&self, pages: &Pages, node: &Node, is_long: bool) {
         let _load = NodeLoad {
             queue: self,
             address: node.address,
         };
+        // It may have been loaded between the look at the tree that found it and its coming into the queue.
+        let target = Target::At(&node.key);
+        let is_there = |guard: &Guard| {
+            let child = self.tree.descend(target, node.level, guard).child;
+            is_on_disk_at(child, node.address)
+        };
+        if !is_there(&rcu::pin()) {
+            return;
+        }
+        if is_long && node.level == 0 {
+            let buffer = self.state.lock().spent.pop().unwrap_or_default();
+            match pages.read_for_walk(&self.tree, target, node.address, buffer) {
+                Ok(Some(raw)) => {
+                    self.state.lock().put_ready(pages, node.address, raw);
+                    return;
+                }
+                Ok(None) => {}
+                // It comes again when the walk needs the leaf.
+                Err(_) => return,
+            }
+        }
         pages.read_ahead(&self.tree, &node.key, node.address, node.level);
     }
 
     /// A worker's part.
     fn work(&self) {
         loop {
-            let (untold, node) = {
+            let (untold, node, is_long) = {
                 let mut state = self.state.lock();
                 let untold = std::mem::take(&mut state.untold);
                 let next = match state.waiting.pop_front() {
@@ -119,14 +191,14 @@ impl LoadQueue {
                         return;
                     }
                 };
-                (untold, next)
+                (untold, next, state.is_long)
             };
             match self.pages.upgrade() {
                 Some(pages) if pages.check_running().is_ok() => {
                     for sectors in untold {
                         pages.expect_read(&self.tree, sectors);
                     }
-                    self.load(&pages, &node);
+                    self.load(&pages, &node, is_long);
                 }
                 _ => {
                     let mut state = self.state.lock();
@@ -158,8 +230,10 @@ impl ReadAhead {
     pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
         self.walked += 1 + std::mem::take(&mut self.passed);
         self.passing = PASSED_MAX;
-        // A window of leaves takes at most an eighth of the cache.
-        let room = pages.cache().budget().limit() as usize / 8 / tree.shape.leaf_bytes.max(1);
+        // A window of leaves takes at most an eighth of the cache, and less where nothing is left of it afterwards.
+        let is_long = self.walked > LEAVES_OF_SHORT;
+        let part = if is_long { 32 } else { 8 };
+        let room = pages.cache().budget().limit() as usize / part / tree.shape.leaf_bytes.max(1);
         let window = WINDOW_MAX.min(self.walked).min(room);
         if self.walked < MISSES_MIN || window == 0 || !pages.cache().has_workers() {
             return;
@@ -172,8 +246,12 @@ impl ReadAhead {
                 loaded: Condvar::new(),
             })
         });
-        if queue.state.lock().waiting.len() > window / 2 {
-            return;
+        {
+            let mut state = queue.state.lock();
+            state.is_long = is_long;
+            if state.waiting.len() > window / 2 {
+                return;
+            }
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
@@ -194,8 +272,16 @@ impl ReadAhead {
             self.told = leaves.last().map(|leaf| leaf.address);
         }
         let known = |state: &QueueState, address: BlockAddr| {
-            state.loading.contains(&address) || state.waiting.iter().any(|waiting| waiting.address == address)
+            state.loading.contains(&address)
+                || state.is_ready(address)
+                || state.waiting.iter().any(|waiting| waiting.address == address)
         };
+        if state.ready.len() > 2 * window {
+            // Of leaves that have changed, or that the walk has left out.
+            let here = position.address;
+            let is_coming = |address| here == Some(address) || leaves.iter().any(|leaf| leaf.address == address);
+            state.keep_ready(pages, is_coming);
+        }
         for leaf in leaves.into_iter().take_while(|leaf| leaf.is_near) {
             if !known(&state, leaf.address) {
                 state.waiting.push_back(Node {
@@ -214,36 +300,61 @@ impl ReadAhead {
         }
     }
 
-    /// Brings the leaf in that the walk needs now, or lets it look again: it may be in memory meanwhile, or have failed
-    /// to load.
-    pub(crate) fn bring_in(
+    /// The walk has passed a leaf whose raw bytes it had.
+    pub(crate) fn pass_raw(&mut self, raw: Bytes) {
+        self.passed_raw.push_back(raw);
+        // Those that came last are still with who walks.
+        if self.passed_raw.len() > RAW_HELD_MAX
+            && let Some(oldest) = self.passed_raw.pop_front()
+            && let Ok(buffer) = oldest.try_into_mut()
+            && let Some(queue) = &self.queue
+        {
+            queue.state.lock().spent.push(buffer.into());
+        }
+    }
+
+    /// The raw bytes of the leaf that the walk needs now, if it is long. `None`: the leaf was brought in, or the walk
+    /// looks again, as the leaf may be in memory meanwhile, or have failed to load.
+    pub(crate) fn fetch(
         &self,
         pages: &Arc<Pages>,
         tree: &Arc<Tree>,
         target: Target<'_>,
         address: BlockAddr,
-    ) -> Result<()> {
+    ) -> Result<Option<Bytes>> {
         let Some(queue) = &self.queue else {
-            return pages.bring_in(tree, target, address, 0, LoadRows::Wanted);
+            return pages
+                .bring_in(tree, target, address, 0, LoadRows::Wanted)
+                .map(|()| None);
         };
         let mut state = queue.state.lock();
+        if let Some(raw) = state.take_ready(pages, address) {
+            return Ok(Some(raw));
+        }
+        let is_long = state.is_long;
+        let buffer = state.spent.pop().unwrap_or_default();
         if !state.loading.contains(&address) {
             state.waiting.retain(|waiting| waiting.address != address);
             drop(state);
             if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
-                return Ok(());
+                return Ok(None);
             }
-            return pages.bring_in(tree, target, address, 0, LoadRows::WantedInOrder);
+            if is_long && let Some(raw) = pages.read_for_walk(tree, target, address, buffer)? {
+                return Ok(Some(raw));
+            }
+            return pages
+                .bring_in(tree, target, address, 0, LoadRows::WantedInOrder)
+                .map(|()| None);
         }
         match state.waiting.pop_back() {
             Some(other) => {
                 state.loading.push(other.address);
                 drop(state);
-                queue.load(pages, &other);
+                queue.load(pages, &other, is_long);
             }
             None => queue.loaded.wait(&mut state),
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -255,6 +366,8 @@ pub(crate) struct WalkPosition<'w, 'g> {
     pub(crate) direction: Direction,
     /// What it shall walk over.
     pub(crate) range: &'w KeyRange,
+    /// Where its leaf is, when it is on disk.
+    pub(crate) address: Option<BlockAddr>,
 }
 
 /// What lies on disk of that which comes next in a walk.
@@ -332,6 +445,7 @@ impl<'g> Coming<'g> {
             descent,
             direction,
             range,
+            ..
         } = position;
         let mut coming = Self::default();
         let Some((mut parent, index)) = descent.parent else {
@@ -473,6 +587,7 @@ mod tests {
             descent: &tree.descend(Target::At(&key), 0, &guard),
             direction,
             range,
+            address: None,
         };
         let coming = Coming::after(tree, position, 15, 5, &guard);
         let number = |address: BlockAddr| (address.sector() / 100) as usize;

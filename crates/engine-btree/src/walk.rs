@@ -4,11 +4,13 @@
 //! the rows it yields and leaves every leaf free to change in between.
 
 use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
-use crate::page::{CellValue, LargeRef, LeafImage};
+use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
 use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
-use crate::tree::{Child, Fence, Target, Tree};
+use crate::tree::{Child, Descent, Fence, Target, Tree};
 use crate::version::Ground;
+use blocks::BlockAddr;
+use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
 use rcu::Guard;
 use std::ops::Bound;
@@ -26,6 +28,22 @@ pub(crate) struct Walk {
     direction: Direction,
     position: Position,
     ahead: ReadAhead,
+    /// The leaf that it is in, where that was read for it alone.
+    page: Option<WalkPage>,
+}
+
+/// A leaf on disk that is not in memory but for one walk.
+struct WalkPage {
+    address: BlockAddr,
+    rows: PageRows,
+}
+
+/// Its rows.
+enum PageRows {
+    /// As they come, for a walk forward. The walk's position is the last that came, unless it is before all.
+    Stream(LeafStream),
+    /// All at once: to be walked backwards.
+    View(Box<LeafView>),
 }
 
 impl Walk {
@@ -39,6 +57,7 @@ impl Walk {
             direction,
             position: Position::At(start),
             ahead: ReadAhead::default(),
+            page: None,
         }
     }
 
@@ -57,6 +76,7 @@ impl Walk {
             },
         };
         self.position = Position::At(start);
+        self.page = None;
     }
 
     /// The key that the walk has come to; `None` at its start without a bound.
@@ -88,26 +108,52 @@ impl Walk {
             };
             let guard = rcu::pin();
             let descent = tree.descend(target, 0, &guard);
-            let here = WalkPosition {
+            let mut here = WalkPosition {
                 descent: &descent,
                 direction: self.direction,
                 range: &self.range,
+                address: None,
             };
             let leaf = match descent.child {
                 Child::Leaf(leaf) => {
                     self.ahead.pass(pages, tree, here, &guard);
                     leaf
                 }
+                Child::OnDisk { address, level: 0 } => {
+                    let address = *address;
+                    if let Some(page) = self.page.as_mut().filter(|page| page.address == address) {
+                        // As long as it is there, it is what its block has, for every snapshot.
+                        let taken = page.take_rows(self.direction, &bound, &self.range, at, rows, limits, &guard);
+                        let stop = taken.map_err(|damage| pages.damaged(address, damage))?;
+                        let fence = stop.is_none().then(|| fence_behind(&descent, self.direction)).flatten();
+                        drop(guard);
+                        self.go_on(pages, tree, stop, fence, rows)?;
+                        if limits.are_reached_by(rows) && !rows.is_empty() {
+                            break;
+                        }
+                        continue;
+                    }
+                    if let Some(WalkPage { rows, .. }) = self.page.take()
+                        && let PageRows::Stream(stream) = rows
+                    {
+                        self.ahead.pass_raw(stream.into_raw());
+                    }
+                    here.address = Some(address);
+                    self.ahead.plan(pages, tree, here, &guard);
+                    drop(guard);
+                    self.page = match self.ahead.fetch(pages, tree, target, address)? {
+                        None => None,
+                        Some(raw) => {
+                            let page = WalkPage::new(address, raw, self.direction);
+                            Some(page.map_err(|damage| pages.damaged(address, damage))?)
+                        }
+                    };
+                    continue;
+                }
                 Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);
-                    if level == 0 {
-                        self.ahead.plan(pages, tree, here, &guard);
-                        drop(guard);
-                        self.ahead.bring_in(pages, tree, target, address)?;
-                    } else {
-                        drop(guard);
-                        pages.bring_in(tree, target, address, level, LoadRows::Wanted)?;
-                    }
+                    drop(guard);
+                    pages.bring_in(tree, target, address, level, LoadRows::Wanted)?;
                     continue;
                 }
                 Child::Nothing => {
@@ -126,32 +172,10 @@ impl Walk {
                 pages.bring_base_in(tree, &leaf, address)?;
                 continue;
             }
-            match self.take_rows(view, &bound, at, rows, limits, &guard) {
-                None => {
-                    let fence = match self.direction {
-                        Direction::Forward => descent.high,
-                        Direction::Reverse => descent.low,
-                    };
-                    self.position = match (fence.map(Fence::to_vec), self.direction) {
-                        (None, _) => Position::Ended,
-                        (Some(fence), direction) if is_past(&fence, direction, &self.range) => Position::Ended,
-                        (Some(high), Direction::Forward) => Position::At(Bound::Included(high)),
-                        (Some(low), Direction::Reverse) => Position::At(Bound::Excluded(low)),
-                    };
-                }
-                Some(Stop::Limits) => {
-                    let last = rows.key(rows.len() - 1).to_vec();
-                    self.position = Position::At(Bound::Excluded(last));
-                }
-                Some(Stop::Elsewhere(key, place)) => {
-                    // The snapshot keeps the value where it is.
-                    drop(guard);
-                    let value = pages.fetch(tree, &place)?;
-                    rows.push_shared(&key, value);
-                    // What comes next is in this leaf still: the walk goes on here unless the limits are reached.
-                    self.position = Position::At(Bound::Excluded(key));
-                }
-            }
+            let stop = take_rows(view, self.direction, &bound, &self.range, at, rows, limits, &guard);
+            let fence = stop.is_none().then(|| fence_behind(&descent, self.direction)).flatten();
+            drop(guard);
+            self.go_on(pages, tree, stop, fence, rows)?;
             if limits.are_reached_by(rows) && !rows.is_empty() {
                 break;
             }
@@ -159,26 +183,149 @@ impl Walk {
         Ok(())
     }
 
-    /// Takes rows of one leaf from `position` on.
+    /// Where the walk goes on after the rows of a leaf: behind its end, if nothing stopped it there, else behind the
+    /// last row.
+    fn go_on(
+        &mut self,
+        pages: &Pages,
+        tree: &Tree,
+        stop: Option<Stop>,
+        fence: Option<Vec<u8>>,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        self.position = match (stop, fence) {
+            (None, None) => Position::Ended,
+            (None, Some(fence)) if is_past(&fence, self.direction, &self.range) => Position::Ended,
+            (None, Some(fence)) => Position::At(match self.direction {
+                Direction::Forward => Bound::Included(fence),
+                Direction::Reverse => Bound::Excluded(fence),
+            }),
+            (Some(Stop::Limits), _) => {
+                let last = rows.key(rows.len() - 1).to_vec();
+                Position::At(Bound::Excluded(last))
+            }
+            (Some(Stop::Elsewhere(key, place)), _) => {
+                // The snapshot keeps the value where it is.
+                let value = pages.fetch(tree, &place)?;
+                rows.push_shared(&key, value);
+                // What comes next is in this leaf still: the walk goes on here unless the limits are reached.
+                Position::At(Bound::Excluded(key))
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The end of a leaf that a walk comes to; `None` where the tree ends.
+fn fence_behind(descent: &Descent<'_>, direction: Direction) -> Option<Vec<u8>> {
+    let fence = match direction {
+        Direction::Forward => descent.high,
+        Direction::Reverse => descent.low,
+    };
+    fence.map(Fence::to_vec)
+}
+
+impl WalkPage {
+    fn new(address: BlockAddr, raw: Bytes, direction: Direction) -> std::result::Result<Self, PageDamage> {
+        let rows = match direction {
+            Direction::Forward => PageRows::Stream(LeafStream::new(raw)?),
+            Direction::Reverse => {
+                let image = LeafImage::decode(&raw)?;
+                PageRows::View(Box::new(LeafView::new(Base::Image(image))))
+            }
+        };
+        Ok(Self { address, rows })
+    }
+
+    /// Takes its rows from `position` on.
+    #[expect(clippy::too_many_arguments, reason = "those of `take_rows`")]
     fn take_rows(
-        &self,
-        view: &LeafView,
+        &mut self,
+        direction: Direction,
         position: &Bound<Vec<u8>>,
+        range: &KeyRange,
         at: Seq,
         rows: &mut Rows,
         limits: FillLimits,
         guard: &Guard,
-    ) -> Option<Stop> {
-        let image = match &view.base {
-            Base::Image(image) if at < view.range_tombstone => Some(image),
-            _ => None,
-        };
-        let span = Span::new(view, image, self.direction, position, &self.range);
-        match (view.order.len(), image) {
-            (0, None) => None,
-            (0, Some(image)) => take_base(image, span.rows, self.direction, rows, limits),
-            _ => take_merged(view, image, span, self.direction, at, rows, limits, guard),
+    ) -> std::result::Result<Option<Stop>, PageDamage> {
+        match &mut self.rows {
+            PageRows::Stream(stream) => take_stream(stream, position, range, rows, limits),
+            PageRows::View(view) => Ok(take_rows(view, direction, position, range, at, rows, limits, guard)),
         }
+    }
+}
+
+/// Takes rows of a leaf, forward, from `position` on: where the last row came, or ahead of it.
+fn take_stream(
+    stream: &mut LeafStream,
+    position: &Bound<Vec<u8>>,
+    range: &KeyRange,
+    rows: &mut Rows,
+    limits: FillLimits,
+) -> std::result::Result<Option<Stop>, PageDamage> {
+    let raw = stream.raw().clone();
+    let page = rows.add_page(&raw);
+    let mut is_ahead = false;
+    while let Some(value) = stream.next()? {
+        let value = match value {
+            CellValue::Inline(place) => Ok(place),
+            CellValue::Large(large) => Err(large.cell().len()),
+        };
+        let key = stream.key();
+        if !is_ahead {
+            is_ahead = match position {
+                Bound::Unbounded => true,
+                Bound::Included(start) => key >= start.as_slice(),
+                Bound::Excluded(start) => key > start.as_slice(),
+            };
+            if !is_ahead {
+                continue;
+            }
+        }
+        let is_inside = match &range.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => key <= end.as_slice(),
+            Bound::Excluded(end) => key < end.as_slice(),
+        };
+        if !is_inside {
+            return Ok(None);
+        }
+        match value {
+            Ok(place) => rows.push_of_page([key, &[]], page, place),
+            Err(cell_len) => {
+                let place = Elsewhere::Large(raw.slice(stream.at() - cell_len..stream.at()));
+                return Ok(Some(Stop::Elsewhere(key.to_vec(), place)));
+            }
+        }
+        if limits.are_reached_by(rows) {
+            return Ok(Some(Stop::Limits));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes rows of a leaf from `position` on.
+#[expect(clippy::too_many_arguments, reason = "one step of `Walk::fill`")]
+fn take_rows(
+    view: &LeafView,
+    direction: Direction,
+    position: &Bound<Vec<u8>>,
+    range: &KeyRange,
+    at: Seq,
+    rows: &mut Rows,
+    limits: FillLimits,
+    guard: &Guard,
+) -> Option<Stop> {
+    let image = match &view.base {
+        Base::Image(image) if at < view.range_tombstone => Some(image),
+        _ => None,
+    };
+    let span = Span::new(view, image, direction, position, range);
+    match (view.order.len(), image) {
+        (0, None) => None,
+        (0, Some(image)) => take_base(image, span.rows, direction, rows, limits),
+        _ => take_merged(view, image, span, direction, at, rows, limits, guard),
     }
 }
 

@@ -67,6 +67,24 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
         let mut read = |store: &BlockStore| store.read(VolumeId::MAIN, addr, 9, BlockKind::Large, &mut scratch);
         assert_eq!(&read(&store).unwrap(), raw);
     }
+    // Into memory that something longer, or shorter, lay in.
+    let mut into = vec![1; 1000];
+    for (addr, raw, _) in &written {
+        let (volume, kind, near) = (VolumeId::MAIN, BlockKind::Large, blocks::Near::Others);
+        store
+            .read_into(volume, addr, 9, kind, near, &mut scratch, &mut into)
+            .unwrap();
+        assert_eq!(&into, raw);
+        let block = scratch.last_block(addr).unwrap().to_vec();
+        let (first, rest) = block.split_at(block.len() / 3);
+        let mut open =
+            |pieces: [&[u8]; 2], into: &mut Vec<u8>| store.open_into(volume, addr, 9, kind, pieces, &mut scratch, into);
+        into.clear();
+        open([first, rest], &mut into).unwrap();
+        assert_eq!(&into, raw);
+        let refused = open([first, &[]], &mut into).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    }
     let addresses: Vec<_> = written.iter().map(|(addr, ..)| *addr).collect();
     store.read_run(
         VolumeId::MAIN,

@@ -59,7 +59,7 @@ unsafe extern "C" {
     fn wts_bulk_close(s: *mut RawSession) -> c_int;
     fn wts_checkpoint(s: *mut RawSession) -> c_int;
     fn wts_log_flush(s: *mut RawSession) -> c_int;
-    fn wts_statistics(s: *mut RawSession, log_bytes: *mut u64, syncs: *mut u64) -> c_int;
+    fn wts_statistics(s: *mut RawSession, values: *mut [u64; 3]) -> c_int;
     fn wts_is_conflict(code: c_int) -> c_int;
     fn wts_is_not_found(code: c_int) -> c_int;
     fn wts_error_text(code: c_int) -> *const c_char;
@@ -287,12 +287,12 @@ impl Handle {
         check(unsafe { wts_log_flush(self.raw.as_ptr()) })
     }
 
-    /// Bytes written to the log, and syncs of all files, since the database was opened.
-    pub fn statistics(&mut self) -> Result<(u64, u64)> {
-        let (mut log_bytes, mut syncs) = (0, 0);
-        // SAFETY: see above; both numbers live during the call.
-        check(unsafe { wts_statistics(self.raw.as_ptr(), &mut log_bytes, &mut syncs) })?;
-        Ok((log_bytes, syncs))
+    /// Bytes written to the log, syncs of all files, and blocks read, since the database was opened.
+    pub fn statistics(&mut self) -> Result<[u64; 3]> {
+        let mut values = [0; 3];
+        // SAFETY: see above; the numbers live during the call, and are as many as the callee writes.
+        check(unsafe { wts_statistics(self.raw.as_ptr(), &mut values) })?;
+        Ok(values)
     }
 }
 

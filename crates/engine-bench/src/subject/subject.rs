@@ -58,6 +58,8 @@ pub struct Counters {
     pub log_bytes: u64,
     /// Syncs of files and directories; of RocksDB only the log's.
     pub syncs: u64,
+    /// Blocks read from its files, wherever the system had them; `None` when the subject does not count them.
+    pub blocks_read: Option<u64>,
 }
 
 /// What opening found to replay.

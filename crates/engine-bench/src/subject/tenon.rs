@@ -15,8 +15,8 @@ use crate::spec::RunSpec;
 use anyhow::{Context, Result, anyhow};
 use bytes::{Bytes, BytesMut};
 use engine::{
-    Batch, CloseMode, Direction, Engine, EngineError, FillLimits, KeyRange, Maintenance, Rows, Seq, Snapshot, TableId,
-    TableKind, TableSpec,
+    Batch, CloseMode, Direction, Engine, EngineError, FillLimits, KeyRange, Maintenance, Rows, Seq, Snapshot,
+    StatValue, TableId, TableKind, TableSpec,
 };
 use oplog::{Log, LogError, LogOptions};
 use parking_lot::Mutex;
@@ -36,6 +36,9 @@ const HEAP: engine_btree::Heap = engine_btree::Heap {
     },
     give_back: allocator::give_back,
 };
+
+/// What engines that read blocks call their number.
+const BLOCKS_READ: [&str; 2] = ["files.blocksRead", "blocks.read"];
 
 /// See the module's documentation.
 pub(super) struct TenonSubject {
@@ -196,9 +199,16 @@ impl Subject for TenonSubject {
     }
 
     fn counters(&self) -> Result<Counters> {
+        let mut blocks_read = None;
+        self.engine.stats(&mut |name, value| {
+            if let (true, StatValue::Number(number)) = (BLOCKS_READ.contains(&name), value) {
+                blocks_read = u64::try_from(number).ok();
+            }
+        });
         Ok(Counters {
             log_bytes: self.log.stats().written_bytes,
             syncs: self.files.watch().syncs(),
+            blocks_read,
         })
     }
 

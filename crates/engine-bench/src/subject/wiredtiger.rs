@@ -149,8 +149,12 @@ impl Subject for WiredTigerSubject {
     }
 
     fn counters(&self) -> Result<Counters> {
-        let (log_bytes, syncs) = self.service.lock().statistics()?;
-        Ok(Counters { log_bytes, syncs })
+        let [log_bytes, syncs, blocks_read] = self.service.lock().statistics()?;
+        Ok(Counters {
+            log_bytes,
+            syncs,
+            blocks_read: Some(blocks_read),
+        })
     }
 
     fn replayed(&self) -> Replayed {

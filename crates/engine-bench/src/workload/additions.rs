@@ -1,7 +1,7 @@
 //! W22: additions to counters that nobody reads.
 
 use super::bench::{Background, Bench, Picker, RECORDS, scan_once};
-use crate::data::record_key;
+use crate::data::{Choice, record_key};
 use crate::driver::Limits;
 use crate::machine::drop_page_cache;
 use crate::subject::Session;
@@ -37,7 +37,7 @@ pub fn to_cold_counters(bench: &mut Bench) -> Result<()> {
     };
     let added = AtomicU64::new(0);
     let phase = bench.measure(&*subject, limits, &|thread| {
-        let mut picker = Picker::new(&spec, rows, thread);
+        let mut picker = Picker::new(&spec, Choice::Even(rows), thread);
         let added = &added;
         Box::new(move |session: &mut dyn Session| {
             added.fetch_add(1, Ordering::Relaxed);

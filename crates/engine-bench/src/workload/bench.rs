@@ -1,12 +1,14 @@
 //! What workloads share: opening a subject with its background threads, loading, phases, and the figures of every run.
 
 use crate::Outcome;
-use crate::data::{Numbers, fill_value, index_key, record_key};
+use crate::data::{Choice, Numbers, fill_value, index_key, record_key};
 use crate::driver::{Limits, Operation, Pace, Phase, drive, own_cost_us};
 use crate::machine::{Usage, disk_bytes, join_memory_group, peak_resident_bytes};
 use crate::outcome::OVER_MEMORY;
 use crate::spec::RunSpec;
-use crate::subject::{Durability, Layout, Scanned, Session, SessionResult, Subject, Table, TableUse, open, transact};
+use crate::subject::{
+    Counters, Durability, Layout, Scanned, Session, SessionResult, Subject, Table, TableUse, open, transact,
+};
 use crate::ticker::Ticker;
 use anyhow::{Result, bail};
 use parking_lot::Mutex;
@@ -164,8 +166,11 @@ impl Bench {
         let closed = drive(subject, threads, limits, Pace::Closed, make)?;
         self.outcome.set_closed(&closed);
         let operations = closed.operations.max(1) as f64;
-        let syncs = subject.counters()?.syncs - counters.syncs;
-        self.outcome.set("syncs", syncs as f64);
+        let after = subject.counters()?;
+        self.outcome.set("syncs", (after.syncs - counters.syncs) as f64);
+        if let Some(blocks) = blocks_between(&counters, &after) {
+            self.outcome.set("block_reads_per_op", blocks / operations);
+        }
         // What a checkpoint still has to write belongs to the operations before it.
         let closing = self.checkpoint(subject)?;
         let written = closed.usage.written_bytes + closing.written_bytes;
@@ -227,6 +232,12 @@ pub enum Background {
     Checkpoints,
     /// The workload says when.
     Nothing,
+}
+
+/// Blocks read from one look at the counters to another.
+pub fn blocks_between(before: &Counters, after: &Counters) -> Option<f64> {
+    let blocks = after.blocks_read?.saturating_sub(before.blocks_read?);
+    Some(blocks as f64)
 }
 
 /// What the tables take on disk, the log left out wherever it lies.
@@ -307,7 +318,7 @@ impl Inserter {
 
 /// Reads or updates rows at random.
 pub struct Picker {
-    rows: u64,
+    choice: Choice,
     value_bytes: usize,
     found: Vec<u8>,
     value: Vec<u8>,
@@ -315,10 +326,10 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Among `0..rows`; each thread picks its own.
-    pub fn new(spec: &RunSpec, rows: u64, thread: usize) -> Self {
+    /// Each thread picks its own.
+    pub fn new(spec: &RunSpec, choice: Choice, thread: usize) -> Self {
         Self {
-            rows,
+            choice,
             value_bytes: spec.value_bytes,
             found: Vec::with_capacity(spec.value_bytes),
             value: Vec::with_capacity(spec.value_bytes),
@@ -333,7 +344,7 @@ impl Picker {
 
     /// Reads one row, which must be there and hold its own id.
     pub fn read(&mut self, session: &mut dyn Session) -> Result<u64> {
-        let row = self.numbers.below(self.rows);
+        let row = self.choice.draw(&mut self.numbers);
         session.begin()?;
         let is_there = session.get(RECORDS, &record_key(row), &mut self.found)?;
         session.commit(Durability::Buffered)?;
@@ -343,7 +354,7 @@ impl Picker {
 
     /// Reads one row and replaces its value.
     pub fn update(&mut self, session: &mut dyn Session) -> Result<u64> {
-        let row = self.numbers.below(self.rows);
+        let row = self.choice.draw(&mut self.numbers);
         fill_value(&mut self.value, self.value_bytes, row, &mut self.numbers);
         let mut is_there = false;
         transact(session, Durability::Buffered, |session| {
@@ -356,7 +367,7 @@ impl Picker {
 
     /// Adds 1 to the counter of one row.
     pub fn count(&mut self, session: &mut dyn Session) -> Result<u64> {
-        let row = self.numbers.below(self.rows);
+        let row = self.choice.draw(&mut self.numbers);
         transact(session, Durability::Buffered, |session| {
             session.add(RECORDS, &record_key(row), 1)
         })?;
@@ -367,7 +378,7 @@ impl Picker {
         if !is_there || !self.found.starts_with(&row.to_le_bytes()) || self.found.len() != self.value_bytes {
             bail!(
                 "row {row} of {} has {} bytes: {:02x?}",
-                self.rows,
+                self.choice.rows(),
                 self.found.len(),
                 self.found.get(..8)
             );

@@ -1,6 +1,7 @@
-//! W6, W7, W12, W13, W18: updates, alone and beside reads and checkpoints.
+//! W6, W7, W7z, W12, W13, W18: updates, alone and beside reads and checkpoints.
 
 use super::bench::{Background, Bench, Picker, scan_once};
+use crate::data::Choice;
 use crate::driver::{Limits, Operation, Pace, Phase, drive};
 use crate::machine::drop_page_cache;
 use crate::spec::RunSpec;
@@ -18,26 +19,26 @@ pub fn update_cached(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let subject = bench.open_loaded(Background::Checkpoints, rows, 0)?;
     bench.warm(&*subject, rows)?;
-    update_at_random(bench, &*subject, rows, rows / 2)
+    update_at_random(bench, &*subject, Choice::Even(rows), rows / 2)
 }
 
-/// W7: a tenth as many updates as rows.
-pub fn update_larger(bench: &mut Bench) -> Result<()> {
+/// W7, W7z: a tenth as many updates as rows, which `choice` picks.
+pub fn update_larger(bench: &mut Bench, choice: impl Fn(u64) -> Choice) -> Result<()> {
     let rows = bench.spec.large_rows();
     bench.spec.cache_bytes = bench.spec.small_cache_bytes;
     let subject = bench.open_loaded(Background::Checkpoints, rows, 0)?;
     drop_page_cache(&bench.spec.directory, true);
-    update_at_random(bench, &*subject, rows, rows / 10)
+    update_at_random(bench, &*subject, choice(rows), rows / 10)
 }
 
-fn update_at_random(bench: &mut Bench, subject: &dyn Subject, rows: u64, calls: u64) -> Result<()> {
+fn update_at_random(bench: &mut Bench, subject: &dyn Subject, choice: Choice, calls: u64) -> Result<()> {
     let spec = bench.spec.clone();
     let limits = Limits {
         seconds: spec.seconds * PATIENCE,
         calls: calls.max(1),
         stop: None,
     };
-    let phase = bench.measure(subject, limits, &|thread| updates(&spec, rows, thread))?;
+    let phase = bench.measure(subject, limits, &|thread| updates(&spec, choice, thread))?;
     let threads = spec.threads as u64;
     if phase.calls < calls / threads * threads {
         let note = format!("{} of {calls} updates in {:.0} s", phase.calls, phase.seconds);
@@ -46,8 +47,8 @@ fn update_at_random(bench: &mut Bench, subject: &dyn Subject, rows: u64, calls: 
     Ok(())
 }
 
-fn updates<'a>(spec: &RunSpec, rows: u64, thread: usize) -> Operation<'a> {
-    let mut picker = Picker::new(spec, rows, thread);
+fn updates<'a>(spec: &RunSpec, choice: Choice, thread: usize) -> Operation<'a> {
+    let mut picker = Picker::new(spec, choice, thread);
     Box::new(move |session: &mut dyn Session| picker.update(session))
 }
 
@@ -63,7 +64,7 @@ pub fn compressed_checkpoint(bench: &mut Bench) -> Result<()> {
     let spec = bench.spec.clone();
     let clients = |limits| {
         drive(&*subject, 1, limits, Pace::Closed, &|thread| {
-            updates(&spec, rows, thread)
+            updates(&spec, Choice::Even(rows), thread)
         })
     };
     let outside = clients(Limits::seconds(spec.seconds))?;
@@ -126,7 +127,7 @@ pub fn memory(bench: &mut Bench) -> Result<()> {
 fn mix(bench: &mut Bench, subject: &dyn Subject, rows: u64) -> Result<()> {
     let spec = bench.spec.clone();
     bench.measure(subject, Limits::seconds(spec.seconds), &|thread| {
-        let mut picker = Picker::new(&spec, rows, thread);
+        let mut picker = Picker::new(&spec, Choice::Even(rows), thread);
         Box::new(move |session: &mut dyn Session| {
             if picker.coin() {
                 picker.update(session)

@@ -1,41 +1,79 @@
-//! W3, W4, W5: point reads and scans.
+//! W3, W4, W4z, W5: point reads and scans.
 
-use super::bench::{Background, Bench, Picker, RECORDS, scan_once};
-use crate::driver::{Limits, Pace, drive};
+use super::bench::{Background, Bench, Picker, RECORDS, blocks_between, scan_once};
+use crate::data::{Choice, Zipf};
+use crate::driver::{Limits, Operation, Pace, drive};
 use crate::machine::{Usage, drop_page_cache};
+use crate::spec::RunSpec;
 use crate::subject::{Session, Subject};
 use anyhow::{Result, ensure};
+use std::sync::Arc;
 use std::time::Instant;
+
+/// The phase after W4z's scan takes this part of the time of others: in all of it the cache would be as before.
+const AFTER_SCAN: f64 = 0.1;
 
 /// W3.
 pub fn cached(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.rows;
     let subject = bench.open_loaded(Background::Nothing, rows, 0)?;
     bench.warm(&*subject, rows)?;
-    read_at_random(bench, &*subject, rows)
+    read_at_random(bench, &*subject, Choice::Even(rows))
 }
 
-/// W4: read for a while first, so that the cache holds what reads leave in it and not what the load did.
+/// W4.
 pub fn larger(bench: &mut Bench) -> Result<()> {
     let rows = bench.spec.large_rows();
+    let subject = open_larger(bench, rows, Choice::Even(rows))?;
+    read_at_random(bench, &*subject, Choice::Even(rows))
+}
+
+/// W4z: with a scan behind the measured phase, and a last short one, which finds what that left of the cache.
+pub fn larger_zipfian(bench: &mut Bench) -> Result<()> {
+    let rows = bench.spec.large_rows();
+    let choice = Choice::Zipf(Zipf::new(rows));
+    let subject = open_larger(bench, rows, choice)?;
+    read_at_random(bench, &*subject, choice)?;
+    bench.warm(&*subject, rows)?;
+    let spec = bench.spec.clone();
+    let before = subject.counters()?;
+    let limits = Limits::seconds(spec.seconds * AFTER_SCAN);
+    let phase = drive(&*subject, spec.threads, limits, Pace::Closed, &|thread| {
+        reads(&spec, choice, spec.threads + thread)
+    })?;
+    bench.outcome.set("after_scan_ops_per_s", phase.rate());
+    if let Some(blocks) = blocks_between(&before, &subject.counters()?) {
+        let operations = phase.operations.max(1) as f64;
+        bench.outcome.set("after_scan_block_reads_per_op", blocks / operations);
+    }
+    Ok(())
+}
+
+/// Opens and loads a subject with four times as much data as its cache, and reads for a while: the cache then holds
+/// what reads leave in it and not what the load did.
+fn open_larger(bench: &mut Bench, rows: u64, choice: Choice) -> Result<Arc<dyn Subject>> {
     bench.spec.cache_bytes = bench.spec.small_cache_bytes;
     let subject = bench.open_loaded(Background::Nothing, rows, 0)?;
     drop_page_cache(&bench.spec.directory, true);
     let spec = bench.spec.clone();
-    drive(&*subject, 1, Limits::seconds(spec.seconds), Pace::Closed, &|_| {
-        let mut picker = Picker::new(&spec, rows, usize::MAX);
-        Box::new(move |session: &mut dyn Session| picker.read(session))
+    let limits = Limits::seconds(spec.seconds);
+    drive(&*subject, 1, limits, Pace::Closed, &|_| {
+        reads(&spec, choice, usize::MAX)
     })?;
-    read_at_random(bench, &*subject, rows)
+    Ok(subject)
 }
 
-fn read_at_random(bench: &mut Bench, subject: &dyn Subject, rows: u64) -> Result<()> {
+fn read_at_random(bench: &mut Bench, subject: &dyn Subject, choice: Choice) -> Result<()> {
     let spec = bench.spec.clone();
     bench.measure(subject, Limits::seconds(spec.seconds), &|thread| {
-        let mut picker = Picker::new(&spec, rows, thread);
-        Box::new(move |session: &mut dyn Session| picker.read(session))
+        reads(&spec, choice, thread)
     })?;
     Ok(())
+}
+
+fn reads<'a>(spec: &RunSpec, choice: Choice, thread: usize) -> Operation<'a> {
+    let mut picker = Picker::new(spec, choice, thread);
+    Box::new(move |session: &mut dyn Session| picker.read(session))
 }
 
 /// W5, the first process: from the cache, again and again.

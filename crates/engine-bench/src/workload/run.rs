@@ -3,6 +3,7 @@
 use super::bench::Bench;
 use super::workload::Workload;
 use super::{additions, inserts, larger, mixed, reads, recovery, space};
+use crate::data::{Choice, Zipf};
 use crate::outcome::Outcome;
 use crate::spec::RunSpec;
 use anyhow::Result;
@@ -16,10 +17,12 @@ pub fn run(spec: RunSpec) -> Result<Outcome> {
         Workload::W2 => inserts::batches(&mut bench),
         Workload::W3 => reads::cached(&mut bench),
         Workload::W4 => reads::larger(&mut bench),
+        Workload::W4z => reads::larger_zipfian(&mut bench),
         Workload::W5 if bench.spec.second => reads::scan_cold(&mut bench),
         Workload::W5 => reads::scan_cached(&mut bench),
         Workload::W6 => mixed::update_cached(&mut bench),
-        Workload::W7 => mixed::update_larger(&mut bench),
+        Workload::W7 => mixed::update_larger(&mut bench, Choice::Even),
+        Workload::W7z => mixed::update_larger(&mut bench, |rows| Choice::Zipf(Zipf::new(rows))),
         Workload::W8 => larger::three_indexes(&mut bench),
         Workload::W9 => space::rows(&mut bench),
         Workload::W10 => space::index_entries(&mut bench),

@@ -1,6 +1,7 @@
 //! W9, W10, W11: what data takes on disk.
 
 use super::bench::{Background, Bench, Picker, RECORDS, data_bytes};
+use crate::data::Choice;
 use anyhow::Result;
 use codec::Codec;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub fn after_updates(bench: &mut Bench) -> Result<()> {
     subject.settle()?;
     let loaded = data_bytes(&bench.layout()).max(1) as f64;
     let mut session = subject.session()?;
-    let mut picker = Picker::new(&bench.spec, rows, 0);
+    let mut picker = Picker::new(&bench.spec, Choice::Even(rows), 0);
     let mut peak = 0;
     for update in 0..rows * 3 {
         picker.update(&mut *session)?;

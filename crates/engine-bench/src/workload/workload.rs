@@ -14,12 +14,16 @@ pub enum Workload {
     W3,
     /// Random point read, data four times the cache.
     W4,
+    /// Random point read, data four times the cache, few rows often; a scan in between.
+    W4z,
     /// Full scan, cached and cold.
     W5,
     /// Random update, cached, data a quarter of the cache.
     W6,
     /// Random update, data four times the cache.
     W7,
+    /// Random update, data four times the cache, few rows often.
+    W7z,
     /// Inserts with three random indexes that grow to four times the cache.
     W8,
     /// Stored bytes per row after a load, by compressor.
@@ -50,10 +54,10 @@ pub enum Workload {
 
 impl Workload {
     /// Every workload.
-    pub const ALL: [Workload; 20] = {
+    pub const ALL: [Workload; 22] = {
         use Workload::*;
         [
-            W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19, W21, W22,
+            W1, W2, W3, W4, W4z, W5, W6, W7, W7z, W8, W9, W10, W11, W12, W13, W14, W15, W16, W18, W19, W21, W22,
         ]
     };
 
@@ -70,9 +74,11 @@ impl Workload {
             Self::W2 => "insert in batches of 100",
             Self::W3 => "random read, cached",
             Self::W4 => "random read, 4x cache",
+            Self::W4z => "zipfian read, 4x cache",
             Self::W5 => "full scan",
             Self::W6 => "random update, cached",
             Self::W7 => "random update, 4x cache",
+            Self::W7z => "zipfian update, 4x cache",
             Self::W8 => "insert with 3 indexes, 4x cache",
             Self::W9 => "stored bytes per row",
             Self::W10 => "stored bytes per index entry",
@@ -96,7 +102,8 @@ impl Workload {
 
     /// Whether its data is larger than its cache, so that the page cache must be kept from holding the rest.
     pub fn exceeds_cache(self) -> bool {
-        matches!(self, Self::W4 | Self::W7 | Self::W8 | Self::W18 | Self::W21 | Self::W22)
+        use Workload::*;
+        matches!(self, W4 | W4z | W7 | W7z | W8 | W18 | W21 | W22)
     }
 }
 

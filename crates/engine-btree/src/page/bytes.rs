@@ -22,6 +22,13 @@ impl<'a> Reader<'a> {
         Self { raw, at: 0 }
     }
 
+    /// From a place on that another reader of the same bytes came to.
+    #[inline(always)]
+    pub(super) fn at_place(raw: &'a [u8], at: usize) -> Self {
+        debug_assert!(at <= raw.len(), "{at} of {} bytes", raw.len());
+        Self { raw, at }
+    }
+
     pub(super) fn at(&self) -> usize {
         self.at
     }

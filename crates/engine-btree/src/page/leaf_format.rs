@@ -235,13 +235,13 @@ fn head_inside(raw: &[u8], start: usize, length: usize) -> u64 {
 
 /// What stands before a row's bytes: lengths, each below 2^35, so that sums of them hold.
 #[derive(Clone, Copy)]
-struct RowHead {
+pub(super) struct RowHead {
     /// Bytes of the suffix that it shares with the one before.
-    shared: usize,
+    pub(super) shared: usize,
     /// Bytes of the suffix behind those.
-    unshared: usize,
+    pub(super) unshared: usize,
     /// Length of the value, and whether it is a large one: a [`value_field`].
-    value: usize,
+    pub(super) value: usize,
 }
 
 /// A value's length in the page, times 2, plus 1 for a large one.
@@ -252,7 +252,7 @@ fn value_field(value_len: usize, is_large: bool) -> usize {
 impl RowHead {
     /// `previous` is the row before, if there is one.
     #[inline(always)]
-    fn read(reader: &mut Reader<'_>, common: Common, previous: Option<RowHead>) -> Result<Self, PageDamage> {
+    pub(super) fn read(reader: &mut Reader<'_>, common: Common, previous: Option<RowHead>) -> Result<Self, PageDamage> {
         let shared = reader.varint()?;
         let unshared = match previous {
             Some(previous) if common.key_length => previous
@@ -272,31 +272,31 @@ impl RowHead {
         })
     }
 
-    fn suffix_len(self) -> usize {
+    pub(super) fn suffix_len(self) -> usize {
         self.shared + self.unshared
     }
 
-    fn value_len(self) -> usize {
+    pub(super) fn value_len(self) -> usize {
         self.value >> 1
     }
 
-    fn is_large(self) -> bool {
+    pub(super) fn is_large(self) -> bool {
         self.value & 1 != 0
     }
 }
 
 /// What all rows of a leaf have in common, of two and more; the first row tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Common {
+pub(super) struct Common {
     /// The length of keys.
-    key_length: bool,
+    pub(super) key_length: bool,
     /// The length of values, and whether they are large ones.
-    value: bool,
+    pub(super) value: bool,
 }
 
 impl Common {
     /// What so many rows may have in common.
-    fn possible(rows: usize) -> Self {
+    pub(super) fn possible(rows: usize) -> Self {
         Self {
             key_length: rows > 1,
             value: rows > 1,
@@ -341,16 +341,17 @@ pub(super) fn read_version(reader: &mut Reader<'_>) -> Result<u8, PageDamage> {
     }
 }
 
-struct LeafHeader {
-    version: u8,
-    common: Common,
-    rows: usize,
-    row_bytes: usize,
-    prefix_len: usize,
+/// What stands in front of the rows.
+pub(super) struct LeafHeader {
+    pub(super) version: u8,
+    pub(super) common: Common,
+    pub(super) rows: usize,
+    pub(super) row_bytes: usize,
+    pub(super) prefix_len: usize,
 }
 
 impl LeafHeader {
-    fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
         let version = read_version(reader)?;
         if reader.u8()? != KIND_LEAF {
             return Err(reader.damage("no leaf"));

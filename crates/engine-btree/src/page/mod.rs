@@ -12,6 +12,7 @@ mod large;
 mod leaf;
 mod leaf_builder;
 mod leaf_format;
+mod leaf_stream;
 mod sink;
 
 pub(crate) use bytes::{head_u64, shortest_separator};
@@ -21,6 +22,7 @@ pub(crate) use key_parts::KeyParts;
 pub(crate) use large::{LARGE_CHUNK_BYTES, LargeRef};
 pub(crate) use leaf::{CellValue, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
+pub(crate) use leaf_stream::LeafStream;
 
 #[cfg(test)]
 mod layout_tests;

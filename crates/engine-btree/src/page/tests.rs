@@ -2,6 +2,7 @@
 
 use super::leaf_format::{FORMAT_VERSION, LEAF_HEADER_BYTES};
 use super::*;
+use ::bytes::Bytes;
 use blocks::BlockAddr;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -43,6 +44,29 @@ fn rows_of(image: &LeafImage) -> ExpectedRows {
         }
     };
     (0..image.len()).map(row).collect()
+}
+
+/// What comes out of a leaf's raw bytes one after the other.
+fn streamed(raw: &[u8]) -> Result<ExpectedRows, PageDamage> {
+    let mut stream = LeafStream::new(Bytes::copy_from_slice(raw))?;
+    let mut rows = ExpectedRows::new();
+    while let Some(value) = stream.next()? {
+        let row = match value {
+            CellValue::Inline(place) => ExpectedRow::Inline(raw[place].to_vec()),
+            CellValue::Large(large) => ExpectedRow::Large(large.cell().to_vec()),
+        };
+        if let ExpectedRow::Large(cell) = &row {
+            assert_eq!(raw[..stream.at()][stream.at() - cell.len()..], **cell);
+        }
+        let key = stream.key().to_vec();
+        assert!(
+            rows.last_key_value().is_none_or(|(last, _)| *last < key),
+            "{key:?} rises"
+        );
+        rows.insert(key, row);
+    }
+    assert!(matches!(stream.next(), Ok(None)), "the end stays the end");
+    Ok(rows)
 }
 
 fn encoded(image: &LeafImage) -> Vec<u8> {
@@ -118,7 +142,8 @@ proptest! {
         let raw = encoded(&image);
         let again = LeafImage::decode(&raw).expect("its own bytes");
         again.check_invariants();
-        prop_assert_eq!(rows_of(&again), rows);
+        prop_assert_eq!(&rows_of(&again), &rows);
+        prop_assert_eq!(&streamed(&raw).expect("its own bytes"), &rows);
         prop_assert_eq!(again.row_bytes(), image.row_bytes());
         prop_assert_eq!(again.memory_bytes(), image.memory_bytes());
         prop_assert_eq!(encoded(&again), raw);
@@ -215,7 +240,10 @@ fn demand_page_or_error(raw: &[u8]) -> bool {
         // Finds or not, or an error: what is not looked at may be anything.
         let _ = LeafImage::find_in(raw, key);
     }
-    let leaf = LeafImage::decode(raw).is_ok_and(|image| {
+    let decoded = LeafImage::decode(raw);
+    let rows = decoded.as_ref().ok().map(rows_of);
+    assert_eq!(streamed(raw).ok(), rows, "both refuse the same bytes");
+    let leaf = decoded.is_ok_and(|image| {
         image.check_invariants();
         let again = encoded(&image);
         if raw[0] == FORMAT_VERSION {
