@@ -141,6 +141,27 @@ def test_created_so(db):
     refused(lambda: change(db, unique=True), 359)
 
 
+def test_what_takes_a_collection_over(db):
+    """`$out` and `convertToCapped` make the indexes anew."""
+    db.c.insert_many([{"_id": n, "a": n} for n in range(20)])
+    db.c.create_index("a")
+    change(db, prepareUnique=True)
+    change(db, unique=True)
+    db.other.insert_many([{"_id": n, "a": -n} for n in range(20)])
+    db.other.aggregate([{"$out": "c"}])
+    assert spec(db)["unique"] is True
+    refused(lambda: db.c.insert_one({"a": -7}), 11000)
+    assert db.c.find_one({"a": -7})["_id"] == 7
+    db.other.insert_one({"a": -3})
+    refused(lambda: db.other.aggregate([{"$out": "c"}]), 11000)
+    db.c.aggregate([{"$project": {"b": "$_id", "a": 1, "_id": 0}}, {"$merge": {"into": "c", "on": "a"}}])
+    assert db.c.count_documents({}) == 20 and db.c.find_one({"a": -7})["b"] == 7
+    db.command("convertToCapped", "c", size=1 << 20)
+    db.create_collection("series", timeseries={"timeField": "t"})
+    refused(lambda: db.series.create_indexes([pymongo.IndexModel("x", prepareUnique=True)]), 72)
+    assert db.command("validate", "c", full=True)["valid"]
+
+
 def test_too_many_violations(db):
     ids = ["x" * (1 << 20) + str(n) for n in range(9)]
     for id in ids:

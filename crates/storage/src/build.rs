@@ -361,7 +361,11 @@ pub(crate) fn add_indexes(
 ) -> Result<Added, StorageError> {
     let (mut tables, mut elsewhere) = (Vec::new(), Vec::new());
     for spec in specs {
-        let spec = spec.clone().normalised();
+        // That of an index which became unique is given where another collection is to have the same ones.
+        let spec = IndexSpec {
+            records_in_keys: false,
+            ..spec.clone().normalised()
+        };
         // The documents are in the order of `_id` by themselves.
         if spec.is_id() && row.is_clustered() {
             continue;

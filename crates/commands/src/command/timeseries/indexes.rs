@@ -28,7 +28,7 @@ pub fn spec_of_buckets(
         let (name, value) = element?;
         match name.as_str() {
             "key" => key = Some(arguments.document("key", value)?),
-            "unique" if arguments.boolean("unique", value)? => {
+            option @ ("unique" | "prepareUnique") if arguments.boolean(option, value)? => {
                 return Err(invalid("Unique indexes are not supported on time-series collections"));
             }
             "partialFilterExpression" => filter = Some(arguments.document("partialFilterExpression", value)?),
