@@ -1,6 +1,6 @@
 //! Changes of the catalog as events: what the server's log and the audit log tell of them.
 
-use crate::audit::AuditEvent;
+use crate::audited::AuditEvent;
 use crate::client::Client;
 use crate::logger::{Component, Logger};
 use crate::server::Server;

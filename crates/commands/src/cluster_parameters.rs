@@ -4,7 +4,6 @@
 //! A parameter is here only when something reads it.
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
-use crate::command::user_writes;
 use crate::error::{CommandError, Result};
 use crate::server::Server;
 use bson::raw::{RawBsonRef, RawDocument};
@@ -17,10 +16,12 @@ use wire::ErrorCode;
 
 /// Where they are kept.
 pub(crate) const COLLECTION: &str = "config.clusterParameters";
+/// Where it is kept that users' writes are held off, as MongoDB keeps it.
+pub(crate) const USER_WRITES: &str = "config.user_writes_critical_sections";
 
 /// Does the collection keep cluster parameters, or what else all members go by?
 pub(crate) fn is_about_cluster_parameters(namespace: &Namespace) -> bool {
-    [COLLECTION, user_writes::COLLECTION].contains(&namespace.as_str())
+    [COLLECTION, USER_WRITES].contains(&namespace.as_str())
 }
 
 /// What they are set to, as it is lived by.

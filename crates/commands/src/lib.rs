@@ -5,13 +5,16 @@
 
 mod acknowledging;
 mod arguments;
+mod attempt_metrics;
 pub mod audit;
+mod audited;
 mod authentication;
 mod authorization;
 mod catalog_events;
 mod client;
 mod cluster_parameters;
 mod command;
+mod concern_waits;
 mod concerns;
 mod copies;
 mod cursors;

@@ -4,8 +4,8 @@
 //! filtered by verbosity costs one atomic load. The logger knows nothing of what it logs. It writes a file of its own
 //! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
-//! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes go
-//! to a file.
+//! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes
+//! go to a file.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

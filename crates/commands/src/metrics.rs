@@ -1,6 +1,6 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
-use crate::command::attempt::AttemptMetrics;
+use crate::attempt_metrics::AttemptMetrics;
 use crate::spill_report::BlockingMetrics;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};

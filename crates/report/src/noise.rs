@@ -13,8 +13,8 @@
 //!    others in the next. It is measured where something ran twice ([`Spread`]): the deviation of repetitions of one
 //!    configuration is pooled over all configurations. Whichever is larger counts, that or the batches'.
 //! 5. What ran once has an interval of the batches and of [`RUN_TO_RUN`], which is only shown: no verdict rests on it.
-//! 6. Two figures are compared by the logarithm of their ratio, with Student's distribution, at 99 % for all figures of a
-//!    work together (C. E. Bonferroni). Quantiles come from G. W. Hill's approximation (Algorithm 396,
+//! 6. Two figures are compared by the logarithm of their ratio, with Student's distribution, at 99 % for all figures of
+//!    a work together (C. E. Bonferroni). Quantiles come from G. W. Hill's approximation (Algorithm 396,
 //!    Communications of the ACM 13, 1970).
 
 use std::f64::consts::FRAC_PI_2;

@@ -1,13 +1,15 @@
 //! Changes of the catalog: from a definition to what the engine is told, and into the catalog in memory.
 
+use crate::catalog::Entry;
 use crate::catalog::rows::{self, CATALOG, CollectionRow, FORMAT_VERSION, Meta, STATISTICS};
+use crate::catalog_change::CatalogChange;
 use crate::definition::Definition;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::history::commands::commands_of;
 use crate::storage::Storage;
 use crate::table_options;
-use crate::{Collection, Operation, StorageError};
+use crate::{Collection, Namespace, Operation, StorageError};
 use bson::RawDocumentBuf;
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
@@ -234,6 +236,44 @@ impl Storage {
         op.note_catalog_changes(changes);
         self.tell_definitions_changed();
         Ok(seq)
+    }
+
+    /// What definitions are going to change. The caller holds their locks.
+    pub(crate) fn changes_by<'d>(&self, definitions: impl Iterator<Item = &'d Definition>) -> Vec<CatalogChange> {
+        let view = |namespace: &Namespace| match self.catalog.entry(namespace) {
+            Some(Entry::View(view)) => Some(view),
+            _ => None,
+        };
+        definitions
+            .map(|definition| match definition {
+                Definition::PutCollection { collection, former, .. } => CatalogChange::Collection {
+                    before: former.clone(),
+                    after: Some(Arc::clone(collection)),
+                },
+                Definition::DropCollection(collection) => CatalogChange::Collection {
+                    before: Some(Arc::clone(collection)),
+                    after: None,
+                },
+                Definition::PutView(after) => CatalogChange::View {
+                    namespace: after.namespace.clone(),
+                    before: view(&after.namespace),
+                    after: Some(Arc::clone(after)),
+                },
+                Definition::DropView(namespace) => CatalogChange::View {
+                    namespace: namespace.clone(),
+                    before: view(namespace),
+                    after: None,
+                },
+            })
+            .collect()
+    }
+
+    /// Tells the handler what was changed for nobody.
+    pub(crate) fn tell_unasked(&self, op: &Operation) {
+        let Some(handler) = &self.options.on_catalog_change else {
+            return;
+        };
+        op.take_catalog_changes().iter().for_each(|change| handler(change));
     }
 
     /// Wakes those who wait for a definition.

@@ -78,6 +78,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spill",
             "vfs",
             "collation",
+            "extjson",
             "keys",
             "wire",
         ],

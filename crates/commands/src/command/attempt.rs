@@ -1,15 +1,15 @@
 //! Attempts to prove to be a user: counted, logged, audited.
 
-use super::authenticate_x509::X509;
-use crate::audit::AuditEvent;
+use crate::attempt_metrics::AttemptCounters;
+use crate::audited::AuditEvent;
 use crate::authentication::Identity;
 use crate::client::Client;
 use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::Counter;
 use crate::server::Server;
-use auth::{INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
-use bson::{Bson, Document, doc};
+use auth::{INTERNAL_DATABASE, INTERNAL_USER};
+use bson::{Bson, doc};
 use wire::ErrorCode;
 
 /// Somebody tries to be a user.
@@ -106,67 +106,5 @@ impl Server {
             let param = doc! { "reason": reason, "initialUsers": users, "updatedUsers": [] };
             AuditEvent::of(client, "logout", param, 0)
         });
-    }
-}
-
-/// Attempts begun, and those that succeeded.
-#[derive(Default)]
-struct AttemptCounters {
-    received: Counter,
-    successful: Counter,
-}
-
-impl AttemptCounters {
-    fn document(&self) -> Document {
-        doc! { "received": self.received.get(), "successful": self.successful.get() }
-    }
-}
-
-#[derive(Default)]
-struct MechanismCounters {
-    all: AttemptCounters,
-    speculative: AttemptCounters,
-    /// By members of the cluster.
-    cluster: AttemptCounters,
-}
-
-/// `serverStatus.security.authentication`.
-#[derive(Default)]
-pub struct AttemptMetrics {
-    /// `hello` that asked for a user's mechanisms.
-    pub mechanisms_asked_for: Counter,
-    /// In the order of [`MECHANISMS`].
-    by_mechanism: [MechanismCounters; MECHANISMS],
-}
-
-/// Certificates, and those of [`Mechanism::ALL`].
-const MECHANISMS: usize = 1 + Mechanism::ALL.len();
-
-impl AttemptMetrics {
-    fn rows(&self) -> impl Iterator<Item = (&'static str, &MechanismCounters)> {
-        let names = std::iter::once(X509).chain(Mechanism::ALL.map(Mechanism::name));
-        names.zip(&self.by_mechanism)
-    }
-
-    fn of(&self, mechanism: &str) -> Option<&MechanismCounters> {
-        self.rows()
-            .find(|(name, _)| *name == mechanism)
-            .map(|(_, counters)| counters)
-    }
-
-    /// As `serverStatus` shows it.
-    pub fn document(&self) -> Document {
-        let mechanisms: Document = self
-            .rows()
-            .map(|(name, counters)| {
-                let counted = doc! {
-                    "speculativeAuthenticate": counters.speculative.document(),
-                    "clusterAuthenticate": counters.cluster.document(),
-                    "authenticate": counters.all.document(),
-                };
-                (name.to_owned(), Bson::Document(counted))
-            })
-            .collect();
-        doc! { "saslSupportedMechsReceived": self.mechanisms_asked_for.get(), "mechanisms": mechanisms }
     }
 }

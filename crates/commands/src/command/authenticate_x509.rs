@@ -13,8 +13,8 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
 use wire::ErrorCode;
 
-/// The mechanism's name.
-pub const X509: &str = "MONGODB-X509";
+pub use crate::attempt_metrics::X509;
+
 /// The database of users who prove themselves by something that the server does not keep.
 pub const EXTERNAL: &str = "$external";
 

@@ -2,7 +2,7 @@
 
 use super::authenticate;
 use crate::arguments::{Arguments, missing_field, wrong_type};
-use crate::audit::AuditEvent;
+use crate::audited::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;

@@ -3,7 +3,7 @@
 mod aggregate;
 mod aggregate_access;
 mod apply_ops;
-pub(crate) mod attempt;
+mod attempt;
 mod authenticate;
 mod authenticate_x509;
 mod backup_cursor;
@@ -68,7 +68,7 @@ mod top;
 mod transactions;
 mod update;
 pub(crate) mod user_store;
-pub(crate) mod user_writes;
+mod user_writes;
 mod users;
 mod users_access;
 mod validate_metadata;

@@ -3,7 +3,7 @@
 
 use super::authenticate_x509::X509;
 use super::feature_version;
-use crate::audit::AuditEvent;
+use crate::audited::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;

@@ -2,7 +2,7 @@
 
 use super::membership::{configured, keep_config, own_member, set};
 use crate::arguments::missing_field;
-use crate::audit::AuditEvent;
+use crate::audited::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;

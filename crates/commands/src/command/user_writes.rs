@@ -2,6 +2,7 @@
 
 use super::user_store;
 use crate::arguments::missing_field;
+use crate::cluster_parameters::USER_WRITES;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -22,8 +23,6 @@ pub const SET_USER_WRITE_BLOCK_MODE: Command = Command::new(
 )
 .admin_only();
 
-/// Where it is kept, as MongoDB keeps it.
-pub const COLLECTION: &str = "config.user_writes_critical_sections";
 /// The one document there: for all namespaces.
 const ID: &str = "";
 
@@ -44,7 +43,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         ));
     }
     let document = doc! { "_id": ID, "blockNewUserShardedDDL": blocks, "blockUserWrites": blocks };
-    user_store::upsert_in(call, &Namespace::parse(COLLECTION)?, &doc! { "_id": ID }, &document)?;
+    user_store::upsert_in(call, &Namespace::parse(USER_WRITES)?, &doc! { "_id": ID }, &document)?;
     let storage = &call.server.storage;
     storage.set_user_writes_blocked(blocks);
     if blocks {
@@ -56,7 +55,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 
 /// Lives by what is kept.
 pub fn load(call: &mut Invocation<'_>) -> Result<()> {
-    let kept = user_store::find_in(call, &Namespace::parse(COLLECTION)?, &doc! { "_id": ID })?;
+    let kept = user_store::find_in(call, &Namespace::parse(USER_WRITES)?, &doc! { "_id": ID })?;
     let blocks = kept
         .iter()
         .any(|kept| kept.get_bool("blockUserWrites").unwrap_or(false));

@@ -1,7 +1,8 @@
 //! The command line: `--name value`, `--name=value`, `-f value`, `-vvv`.
 
 use super::ConfigError;
-use super::options::{ALIASES, FLAGS_NOT_BUILT, Kind, OPTIONS, Spec, by_flag, by_yaml};
+use super::options::{ALIASES, Kind, OPTIONS, Spec, by_flag, by_yaml};
+use super::refused::FLAGS_NOT_BUILT;
 use super::suggestion;
 use super::values::{Values, not_built};
 

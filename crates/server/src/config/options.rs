@@ -26,13 +26,10 @@ const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -
 
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
 const WT_CONFIG: &str = "a text of WiredTiger options";
-const TLS: &str = "this part of TLS";
-const TRANSITION: &str = "passing over to access control while clients work";
-const ENTERPRISE: &str = "authentication by directory services and Kerberos";
-const KEY_SERVERS: &str =
+pub(super) const TLS: &str = "this part of TLS";
+pub(super) const KEY_SERVERS: &str =
     "keeping the master key on a KMIP or Vault server (security.encryptionKeyCommand runs a program that fetches it)";
-const REPLICATION: &str = "replication";
-const SHARDING: &str = "sharding";
+pub(super) const SHARDING: &str = "sharding";
 
 /// Flags that set another option to a fixed value: flag, YAML name, value.
 pub const ALIASES: [(&str, &str, &str); 7] = [
@@ -782,36 +779,6 @@ pub const OPTIONS: &[Spec] = &[
         "false",
         "end when the process that started this one has ended, however it did",
     ),
-];
-
-/// Flags of options that are not built and have no YAML entry of their own above: flag and what it would switch on.
-pub const FLAGS_NOT_BUILT: [(&str, &str); 9] = [
-    ("transitionToAuth", TRANSITION),
-    ("shardsvr", SHARDING),
-    ("configsvr", SHARDING),
-    ("syslog", "logging to syslog"),
-    ("restore", "restore"),
-    ("queryableBackupMode", "queryable backup"),
-    ("traceExceptions", "exception tracing"),
-    ("sslPEMKeyFile", TLS),
-    ("sslOnNormalPorts", TLS),
-];
-
-/// Sections of MongoDB's file whose every option is not built: prefix of YAML names and what they are for.
-pub const SECTIONS_NOT_BUILT: [(&str, &str); 13] = [
-    ("auditLog.", "this part of auditing"),
-    ("net.ssl.", TLS),
-    ("net.tls.", TLS),
-    ("net.http.", "this part of the HTTP interface"),
-    ("replication.", REPLICATION),
-    ("security.kmip.", KEY_SERVERS),
-    ("security.ldap.", ENTERPRISE),
-    ("security.sasl.", ENTERPRISE),
-    ("security.transitionToAuth", TRANSITION),
-    ("security.vault.", KEY_SERVERS),
-    ("security.", "this part of access control"),
-    ("sharding.", SHARDING),
-    ("snmp.", "SNMP"),
 ];
 
 /// The option of a YAML name.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use bson::doc;
+use commands::logger::{Rotate, TimeFormat};
 
 const HERE: &str = "/srv/tenon";
 
@@ -322,7 +323,7 @@ fn the_table_is_sorted_and_unambiguous() {
         .filter(|flag| !flag.is_empty())
         .collect();
     flags.extend(options::ALIASES.iter().map(|(flag, ..)| flag));
-    flags.extend(options::FLAGS_NOT_BUILT.iter().map(|(flag, _)| flag));
+    flags.extend(refused::FLAGS_NOT_BUILT.iter().map(|(flag, _)| flag));
     let count = flags.len();
     flags.sort_unstable();
     flags.dedup();

@@ -1,7 +1,8 @@
 //! Values that were given, checked against the table of options, with where each came from.
 
 use super::ConfigError;
-use super::options::{Kind, OPTIONS, SECTIONS_NOT_BUILT, Spec, by_yaml};
+use super::options::{Kind, OPTIONS, Spec, by_yaml};
+use super::refused::SECTIONS_NOT_BUILT;
 use super::suggestion;
 use bson::{Bson, Document};
 use commands::logger::Component;

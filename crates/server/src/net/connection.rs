@@ -35,8 +35,8 @@ const BUSY_WITHIN: Duration = Duration::from_millis(100);
 /// In a crowd, a request that found no thread for so long is looked at first, and comes behind others unless it is
 /// urgent: what is urgent need not wait for it.
 const LATE_AFTER: Duration = Duration::from_millis(20);
-/// When more than [`Service::queue_max`] requests are behind and the first of them has waited for longer than this, those
-/// that come are refused.
+/// When more than [`Service::queue_max`] requests are behind and the first of them has waited for longer than this,
+/// those that come are refused.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
 /// A longer request is carried out at once: to read it twice would cost more.
 const LATER_BYTES_MAX: usize = 16 * 1024;
