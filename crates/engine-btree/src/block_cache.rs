@@ -20,11 +20,44 @@ use crate::ghosts::Ghosts;
 use blocks::{BlockAddr, VolumeId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Which block.
 pub(crate) type BlockKey = (VolumeId, BlockAddr);
+
+/// A map by block. A hash that resists chosen keys would cost more than all else that is done here.
+pub(crate) type BlockMap<T> = HashMap<BlockKey, T, BuildHasherDefault<BlockKeyHasher>>;
+
+/// Folds the numbers of a key together. The last one is a checksum, as good as random.
+#[derive(Default)]
+pub(crate) struct BlockKeyHasher(u64);
+
+impl BlockKeyHasher {
+    fn fold(&mut self, number: u64) {
+        // An odd number whose bits look random: the golden ratio's.
+        self.0 = (self.0.rotate_left(23) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+impl Hasher for BlockKeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.fold(u64::from(*byte)));
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.fold(u64::from(number));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.fold(u64::from(number));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Reads count as soon after while a block is among the youngest of so many parts.
 const YOUNG_PART: u64 = 4;
@@ -57,7 +90,7 @@ pub(crate) enum ShareStep {
 /// Invariant: `bytes` is the sum of [`Pieces::weight`] of all blocks.
 #[derive(Default)]
 struct BlockQueue {
-    blocks: HashMap<BlockKey, Block>,
+    blocks: BlockMap<Block>,
     /// Numbers and keys in the order in which blocks were last used. Of one that was taken out, or used again, the
     /// number stays behind.
     order: VecDeque<(u64, BlockKey)>,

@@ -167,6 +167,13 @@ impl Budget {
         self.blocks_percent.load(Ordering::Relaxed)
     }
 
+    /// Takes a little of what it has gained since the start back.
+    pub(crate) fn give_writes_room(&self) {
+        if self.blocks_percent() > BLOCKS_PERCENT_AT_START {
+            self.move_blocks_share(ShareStep::MorePages);
+        }
+    }
+
     /// Moves that share a little.
     pub(crate) fn move_blocks_share(&self, step: ShareStep) {
         let moved = match step {
@@ -305,6 +312,10 @@ mod tests {
             (budget.blocks_percent(), budget.blocks_limit()),
             (90, limit_at_start / 60 * 90)
         );
+        for _ in 0..100 {
+            budget.give_writes_room();
+        }
+        assert_eq!((budget.blocks_percent(), budget.blocks_limit()), (60, limit_at_start));
         for _ in 0..100 {
             budget.move_blocks_share(ShareStep::MorePages);
         }

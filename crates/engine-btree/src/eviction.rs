@@ -35,6 +35,8 @@ const LOOKS_MAX: usize = 4 * STEP;
 /// Rounds of the CLOCK after which nothing more can be had, and steps when its list is short.
 const ROUNDS_MAX: usize = 2;
 const STEPS_MIN: usize = 5;
+/// Much is written where deltas take more than one part in so many of the limit.
+const WRITES_PART: u64 = 16;
 /// How long eviction waits at most, between two steps, for what it gave up to be freed.
 const FREE_PATIENCE: Duration = Duration::from_millis(5);
 /// Less than one part in so many of the limit is no gain: leaves that are written shrink and grow by a few bytes.
@@ -95,7 +97,11 @@ impl Evictor {
             }
             self.status.check_running()?;
             cache.look_at_heap();
-            // Where leaves have nothing to give, compressed blocks go before anything is written.
+            // Where leaves have nothing to give, compressed blocks go before anything is written; and where much is
+            // written they have taken more than that leaves them.
+            if in_vain > 0 && budget.used(Use::Deltas) > budget.limit() / WRITES_PART {
+                budget.give_writes_room();
+            }
             cache.trim_blocks(if in_vain > 0 { budget.excess() } else { 0 });
             if !cache.is_short() {
                 continue;

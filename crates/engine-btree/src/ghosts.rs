@@ -1,13 +1,13 @@
 //! Keys of what left memory lately, without what they stand for: whoever asks for one of them would have been served by
 //! so much more memory.
 
-use crate::block_cache::BlockKey;
-use std::collections::{HashMap, VecDeque};
+use crate::block_cache::{BlockKey, BlockMap};
+use std::collections::VecDeque;
 
 /// Invariant: `bytes` is the sum of what the keys stand for.
 #[derive(Default)]
 pub(crate) struct Ghosts {
-    entries: HashMap<BlockKey, Ghost>,
+    entries: BlockMap<Ghost>,
     /// Numbers and keys in the order in which they came. Of one that was taken out, the number stays behind.
     order: VecDeque<(u64, BlockKey)>,
     next: u64,
