@@ -15,6 +15,7 @@
 //! A block is asked for by its address, whose checksum tells it from whatever lay there before or comes later: what is
 //! here needs no care when blocks are given back. Whoever opens one checks it as if it came from disk.
 
+use crate::budget::ShareStep;
 use crate::budget::{good_size, good_size_below};
 use crate::ghosts::Ghosts;
 use blocks::{BlockAddr, VolumeId};
@@ -78,13 +79,6 @@ pub(crate) struct BlockCache {
     state: Mutex<BlockQueue>,
     /// What more blocks would have saved, less what more pages would have.
     gain: AtomicI64,
-}
-
-/// Which way the shares of blocks and pages shall move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShareStep {
-    MoreBlocks,
-    MorePages,
 }
 
 /// Invariant: `bytes` is the sum of [`Pieces::weight`] of all blocks.

@@ -5,7 +5,6 @@
 //! Readers do not wait for it. The limit gives way to memory that the process takes beside ([`Budget::give_way`]).
 //! Nothing here waits, evicts or reads a clock: it is arithmetic, for those who do.
 
-use crate::block_cache::ShareStep;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,6 +53,13 @@ const LIMIT_STEP_PART: u64 = 64;
 const NOTICEABLE_PART: u64 = 32;
 /// Weight of a new measurement of the rate: one part in so many.
 const RATE_SMOOTHING: u64 = 8;
+
+/// Which way the shares of blocks and pages shall move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareStep {
+    MoreBlocks,
+    MorePages,
+}
 
 /// See the module.
 pub(crate) struct Budget {
