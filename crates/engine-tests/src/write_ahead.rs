@@ -127,7 +127,11 @@ fn the_mark_stays_behind_the_log_beside_a_writer(fixture: &dyn Fixture) {
             engine.checkpoint().unwrap();
             log.expect_ahead_of(&*engine);
             if rounds % 4 == 0 {
-                engine.maintain(&Maintenance::Compact(Some(vec![TABLE]))).unwrap();
+                // Where the writer has just filled a small cache there may be no room for a copy.
+                match engine.maintain(&Maintenance::Compact(Some(vec![TABLE]))) {
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                    compacted => drop(compacted.unwrap()),
+                }
                 log.expect_ahead_of(&*engine);
             }
         }
