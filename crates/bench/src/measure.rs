@@ -402,9 +402,11 @@ fn fill(run: &mut Run, counts: &Counts, before: &Look, after: &Look) {
     run.seconds = after.at.duration_since(before.at).as_secs_f64();
     run.server_cpu_us = difference(cpu_us(before.server), cpu_us(after.server));
     run.generator_cpu_us = difference(cpu_us(before.own), cpu_us(after.own));
-    run.others_cpu_share = before.others.zip(after.others).map(|(before, after)| {
+    // The system counts in hundredths of a second.
+    let others = before.others.zip(after.others).filter(|_| run.seconds >= 0.5);
+    run.others_cpu_share = others.map(|(before, after)| {
         let available = run.seconds * std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        after.saturating_sub(before).as_secs_f64() / available
+        (after.saturating_sub(before).as_secs_f64() / available).min(1.0)
     });
     run.read_bytes = difference(
         before.server.and_then(|usage| usage.read_bytes),
