@@ -435,3 +435,17 @@ def test_a_tool_that_is_killed_leaves_no_backup(own, tmp_path):
         assert refused.returncode != 0 and str(unfinished) in refused.stderr, refused.stderr
         shutil.rmtree(unfinished)
     client.admin.command("ping")
+
+
+def test_a_lock_that_is_of_no_use_is_let_go(tmp_path):
+    """Whatever goes wrong behind the lock, writes go on."""
+    with Server(tmp_path / "server", "inMemory") as server:
+        server.client().t.c.insert_one({"_id": 1})
+        (server.data / "gone").symlink_to(tmp_path / "nowhere")
+        done = tenon("backup", "--uri", server.uri(), "--out", tmp_path / "backup", "--lock")
+        assert done.returncode != 0 and "listing the data directory" in done.stderr, done.stderr
+        server.client().t.c.with_options(write_concern=WriteConcern(wtimeout=30_000)).insert_one({"_id": 2})
+        assert not (tmp_path / "backup").exists() and "lockCount" not in server.client().admin.command("serverStatus")
+        (server.data / "gone").unlink()
+        done = tenon("backup", "--uri", server.uri(), "--out", tmp_path / "backup", "--lock")
+        assert done.returncode == 0, done.stderr

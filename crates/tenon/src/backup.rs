@@ -16,9 +16,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Bytes that are copied before the server is told again that somebody is copying.
 const PIECE_BYTES: u64 = 64 << 20;
+/// A server's files are looked at so often, and so long apart, until they are the same twice.
+const LOOKS_MAX: u32 = 300;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 /// What a server has in its data directory for as long as it runs.
 const NOT_COPIED: [&str; 3] = ["tenond.lock", "history.tmp", "_tmp"];
 /// The folder of the log, in a data directory.
@@ -135,10 +139,17 @@ impl Held {
             directory,
             files: Vec::new(),
         };
-        let mut files = Vec::new();
-        list(&held.directory, Path::new(""), &mut files).context("listing the data directory")?;
-        held.files = files;
-        Ok(held)
+        match settled(&held.directory) {
+            Ok(files) => {
+                held.files = files;
+                Ok(held)
+            }
+            Err(error) => {
+                // Nobody else would let writes go on.
+                let _ = held.let_go();
+                Err(error).context("listing the data directory")
+            }
+        }
     }
 
     /// Tells the server that somebody is copying; an error when it has given the files up.
@@ -373,7 +384,27 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The files of a server whose writes are held back, with their lengths.
+/// The files of a server whose writes are held back, with their lengths. An engine may still be merging files: what is
+/// listed is what two looks in a row have found.
+fn settled(root: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut before = None;
+    for _ in 0..LOOKS_MAX {
+        let mut files = Vec::new();
+        let listed = list(root, Path::new(""), &mut files);
+        files.sort_unstable();
+        before = match listed {
+            Ok(()) if before.as_ref() == Some(&files) => return Ok(files),
+            Ok(()) => Some(files),
+            // It went between its name and its length.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Err(io::Error::other("its files come and go"))
+}
+
+/// The files below a directory, with their lengths.
 fn list(root: &Path, below: &Path, files: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(root.join(below))? {
         let entry = entry?;
@@ -446,9 +477,7 @@ mod tests {
         let elsewhere = tempfile::tempdir().unwrap();
         fs::write(elsewhere.path().join("x"), "linked/x").unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), root.path().join("linked")).unwrap();
-        let mut files = Vec::new();
-        list(root.path(), Path::new(""), &mut files).unwrap();
-        files.sort();
+        let files = settled(root.path()).unwrap();
         let names: Vec<&str> = files.iter().map(|(name, _)| name.to_str().unwrap()).collect();
         assert_eq!(
             names,
@@ -459,6 +488,21 @@ mod tests {
                 .iter()
                 .all(|(name, bytes)| *bytes == name.as_os_str().len() as u64)
         );
+    }
+
+    #[test]
+    fn files_that_come_and_go_are_waited_for_but_not_for_ever() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("kept"), "x").unwrap();
+        // A name without a file behind it, as between two steps of who removes one.
+        let gone = root.path().join("gone");
+        std::os::unix::fs::symlink(root.path().join("nowhere"), &gone).unwrap();
+        assert!(settled(root.path()).is_err());
+        std::thread::scope(|scope| {
+            let found = scope.spawn(|| settled(root.path()));
+            fs::remove_file(&gone).unwrap();
+            assert_eq!(found.join().unwrap().unwrap(), [(PathBuf::from("kept"), 1)]);
+        });
     }
 
     #[test]
