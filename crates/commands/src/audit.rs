@@ -122,20 +122,27 @@ impl Audit {
 
     /// Writes an event, unless the filter leaves it out.
     pub(crate) fn record(&self, event: &Document) -> io::Result<()> {
-        let document = RawDocumentBuf::try_from(event).map_err(io::Error::other)?;
-        if !self.is_wanted(&document) {
-            return Ok(());
-        }
-        let written = match &self.sink {
-            Sink::File(file, AuditFormat::Bson) => file.put(document.as_bytes()),
-            Sink::File(file, AuditFormat::Json) => file.put(line(&document)?.as_bytes()),
-            Sink::Console => io::stdout().lock().write_all(line(&document)?.as_bytes()),
-        };
-        match written {
-            Ok(()) => self.written.add(1),
+        let recorded = self.write(event);
+        match recorded {
+            Ok(true) => self.written.add(1),
+            Ok(false) => {}
             Err(_) => self.lost.add(1),
         }
-        written
+        recorded.map(drop)
+    }
+
+    /// False: the filter leaves it out.
+    fn write(&self, event: &Document) -> io::Result<bool> {
+        let document = RawDocumentBuf::try_from(event).map_err(io::Error::other)?;
+        if !self.is_wanted(&document) {
+            return Ok(false);
+        }
+        match &self.sink {
+            Sink::File(file, AuditFormat::Bson) => file.put_whole(document.as_bytes()),
+            Sink::File(file, AuditFormat::Json) => file.put_whole(line(&document)?.as_bytes()),
+            Sink::Console => io::stdout().lock().write_all(line(&document)?.as_bytes()),
+        }?;
+        Ok(true)
     }
 
     fn is_wanted(&self, event: &RawDocument) -> bool {

@@ -262,7 +262,8 @@ impl Call<'_> {
                 ..Report::default()
             },
         };
-        let admitted = admit(&mut invocation);
+        let is_first = resumed.is_none() && !self.request.is_repeated;
+        let admitted = admit(&mut invocation, is_first);
         invocation.operation.set_users(!may_write_always(&invocation));
         if !generic.has_max_time {
             default_time::limit(&mut invocation, resumed.is_some());
@@ -711,11 +712,12 @@ impl Call<'_> {
 }
 
 /// With access control: whether the caller may run the command.
-fn admit(call: &mut Invocation<'_>) -> Result<()> {
+fn admit(call: &mut Invocation<'_>, is_first: bool) -> Result<()> {
     if call.server.access.is_enabled() {
         call.rights = grants::current(call)?;
         let checked = check(call);
-        if !matches!(call.command.access, Access::Open) {
+        // A request that was put off was checked before it waited, and told of then.
+        if is_first && !matches!(call.command.access, Access::Open) {
             call.audit_check(&checked);
         }
         checked?;

@@ -286,8 +286,8 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             message
         }
     };
+    become_user(call, claimed.clone());
     attempt(&claimed, Ok(()), call);
-    become_user(call, claimed);
     Turn {
         conversation: current,
         done: true,
@@ -405,8 +405,8 @@ pub fn admit(call: &mut Invocation<'_>, attempt: &Attempt<'_>, claimed: Option<I
         Some(claimed) if is_barred(call, &claimed)? => "not allowed from this address",
         Some(claimed) => {
             throttle.succeeded(key);
-            attempt.succeed(call);
             become_user(call, claimed);
+            attempt.succeed(call);
             return Ok(());
         }
     };

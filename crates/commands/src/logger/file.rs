@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is written by one call stays together; nothing is locked while bytes go to the file.
+/// What is written by one call stays together. [`LogFile::put`] locks nothing while bytes go to the file.
 pub struct LogFile {
     path: PathBuf,
     rotate: Rotate,
@@ -30,15 +30,22 @@ impl LogFile {
         Ok((file, renamed))
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Appends bytes.
     pub fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let file = Arc::clone(&self.file.read());
         (&*file).write_all(bytes)
+    }
+
+    /// Appends bytes, or none of them: what follows a part of a document could not be read. One caller at a time; a file
+    /// that is written so is not written by [`LogFile::put`].
+    pub fn put_whole(&self, bytes: &[u8]) -> io::Result<()> {
+        // Held across the write, or the cut would take what others have appended since.
+        let file = self.file.write();
+        let length = file.metadata()?.len();
+        (&**file).write_all(bytes).inspect_err(|_| {
+            // A pipe cannot be cut.
+            let _ = file.set_len(length);
+        })
     }
 
     /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one.
