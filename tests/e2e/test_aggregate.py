@@ -120,3 +120,26 @@ def test_errors_carry_mongodb_codes(sales):
 def test_results_larger_than_a_reply_come_in_batches(db):
     db.big.insert_many([{"_id": i, "pad": "x" * 1_000_000} for i in range(40)])
     assert sum(len(d["pad"]) for d in db.big.aggregate([{"$match": {}}])) == 40_000_000
+
+
+def test_a_join_of_one_value_a_million_times(client, server):
+    """What an array of local values holds twice is looked for once: else a document would have gigabytes gathered, or take for ever."""
+    db = client.join_of_one
+    client.drop_database(db.name)
+    db.few.insert_many([{"_id": n, "l": 1} for n in range(2)] + [{"_id": "many", "l": [1] * 1_000_000}])
+    db.foreign.insert_many([{"_id": n, "f": 1} for n in range(2_000)])
+
+    def joined():
+        stages = [{"$lookup": {"from": "foreign", "localField": "l", "foreignField": "f", "as": "found"}}, {"$project": {"n": {"$size": "$found"}}}]
+        return [document["n"] for document in db.few.aggregate(stages, maxTimeMS=60_000)]
+
+    assert joined() == [2_000] * 3
+    db.foreign.create_index("f")
+    assert joined() == [2_000] * 3
+    # Many values that are not the same: the look-ups can be interrupted.
+    db.distinct.insert_one({"l": list(range(10, 1_200_000))})
+    stages = [{"$lookup": {"from": "foreign", "localField": "l", "foreignField": "_id", "as": "found"}}]
+    with pytest.raises(OperationFailure) as error:
+        list(db.distinct.aggregate(stages, maxTimeMS=20))
+    assert error.value.code == 50
+    client.drop_database(db.name)

@@ -49,7 +49,8 @@ pub(crate) struct CollectionJoin {
     /// The index that was used last.
     index: Option<Arc<Index>>,
     open: Option<Open>,
-    key: Vec<u8>,
+    /// The keys that are looked for now, each once.
+    wanted: Vec<Vec<u8>>,
     entries: IndexBatch,
     /// Records that were given, where an index may lead to one twice.
     given: HashSet<RecordId>,
@@ -102,7 +103,7 @@ impl CollectionJoin {
             way: Way::First,
             index: None,
             open: None,
-            key: Vec::new(),
+            wanted: Vec::new(),
             entries: IndexBatch::new(),
             given: HashSet::new(),
             found: Vec::new(),
@@ -121,9 +122,16 @@ impl CollectionJoin {
         let index = guard
             .as_ref()
             .and_then(|guard| best_index(guard, &self.field, self.collation.as_ref()));
-        if let Some(index) = &index {
-            index.record_access();
-            self.index = Some(index.clone());
+        match (&index, &guard) {
+            (Some(index), _) => {
+                index.record_access();
+                self.index = Some(index.clone());
+            }
+            (None, Some(guard)) if planner_may_know_better(guard, &self.field) => {
+                self.way = Way::Impossible;
+                return Ok(());
+            }
+            _ => {}
         }
         self.open = Some(Open {
             guard,
@@ -145,12 +153,13 @@ impl CollectionJoin {
             return Ok(());
         };
         self.given.clear();
-        let remembers = values.len() > 1 || !index.multikey().is_empty();
+        let order = index.pattern().ordering().field(0);
+        encode_each(values, order, index.extractor().collator(), &mut self.wanted);
+        let remembers = self.wanted.len() > 1 || !index.multikey().is_empty();
         let counters = data.op.counters();
         let (mut keys, mut documents) = (0, 0);
-        for value in values {
-            let order = index.pattern().ordering().field(0);
-            encode(value, order, index.extractor().collator(), &mut self.key);
+        for key in &self.wanted {
+            data.op.check().map_err(StorageError::from)?;
             let mut give = |id: &RecordId| -> Result<(), QueryError> {
                 if remembers && !self.given.insert(id.clone()) {
                     return Ok(());
@@ -162,12 +171,12 @@ impl CollectionJoin {
                 found(as_document(&document)?)
             };
             if index.is_clustered() {
-                give(&RecordId::Key(self.key.as_slice().into()))?;
+                give(&RecordId::Key(key.as_slice().into()))?;
                 continue;
             }
             if index.has_unique_rows() && index.pattern().fields().len() == 1 {
                 keys += 1;
-                if let Some(id) = open.view.find_unique(index, &self.key)? {
+                if let Some(id) = open.view.find_unique(index, key)? {
                     give(&id)?;
                 }
                 continue;
@@ -182,7 +191,7 @@ impl CollectionJoin {
                     empty.insert(open.view.index_entries(index, all, Direction::Forward)?)
                 }
             };
-            cursor.seek(&self.key, None)?;
+            cursor.seek(key, None)?;
             let mut rows_max = FIRST_ENTRIES;
             'entries: loop {
                 let limits = FillLimits {
@@ -194,7 +203,7 @@ impl CollectionJoin {
                     break;
                 }
                 for i in 0..self.entries.len() {
-                    if !self.entries.key(i).starts_with(&self.key) {
+                    if !self.entries.key(i).starts_with(key) {
                         break 'entries;
                     }
                     keys += 1;
@@ -303,14 +312,15 @@ impl EqualityJoin for CollectionJoin {
         let Way::Hash(table) = &self.way else {
             return Ok(Joined::ByFilter);
         };
+        let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
+        encode_each(values, FieldOrder::Ascending, collator, &mut self.wanted);
         self.found.clear();
-        for value in values {
-            let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
-            encode(value, FieldOrder::Ascending, collator, &mut self.key);
+        for key in &self.wanted {
+            context.evaluation.step()?;
             self.found
-                .extend(table.by_key.get(self.key.as_slice()).into_iter().flatten());
+                .extend(table.by_key.get(key.as_slice()).into_iter().flatten());
         }
-        if values.len() > 1 {
+        if self.wanted.len() > 1 {
             self.found.sort_unstable();
             self.found.dedup();
         }
@@ -342,6 +352,18 @@ fn is_equal_by_key(value: &Value<'_>) -> bool {
     )
 }
 
+/// The keys of values, in their order and each once: an array of local values may hold the same one a million times.
+fn encode_each(values: &[Value<'_>], order: FieldOrder, collator: Option<&dyn Collator>, keys: &mut Vec<Vec<u8>>) {
+    keys.resize_with(values.len(), Vec::new);
+    for (value, key) in values.iter().zip(keys.iter_mut()) {
+        encode(value, order, collator, key);
+    }
+    if keys.len() > 1 {
+        keys.sort_unstable();
+        keys.dedup();
+    }
+}
+
 fn encode(value: &Value<'_>, order: FieldOrder, collator: Option<&dyn Collator>, key: &mut Vec<u8>) {
     key.clear();
     if let Some(value) = value.as_raw() {
@@ -349,10 +371,24 @@ fn encode(value: &Value<'_>, order: FieldOrder, collator: Option<&dyn Collator>,
     }
 }
 
+/// What the operator has said of a query's indexes the planner knows to keep to.
+fn has_filters(guard: &CollectionGuard) -> bool {
+    index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty()
+}
+
+/// Whether a filter may find documents by an index that this knows nothing of: a hashed or partial one, one with another
+/// collation, one over all paths.
+fn planner_may_know_better(guard: &CollectionGuard, field: &str) -> bool {
+    let may_serve = |index: &Arc<Index>| {
+        let first = index.pattern().fields().first();
+        !index.hidden() && (index.wildcard().is_some() || first.is_some_and(|first| first.path() == field))
+    };
+    has_filters(guard) || guard.access_paths().iter().any(may_serve)
+}
+
 /// The index that leads to all documents with a value of a path, with the fewest fields behind it.
 fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
-    // What the operator has said of a query's indexes the planner knows to keep to.
-    if index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty() {
+    if has_filters(guard) {
         return None;
     }
     let serves = |index: &&Arc<Index>| {

@@ -413,7 +413,7 @@ pub(super) fn of_this_operation(expressions: ExpressionContext, context: &StageC
 }
 
 /// Documents that are joined at once: at first, and at most.
-const FIRST_BATCH: usize = 16;
+const FIRST_BATCH: usize = 1;
 const BATCH_MAX: usize = 256;
 /// Bytes of results that end a batch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
