@@ -258,6 +258,40 @@ def test_transactions(tmp_path):
         assert insert_the_same(db) == [0, *range(3, 100)]
 
 
+def test_a_transaction_from_before_adds_no_duplicate(tmp_path):
+    """Its snapshot does not show what was written before the index refused duplicates, and no lock tells of it."""
+    with ReplicaSet(tmp_path, engines=["btree"]) as rs:
+        rs.initiate()
+        client = rs.client()
+        db = client.t
+        db.c.create_index("a")
+        db.c.insert_one({"_id": 1, "a": 1})
+        db.other.insert_one({"_id": 1})
+        for makes_unique in (False, True):
+            with client.start_session() as session:
+                session.start_transaction()
+                db.other.find_one({}, session=session)
+                db.c.insert_one({"_id": f"{makes_unique}", "a": 9})
+                change(db, prepareUnique=True)
+                if makes_unique:
+                    change(db, unique=True)
+                assert db.c.find_one({"a": 1}, session=session), "it may read"
+                refused(lambda: db.c.insert_one({"_id": "late", "a": 9}, session=session), 246)
+            if not makes_unique:
+                change(db, prepareUnique=False)
+                db.c.delete_one({"_id": "False"})
+        assert [document["_id"] for document in db.c.find({"a": 9})] == ["True"]
+
+
+def test_ids_too_long_to_be_told_are_duplicates_all_the_same(db):
+    db.c.create_index("a")
+    db.c.insert_many([{"_id": "x" * (9 << 20), "a": 1}, {"_id": 2, "a": 1}])
+    change(db, prepareUnique=True)
+    for dry_run in (True, False):
+        refused(lambda dry_run=dry_run: change(db, unique=True, dry_run=dry_run), 359)
+    assert "unique" not in spec(db)
+
+
 def test_a_set_of_three(new_folder):
     with ReplicaSet(new_folder("set")) as rs:
         rs.initiate()

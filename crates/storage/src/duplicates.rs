@@ -3,17 +3,18 @@
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS};
 use crate::storage::Storage;
 use crate::{IndexBatch, LockMode, Namespace, Operation, RecordId, StorageError};
-use bson::RawDocument;
-use bson::raw::RawBson;
+use bson::raw::{RawBson, cstr};
+use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange};
 use std::ops::Bound;
 
-/// Records under one key that are told of: more `_id`s than a reply has room for.
+/// Records under one key that are told of, and bytes of their `_id`s: more than a reply has room for.
 const HOLDERS_MAX: usize = 1 << 20;
+const ID_BYTES_MAX: usize = 16 << 20;
 
 impl Storage {
-    /// Calls `each` with the `_id`s of the documents that share a key in an index, once for each such key, in the order
-    /// of the keys, until it answers false. Answers the version of the collection's definition; while that stays, and
+    /// Calls `each` with `_id`s of the documents that share a key in an index, once for each such key, in the order of
+    /// the keys, until it answers false. Of very many, or very long ones, they are the first. Answers the version of the collection's definition; while that stays, and
     /// the index refuses new duplicates, no others come.
     ///
     /// The index is walked in chunks, with nothing locked in between. Errors: [`StorageError::NamespaceNotFound`],
@@ -47,17 +48,29 @@ impl Storage {
                 .ok_or_else(|| StorageError::IndexNotFound(name.to_owned()))?;
             let view = self.read()?;
             let mut give = |holders: &mut Vec<RecordId>| -> Result<bool, StorageError> {
-                let shared = holders.len() > 1;
-                let mut ids = Vec::new();
-                for record in holders.drain(..).filter(|_| shared) {
-                    let document = view.record(&guard, &record)?;
-                    let id = document.as_deref().and_then(|bytes| {
-                        let document = RawDocument::from_bytes(bytes).ok()?;
-                        document.get("_id").ok().flatten().map(RawBson::from)
-                    });
-                    ids.extend(id);
+                if holders.len() < 2 {
+                    holders.clear();
+                    return Ok(true);
                 }
-                Ok(ids.len() < 2 || each(ids))
+                let (mut ids, mut bytes, mut found) = (Vec::new(), 0, 0);
+                for record in holders.drain(..) {
+                    op.check()?;
+                    // It may have gone since its key was met.
+                    let Some(document) = view.record(&guard, &record)? else {
+                        continue;
+                    };
+                    found += 1;
+                    if bytes < ID_BYTES_MAX
+                        && let Ok(document) = RawDocument::from_bytes(&document)
+                        && let Ok(Some(id)) = document.get("_id")
+                    {
+                        let mut alone = RawDocumentBuf::new();
+                        alone.append(cstr!(""), id);
+                        bytes += alone.as_bytes().len();
+                        ids.push(RawBson::from(id));
+                    }
+                }
+                Ok(found < 2 || each(ids))
             };
             let all = KeyRange {
                 start: Bound::Unbounded,

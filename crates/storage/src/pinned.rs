@@ -1,8 +1,10 @@
 //! States that are read for longer than a call: collections and indexes come and go meanwhile.
 
+use crate::catalog::rows::{self, CATALOG, CollectionRow};
 use crate::overlay_view::OverlaySnapshot;
 use crate::storage::Storage;
-use crate::{Collection, ReadView, StorageError};
+use crate::{Collection, Index, ReadView, StorageError};
+use bson::RawDocument;
 use engine::{EngineError, Snapshot, TableId};
 use std::sync::Arc;
 
@@ -46,6 +48,26 @@ pub(crate) fn check_indexes(snapshot: &dyn Snapshot, collection: &Collection) ->
         }
     }
     Ok(())
+}
+
+/// Whoever writes looks for duplicates in its snapshot, and learns of what came behind it by the locks of keys. An index
+/// that began to refuse them later has no locks of what was written until then.
+pub(crate) fn check_unique_indexes(snapshot: &dyn Snapshot, collection: &Collection) -> Result<(), StorageError> {
+    // Those that were unique from the start came with their tables.
+    let began_later = |index: &&Arc<Index>| index.refuses_duplicates() && !index.has_unique_rows();
+    if !collection.maintained().any(|index| began_later(&index)) {
+        return Ok(());
+    }
+    let row = snapshot.get(CATALOG, &rows::collection_key(&collection.uuid()))?;
+    let row = row.and_then(|row| CollectionRow::parse(RawDocument::from_bytes(&row).ok()?).ok());
+    let refused_then = |index: &Arc<Index>| {
+        let mut then = row.iter().flat_map(|row| &row.indexes);
+        then.any(|then| then.table == index.table() && (then.spec.unique || then.spec.prepare_unique && then.ready))
+    };
+    match collection.maintained().filter(began_later).all(refused_then) {
+        true => Ok(()),
+        false => Err(StorageError::SnapshotUnavailable(collection.namespace().clone())),
+    }
 }
 
 fn has_table(snapshot: &dyn Snapshot, table: TableId) -> Result<bool, StorageError> {

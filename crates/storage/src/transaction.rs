@@ -12,7 +12,7 @@ use crate::effect::EffectSavepoint;
 use crate::entry::{EntrySavepoint, EntrySession};
 use crate::operation::BriefWaiter;
 use crate::overlay_view::{ChangedRows, OverlaySnapshot};
-use crate::pinned::check_indexes;
+use crate::pinned::{check_indexes, check_unique_indexes};
 use crate::storage::Storage;
 use crate::write::{Changes, Extent, Holding};
 use crate::{CollectionGuard, LockMode, Namespace, Operation, ReadView, SessionKey, StorageError, WriteUnit};
@@ -148,6 +148,9 @@ impl Transaction {
         ns: &Namespace,
         mode: LockMode,
     ) -> Result<Option<CollectionGuard>, StorageError> {
+        if mode != LockMode::IntentShared {
+            self.storage.check_user_write(op, ns)?;
+        }
         let suits = |guard: &&CollectionGuard| {
             guard.namespace() == ns && (guard.mode() == mode || guard.mode() != LockMode::IntentShared)
         };
@@ -161,7 +164,11 @@ impl Transaction {
         op.locks_held.fetch_sub(lent, Ordering::Relaxed);
         let Some(guard) = found? else { return Ok(None) };
         let snapshot = self.parts.holding.snapshot.as_ref();
-        check_indexes(snapshot.expect("it has one until it ends").as_ref(), &guard)?;
+        let snapshot = snapshot.expect("it has one until it ends").as_ref();
+        check_indexes(snapshot, &guard)?;
+        if mode != LockMode::IntentShared {
+            check_unique_indexes(snapshot, &guard)?;
+        }
         self.collections.push(guard.clone());
         Ok(Some(guard))
     }

@@ -210,7 +210,10 @@ fn check_unique(call: &Invocation<'_>, namespace: &Namespace, name: &str) -> Res
     let storage = &call.server.storage;
     loop {
         let (mut violations, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+        // However little of them can be shown.
+        let mut has_any = false;
         let checked = storage.duplicates(&call.operation, namespace, name, &mut |ids| {
+            has_any = true;
             let mut shown = Vec::with_capacity(ids.len());
             for id in ids {
                 let mut whole = RawDocumentBuf::new();
@@ -232,7 +235,7 @@ fn check_unique(call: &Invocation<'_>, namespace: &Namespace, name: &str) -> Res
             Err(StorageError::WriteConflict) => continue,
             checked => checked?,
         };
-        if violations.is_empty() {
+        if !has_any {
             return Ok(version);
         }
         let message = match is_cut {
