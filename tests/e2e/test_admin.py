@@ -355,7 +355,19 @@ def test_users_writes_are_held_off(tmp_path):
         root.admin.command("createUser", "mover", pwd="pw", roles=["readWriteAnyDatabase", "restore"])
         root.t.c.insert_one({"_id": 1})
         root.t.c.create_index("n")
+        # What was let in before gets no further.
+        early = as_user("amy")
+        one, two = early.start_session(), early.start_session()
+        for number, session in enumerate((one, two)):
+            session.start_transaction()
+            early.t.c.insert_one({"_id": f"early {number}"}, session=session)
         root.admin.command("setUserWriteBlockMode", 1, **{"global": True})
+        for write in [lambda: early.t.c.insert_one({"_id": "later"}, session=one), two.commit_transaction]:
+            with pytest.raises(OperationFailure) as error:
+                write()
+            assert error.value.code == 371, error.value
+        one.end_session()
+        two.end_session()
 
         def check():
             amy, mover, root = as_user("amy"), as_user("mover"), as_user("root")

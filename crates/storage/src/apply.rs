@@ -9,6 +9,7 @@ use crate::entry::EntryWriter;
 use crate::history::commands::commands_of;
 use crate::storage::Storage;
 use crate::table_options;
+use crate::user_writes::is_bound;
 use crate::{Collection, Namespace, Operation, StorageError};
 use bson::RawDocumentBuf;
 use bytes::Bytes;
@@ -204,6 +205,9 @@ impl Storage {
         }
         self.log.wait_for_room().map_err(|error| self.log_error(error))?;
         let mut entry = EntryWriter::default();
+        entry.is_users = definitions
+            .iter()
+            .any(|definition| is_bound(op, definition.namespace()));
         entry.epoch = Some(self.definitions_epoch.load(Ordering::Acquire));
         for definition in &definitions {
             match definition {
@@ -270,10 +274,10 @@ impl Storage {
 
     /// Tells the handler what was changed for nobody.
     pub(crate) fn tell_unasked(&self, op: &Operation) {
-        let Some(handler) = &self.options.on_catalog_change else {
-            return;
-        };
-        op.take_catalog_changes().iter().for_each(|change| handler(change));
+        let changes = op.take_catalog_changes();
+        if let Some(handler) = &self.options.on_catalog_change {
+            changes.iter().for_each(|change| handler(change));
+        }
     }
 
     /// Wakes those who wait for a definition.

@@ -55,6 +55,7 @@ impl Storage {
         let mut order = self.lock_order();
         self.check_running()?;
         self.check_leads(&order, entry)?;
+        self.check_entry(entry)?;
         let (place, time) = (self.place_of(entry), self.next_time(&order, entry.ticks()));
         let mut effect = derive(place);
         effect.finish(self, place, time);

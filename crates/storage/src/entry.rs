@@ -254,6 +254,8 @@ pub(crate) struct EntryWriter {
     part_bytes_max: usize,
     /// The epoch of what it was evaluated on (see `Pipeline`); when it has been proposed, that of its place.
     pub(crate) epoch: Option<u64>,
+    /// Users' data, changed by who may not while users' writes are held off.
+    pub(crate) is_users: bool,
 }
 
 impl Default for EntryWriter {
@@ -273,6 +275,7 @@ impl EntryWriter {
             commands: 0,
             part_bytes_max,
             epoch: None,
+            is_users: false,
         }
     }
 

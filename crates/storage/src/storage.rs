@@ -184,8 +184,9 @@ pub struct Storage {
     /// The epoch in which the turn was taken that somebody has.
     pub(crate) definitions_epoch: AtomicU64,
     /// Counts changes of definitions; `definitions_changed` tells of them.
-    pub(crate) user_writes_blocked: AtomicBool,
     pub(crate) definition_changes: Mutex<u64>,
+    /// See `user_writes.rs`. Set under nothing, and looked at with `order` locked.
+    pub(crate) user_writes_blocked: AtomicBool,
     pub(crate) definitions_changed: Condvar,
     pub(crate) owners: AtomicU64,
     /// What open transactions are about to make.

@@ -19,6 +19,7 @@ use crate::mutations::mutated;
 use crate::sessions::{Kept, SessionEffect};
 use crate::storage::Storage;
 use crate::transaction::{Home, Parts};
+use crate::user_writes::is_bound;
 use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
@@ -400,6 +401,14 @@ impl<'a> WriteUnit<'a> {
         if self.changes.entry.count() == 0 {
             return Ok(storage.last_seq());
         }
+        let op = self.evaluator.op;
+        let changed = self.changes.touched.iter().map(|touched| touched.guard.namespace());
+        let defined = self
+            .changes
+            .definitions
+            .iter()
+            .map(|(definition, _)| definition.namespace());
+        self.changes.entry.is_users = changed.chain(defined).any(|namespace| is_bound(op, namespace));
         self.finish();
         // What it pins could not be pruned by the engine while applying.
         self.evaluator.holding.snapshot = None;
