@@ -52,7 +52,7 @@ struct Arguments {
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
     /// Clients, each with a thread of its own, where the workload does not say.
-    #[arg(long, visible_alias = "threads", default_value_t = 1)]
+    #[arg(long, default_value_t = 1)]
     clients: usize,
     /// Seconds between checkpoints.
     #[arg(long, default_value_t = 15.0)]
