@@ -14,8 +14,8 @@ const ID_BYTES_MAX: usize = 16 << 20;
 
 impl Storage {
     /// Calls `each` with `_id`s of the documents that share a key in an index, once for each such key, in the order of
-    /// the keys, until it answers false. Of very many, or very long ones, they are the first. Answers the version of the collection's definition; while that stays, and
-    /// the index refuses new duplicates, no others come.
+    /// the keys, until it answers false. Of very many, or very long ones, they are the first. Answers the version of
+    /// the collection's definition; while that stays, and the index refuses new duplicates, no others come.
     ///
     /// The index is walked in chunks, with nothing locked in between. Errors: [`StorageError::NamespaceNotFound`],
     /// [`StorageError::IndexNotFound`], [`StorageError::WriteConflict`] when the definition changes meanwhile.

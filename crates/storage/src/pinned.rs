@@ -50,8 +50,8 @@ pub(crate) fn check_indexes(snapshot: &dyn Snapshot, collection: &Collection) ->
     Ok(())
 }
 
-/// Whoever writes looks for duplicates in its snapshot, and learns of what came behind it by the locks of keys. An index
-/// that began to refuse them later has no locks of what was written until then.
+/// Whoever writes looks for duplicates in its snapshot, and learns of what came behind it by the locks of keys. An
+/// index that began to refuse them later has no locks of what was written until then.
 pub(crate) fn check_unique_indexes(snapshot: &dyn Snapshot, collection: &Collection) -> Result<(), StorageError> {
     // Those that were unique from the start came with their tables.
     let began_later = |index: &&Arc<Index>| index.refuses_duplicates() && !index.has_unique_rows();

@@ -36,8 +36,8 @@ impl LogFile {
         (&*file).write_all(bytes)
     }
 
-    /// Appends bytes, or none of them: what follows a part of a document could not be read. One caller at a time; a file
-    /// that is written so is not written by [`LogFile::put`].
+    /// Appends bytes, or none of them: what follows a part of a document could not be read. One caller at a time; a
+    /// file that is written so is not written by [`LogFile::put`].
     pub fn put_whole(&self, bytes: &[u8]) -> io::Result<()> {
         // Held across the write, or the cut would take what others have appended since.
         let file = self.file.write();

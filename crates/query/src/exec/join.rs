@@ -376,8 +376,8 @@ fn has_filters(guard: &CollectionGuard) -> bool {
     index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty()
 }
 
-/// Whether a filter may find documents by an index that this knows nothing of: a hashed or partial one, one with another
-/// collation, one over all paths.
+/// Whether a filter may find documents by an index that this knows nothing of: a hashed or partial one, one with
+/// another collation, one over all paths.
 fn planner_may_know_better(guard: &CollectionGuard, field: &str) -> bool {
     let may_serve = |index: &Arc<Index>| {
         let first = index.pattern().fields().first();
