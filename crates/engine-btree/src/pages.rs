@@ -7,6 +7,7 @@
 //! when the block was given back meanwhile and its place used for something else; then it looks again.
 
 use crate::block_cache::{BlockLookup, Pieces};
+use crate::budget::Use;
 use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
@@ -183,8 +184,10 @@ impl Pages {
             }
             None => {}
         }
-        // What a walk has ahead of it takes the place of blocks, those that were used longest ago, and not of pages.
-        let excess = self.cache.budget().excess();
+        // What walks have ahead of them takes the place of blocks, those that were used longest ago, and not of pages.
+        // They give up nothing for what others take beyond the target.
+        let budget = self.cache.budget();
+        let excess = budget.excess().min(budget.used(Use::Walks));
         if excess > 0 {
             self.cache.trim_blocks(excess);
         }
