@@ -87,7 +87,8 @@ impl Walk {
         }
     }
 
-    /// Clears `rows` and fills them up to the limits.
+    /// Clears `rows` and fills them up to the limits. After an error they are those that came before it, and the walk
+    /// goes on where it was met.
     pub(crate) fn fill(
         &mut self,
         pages: &Arc<Pages>,
@@ -97,6 +98,22 @@ impl Walk {
         limits: FillLimits,
     ) -> Result<()> {
         rows.clear();
+        let filled = self.take_leaves(pages, tree, at, rows, limits);
+        if filled.is_err() {
+            // Its rows may have come out further than the walk's position.
+            self.page = None;
+        }
+        filled
+    }
+
+    fn take_leaves(
+        &mut self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        at: Seq,
+        rows: &mut Rows,
+        limits: FillLimits,
+    ) -> Result<()> {
         while let Position::At(bound) = &self.position {
             let bound = bound.clone();
             let target = match (self.direction, &bound) {
