@@ -29,7 +29,7 @@ const MISSES_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
 /// Leaves whose rows one batch of a cursor may have, by its usual limits.
 const RAW_HELD_MAX: usize = 8;
-/// Leaves after which a walk is long.
+/// Leaves, as [`ReadAhead::walked`] counts them, after which a walk is long.
 const LEAVES_OF_SHORT: usize = 8;
 /// Leaves whose stretch of the file the system is told of at once.
 const TOLD_LEAVES: usize = 128;
@@ -42,6 +42,8 @@ const PASSED_MAX: usize = 8;
 pub(crate) struct ReadAhead {
     /// Leaves that it met on disk and, since it reads ahead, that it came to.
     walked: usize,
+    /// The leaf that it is in is among them: it may come there many times before it has passed it.
+    is_counted: bool,
     /// Leaves in memory since the queue was looked at.
     passed: usize,
     /// So many of them may pass before it is looked at again.
@@ -67,6 +69,8 @@ struct Node {
     key: Vec<u8>,
     address: BlockAddr,
     level: u8,
+    /// A leaf that the walk comes to when it is long.
+    is_for_long: bool,
 }
 
 #[derive(Default)]
@@ -79,8 +83,6 @@ struct QueueState {
     ready: Vec<(BlockAddr, Bytes)>,
     /// Memory of leaves that the walk has passed: new memory would come from the system page by page.
     spent: Vec<Vec<u8>>,
-    /// The walk is long.
-    is_long: bool,
     /// A worker has the queue.
     at_work: bool,
     /// The walk has ended.
@@ -146,7 +148,7 @@ impl QueueState {
 
 impl LoadQueue {
     /// Loads one node that is noted as being loaded.
-    fn load(&self, pages: &Pages, node: &Node, is_long: bool) {
+    fn load(&self, pages: &Pages, node: &Node) {
         let _load = NodeLoad {
             queue: self,
             address: node.address,
@@ -160,7 +162,7 @@ impl LoadQueue {
         if !is_there(&rcu::pin()) {
             return;
         }
-        if is_long && node.level == 0 {
+        if node.is_for_long {
             let buffer = self.state.lock().spent.pop().unwrap_or_default();
             match pages.read_for_walk(&self.tree, target, node.address, buffer) {
                 Ok(Some(raw)) => {
@@ -178,7 +180,7 @@ impl LoadQueue {
     /// A worker's part.
     fn work(&self) {
         loop {
-            let (untold, node, is_long) = {
+            let (untold, node) = {
                 let mut state = self.state.lock();
                 let untold = std::mem::take(&mut state.untold);
                 let next = match state.waiting.pop_front() {
@@ -191,14 +193,14 @@ impl LoadQueue {
                         return;
                     }
                 };
-                (untold, next, state.is_long)
+                (untold, next)
             };
             match self.pages.upgrade() {
                 Some(pages) if pages.check_running().is_ok() => {
                     for sectors in untold {
                         pages.expect_read(&self.tree, sectors);
                     }
-                    self.load(&pages, &node, is_long);
+                    self.load(&pages, &node);
                 }
                 _ => {
                     let mut state = self.state.lock();
@@ -217,7 +219,8 @@ impl ReadAhead {
     /// The walk has come to a leaf in memory: now and then it sees to it that the worker has something to do.
     #[inline]
     pub(crate) fn pass(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
-        if self.queue.is_some() {
+        if self.queue.is_some() && !self.is_counted {
+            self.is_counted = true;
             self.passed += 1;
             if self.passed >= self.passing {
                 self.plan(pages, tree, position, guard);
@@ -225,14 +228,25 @@ impl ReadAhead {
         }
     }
 
+    /// The walk has come to the end of a leaf.
+    pub(crate) fn leave_leaf(&mut self) {
+        self.is_counted = false;
+    }
+
+    /// Whether the walk is long where it is. It stays so as long as it passes leaves in their order: one that seeks
+    /// begins anew.
+    fn is_long(&self) -> bool {
+        self.walked > LEAVES_OF_SHORT
+    }
+
     /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into
     /// the queue.
     pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
-        self.walked += 1 + std::mem::take(&mut self.passed);
+        let is_first_time = !std::mem::replace(&mut self.is_counted, true);
+        self.walked += std::mem::take(&mut self.passed) + usize::from(is_first_time);
         self.passing = PASSED_MAX;
         // A window of leaves takes at most an eighth of the cache, and less where nothing is left of it afterwards.
-        let is_long = self.walked > LEAVES_OF_SHORT;
-        let part = if is_long { 32 } else { 8 };
+        let part = if self.is_long() { 32 } else { 8 };
         let room = pages.cache().budget().limit() as usize / part / tree.shape.leaf_bytes.max(1);
         let window = WINDOW_MAX.min(self.walked).min(room);
         if self.walked < MISSES_MIN || window == 0 || !pages.cache().has_workers() {
@@ -246,12 +260,8 @@ impl ReadAhead {
                 loaded: Condvar::new(),
             })
         });
-        {
-            let mut state = queue.state.lock();
-            state.is_long = is_long;
-            if state.waiting.len() > window / 2 {
-                return;
-            }
+        if queue.state.lock().waiting.len() > window / 2 {
+            return;
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
@@ -288,6 +298,7 @@ impl ReadAhead {
                     key: leaf.key(),
                     address: leaf.address,
                     level: 0,
+                    is_for_long: self.walked + leaf.distance > LEAVES_OF_SHORT,
                 });
             }
         }
@@ -331,7 +342,6 @@ impl ReadAhead {
         if let Some(raw) = state.take_ready(pages, address) {
             return Ok(Some(raw));
         }
-        let is_long = state.is_long;
         let buffer = state.spent.pop().unwrap_or_default();
         if !state.loading.contains(&address) {
             state.waiting.retain(|waiting| waiting.address != address);
@@ -339,7 +349,9 @@ impl ReadAhead {
             if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
                 return Ok(None);
             }
-            if is_long && let Some(raw) = pages.read_for_walk(tree, target, address, buffer)? {
+            if self.is_long()
+                && let Some(raw) = pages.read_for_walk(tree, target, address, buffer)?
+            {
                 return Ok(Some(raw));
             }
             return pages
@@ -350,7 +362,7 @@ impl ReadAhead {
             Some(other) => {
                 state.loading.push(other.address);
                 drop(state);
-                queue.load(pages, &other, is_long);
+                queue.load(pages, &other);
             }
             None => queue.loaded.wait(&mut state),
         }
@@ -386,6 +398,8 @@ struct ComingLeaf<'g> {
     high: Option<Fence<'g>>,
     index: usize,
     address: BlockAddr,
+    /// How many leaves further on it is.
+    distance: usize,
     /// It shall be loaded; it is too early for others.
     is_near: bool,
 }
@@ -472,6 +486,7 @@ impl<'g> Coming<'g> {
                         high: above.high,
                         index,
                         address: *address,
+                        distance: seen + 1,
                         is_near: seen < near,
                     });
                 }
@@ -500,6 +515,7 @@ impl<'g> Coming<'g> {
                         key: above.low.map_or_else(Vec::new, Fence::to_vec),
                         address: *address,
                         level: *level,
+                        is_for_long: false,
                     });
                     return coming;
                 }

@@ -61,7 +61,8 @@ impl Walk {
         }
     }
 
-    /// Goes on at the first row at or after `key` in the direction, inside the range.
+    /// Goes on at the first row at or after `key` in the direction, inside the range. What it has read ahead goes, and it
+    /// is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         let start = match self.direction {
             Direction::Forward => match &self.range.start {
@@ -77,6 +78,7 @@ impl Walk {
         };
         self.position = Position::At(start);
         self.page = None;
+        self.ahead = ReadAhead::default();
     }
 
     /// The key that the walk has come to; `None` at its start without a bound.
@@ -210,6 +212,9 @@ impl Walk {
         fence: Option<Vec<u8>>,
         rows: &mut Rows,
     ) -> Result<()> {
+        if stop.is_none() {
+            self.ahead.leave_leaf();
+        }
         self.position = match (stop, fence) {
             (None, None) => Position::Ended,
             (None, Some(fence)) if is_past(&fence, self.direction, &self.range) => Position::Ended,
