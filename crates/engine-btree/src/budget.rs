@@ -19,7 +19,7 @@ pub(crate) enum Use {
     Inner,
     /// Compressed blocks of leaves that were read once.
     Blocks,
-    /// Raw bytes of leaves that walks have not come to yet.
+    /// Raw bytes of leaves that walks have for themselves, ahead of them and behind.
     Walks,
     /// The maps of space in the files. Nothing evicts them.
     Maps,

@@ -6,11 +6,11 @@
 use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
 use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
+use crate::raw_leaf::{RawLeaf, WalkMemory};
 use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
 use crate::tree::{Child, Descent, Fence, Target, Tree};
 use crate::version::Ground;
 use blocks::BlockAddr;
-use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
 use rcu::Guard;
 use std::ops::Bound;
@@ -36,6 +36,10 @@ pub(crate) struct Walk {
 struct WalkPage {
     address: BlockAddr,
     rows: PageRows,
+    /// What the rows of a stream are in.
+    raw: Option<RawLeaf>,
+    /// The memory of an image.
+    _memory: Option<WalkMemory>,
 }
 
 /// Its rows.
@@ -152,10 +156,8 @@ impl Walk {
                         }
                         continue;
                     }
-                    if let Some(WalkPage { rows, .. }) = self.page.take()
-                        && let PageRows::Stream(stream) = rows
-                    {
-                        self.ahead.pass_raw(stream.into_raw());
+                    if let Some(raw) = self.page.take().and_then(|page| page.raw) {
+                        self.ahead.pass_raw(pages, raw);
                     }
                     here.address = Some(address);
                     self.ahead.plan(pages, tree, here, &guard);
@@ -163,7 +165,7 @@ impl Walk {
                     self.page = match self.ahead.fetch(pages, tree, target, address)? {
                         None => None,
                         Some(raw) => {
-                            let page = WalkPage::new(address, raw, self.direction);
+                            let page = WalkPage::new(address, raw, self.direction, pages, &self.ahead);
                             Some(page.map_err(|damage| pages.damaged(address, damage))?)
                         }
                     };
@@ -248,15 +250,31 @@ fn fence_behind(descent: &Descent<'_>, direction: Direction) -> Option<Vec<u8>> 
 }
 
 impl WalkPage {
-    fn new(address: BlockAddr, raw: Bytes, direction: Direction) -> std::result::Result<Self, PageDamage> {
-        let rows = match direction {
-            Direction::Forward => PageRows::Stream(LeafStream::new(raw)?),
+    fn new(
+        address: BlockAddr,
+        raw: RawLeaf,
+        direction: Direction,
+        pages: &Pages,
+        ahead: &ReadAhead,
+    ) -> std::result::Result<Self, PageDamage> {
+        Ok(match direction {
+            Direction::Forward => Self {
+                address,
+                rows: PageRows::Stream(LeafStream::new(raw.bytes().clone())?),
+                raw: Some(raw),
+                _memory: None,
+            },
             Direction::Reverse => {
-                let image = LeafImage::decode(&raw)?;
-                PageRows::View(Box::new(LeafView::new(Base::Image(image))))
+                let image = LeafImage::decode(raw.bytes())?;
+                ahead.reuse(pages, raw);
+                Self {
+                    address,
+                    _memory: Some(WalkMemory::new(pages.cache(), image.memory_bytes())),
+                    rows: PageRows::View(Box::new(LeafView::new(Base::Image(image)))),
+                    raw: None,
+                }
             }
-        };
-        Ok(Self { address, rows })
+        })
     }
 
     /// Takes its rows from `position` on.
@@ -522,3 +540,6 @@ fn take_merged(
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,11 +59,6 @@ impl LeafStream {
         &self.raw
     }
 
-    /// The same, for whoever needs the rows no more.
-    pub(crate) fn into_raw(self) -> Bytes {
-        self.raw
-    }
-
     /// The key of the row that came last; the prefix before the first.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
