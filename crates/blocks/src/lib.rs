@@ -40,7 +40,7 @@ pub use address::{BlockAddr, VolumeId};
 pub use block::BlockKind;
 pub use error::{BlockError, Result};
 pub use evacuation::MovingBlock;
-pub use limits::SECTOR_BYTES;
+pub use limits::{RAW_BUFFER_BYTES_MAX, SECTOR_BYTES};
 pub use pin::PinnedCheckpoint;
 pub use read::{Near, ReadScratch};
 pub use salvage::SalvagedBlock;

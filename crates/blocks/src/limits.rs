@@ -24,7 +24,7 @@ pub(crate) const IO_BYTES_MAX: usize = 1 << 20;
 /// A buffer of a reader or writer that has become longer, for a long block, is given back.
 pub(crate) const BUFFER_BYTES_MAX: usize = 4 * IO_BYTES_MAX;
 /// A reader's buffer for raw bytes that has become longer is given back: pages and pieces of large values are shorter.
-pub(crate) const RAW_BUFFER_BYTES_MAX: usize = IO_BYTES_MAX / 2;
+pub const RAW_BUFFER_BYTES_MAX: usize = IO_BYTES_MAX / 2;
 /// Bytes between two blocks that are read for nothing rather than read apart.
 pub(crate) const READ_GAP_BYTES_MAX: u64 = 32 << 10;
 /// Least and greatest step in which a file grows.

@@ -219,8 +219,10 @@ impl BlockCache {
         if gain.abs() < STEP_COST {
             return None;
         }
-        // Two at once make one step.
-        self.gain.store(0, Ordering::Relaxed);
+        // Two at once make one step. Where a read has counted meanwhile, the next one takes it.
+        self.gain
+            .compare_exchange(gain, 0, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()?;
         Some(if gain > 0 {
             ShareStep::MoreBlocks
         } else {

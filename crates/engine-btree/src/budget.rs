@@ -19,7 +19,7 @@ pub(crate) enum Use {
     Inner,
     /// Compressed blocks of leaves that were read once.
     Blocks,
-    /// Raw bytes of leaves that walks have not come to yet.
+    /// Raw bytes of leaves that walks have for themselves, ahead of them and behind.
     Walks,
     /// The maps of space in the files. Nothing evicts them.
     Maps,
@@ -161,8 +161,10 @@ impl Budget {
     /// Bytes that compressed blocks of leaves may take: of what writes and a quarter for inner pages leave of the
     /// limit, their share, or what pages do not take.
     pub(crate) fn blocks_limit(&self) -> u64 {
-        let inner = self.used(Use::Inner).min(self.limit() / INNER_PART);
-        let pages = self.used(Use::Images) + self.used(Use::Inner) - inner;
+        // Read once: others count at the same time.
+        let inner_all = self.used(Use::Inner);
+        let inner = inner_all.min(self.limit() / INNER_PART);
+        let pages = self.used(Use::Images) + inner_all - inner;
         let fixed = self.used(Use::Deltas) + self.used(Use::Maps) + self.used(Use::Walks) + inner;
         let rest = self.target().saturating_sub(fixed);
         rest.saturating_sub(pages).max(rest / 100 * self.blocks_percent())

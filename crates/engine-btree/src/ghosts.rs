@@ -29,13 +29,17 @@ impl Ghosts {
             self.bytes -= before.bytes;
         }
         self.order.push_back((number, key));
-        while self.bytes > limit || self.order.len() > 2 * self.entries.len() + 64 {
-            let Some((number, key)) = self.order.pop_front() else {
-                break;
-            };
+        while self.bytes > limit
+            && let Some((number, key)) = self.order.pop_front()
+        {
             if self.entries.get(&key).is_some_and(|ghost| ghost.number == number) {
                 self.take(&key);
             }
+        }
+        // Numbers that stayed behind must not pile up. They lie among those of keys that are known, which stay.
+        let Ghosts { entries, order, .. } = self;
+        if order.len() > 2 * entries.len() + 64 {
+            order.retain(|(number, key)| entries.get(key).is_some_and(|ghost| ghost.number == *number));
         }
     }
 
@@ -82,5 +86,17 @@ mod tests {
             assert!(ghosts.take(&key_of(number)));
         }
         assert!(ghosts.order.len() <= 66 && ghosts.bytes == 0);
+    }
+    #[test]
+    fn numbers_that_stayed_behind_cost_no_key_that_is_known() {
+        let mut ghosts = Ghosts::default();
+        (0..1_000).for_each(|number| ghosts.note(key_of(number), 10, usize::MAX));
+        for number in 1_000..3_000 {
+            ghosts.note(key_of(number), 10, usize::MAX);
+            assert!(ghosts.take(&key_of(number)));
+        }
+        assert!(ghosts.order.len() <= 2_066, "{}", ghosts.order.len());
+        assert!((0..1_000).all(|number| ghosts.take(&key_of(number))));
+        assert_eq!(ghosts.bytes, 0);
     }
 }

@@ -7,10 +7,12 @@
 //! when the block was given back meanwhile and its place used for something else; then it looks again.
 
 use crate::block_cache::{BlockLookup, Pieces};
+use crate::budget::Use;
 use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
+use crate::raw_leaf::RawLeaf;
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
@@ -67,7 +69,7 @@ impl Pages {
         }
     }
 
-    pub(crate) fn cache(&self) -> &PageCache {
+    pub(crate) fn cache(&self) -> &Arc<PageCache> {
         &self.cache
     }
 
@@ -152,14 +154,14 @@ impl Pages {
     /// The raw bytes of a leaf on disk for a walk that is long: they do not become a page, which would push out others
     /// that are read more often. Where there is room their block stays, compressed, and where there is none that of
     /// one leaf in so many, so that what is walked over again and again comes to stay. `None` when the leaf shall come
-    /// into memory: it was read before, and there is room. `buffer` is memory that can be used for them.
+    /// into memory: it was read before, and there is room. `buffer` has memory that can be used for them.
     pub(crate) fn read_for_walk(
         &self,
         tree: &Arc<Tree>,
         target: Target<'_>,
         address: BlockAddr,
-        buffer: Vec<u8>,
-    ) -> Result<Option<Bytes>> {
+        buffer: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Option<RawLeaf>> {
         let is_there = || {
             let guard = rcu::pin();
             let _structure = tree.structure.lock();
@@ -167,31 +169,34 @@ impl Pages {
         };
         let key = (tree.shape.volume, address);
         let is_tight = self.cache.budget().is_tight();
-        let raw = RefCell::new(buffer);
-        match self.cache.peek_block(&key) {
-            Some(_) if !is_tight => return Ok(None),
-            Some(block) => {
-                let (owner, kind, raw) = (tree.id.0, BlockKind::Leaf, &mut raw.borrow_mut());
-                let opened = SCRATCH.with_borrow_mut(|scratch| {
-                    self.store
-                        .open_into(key.0, &address, owner, kind, block.get(), scratch, raw)
-                });
-                if opened.is_ok() {
-                    self.counters.read_again.add(1);
-                    return Ok(Some(std::mem::take(&mut **raw).into()));
-                }
-            }
-            None => {}
+        let kept = self.cache.peek_block(&key);
+        if kept.is_some() && !is_tight {
+            return Ok(None);
         }
-        // What a walk has ahead of it takes the place of blocks, those that were used longest ago, and not of pages.
-        let excess = self.cache.budget().excess();
+        let mut raw = buffer();
+        if let Some(block) = kept {
+            let (owner, kind) = (tree.id.0, BlockKind::Leaf);
+            let opened = SCRATCH.with_borrow_mut(|scratch| {
+                self.store
+                    .open_into(key.0, &address, owner, kind, block.get(), scratch, &mut raw)
+            });
+            if opened.is_ok() {
+                self.counters.read_again.add(1);
+                return Ok(Some(RawLeaf::new(&self.cache, raw)));
+            }
+        }
+        // What walks have ahead of them takes the place of blocks, those that were used longest ago, and not of pages.
+        // They give up nothing for what others take beyond the target.
+        let budget = self.cache.budget();
+        let excess = budget.excess().min(budget.used(Use::Walks));
         if excess > 0 {
             self.cache.trim_blocks(excess);
         }
         self.make_room(None);
+        let raw = RefCell::new(raw);
         let read = || self.read_walked(tree, address, !is_tight, &mut raw.borrow_mut());
         let is_read = read_what_is_there(read, is_there)?.is_some();
-        Ok(is_read.then(|| raw.into_inner().into()))
+        Ok(is_read.then(|| RawLeaf::new(&self.cache, raw.into_inner())))
     }
 
     fn read_walked(&self, tree: &Tree, address: BlockAddr, has_room: bool, raw: &mut Vec<u8>) -> Result<()> {

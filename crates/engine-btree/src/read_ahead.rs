@@ -14,9 +14,9 @@
 
 use crate::budget::Use;
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
+use crate::raw_leaf::RawLeaf;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree};
 use blocks::BlockAddr;
-use bytes::Bytes;
 use engine::{Direction, KeyRange, Result};
 use parking_lot::{Condvar, Mutex};
 use rcu::Guard;
@@ -29,7 +29,11 @@ const MISSES_MIN: usize = 2;
 const WINDOW_MAX: usize = 32;
 /// Leaves whose rows one batch of a cursor may have, by its usual limits.
 const RAW_HELD_MAX: usize = 8;
-/// Leaves after which a walk is long.
+/// Leaves whose memory waits for others.
+const SPENT_MAX: usize = 4;
+/// All walks together have at most one part in so many of the cache, and a leaf or two each beyond.
+const WALKS_PART: u64 = 8;
+/// Leaves, as [`ReadAhead::walked`] counts them, after which a walk is long.
 const LEAVES_OF_SHORT: usize = 8;
 /// Leaves whose stretch of the file the system is told of at once.
 const TOLD_LEAVES: usize = 128;
@@ -42,6 +46,8 @@ const PASSED_MAX: usize = 8;
 pub(crate) struct ReadAhead {
     /// Leaves that it met on disk and, since it reads ahead, that it came to.
     walked: usize,
+    /// The leaf that it is in is among them: it may come there many times before it has passed it.
+    is_counted: bool,
     /// Leaves in memory since the queue was looked at.
     passed: usize,
     /// So many of them may pass before it is looked at again.
@@ -50,7 +56,7 @@ pub(crate) struct ReadAhead {
     told: Option<BlockAddr>,
     queue: Option<Arc<LoadQueue>>,
     /// Raw bytes of leaves that it passed and whose rows may be in use.
-    passed_raw: VecDeque<Bytes>,
+    passed_raw: VecDeque<RawLeaf>,
 }
 
 /// What a walk and the worker that reads ahead for it share.
@@ -67,6 +73,8 @@ struct Node {
     key: Vec<u8>,
     address: BlockAddr,
     level: u8,
+    /// A leaf that the walk comes to when it is long.
+    is_for_long: bool,
 }
 
 #[derive(Default)]
@@ -75,12 +83,10 @@ struct QueueState {
     loading: Vec<BlockAddr>,
     /// Sectors that the worker is to tell the system of.
     untold: Vec<Range<u64>>,
-    /// Raw bytes of leaves that the walk has not come to. They are counted in the budget.
-    ready: Vec<(BlockAddr, Bytes)>,
+    /// Raw bytes of leaves that the walk has not come to.
+    ready: Vec<(BlockAddr, RawLeaf)>,
     /// Memory of leaves that the walk has passed: new memory would come from the system page by page.
-    spent: Vec<Vec<u8>>,
-    /// The walk is long.
-    is_long: bool,
+    spent: Vec<RawLeaf>,
     /// A worker has the queue.
     at_work: bool,
     /// The walk has ended.
@@ -93,9 +99,8 @@ impl Drop for ReadAhead {
             let mut state = queue.state.lock();
             state.over = true;
             state.waiting.clear();
-            if let Some(pages) = queue.pages.upgrade() {
-                state.keep_ready(&pages, |_| false);
-            }
+            state.ready.clear();
+            state.spent.clear();
         }
     }
 }
@@ -119,34 +124,27 @@ impl QueueState {
         self.ready.iter().any(|(ready, _)| *ready == address)
     }
 
-    fn put_ready(&mut self, pages: &Pages, address: BlockAddr, raw: Bytes) {
+    fn put_ready(&mut self, address: BlockAddr, raw: RawLeaf) {
         if !self.over && !self.is_ready(address) {
-            pages.cache().budget().add(Use::Walks, raw.len() as isize);
             self.ready.push((address, raw));
         }
     }
 
-    fn take_ready(&mut self, pages: &Pages, address: BlockAddr) -> Option<Bytes> {
+    fn take_ready(&mut self, address: BlockAddr) -> Option<RawLeaf> {
         let index = self.ready.iter().position(|(ready, _)| *ready == address)?;
-        let (_, raw) = self.ready.swap_remove(index);
-        pages.cache().budget().add(Use::Walks, -(raw.len() as isize));
-        Some(raw)
-    }
-
-    fn keep_ready(&mut self, pages: &Pages, wanted: impl Fn(BlockAddr) -> bool) {
-        let mut gone = 0;
-        self.ready.retain(|(address, raw)| {
-            let is_wanted = wanted(*address);
-            gone += if is_wanted { 0 } else { raw.len() };
-            is_wanted
-        });
-        pages.cache().budget().add(Use::Walks, -(gone as isize));
+        Some(self.ready.swap_remove(index).1)
     }
 }
 
 impl LoadQueue {
+    /// Memory for the raw bytes of a leaf.
+    fn buffer(&self) -> Vec<u8> {
+        let spent = self.state.lock().spent.pop();
+        spent.map_or_else(Vec::new, RawLeaf::into_buffer)
+    }
+
     /// Loads one node that is noted as being loaded.
-    fn load(&self, pages: &Pages, node: &Node, is_long: bool) {
+    fn load(&self, pages: &Pages, node: &Node) {
         let _load = NodeLoad {
             queue: self,
             address: node.address,
@@ -160,11 +158,14 @@ impl LoadQueue {
         if !is_there(&rcu::pin()) {
             return;
         }
-        if is_long && node.level == 0 {
-            let buffer = self.state.lock().spent.pop().unwrap_or_default();
-            match pages.read_for_walk(&self.tree, target, node.address, buffer) {
+        if node.is_for_long {
+            // The leaves that were planned for have been read since, for other walks.
+            if left_for_walks(pages) == 0 && !self.state.lock().ready.is_empty() {
+                return;
+            }
+            match pages.read_for_walk(&self.tree, target, node.address, || self.buffer()) {
                 Ok(Some(raw)) => {
-                    self.state.lock().put_ready(pages, node.address, raw);
+                    self.state.lock().put_ready(node.address, raw);
                     return;
                 }
                 Ok(None) => {}
@@ -178,7 +179,7 @@ impl LoadQueue {
     /// A worker's part.
     fn work(&self) {
         loop {
-            let (untold, node, is_long) = {
+            let (untold, node) = {
                 let mut state = self.state.lock();
                 let untold = std::mem::take(&mut state.untold);
                 let next = match state.waiting.pop_front() {
@@ -191,14 +192,14 @@ impl LoadQueue {
                         return;
                     }
                 };
-                (untold, next, state.is_long)
+                (untold, next)
             };
             match self.pages.upgrade() {
                 Some(pages) if pages.check_running().is_ok() => {
                     for sectors in untold {
                         pages.expect_read(&self.tree, sectors);
                     }
-                    self.load(&pages, &node, is_long);
+                    self.load(&pages, &node);
                 }
                 _ => {
                     let mut state = self.state.lock();
@@ -217,7 +218,8 @@ impl ReadAhead {
     /// The walk has come to a leaf in memory: now and then it sees to it that the worker has something to do.
     #[inline]
     pub(crate) fn pass(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
-        if self.queue.is_some() {
+        if self.queue.is_some() && !self.is_counted {
+            self.is_counted = true;
             self.passed += 1;
             if self.passed >= self.passing {
                 self.plan(pages, tree, position, guard);
@@ -225,16 +227,31 @@ impl ReadAhead {
         }
     }
 
+    /// The walk has come to the end of a leaf.
+    pub(crate) fn leave_leaf(&mut self) {
+        self.is_counted = false;
+    }
+
+    /// Whether the walk is long where it is. It stays so as long as it passes leaves in their order: one that seeks
+    /// begins anew.
+    fn is_long(&self) -> bool {
+        self.walked > LEAVES_OF_SHORT
+    }
+
     /// The walk has come to a leaf on disk, or has passed some in memory: puts those on disk that come after it into
     /// the queue.
     pub(crate) fn plan(&mut self, pages: &Arc<Pages>, tree: &Arc<Tree>, position: WalkPosition<'_, '_>, guard: &Guard) {
-        self.walked += 1 + std::mem::take(&mut self.passed);
+        let is_first_time = !std::mem::replace(&mut self.is_counted, true);
+        self.walked += std::mem::take(&mut self.passed) + usize::from(is_first_time);
         self.passing = PASSED_MAX;
         // A window of leaves takes at most an eighth of the cache, and less where nothing is left of it afterwards.
-        let is_long = self.walked > LEAVES_OF_SHORT;
-        let part = if is_long { 32 } else { 8 };
-        let room = pages.cache().budget().limit() as usize / part / tree.shape.leaf_bytes.max(1);
-        let window = WINDOW_MAX.min(self.walked).min(room);
+        let part = if self.is_long() { 32 } else { 8 };
+        let leaf_bytes = tree.shape.leaf_bytes.max(1);
+        let room = pages.cache().budget().limit() as usize / part / leaf_bytes;
+        // Other walks have what they have, and each goes on.
+        let left_for_all = left_for_walks(pages);
+        let room_of_all = (left_for_all as usize / leaf_bytes).max(1);
+        let window = WINDOW_MAX.min(self.walked).min(room).min(room_of_all);
         if self.walked < MISSES_MIN || window == 0 || !pages.cache().has_workers() {
             return;
         }
@@ -246,12 +263,8 @@ impl ReadAhead {
                 loaded: Condvar::new(),
             })
         });
-        {
-            let mut state = queue.state.lock();
-            state.is_long = is_long;
-            if state.waiting.len() > window / 2 {
-                return;
-            }
+        if queue.state.lock().waiting.len() > window / 2 {
+            return;
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
@@ -276,11 +289,11 @@ impl ReadAhead {
                 || state.is_ready(address)
                 || state.waiting.iter().any(|waiting| waiting.address == address)
         };
-        if state.ready.len() > 2 * window {
-            // Of leaves that have changed, or that the walk has left out.
+        if state.ready.len() > window || left_for_all == 0 {
+            // Some may be of leaves that have changed, or that the walk has left out.
             let here = position.address;
             let is_coming = |address| here == Some(address) || leaves.iter().any(|leaf| leaf.address == address);
-            state.keep_ready(pages, is_coming);
+            state.ready.retain(|(address, _)| is_coming(*address));
         }
         for leaf in leaves.into_iter().take_while(|leaf| leaf.is_near) {
             if !known(&state, leaf.address) {
@@ -288,6 +301,7 @@ impl ReadAhead {
                     key: leaf.key(),
                     address: leaf.address,
                     level: 0,
+                    is_for_long: self.walked + leaf.distance > LEAVES_OF_SHORT,
                 });
             }
         }
@@ -301,15 +315,27 @@ impl ReadAhead {
     }
 
     /// The walk has passed a leaf whose raw bytes it had.
-    pub(crate) fn pass_raw(&mut self, raw: Bytes) {
+    pub(crate) fn pass_raw(&mut self, pages: &Pages, raw: RawLeaf) {
         self.passed_raw.push_back(raw);
         // Those that came last are still with who walks.
-        if self.passed_raw.len() > RAW_HELD_MAX
+        let held_max = if left_for_walks(pages) > 0 { RAW_HELD_MAX } else { 0 };
+        while self.passed_raw.len() > held_max
             && let Some(oldest) = self.passed_raw.pop_front()
-            && let Ok(buffer) = oldest.try_into_mut()
+        {
+            self.reuse(pages, oldest);
+        }
+    }
+
+    /// The walk needs the raw bytes of a leaf no more.
+    pub(crate) fn reuse(&self, pages: &Pages, raw: RawLeaf) {
+        if raw.is_reusable()
+            && left_for_walks(pages) > 0
             && let Some(queue) = &self.queue
         {
-            queue.state.lock().spent.push(buffer.into());
+            let mut state = queue.state.lock();
+            if state.spent.len() < SPENT_MAX {
+                state.spent.push(raw);
+            }
         }
     }
 
@@ -321,25 +347,25 @@ impl ReadAhead {
         tree: &Arc<Tree>,
         target: Target<'_>,
         address: BlockAddr,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<Option<RawLeaf>> {
         let Some(queue) = &self.queue else {
             return pages
                 .bring_in(tree, target, address, 0, LoadRows::Wanted)
                 .map(|()| None);
         };
         let mut state = queue.state.lock();
-        if let Some(raw) = state.take_ready(pages, address) {
+        if let Some(raw) = state.take_ready(address) {
             return Ok(Some(raw));
         }
-        let is_long = state.is_long;
-        let buffer = state.spent.pop().unwrap_or_default();
         if !state.loading.contains(&address) {
             state.waiting.retain(|waiting| waiting.address != address);
             drop(state);
             if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
                 return Ok(None);
             }
-            if is_long && let Some(raw) = pages.read_for_walk(tree, target, address, buffer)? {
+            if self.is_long()
+                && let Some(raw) = pages.read_for_walk(tree, target, address, || queue.buffer())?
+            {
                 return Ok(Some(raw));
             }
             return pages
@@ -350,12 +376,18 @@ impl ReadAhead {
             Some(other) => {
                 state.loading.push(other.address);
                 drop(state);
-                queue.load(pages, &other, is_long);
+                queue.load(pages, &other);
             }
             None => queue.loaded.wait(&mut state),
         }
         Ok(None)
     }
+}
+
+/// Bytes that all walks together may yet take.
+fn left_for_walks(pages: &Pages) -> u64 {
+    let budget = pages.cache().budget();
+    (budget.limit() / WALKS_PART).saturating_sub(budget.used(Use::Walks))
 }
 
 /// Where a walk has come to.
@@ -386,6 +418,8 @@ struct ComingLeaf<'g> {
     high: Option<Fence<'g>>,
     index: usize,
     address: BlockAddr,
+    /// How many leaves further on it is.
+    distance: usize,
     /// It shall be loaded; it is too early for others.
     is_near: bool,
 }
@@ -472,6 +506,7 @@ impl<'g> Coming<'g> {
                         high: above.high,
                         index,
                         address: *address,
+                        distance: seen + 1,
                         is_near: seen < near,
                     });
                 }
@@ -500,6 +535,7 @@ impl<'g> Coming<'g> {
                         key: above.low.map_or_else(Vec::new, Fence::to_vec),
                         address: *address,
                         level: *level,
+                        is_for_long: false,
                     });
                     return coming;
                 }

@@ -204,6 +204,10 @@ impl Cursor for BtreeCursor {
         let filled = self.walk.fill(&side.pages, &self.tree, self.snapshot.seq, rows, limits);
         let filled = self.snapshot.checked(filled.map(|()| !rows.is_empty()));
         if filled.is_err() {
+            // Whoever goes on has not seen them.
+            if !rows.is_empty() {
+                self.walk.seek(&rows.key(0).to_vec());
+            }
             rows.clear();
         }
         filled

@@ -6,11 +6,11 @@
 use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
 use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
+use crate::raw_leaf::{RawLeaf, WalkMemory};
 use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
 use crate::tree::{Child, Descent, Fence, Target, Tree};
 use crate::version::Ground;
 use blocks::BlockAddr;
-use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Result, Rows, Seq};
 use rcu::Guard;
 use std::ops::Bound;
@@ -36,6 +36,10 @@ pub(crate) struct Walk {
 struct WalkPage {
     address: BlockAddr,
     rows: PageRows,
+    /// What the rows of a stream are in.
+    raw: Option<RawLeaf>,
+    /// The memory of an image.
+    _memory: Option<WalkMemory>,
 }
 
 /// Its rows.
@@ -61,7 +65,8 @@ impl Walk {
         }
     }
 
-    /// Goes on at the first row at or after `key` in the direction, inside the range.
+    /// Goes on at the first row at or after `key` in the direction, inside the range. What it has read ahead goes, and it
+    /// is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         let start = match self.direction {
             Direction::Forward => match &self.range.start {
@@ -77,6 +82,7 @@ impl Walk {
         };
         self.position = Position::At(start);
         self.page = None;
+        self.ahead = ReadAhead::default();
     }
 
     /// The key that the walk has come to; `None` at its start without a bound.
@@ -87,7 +93,8 @@ impl Walk {
         }
     }
 
-    /// Clears `rows` and fills them up to the limits.
+    /// Clears `rows` and fills them up to the limits. After an error they are those that came before it, and the walk
+    /// goes on where it was met.
     pub(crate) fn fill(
         &mut self,
         pages: &Arc<Pages>,
@@ -97,6 +104,22 @@ impl Walk {
         limits: FillLimits,
     ) -> Result<()> {
         rows.clear();
+        let filled = self.take_leaves(pages, tree, at, rows, limits);
+        if filled.is_err() {
+            // Its rows may have come out further than the walk's position.
+            self.page = None;
+        }
+        filled
+    }
+
+    fn take_leaves(
+        &mut self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        at: Seq,
+        rows: &mut Rows,
+        limits: FillLimits,
+    ) -> Result<()> {
         while let Position::At(bound) = &self.position {
             let bound = bound.clone();
             let target = match (self.direction, &bound) {
@@ -133,10 +156,8 @@ impl Walk {
                         }
                         continue;
                     }
-                    if let Some(WalkPage { rows, .. }) = self.page.take()
-                        && let PageRows::Stream(stream) = rows
-                    {
-                        self.ahead.pass_raw(stream.into_raw());
+                    if let Some(raw) = self.page.take().and_then(|page| page.raw) {
+                        self.ahead.pass_raw(pages, raw);
                     }
                     here.address = Some(address);
                     self.ahead.plan(pages, tree, here, &guard);
@@ -144,7 +165,7 @@ impl Walk {
                     self.page = match self.ahead.fetch(pages, tree, target, address)? {
                         None => None,
                         Some(raw) => {
-                            let page = WalkPage::new(address, raw, self.direction);
+                            let page = WalkPage::new(address, raw, self.direction, pages, &self.ahead);
                             Some(page.map_err(|damage| pages.damaged(address, damage))?)
                         }
                     };
@@ -193,6 +214,9 @@ impl Walk {
         fence: Option<Vec<u8>>,
         rows: &mut Rows,
     ) -> Result<()> {
+        if stop.is_none() {
+            self.ahead.leave_leaf();
+        }
         self.position = match (stop, fence) {
             (None, None) => Position::Ended,
             (None, Some(fence)) if is_past(&fence, self.direction, &self.range) => Position::Ended,
@@ -226,15 +250,31 @@ fn fence_behind(descent: &Descent<'_>, direction: Direction) -> Option<Vec<u8>> 
 }
 
 impl WalkPage {
-    fn new(address: BlockAddr, raw: Bytes, direction: Direction) -> std::result::Result<Self, PageDamage> {
-        let rows = match direction {
-            Direction::Forward => PageRows::Stream(LeafStream::new(raw)?),
+    fn new(
+        address: BlockAddr,
+        raw: RawLeaf,
+        direction: Direction,
+        pages: &Pages,
+        ahead: &ReadAhead,
+    ) -> std::result::Result<Self, PageDamage> {
+        Ok(match direction {
+            Direction::Forward => Self {
+                address,
+                rows: PageRows::Stream(LeafStream::new(raw.bytes().clone())?),
+                raw: Some(raw),
+                _memory: None,
+            },
             Direction::Reverse => {
-                let image = LeafImage::decode(&raw)?;
-                PageRows::View(Box::new(LeafView::new(Base::Image(image))))
+                let image = LeafImage::decode(raw.bytes())?;
+                ahead.reuse(pages, raw);
+                Self {
+                    address,
+                    _memory: Some(WalkMemory::new(pages.cache(), image.memory_bytes())),
+                    rows: PageRows::View(Box::new(LeafView::new(Base::Image(image)))),
+                    raw: None,
+                }
             }
-        };
-        Ok(Self { address, rows })
+        })
     }
 
     /// Takes its rows from `position` on.
@@ -500,3 +540,6 @@ fn take_merged(
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

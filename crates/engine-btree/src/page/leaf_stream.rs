@@ -59,11 +59,6 @@ impl LeafStream {
         &self.raw
     }
 
-    /// The same, for whoever needs the rows no more.
-    pub(crate) fn into_raw(self) -> Bytes {
-        self.raw
-    }
-
     /// The key of the row that came last; the prefix before the first.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
@@ -74,7 +69,8 @@ impl LeafStream {
         self.at
     }
 
-    /// The next row's value, a place in [`LeafStream::raw`]. `None` behind the last, whenever it is asked.
+    /// The next row's value, a place in [`LeafStream::raw`]. `None` behind the last, and damage where it lies, whenever
+    /// it is asked.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<CellValue<'_>>, PageDamage> {
         if self.rows == self.header.rows {
@@ -84,33 +80,36 @@ impl LeafStream {
         let mut reader = Reader::at_place(&self.raw, self.at);
         let head = RowHead::read(&mut reader, self.header.common, self.previous)?;
         let (shared, unshared) = (head.shared, head.unshared);
-        if let Some(before) = self.previous.replace(head) {
-            self.found.key_length &= head.suffix_len() == before.suffix_len();
-            self.found.value &= head.value == before.value;
-        }
         let start = reader.at();
         let added = reader.take(unshared + head.value_len())?;
         check_order(&self.key[prefix_len..], shared, &added[..unshared], self.rows == 0)
             .map_err(|rule| PageDamage::new(start, rule))?;
-        self.row_bytes += prefix_len + shared + added.len();
-        if self.row_bytes > self.header.row_bytes {
+        let row_bytes = self.row_bytes + prefix_len + shared + added.len();
+        if row_bytes > self.header.row_bytes {
             return Err(reader.damage("more bytes than the header says"));
         }
+        let end = reader.at();
+        let place = start + unshared..end;
+        let value = if head.is_large() {
+            let large = LargeRef::from_cell(&self.raw[place]);
+            CellValue::Large(large.ok_or_else(|| PageDamage::new(start, "a large value's cell"))?)
+        } else {
+            CellValue::Inline(place)
+        };
+        // The row is right. Up to here nothing may have changed: damage is told whenever it is asked for.
+        if let Some(before) = self.previous.replace(head) {
+            self.found.key_length &= head.suffix_len() == before.suffix_len();
+            self.found.value &= head.value == before.value;
+        }
+        self.row_bytes = row_bytes;
         self.key.truncate(prefix_len + shared);
         self.key.extend_from_slice(&added[..unshared]);
         if self.rows == 0 {
             self.first = self.key.get(prefix_len).copied();
         }
-        self.at = reader.at();
+        self.at = end;
         self.rows += 1;
-        let value = start + unshared..self.at;
-        if !head.is_large() {
-            return Ok(Some(CellValue::Inline(value)));
-        }
-        let large = LargeRef::from_cell(&self.raw[value]);
-        large
-            .map(|large| Some(CellValue::Large(large)))
-            .ok_or_else(|| PageDamage::new(start, "a large value's cell"))
+        Ok(Some(value))
     }
 
     /// What only the end tells.

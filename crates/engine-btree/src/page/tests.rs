@@ -50,7 +50,15 @@ fn rows_of(image: &LeafImage) -> ExpectedRows {
 fn streamed(raw: &[u8]) -> Result<ExpectedRows, PageDamage> {
     let mut stream = LeafStream::new(Bytes::copy_from_slice(raw))?;
     let mut rows = ExpectedRows::new();
-    while let Some(value) = stream.next()? {
+    loop {
+        let value = match stream.next() {
+            Ok(Some(value)) => value,
+            Ok(None) => break,
+            Err(damage) => {
+                assert_eq!(stream.next().err(), Some(damage), "what is damaged stays so");
+                return Err(damage);
+            }
+        };
         let row = match value {
             CellValue::Inline(place) => ExpectedRow::Inline(raw[place].to_vec()),
             CellValue::Large(large) => ExpectedRow::Large(large.cell().to_vec()),

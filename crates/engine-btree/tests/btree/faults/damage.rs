@@ -179,6 +179,70 @@ fn a_flipped_bit_in_every_kind_of_block_is_noticed() {
     }
 }
 
+/// A cursor that met damage tells of it as often as it is asked, and leaves out no row: neither those that it had taken
+/// in the same call, nor the one whose value is damaged.
+#[test]
+fn a_cursor_stays_where_it_met_damage() {
+    let (fs, written) = one_checkpoint();
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    let blocks = blocks_of(&fs).into_iter();
+    let mut large: Vec<_> = blocks.filter(|block| block.kind == BlockKind::Large).collect();
+    large.sort_by_key(|block| block.addr.sector());
+    let damaged = large[large.len() / 2].addr.sector() * SECTOR_BYTES + 60;
+    let newest = written.at(written.newest());
+    let expected: Vec<_> = newest.iter().filter(|((table, _), _)| *table == LARGE).collect();
+    for (direction, rows_max) in [Direction::Forward, Direction::Reverse]
+        .into_iter()
+        .flat_map(|direction| [7, 100].map(|rows_max| (direction, rows_max)))
+    {
+        let what = format!("{direction:?}, {rows_max} rows");
+        // Leaves of a long walk come from disk: nobody has read them.
+        let threaded = BtreeOptions {
+            threads: Some(1),
+            ..options()
+        };
+        let engine = open_with(&fs, threaded).unwrap();
+        let view = engine.snapshot().unwrap();
+        let mut cursor = view.cursor(LARGE, KeyRange::all(), direction).unwrap();
+        let limits = FillLimits {
+            rows_max,
+            bytes_max: 1 << 20,
+        };
+        let (mut rows, mut found) = (Rows::new(), Vec::new());
+        let mut take = |rows: &Rows| {
+            found.extend((0..rows.len()).map(|index| (rows.key(index).to_vec(), rows.value(index).to_vec())));
+            found.len()
+        };
+        fs.flip_bit(&path, damaged, 1).unwrap();
+        let mut seen = 0;
+        let told = loop {
+            match cursor.fill(&mut rows, limits) {
+                Ok(more) => assert!(more, "{what}: nobody noticed"),
+                Err(error) => break error,
+            }
+            seen = take(&rows);
+        };
+        assert!(seen > 200, "{what}: the walk is long: {seen}");
+        for _ in 0..2 {
+            let again = cursor.fill(&mut rows, limits).expect_err(&what);
+            assert_eq!(again.kind(), ErrorKind::Corrupt, "{what}");
+            assert_eq!(again.to_string(), told.to_string(), "{what}");
+        }
+        fs.flip_bit(&path, damaged, 1).unwrap();
+        while cursor.fill(&mut rows, limits).unwrap() {
+            take(&rows);
+        }
+        let mut wanted: Vec<_> = expected
+            .iter()
+            .map(|((_, key), value)| (key.clone(), value.to_vec()))
+            .collect();
+        if direction == Direction::Reverse {
+            wanted.reverse();
+        }
+        assert!(found == wanted, "{what}: {} of {} rows", found.len(), wanted.len());
+    }
+}
+
 /// A checkpoint that meets damage stops the engine, and every later call tells what it met and where: at a start that
 /// is all there is.
 #[test]
