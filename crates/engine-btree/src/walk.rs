@@ -16,6 +16,9 @@ use rcu::Guard;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// Rows whose memory is asked for at once: about as many as a processor core waits for at a time.
+const FETCHED_ROWS: usize = 16;
+
 /// Where a walk over a range goes on.
 enum Position {
     At(Bound<Vec<u8>>),
@@ -440,6 +443,7 @@ fn take_base(
         return None;
     }
     let page = rows.add_page(image.data());
+    let mut rows_len = rows.len();
     let mut take = |index: usize| {
         let (key, value) = image.row(index);
         match value {
@@ -450,10 +454,31 @@ fn take_base(
             CellValue::Large(large) => Some(stop_at_large(image, key.to_vec(), large)),
         }
     };
-    match direction {
-        Direction::Forward => span.into_iter().find_map(&mut take),
-        Direction::Reverse => span.rev().find_map(&mut take),
+    let mut left = span;
+    while !left.is_empty() {
+        let wanted = limits.rows_max.saturating_sub(rows_len).clamp(1, FETCHED_ROWS);
+        let count = left.len().min(wanted);
+        let mut next = match direction {
+            Direction::Forward => left.start..left.start + count,
+            Direction::Reverse => left.end - count..left.end,
+        };
+        image.fetch(next.clone());
+        let stop = match direction {
+            Direction::Forward => {
+                left.start = next.end;
+                next.find_map(&mut take)
+            }
+            Direction::Reverse => {
+                left.end = next.start;
+                next.rev().find_map(&mut take)
+            }
+        };
+        if stop.is_some() {
+            return stop;
+        }
+        rows_len += count;
     }
+    None
 }
 
 /// Rows of a leaf's base and delta together.
