@@ -305,6 +305,38 @@ fn an_index_becomes_unique_when_no_keys_are_shared() {
     }
 }
 
+/// Who had a key in one part of the walk has another one in the next: together they never had it.
+#[test]
+fn documents_that_had_a_key_at_different_times_do_not_share_it() {
+    let machine = Machine::new(4);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let chunk = crate::limits::BUILD_CHUNK_DOCUMENTS as i32;
+    // The first two share a key, the last one's ends the first part.
+    let records: Vec<RecordId> = (0..chunk)
+        .map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "n": id.max(1) }).unwrap())
+        .collect();
+    storage
+        .create_indexes(&op, &ns("c"), &[index("n", rawdoc! { "n": 1 }, rawdoc! {})])
+        .unwrap();
+    let mut found: Vec<Vec<i32>> = Vec::new();
+    let walked = storage.duplicates(&op, &ns("c"), "n", &mut |ids| {
+        if found.is_empty() {
+            let other = machine.operation();
+            let last = records[chunk as usize - 1].clone();
+            let moved = rawdoc! { "_id": chunk - 1, "n": chunk + 1 };
+            storage.replace(&other, "c", last, moved).unwrap();
+            storage
+                .put(&other, "c", rawdoc! { "_id": chunk, "n": chunk - 1 })
+                .unwrap();
+        }
+        found.push(ids.iter().filter_map(|id| id.as_i32()).collect());
+        true
+    });
+    walked.unwrap();
+    assert_eq!(found, [[0, 1]]);
+}
+
 #[test]
 fn a_view_is_changed_and_dropped_as_one() {
     let machine = Machine::new(1);

@@ -6,7 +6,6 @@ use crate::{IndexBatch, LockMode, Namespace, Operation, RecordId, StorageError};
 use bson::raw::{RawBson, cstr};
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange};
-use std::ops::Bound;
 
 /// Records under one key that are told of, and bytes of their `_id`s: more than a reply has room for.
 const HOLDERS_MAX: usize = 1 << 20;
@@ -30,7 +29,8 @@ impl Storage {
             rows_max: BUILD_CHUNK_DOCUMENTS,
             bytes_max: BUILD_CHUNK_BYTES,
         };
-        let mut batch = IndexBatch::new();
+        let one = FillLimits { rows_max: 1, ..limits };
+        let (mut batch, mut found_entry) = (IndexBatch::new(), IndexBatch::new());
         let mut version = None;
         let mut last: Option<(Vec<u8>, RecordId)> = None;
         // The records of the last key.
@@ -47,18 +47,24 @@ impl Storage {
                 .index(name)
                 .ok_or_else(|| StorageError::IndexNotFound(name.to_owned()))?;
             let view = self.read()?;
-            let mut give = |holders: &mut Vec<RecordId>| -> Result<bool, StorageError> {
+            let mut give = |key: &[u8], holders: &mut Vec<RecordId>| -> Result<bool, StorageError> {
                 if holders.len() < 2 {
                     holders.clear();
                     return Ok(true);
                 }
                 let (mut ids, mut bytes, mut found) = (Vec::new(), 0, 0);
+                let mut entry = view.index_entries(index, KeyRange::all(), Direction::Forward)?;
                 for record in holders.drain(..) {
                     op.check()?;
-                    // It may have gone since its key was met.
-                    let Some(document) = view.record(&guard, &record)? else {
-                        continue;
+                    // It may have gone, or have another key, since it was met: one view says who shares a key.
+                    entry.seek(key, Some(&record))?;
+                    let is_there =
+                        entry.fill(&mut found_entry, one)? && found_entry.key(0) == key && found_entry.id(0) == record;
+                    let document = match is_there {
+                        true => view.record(&guard, &record)?,
+                        false => None,
                     };
+                    let Some(document) = document else { continue };
                     found += 1;
                     if bytes < ID_BYTES_MAX
                         && let Ok(document) = RawDocument::from_bytes(&document)
@@ -72,11 +78,7 @@ impl Storage {
                 }
                 Ok(found < 2 || each(ids))
             };
-            let all = KeyRange {
-                start: Bound::Unbounded,
-                end: Bound::Unbounded,
-            };
-            let mut cursor = view.index_entries(index, all, Direction::Forward)?;
+            let mut cursor = view.index_entries(index, KeyRange::all(), Direction::Forward)?;
             if let Some((key, id)) = &last {
                 cursor.seek(key, Some(id))?;
             }
@@ -90,12 +92,17 @@ impl Storage {
                 places.start = 1;
             }
             if places.is_empty() {
-                give(&mut holders)?;
+                if let Some((key, _)) = &last {
+                    give(key, &mut holders)?;
+                }
                 return Ok(guard.version());
             }
             for i in places {
                 let is_same = last.as_ref().is_some_and(|(key, _)| key == batch.key(i));
-                if !is_same && !give(&mut holders)? {
+                if let Some((key, _)) = &last
+                    && !is_same
+                    && !give(key, &mut holders)?
+                {
                     return Ok(guard.version());
                 }
                 if holders.len() < HOLDERS_MAX {

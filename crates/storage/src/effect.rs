@@ -31,7 +31,7 @@ pub(crate) trait Evaluation {
     /// row's key. The newest state counts, with `overlay` on top.
     fn is_held_by_another(
         &mut self,
-        overlay: &Overlay,
+        overlay: &mut Overlay,
         table: TableId,
         key: &[u8],
         own: &[u8],
@@ -150,7 +150,7 @@ impl Effect {
         for row in writes.rows.iter() {
             let takes_key = E::CHECKS_UNIQUE && row.unique && row.value.is_some();
             if takes_key && row.record_in_key {
-                if evaluation.is_held_by_another(&self.overlay, row.table, row.bare_key(ids), row.key)? {
+                if evaluation.is_held_by_another(&mut self.overlay, row.table, row.bare_key(ids), row.key)? {
                     return Err(duplicate_key(collection, &row));
                 }
             } else if takes_key || row.check_owner {

@@ -36,7 +36,7 @@ impl Evaluation for Replay {
     /// What was logged was checked.
     fn is_held_by_another(
         &mut self,
-        _overlay: &Overlay,
+        _overlay: &mut Overlay,
         _table: TableId,
         _key: &[u8],
         _own: &[u8],

@@ -2,13 +2,16 @@
 //! snapshot that does not show it yet.
 //!
 //! Invariant: `index` holds, for each key touched by the first `indexed` operations, the place of the last one of them.
-//! Small batches are searched from the end instead; a single insert never builds the index.
+//! Small batches are searched from the end instead; a single insert never builds the index. `ordered` holds the same of
+//! a table, in the order of its keys, from when somebody has asked for rows by the beginning of their keys.
 
 use crate::StorageError;
 use bytes::Bytes;
 use engine::{Batch, Op, Snapshot, TableId};
 use hashbrown::HashTable;
 use locks::key_hash;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Below this many operations a search from the end is cheaper than hashing.
 const INDEX_FROM: usize = 16;
@@ -19,6 +22,14 @@ pub(crate) struct Overlay {
     pub(crate) batch: Batch,
     index: HashTable<u32>,
     indexed: usize,
+    ordered: Vec<OrderedRows>,
+}
+
+/// The rows of a table that the first `until` operations change: whether each is there then.
+struct OrderedRows {
+    table: TableId,
+    until: usize,
+    rows: BTreeMap<Bytes, bool>,
 }
 
 fn touched(op: &Op) -> Option<(TableId, &Bytes, Option<&Bytes>)> {
@@ -44,6 +55,7 @@ impl Overlay {
             self.batch.truncate(operations);
             self.index.clear();
             self.indexed = 0;
+            self.ordered.clear();
         }
     }
 
@@ -73,16 +85,30 @@ impl Overlay {
         touched(&ops[at]).map(|(_, _, value)| value)
     }
 
-    /// The rows of a table that the batch changes and whose keys begin with `prefix`, in the order of the changes:
-    /// whether each is there then.
+    /// The rows of a table that the batch changes and whose keys begin with `prefix`, in the order of the keys: whether
+    /// each is there then.
     pub(crate) fn with_prefix<'o>(
-        &'o self,
+        &'o mut self,
         table: TableId,
         prefix: &'o [u8],
     ) -> impl Iterator<Item = (&'o Bytes, bool)> + 'o {
-        let rows = self.batch.ops().iter().filter_map(touched);
-        let wanted = rows.filter(move |(of, key, _)| *of == table && key.starts_with(prefix));
-        wanted.map(|(_, key, value)| (key, value.is_some()))
+        let at = self.ordered.iter().position(|of| of.table == table);
+        let at = at.unwrap_or_else(|| {
+            self.ordered.push(OrderedRows {
+                table,
+                until: 0,
+                rows: BTreeMap::new(),
+            });
+            self.ordered.len() - 1
+        });
+        let OrderedRows { until, rows, .. } = &mut self.ordered[at];
+        let ops = self.batch.ops();
+        let new = ops[*until..].iter().filter_map(touched).filter(|row| row.0 == table);
+        rows.extend(new.map(|(_, key, value)| (key.clone(), value.is_some())));
+        *until = ops.len();
+        rows.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded))
+            .map(|(key, is_there)| (key, *is_there))
+            .take_while(move |(key, _)| key.starts_with(prefix))
     }
 
     /// A row as it will be: the batch's word, else the snapshot's.
@@ -96,5 +122,38 @@ impl Overlay {
             Some(value) => Ok(value.cloned()),
             None => Ok(snapshot.get(table, key)?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_by_the_beginning_of_keys_are_those_of_the_batch() {
+        let (rows, other) = (TableId(1), TableId(2));
+        let mut overlay = Overlay::default();
+        let found = |overlay: &mut Overlay, table: TableId, prefix: &str| -> Vec<(String, bool)> {
+            let found = overlay.with_prefix(table, prefix.as_bytes());
+            found
+                .map(|(key, is_there)| (String::from_utf8_lossy(key).into_owned(), is_there))
+                .collect()
+        };
+        let expected = |rows: &[(&str, bool)]| -> Vec<(String, bool)> {
+            rows.iter()
+                .map(|(key, is_there)| ((*key).to_owned(), *is_there))
+                .collect()
+        };
+        overlay.batch.put(rows, &b"ab"[..], &b""[..]);
+        overlay.batch.put(other, &b"ac"[..], &b""[..]);
+        assert_eq!(found(&mut overlay, rows, "a"), expected(&[("ab", true)]));
+        overlay.batch.put(rows, &b"aa"[..], &b""[..]);
+        overlay.batch.delete(rows, &b"ab"[..]);
+        overlay.batch.put(rows, &b"b"[..], &b""[..]);
+        assert_eq!(found(&mut overlay, rows, "a"), expected(&[("aa", true), ("ab", false)]));
+        assert_eq!(found(&mut overlay, other, ""), expected(&[("ac", true)]));
+        overlay.truncate(1);
+        assert_eq!(found(&mut overlay, rows, ""), expected(&[("ab", true)]));
+        assert_eq!(found(&mut overlay, other, ""), expected(&[]));
     }
 }

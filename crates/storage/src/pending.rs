@@ -3,18 +3,25 @@
 //! Whoever has the lock of a row asks here first and takes a snapshot after that ([`Pending::get`]): what leaves in
 //! between has been published before. Readers do not look: they see what is applied.
 //!
-//! Invariant: a key has the last proposed version of it, and only while that is not applied.
+//! Invariant: a key has the last proposed version of it, and only while that is not applied. A table of `ordered` has
+//! the same rows as the shards have of it, but for those that [`Pending::add`] or [`Pending::remove`] is at.
 
 use bytes::Bytes;
 use engine::{Batch, Op, Seq, TableId};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SHARDS: usize = 16;
 
 type Rows = HashMap<(TableId, Bytes), Version>;
+
+/// The rows of tables that were asked for by the beginning of keys: the entry that changes each, and whether it is
+/// there then.
+type OrderedRows = HashMap<TableId, BTreeMap<Bytes, (Seq, bool)>>;
 
 /// A version of a row.
 struct Version {
@@ -28,6 +35,9 @@ struct Version {
 pub(crate) struct Pending {
     is_used: AtomicBool,
     shards: [Mutex<Rows>; SHARDS],
+    /// `ordered` has tables.
+    has_ordered: AtomicBool,
+    ordered: Mutex<OrderedRows>,
     hasher: hashbrown::DefaultHashBuilder,
 }
 
@@ -46,6 +56,8 @@ impl Pending {
         Self {
             is_used: AtomicBool::new(is_used),
             shards: Default::default(),
+            has_ordered: AtomicBool::new(false),
+            ordered: Mutex::default(),
             hasher: hashbrown::DefaultHashBuilder::default(),
         }
     }
@@ -63,7 +75,9 @@ impl Pending {
 
     /// What was proposed is lost.
     pub(crate) fn clear(&self) {
+        let mut ordered = self.ordered.lock();
         self.shards.iter().for_each(|shard| shard.lock().clear());
+        ordered.values_mut().for_each(BTreeMap::clear);
     }
 
     fn shard(&self, table: TableId, key: &[u8]) -> &Mutex<Rows> {
@@ -78,6 +92,15 @@ impl Pending {
             let version = Version { seq, value };
             self.shard(table, key).lock().insert((table, key.clone()), version);
         }
+        // Behind the shards: who makes a table of `ordered` from them has said so before it looked at them.
+        if self.has_ordered.load(Ordering::Acquire) {
+            let mut ordered = self.ordered.lock();
+            for (table, key, value) in batch.ops().iter().filter_map(row_of) {
+                if let Some(rows) = ordered.get_mut(&table) {
+                    rows.insert(key.clone(), (seq, value.is_some()));
+                }
+            }
+        }
     }
 
     /// The batch at `seq` has been published.
@@ -89,6 +112,16 @@ impl Pending {
                 shard.remove(&row);
             }
         }
+        if self.has_ordered.load(Ordering::Acquire) {
+            let mut ordered = self.ordered.lock();
+            for (table, key, _) in batch.ops().iter().filter_map(row_of) {
+                if let Some(rows) = ordered.get_mut(&table)
+                    && rows.get(key).is_some_and(|(at, _)| *at == seq)
+                {
+                    rows.remove(key);
+                }
+            }
+        }
     }
 
     /// The version of a row that is pending, and the entry that makes it.
@@ -98,23 +131,89 @@ impl Pending {
         Some((version.seq, version.value.clone()))
     }
 
-    /// The rows of a table whose keys begin with `prefix`: the entry that changes each, and whether it is there then.
-    /// Looks at all that is pending.
+    /// The rows of a table whose keys begin with `prefix`, in the order of the keys: the entry that changes each, and
+    /// whether it is there then.
     pub(crate) fn with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<(Bytes, Seq, bool)> {
-        let mut found = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let rows = shard
-                .iter()
-                .filter(|((of, key), _)| *of == table && key.starts_with(prefix));
-            found.extend(rows.map(|((_, key), version)| (key.clone(), version.seq, version.value.is_some())));
-        }
-        found
+        let mut ordered = self.ordered.lock();
+        let rows = ordered.entry(table).or_insert_with(|| {
+            self.has_ordered.store(true, Ordering::Release);
+            let mut rows = BTreeMap::new();
+            for shard in &self.shards {
+                let shard = shard.lock();
+                let of_table = shard.iter().filter(|((of, _), _)| *of == table);
+                rows.extend(of_table.map(|((_, key), version)| (key.clone(), (version.seq, version.value.is_some()))));
+            }
+            rows
+        });
+        rows.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(key, (seq, is_there))| (key.clone(), *seq, *is_there))
+            .collect()
     }
 
     /// Rows pending.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{pick, seed_of};
+    use vfs::SeededRandom;
+
+    /// Whenever a table was asked for first, all of it is found that is pending.
+    #[test]
+    fn rows_by_the_beginning_of_keys_are_those_pending() {
+        let seed = seed_of("PENDING_SEED");
+        let random = SeededRandom::new(seed);
+        let pending = Pending::new(true);
+        let mut proposed: Vec<(Seq, Batch)> = Vec::new();
+        for step in 1..3_000_u64 {
+            if pick(&random, 2) == 0 || proposed.is_empty() {
+                let mut batch = Batch::new();
+                for _ in 0..pick(&random, 5) {
+                    let (table, key) = (
+                        TableId(pick(&random, 3) as u32),
+                        vec![pick(&random, 4) as u8, pick(&random, 4) as u8],
+                    );
+                    match pick(&random, 3) {
+                        0 => batch.delete(table, key),
+                        _ => batch.put(table, key, vec![1]),
+                    }
+                }
+                pending.add(Seq(step), &batch);
+                proposed.push((Seq(step), batch));
+            } else {
+                let (seq, batch) = proposed.remove(0);
+                pending.remove(seq, &batch);
+            }
+            // Of tables 1 and 2 rows are pending before they are asked for.
+            let (table, prefix) = (
+                TableId((pick(&random, 3) % (1 + step / 500)) as u32),
+                [pick(&random, 4) as u8],
+            );
+            let mut expected = BTreeMap::new();
+            for (seq, batch) in &proposed {
+                for (of, key, value) in batch.ops().iter().filter_map(row_of) {
+                    if of == table && key.starts_with(&prefix) {
+                        expected.insert(key.clone(), (*seq, value.is_some()));
+                    }
+                }
+            }
+            let expected: Vec<_> = expected
+                .into_iter()
+                .map(|(key, (seq, is_there))| (key, seq, is_there))
+                .collect();
+            assert_eq!(
+                pending.with_prefix(table, &prefix),
+                expected,
+                "seed {seed}, step {step}"
+            );
+        }
+        pending.clear();
+        assert_eq!(pending.with_prefix(TableId(0), &[]), []);
     }
 }

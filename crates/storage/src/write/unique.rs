@@ -75,7 +75,7 @@ impl Evaluation for Evaluator<'_> {
     }
     fn is_held_by_another(
         &mut self,
-        overlay: &Overlay,
+        overlay: &mut Overlay,
         table: TableId,
         key: &[u8],
         own: &[u8],
