@@ -206,7 +206,7 @@ impl Cursor for BtreeCursor {
         if filled.is_err() {
             // Whoever goes on has not seen them.
             if !rows.is_empty() {
-                self.walk.seek(&rows.key(0).to_vec());
+                self.walk.seek(rows.key(0));
             }
             rows.clear();
         }
