@@ -150,8 +150,12 @@ impl BlockStore {
     ) -> Result<()> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        let bytes = joined(&mut scratch.buffer, block);
-        let opened = open_into(&volume, addr, owner, kind, bytes, raw, &mut scratch.opener);
+        let ReadScratch { buffer, opener, .. } = scratch;
+        let bytes = match block {
+            [whole, []] => whole,
+            pieces => joined(buffer, pieces),
+        };
+        let opened = open_into(&volume, addr, owner, kind, bytes, raw, opener);
         scratch.give_back();
         opened
     }
@@ -279,7 +283,7 @@ fn filled(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
 }
 
 /// The two pieces of a block, one behind the other.
-fn joined<'b>(buffer: &'b mut Vec<u8>, [first, rest]: [&[u8]; 2]) -> &'b mut [u8] {
+fn joined<'b>(buffer: &'b mut Vec<u8>, [first, rest]: [&[u8]; 2]) -> &'b [u8] {
     let bytes = filled(buffer, first.len() + rest.len());
     let (first_place, rest_place) = bytes.split_at_mut(first.len());
     first_place.copy_from_slice(first);
@@ -302,6 +306,20 @@ fn read_from(file: &dyn File, volume: &Volume, bytes: &mut [u8], sector: u64) ->
         )),
         result => result.map_err(BlockError::io("read", &volume.path)),
     }
+}
+
+/// Fills `bytes` as far as the file goes; answers how far.
+pub(crate) fn read_up_to(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<usize> {
+    let mut len = 0;
+    while len < bytes.len() {
+        let offset = sector * SECTOR_BYTES as u64 + len as u64;
+        let read = volume.file.read_at(&mut bytes[len..], offset);
+        match read.map_err(BlockError::io("read", &volume.path))? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(len)
 }
 
 pub(crate) fn damaged(volume: &Volume, sector: u64, (what, expected, found): Mismatch) -> BlockError {

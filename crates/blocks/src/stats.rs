@@ -28,7 +28,7 @@ pub struct StoreStats {
     pub blocks_written: u64,
     /// Their bytes on disk.
     pub bytes_written: u64,
-    /// Blocks read.
+    /// Reads of blocks; one of many that lie side by side is one.
     pub blocks_read: u64,
     /// Their bytes on disk.
     pub bytes_read: u64,

@@ -173,6 +173,11 @@ impl BlockCache {
         state.blocks.get(key).map(|block| block.bytes.clone())
     }
 
+    /// Whether a block is there.
+    pub(crate) fn has(&self, key: &BlockKey) -> bool {
+        self.state.lock().blocks.contains_key(key)
+    }
+
     /// Takes a block out, and with it its [`Pieces::weight`].
     pub(crate) fn take(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let mut state = self.state.lock();

@@ -182,6 +182,11 @@ impl PageCache {
         self.blocks.peek(key)
     }
 
+    /// Whether a compressed block is there.
+    pub(crate) fn has_block(&self, key: &BlockKey) -> bool {
+        self.blocks.has(key)
+    }
+
     /// Takes a compressed block out.
     pub(crate) fn take_block(&self, key: &BlockKey) -> Option<Arc<Pieces>> {
         let block = self.blocks.take(key)?;

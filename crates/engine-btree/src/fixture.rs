@@ -5,33 +5,57 @@ use crate::foundation::Foundation;
 use crate::options::BtreeOptions;
 use crate::parts::Parts;
 use crate::tree::Tree;
-use engine::{Batch, Engine, Seq, TableId, TableKind, TableSpec};
+use engine::{Batch, CloseMode, Engine, Seq, TableId, TableKind, TableSpec};
+use std::path::Path;
 use std::sync::Arc;
-use vfs::{Env, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
 
 /// The table of a [`Store`].
 pub(crate) const ROWS: TableId = TableId(1);
 
+/// Where a [`Store`] lies.
+pub(crate) const DIRECTORY: &str = "/store";
+
+fn open(fs: &Arc<SimulatedFs>, options: BtreeOptions) -> BtreeEngine {
+    let env = Env {
+        fs: fs.clone(),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    };
+    BtreeEngine::open(&env, Path::new(DIRECTORY), options).expect("an engine")
+}
+
 /// An engine with a table on a disk of its own.
 pub(crate) struct Store {
     pub(crate) engine: BtreeEngine,
+    pub(crate) fs: Arc<SimulatedFs>,
     /// Of the last batch.
     seq: Seq,
 }
 
 impl Store {
     pub(crate) fn new(options: BtreeOptions) -> Self {
-        let env = Env {
-            fs: Arc::new(SimulatedFs::new(1)),
-            clock: Arc::new(SimulatedClock::new(0)),
-            random: Arc::new(SeededRandom::new(1)),
+        let fs = Arc::new(SimulatedFs::new(1));
+        fs.create_directory_all(Path::new(DIRECTORY)).expect("a directory");
+        let engine = open(&fs, options);
+        let mut store = Self {
+            engine,
+            fs,
+            seq: Seq(0),
         };
-        let directory = std::path::Path::new("/store");
-        env.fs.create_directory_all(directory).expect("a directory");
-        let engine = BtreeEngine::open(&env, directory, options).expect("an engine");
-        let mut store = Self { engine, seq: Seq(0) };
         store.create(ROWS, "one.rows");
         store
+    }
+
+    /// The same with nothing in memory.
+    pub(crate) fn reopened(self, options: BtreeOptions) -> Self {
+        self.engine.close(CloseMode::Checkpoint).expect("closed");
+        drop(self.engine);
+        Self {
+            engine: open(&self.fs, options),
+            fs: self.fs,
+            seq: self.seq,
+        }
     }
 
     /// Makes another table.

@@ -12,7 +12,7 @@ use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
-use crate::raw_leaf::RawLeaf;
+use crate::raw_leaf::{HeldStretch, RawLeaf};
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
@@ -22,6 +22,7 @@ use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
 use rcu::Guard;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -154,12 +155,14 @@ impl Pages {
     /// The raw bytes of a leaf on disk for a walk that is long: they do not become a page, which would push out others
     /// that are read more often. Where there is room their block stays, compressed, and where there is none that of
     /// one leaf in so many, so that what is walked over again and again comes to stay. `None` when the leaf shall come
-    /// into memory: it was read before, and there is room. `buffer` has memory that can be used for them.
+    /// into memory: it was read before, and there is room. `stretch` may have the block; `buffer` has memory that can be
+    /// used for the raw bytes.
     pub(crate) fn read_for_walk(
         &self,
         tree: &Arc<Tree>,
         target: Target<'_>,
         address: BlockAddr,
+        stretch: Option<&HeldStretch>,
         buffer: impl FnOnce() -> Vec<u8>,
     ) -> Result<Option<RawLeaf>> {
         let is_there = || {
@@ -193,6 +196,12 @@ impl Pages {
             self.cache.trim_blocks(excess);
         }
         self.make_room(None);
+        // Another block may be there by now than when the stretch was read, or was read then.
+        if let Some(block) = stretch.and_then(|stretch| stretch.block(key.0, &address))
+            && self.open_walked(tree, address, !is_tight, block, &mut raw)
+        {
+            return Ok(Some(RawLeaf::new(&self.cache, raw)));
+        }
         let raw = RefCell::new(raw);
         let read = || self.read_walked(tree, address, !is_tight, &mut raw.borrow_mut());
         let is_read = read_what_is_there(read, is_there)?.is_some();
@@ -204,11 +213,8 @@ impl Pages {
             !rcu::is_pinned(),
             "what was replaced cannot be freed while a pinned thread reads"
         );
-        self.counters.pages_read.add(1);
-        let walked = self.counters.pages_walked.add_one();
+        let keeps = self.keeps_walked(address, has_room);
         let (volume, owner) = (tree.shape.volume, tree.id.0);
-        let keeps = (has_room || walked.is_multiple_of(WALKED_PART))
-            && address.bytes() <= self.cache.budget().blocks_limit() / 64;
         let block = SCRATCH.with_borrow_mut(|scratch| {
             let (kind, near) = (BlockKind::Leaf, Near::Others);
             self.store
@@ -219,6 +225,32 @@ impl Pages {
             self.cache.put_block((volume, address), block);
         }
         Ok(())
+    }
+
+    /// As [`Pages::read_walked`], of a block in memory. False when it is not the one.
+    fn open_walked(&self, tree: &Tree, address: BlockAddr, has_room: bool, block: &[u8], raw: &mut Vec<u8>) -> bool {
+        let (volume, owner, kind) = (tree.shape.volume, tree.id.0, BlockKind::Leaf);
+        let opened = SCRATCH.with_borrow_mut(|scratch| {
+            self.store
+                .open_into(volume, &address, owner, kind, [block, &[]], scratch, raw)
+        });
+        if opened.is_ok() && self.keeps_walked(address, has_room) {
+            self.cache.put_block((volume, address), Pieces::new(block));
+        }
+        opened.is_ok()
+    }
+
+    /// Counts a leaf that a long walk has read; whether its block stays.
+    fn keeps_walked(&self, address: BlockAddr, has_room: bool) -> bool {
+        self.counters.pages_read.add(1);
+        let walked = self.counters.pages_walked.add_one();
+        (has_room || walked.is_multiple_of(WALKED_PART)) && address.bytes() <= self.cache.budget().blocks_limit() / 64
+    }
+
+    /// Sectors of a tree's volume, as they are on disk.
+    pub(crate) fn read_stretch(&self, tree: &Tree, sectors: Range<u64>, buffer: Vec<u8>) -> Result<HeldStretch> {
+        let stretch = self.store.read_stretch(tree.shape.volume, sectors.clone(), buffer)?;
+        Ok(HeldStretch::new(&self.cache, sectors, stretch))
     }
 
     /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block stays there

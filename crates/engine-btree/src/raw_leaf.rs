@@ -1,8 +1,11 @@
-//! The raw bytes of a leaf that one walk has for itself, counted in the budget as long as the walk has them.
+//! What one walk has of the file for itself, counted in the budget as long as the walk has it: the raw bytes of a leaf,
+//! and stretches of blocks as they are on disk.
 
 use crate::budget::{Use, good_size};
 use crate::cache::PageCache;
+use blocks::{BlockAddr, Stretch, VolumeId};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// Heap bytes of a walk.
@@ -57,5 +60,37 @@ impl RawLeaf {
     /// Its memory, not counted any more.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.bytes.try_into_mut().map(Vec::from).unwrap_or_default()
+    }
+}
+
+/// A stretch in memory.
+pub(crate) struct HeldStretch {
+    sectors: Range<u64>,
+    stretch: Stretch,
+    _memory: WalkMemory,
+}
+
+impl HeldStretch {
+    pub(crate) fn new(cache: &Arc<PageCache>, sectors: Range<u64>, stretch: Stretch) -> Self {
+        Self {
+            sectors,
+            _memory: WalkMemory::new(cache, good_size(stretch.memory_bytes())),
+            stretch,
+        }
+    }
+
+    /// The sectors that were asked for.
+    pub(crate) fn sectors(&self) -> &Range<u64> {
+        &self.sectors
+    }
+
+    /// A block of it, not checked.
+    pub(crate) fn block(&self, volume: VolumeId, block: &BlockAddr) -> Option<&[u8]> {
+        self.stretch.block(volume, block)
+    }
+
+    /// Its memory, for another one.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.stretch.into_buffer()
     }
 }

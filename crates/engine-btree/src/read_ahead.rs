@@ -10,13 +10,15 @@
 //!
 //! The first leaves of a walk come into memory. Those of a *long* walk do not, as most are not wanted again before
 //! others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
-//! ([`Pages::read_for_walk`]).
+//! ([`Pages::read_for_walk`]). Where they lie side by side, their blocks come in stretches ([`Stretches`]) before they
+//! are opened one by one.
 
 use crate::budget::Use;
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
-use crate::raw_leaf::RawLeaf;
+use crate::raw_leaf::{HeldStretch, RawLeaf};
+use crate::stretches::{STRETCH_BYTES_MAX, STRETCH_BYTES_MIN, Stretches, side_by_side};
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree};
-use blocks::BlockAddr;
+use blocks::{BlockAddr, SECTOR_BYTES};
 use engine::{Direction, KeyRange, Result};
 use parking_lot::{Condvar, Mutex};
 use rcu::Guard;
@@ -31,6 +33,8 @@ const WINDOW_MAX: usize = 32;
 const RAW_HELD_MAX: usize = 8;
 /// Leaves whose memory waits for others.
 const SPENT_MAX: usize = 4;
+/// Stretches of a walk take at most one part in so many of what all walks may yet take.
+const STRETCHES_PART: usize = 8;
 /// All walks together have at most one part in so many of the cache, and a leaf or two each beyond.
 const WALKS_PART: u64 = 8;
 /// Leaves, as [`ReadAhead::walked`] counts them, after which a walk is long.
@@ -83,6 +87,8 @@ struct QueueState {
     loading: Vec<BlockAddr>,
     /// Sectors that the worker is to tell the system of.
     untold: Vec<Range<u64>>,
+    /// Those that it reads at once.
+    stretches: Stretches,
     /// Raw bytes of leaves that the walk has not come to.
     ready: Vec<(BlockAddr, RawLeaf)>,
     /// Memory of leaves that the walk has passed: new memory would come from the system page by page.
@@ -101,6 +107,7 @@ impl Drop for ReadAhead {
             state.waiting.clear();
             state.ready.clear();
             state.spent.clear();
+            state.stretches.clear();
         }
     }
 }
@@ -119,6 +126,21 @@ impl Drop for NodeLoad<'_> {
     }
 }
 
+/// Ends the reading of a stretch, also where it ends in a panic.
+struct StretchRead<'s> {
+    queue: &'s LoadQueue,
+    stretch: Option<HeldStretch>,
+}
+
+impl Drop for StretchRead<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        let stretch = self.stretch.take().filter(|_| !state.over);
+        state.stretches.end(stretch);
+        self.queue.loaded.notify_all();
+    }
+}
+
 impl QueueState {
     fn is_ready(&self, address: BlockAddr) -> bool {
         self.ready.iter().any(|(ready, _)| *ready == address)
@@ -130,6 +152,33 @@ impl QueueState {
         }
     }
 
+    fn has_work(&self) -> bool {
+        let is_loadable = |node: &Node| !self.stretches.is_coming(&node.address);
+        self.stretches.is_time() || self.waiting.front().is_some_and(is_loadable)
+    }
+
+    /// The next node to load, noted as being loaded. One whose stretch is yet to come waits for it.
+    fn take_next(&mut self) -> Option<Node> {
+        if self.stretches.is_coming(&self.waiting.front()?.address) {
+            return None;
+        }
+        let node = self.waiting.pop_front()?;
+        self.loading.push(node.address);
+        Some(node)
+    }
+
+    /// The last one that need not wait, for who has nothing to do.
+    fn take_last(&mut self) -> Option<Node> {
+        let stretches = &self.stretches;
+        let at = self
+            .waiting
+            .iter()
+            .rposition(|node| !stretches.is_coming(&node.address))?;
+        let node = self.waiting.remove(at)?;
+        self.loading.push(node.address);
+        Some(node)
+    }
+
     fn take_ready(&mut self, address: BlockAddr) -> Option<RawLeaf> {
         let index = self.ready.iter().position(|(ready, _)| *ready == address)?;
         Some(self.ready.swap_remove(index).1)
@@ -137,10 +186,29 @@ impl QueueState {
 }
 
 impl LoadQueue {
+    fn stretch_with(&self, address: BlockAddr) -> Option<Arc<HeldStretch>> {
+        let state = self.state.lock();
+        state.stretches.holding(self.tree.shape.volume, &address)
+    }
+
     /// Memory for the raw bytes of a leaf.
     fn buffer(&self) -> Vec<u8> {
         let spent = self.state.lock().spent.pop();
         spent.map_or_else(Vec::new, RawLeaf::into_buffer)
+    }
+
+    /// Reads the stretch that comes next, which is noted as being read. Where that fails, its leaves are read one by
+    /// one, and tell why.
+    fn read_stretch(&self, pages: &Pages, (sectors, buffer): (Range<u64>, Vec<u8>)) {
+        let mut read = StretchRead {
+            queue: self,
+            stretch: None,
+        };
+        // Other walks may have taken the room since.
+        let bytes = (sectors.end - sectors.start) * SECTOR_BYTES as u64;
+        if left_for_walks(pages) >= bytes {
+            read.stretch = pages.read_stretch(&self.tree, sectors, buffer).ok();
+        }
     }
 
     /// Loads one node that is noted as being loaded.
@@ -163,7 +231,9 @@ impl LoadQueue {
             if left_for_walks(pages) == 0 && !self.state.lock().ready.is_empty() {
                 return;
             }
-            match pages.read_for_walk(&self.tree, target, node.address, || self.buffer()) {
+            let stretch = self.stretch_with(node.address);
+            let stretch = stretch.as_deref();
+            match pages.read_for_walk(&self.tree, target, node.address, stretch, || self.buffer()) {
                 Ok(Some(raw)) => {
                     self.state.lock().put_ready(node.address, raw);
                     return;
@@ -176,35 +246,40 @@ impl LoadQueue {
         pages.read_ahead(&self.tree, &node.key, node.address, node.level);
     }
 
+    /// What a worker does next; nothing is left where it is `None`.
+    fn next_step(&self) -> Option<(Vec<Range<u64>>, Step)> {
+        let mut state = self.state.lock();
+        let untold = std::mem::take(&mut state.untold);
+        let step = if state.over {
+            None
+        } else if let Some(stretch) = state.stretches.begin() {
+            Some(Step::Read(stretch))
+        } else {
+            state.take_next().map(Step::Load)
+        };
+        state.at_work = step.is_some();
+        Some((untold, step?))
+    }
+
     /// A worker's part.
     fn work(&self) {
-        loop {
-            let (untold, node) = {
-                let mut state = self.state.lock();
-                let untold = std::mem::take(&mut state.untold);
-                let next = match state.waiting.pop_front() {
-                    Some(node) if !state.over => {
-                        state.loading.push(node.address);
-                        node
-                    }
-                    _ => {
-                        state.at_work = false;
-                        return;
-                    }
-                };
-                (untold, next)
-            };
+        while let Some((untold, step)) = self.next_step() {
             match self.pages.upgrade() {
                 Some(pages) if pages.check_running().is_ok() => {
                     for sectors in untold {
                         pages.expect_read(&self.tree, sectors);
                     }
-                    self.load(&pages, &node);
+                    match step {
+                        Step::Read(stretch) => self.read_stretch(&pages, stretch),
+                        Step::Load(node) => self.load(&pages, &node),
+                    }
                 }
                 _ => {
                     let mut state = self.state.lock();
                     state.loading.clear();
                     state.waiting.clear();
+                    state.stretches.clear();
+                    state.stretches.end(None);
                     state.at_work = false;
                     self.loaded.notify_all();
                     return;
@@ -212,6 +287,12 @@ impl LoadQueue {
             }
         }
     }
+}
+
+/// What a worker does at once.
+enum Step {
+    Read((Range<u64>, Vec<u8>)),
+    Load(Node),
 }
 
 impl ReadAhead {
@@ -245,7 +326,8 @@ impl ReadAhead {
         self.walked += std::mem::take(&mut self.passed) + usize::from(is_first_time);
         self.passing = PASSED_MAX;
         // A window of leaves takes at most an eighth of the cache, and less where nothing is left of it afterwards.
-        let part = if self.is_long() { 32 } else { 8 };
+        let is_long = self.is_long();
+        let part = if is_long { 32 } else { 8 };
         let leaf_bytes = tree.shape.leaf_bytes.max(1);
         let room = pages.cache().budget().limit() as usize / part / leaf_bytes;
         // Other walks have what they have, and each goes on.
@@ -263,8 +345,15 @@ impl ReadAhead {
                 loaded: Condvar::new(),
             })
         });
-        if queue.state.lock().waiting.len() > window / 2 {
-            return;
+        {
+            let mut state = queue.state.lock();
+            if let Some(here) = &position.address {
+                state.stretches.enter(here);
+            }
+            if state.waiting.len() > window / 2 {
+                set_to_work(queue, &mut state, pages);
+                return;
+            }
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
         let tell = TOLD_LEAVES.min(4 * window);
@@ -277,11 +366,24 @@ impl ReadAhead {
             .told
             .and_then(|told| leaves.iter().position(|leaf| leaf.address == told));
         let told = told.map_or(0, |last| last + 1);
+        let stretch_bytes = STRETCH_BYTES_MAX.min(left_for_all as usize / STRETCHES_PART);
         let mut state = queue.state.lock();
+        let coming: Vec<BlockAddr> = position
+            .address
+            .into_iter()
+            .chain(leaves.iter().map(|leaf| leaf.address))
+            .collect();
+        state.stretches.keep(&coming);
         if told < tell.div_ceil(2) && told < leaves.len() {
-            state
-                .untold
-                .extend(stretches(leaves[told..].iter().map(|leaf| leaf.address)));
+            let volume = tree.shape.volume;
+            let mut untold = leaves[told..].iter().map(|leaf| leaf.address);
+            if is_long && stretch_bytes >= STRETCH_BYTES_MIN {
+                let on_disk = untold.filter(|address| !pages.cache().has_block(&(volume, *address)));
+                let rest = state.stretches.add(on_disk, position.direction, stretch_bytes);
+                state.untold.extend(rest);
+            } else {
+                state.untold.extend(side_by_side(&mut untold, u64::MAX / 2));
+            }
             self.told = leaves.last().map(|leaf| leaf.address);
         }
         let known = |state: &QueueState, address: BlockAddr| {
@@ -308,10 +410,7 @@ impl ReadAhead {
         if let Some(inner) = inner.filter(|inner| !known(&state, inner.address)) {
             state.waiting.push_front(inner);
         }
-        if !state.at_work && !state.waiting.is_empty() {
-            let job = queue.clone();
-            state.at_work = pages.read_ahead_soon(move || job.work());
-        }
+        set_to_work(queue, &mut state, pages);
     }
 
     /// The walk has passed a leaf whose raw bytes it had.
@@ -357,14 +456,23 @@ impl ReadAhead {
         if let Some(raw) = state.take_ready(address) {
             return Ok(Some(raw));
         }
-        if !state.loading.contains(&address) {
+        if !state.loading.contains(&address) && !state.stretches.is_reading(&address) {
+            if self.is_long()
+                && state.stretches.is_next(&address)
+                && let Some(stretch) = state.stretches.begin_now()
+            {
+                drop(state);
+                queue.read_stretch(pages, stretch);
+                return Ok(None);
+            }
             state.waiting.retain(|waiting| waiting.address != address);
+            let stretch = state.stretches.holding(tree.shape.volume, &address);
             drop(state);
             if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
                 return Ok(None);
             }
             if self.is_long()
-                && let Some(raw) = pages.read_for_walk(tree, target, address, || queue.buffer())?
+                && let Some(raw) = pages.read_for_walk(tree, target, address, stretch.as_deref(), || queue.buffer())?
             {
                 return Ok(Some(raw));
             }
@@ -372,15 +480,22 @@ impl ReadAhead {
                 .bring_in(tree, target, address, 0, LoadRows::WantedInOrder)
                 .map(|()| None);
         }
-        match state.waiting.pop_back() {
+        match state.take_last() {
             Some(other) => {
-                state.loading.push(other.address);
                 drop(state);
                 queue.load(pages, &other);
             }
             None => queue.loaded.wait(&mut state),
         }
         Ok(None)
+    }
+}
+
+/// Has a worker look at a queue that has something for it.
+fn set_to_work(queue: &Arc<LoadQueue>, state: &mut QueueState, pages: &Pages) {
+    if !state.at_work && state.has_work() {
+        let job = queue.clone();
+        state.at_work = pages.read_ahead_soon(move || job.work());
     }
 }
 
@@ -543,22 +658,6 @@ impl<'g> Coming<'g> {
             }
         }
     }
-}
-
-/// The sectors of blocks, those near each other in one piece.
-fn stretches(blocks: impl Iterator<Item = BlockAddr>) -> Vec<Range<u64>> {
-    /// Sectors between two blocks that are rather read than left out.
-    const GAP_MAX: u64 = 64;
-    let mut stretches: Vec<Range<u64>> = Vec::with_capacity(1);
-    let mut sectors: Vec<Range<u64>> = blocks.map(|block| block.sector()..block.end()).collect();
-    sectors.sort_unstable_by_key(|range| range.start);
-    for range in sectors {
-        match stretches.last_mut() {
-            Some(last) if range.start <= last.end + GAP_MAX => last.end = last.end.max(range.end),
-            _ => stretches.push(range),
-        }
-    }
-    stretches
 }
 
 #[cfg(test)]
@@ -732,18 +831,5 @@ mod tests {
         };
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(load)).is_err());
         assert_eq!(queue.state.lock().loading, [other]);
-    }
-
-    #[test]
-    fn blocks_near_each_other_are_one_stretch() {
-        let blocks = [(1000, 16), (100, 17), (117, 10), (191, 5), (261, 1), (900, 20)];
-        let blocks = blocks.map(|(sector, sectors)| block(sector, sectors));
-        assert_eq!((blocks[1].sector(), blocks[1].end()), (100, 117));
-        // Between 196 and 261 there is one sector too many.
-        assert_eq!(
-            stretches(blocks.into_iter()),
-            [100..196, 261..262, 900..920, 1000..1016]
-        );
-        assert_eq!(stretches(std::iter::empty()), []);
     }
 }

@@ -3,9 +3,12 @@
 use super::*;
 use crate::block_cache::Pieces;
 use crate::budget::Use;
-use crate::fixture::{ROWS, Store};
+use crate::fixture::{DIRECTORY, ROWS, Store};
 use crate::options::BtreeOptions;
 use engine::{Cursor, Engine};
+use std::collections::BTreeMap;
+use std::path::Path;
+use vfs::{Fault, FaultKind, Random, SeededRandom, SystemRandom};
 
 const ROWS_MAX: u32 = 12_000;
 const LEAF_BYTES: usize = 1024;
@@ -31,12 +34,13 @@ fn store() -> Store {
     store
 }
 
+const LIMITS: FillLimits = FillLimits {
+    rows_max: 100,
+    bytes_max: 1 << 20,
+};
+
 fn fill(cursor: &mut Box<dyn Cursor>, rows: &mut Rows) -> bool {
-    let limits = FillLimits {
-        rows_max: 100,
-        bytes_max: 1 << 20,
-    };
-    cursor.fill(rows, limits).expect("rows")
+    cursor.fill(rows, LIMITS).expect("rows")
 }
 
 /// Each walk had a window of its own ahead of it, however many there were.
@@ -98,7 +102,9 @@ fn blocks_give_way_to_what_walks_have_and_to_nothing_else() {
         budget.add(Use::Walks, in_walks);
         budget.add(Use::Images, budget.target() as isize + 10_000 - budget.total() as isize);
         let before = budget.used(Use::Blocks);
-        let raw = base.pages.read_for_walk(&tree, Target::At(&key), address, Vec::new);
+        let raw = base
+            .pages
+            .read_for_walk(&tree, Target::At(&key), address, None, Vec::new);
         assert!(raw.expect("no error").is_some(), "it was read");
         budget.add(Use::Walks, -in_walks);
         before - budget.used(Use::Blocks)
@@ -107,4 +113,142 @@ fn blocks_give_way_to_what_walks_have_and_to_nothing_else() {
     assert_eq!(read(0), 0);
     let given = read(5_000);
     assert!((5_000..6_000).contains(&given), "{given}");
+}
+
+/// Rows on disk that do not compress, in leaves of four kilobytes: twice what the cache has room for.
+struct Long {
+    store: Store,
+    random: SeededRandom,
+    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+const LONG_ROWS: u32 = 40_000;
+
+impl Long {
+    fn new(seed: u64) -> Self {
+        let options = BtreeOptions {
+            cache_bytes: 8 << 20,
+            record_leaf_bytes: 4096,
+            threads: Some(1),
+            ..BtreeOptions::default()
+        };
+        let mut long = Self {
+            store: Store::new(options.clone()),
+            random: SeededRandom::new(seed),
+            rows: BTreeMap::new(),
+        };
+        for first in (0..LONG_ROWS).step_by(500) {
+            long.put(first..first + 500);
+        }
+        long.store.checkpoint();
+        long.store = long.store.reopened(options);
+        long
+    }
+
+    fn put(&mut self, rows: impl Iterator<Item = u32>) {
+        let (random, content) = (&self.random, &mut self.rows);
+        self.store.write(|batch| {
+            for row in rows {
+                let mut value = vec![0; 400];
+                random.fill(&mut value);
+                batch.put(ROWS, key(row), value.clone());
+                content.insert(key(row), value);
+            }
+        });
+        while !self.store.engine.throttle() {}
+    }
+
+    fn cursor(&self, direction: Direction) -> Box<dyn Cursor> {
+        let view = self.store.engine.snapshot().expect("a snapshot");
+        view.cursor(ROWS, KeyRange::all(), direction).expect("a cursor")
+    }
+
+    fn expected(&self, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let rows = self.rows.iter().map(|(key, value)| (key.clone(), value.clone()));
+        match direction {
+            Direction::Forward => rows.collect(),
+            Direction::Reverse => rows.rev().collect(),
+        }
+    }
+
+    fn reads(&self) -> u64 {
+        self.store.base().store.stats().blocks_read
+    }
+}
+
+fn add(found: &mut Vec<(Vec<u8>, Vec<u8>)>, rows: &Rows) {
+    found.extend((0..rows.len()).map(|row| (rows.key(row).to_vec(), rows.value(row).to_vec())));
+}
+
+#[test]
+fn leaves_side_by_side_are_read_at_once() {
+    let long = Long::new(1);
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let (before, read_alone) = (long.reads(), long.store.base().counters.pages_read.get());
+        let (mut cursor, mut rows, mut found) = (long.cursor(direction), Rows::new(), Vec::new());
+        while fill(&mut cursor, &mut rows) {
+            add(&mut found, &rows);
+        }
+        assert!(found == long.expected(direction), "{direction:?}: {} rows", found.len());
+        let leaves = long.store.base().counters.pages_read.get() - read_alone;
+        let reads = long.reads() - before;
+        assert!(
+            leaves > 1_500 && reads < leaves / 3,
+            "{direction:?}: {leaves} leaves in {reads} reads"
+        );
+        drop((cursor, rows));
+        long.store.base().workers.drain().expect("it reads no more");
+        assert_eq!(long.store.base().cache.budget().used(Use::Walks), 0);
+    }
+}
+
+/// What was read of the file is older than the leaves that the walk comes to, and other blocks lie there now.
+#[test]
+fn a_walk_that_reads_at_once_sees_its_snapshot_beside_writes() {
+    let seed = std::env::var("TENON_WALK_SEED").map_or_else(
+        |_| SystemRandom::new().next_u64(),
+        |seed| seed.parse().expect("a number"),
+    );
+    println!("TENON_WALK_SEED={seed}");
+    let mut long = Long::new(seed);
+    for round in 0..4_u64 {
+        let direction = [Direction::Forward, Direction::Reverse][round as usize % 2];
+        let expected = long.expected(direction);
+        let (mut cursor, mut rows, mut found) = (long.cursor(direction), Rows::new(), Vec::new());
+        while fill(&mut cursor, &mut rows) {
+            add(&mut found, &rows);
+            if long.random.next_u64().is_multiple_of(40) {
+                let first = (long.random.next_u64() % u64::from(LONG_ROWS - 200)) as u32;
+                long.put(first..first + 200);
+                long.store.checkpoint();
+            }
+        }
+        assert!(found == expected, "seed {seed}, round {round}: {} rows", found.len());
+    }
+}
+
+/// A read of many leaves that fails is no error of the walk, as long as each of them can be read.
+#[test]
+fn where_a_stretch_cannot_be_read_its_leaves_are() {
+    let long = Long::new(2);
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    let expected = long.expected(Direction::Forward);
+    let (mut cursor, mut rows, mut found) = (long.cursor(Direction::Forward), Rows::new(), Vec::new());
+    let mut struck = 0;
+    for step in 0.. {
+        // Not at once twice: the leaves are read one by one then.
+        if step % 20 == 10 {
+            let kind = [FaultKind::ReadError, FaultKind::ShortRead][step / 20 % 2];
+            long.store.fs.inject(Fault::new(kind).on(&path));
+        }
+        match cursor.fill(&mut rows, LIMITS) {
+            Ok(true) => add(&mut found, &rows),
+            Ok(false) => break,
+            // The fault met a leaf that was read alone.
+            Err(_) => struck += 1,
+        }
+    }
+    assert!(found == expected, "{} rows", found.len());
+    let all = long.store.fs.faults_struck();
+    assert!(all > 10 && struck < all / 2, "{struck} of {all} faults were told of");
 }
