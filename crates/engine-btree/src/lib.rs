@@ -7,7 +7,7 @@
 //!   reads at which position, `catalog` the tables, `pages` brings pages in, `running` tells of the checkpoint that
 //!   runs;
 //! - changes: `consolidator` and `restructure` in memory, `write_back` to disk, `apply` for batches;
-//! - reads: `snapshot`, `walk` with `raw_leaf`, and `read_ahead` before it is asked, with `stretches`;
+//! - reads: `snapshot`, `walk` with `raw_leaf`, and `read_ahead`, with `coming` and `stretches`, before it is asked;
 //! - what runs in the background: `checkpoint`, `eviction`, `write_behind`, `history_limit`, `relocate`; and on demand:
 //!   `bulk`, `maintain`, `audit`; `salvage` rebuilds what damage has left;
 //! - `parts` puts all of that together, for `engine_impl`.
@@ -25,6 +25,7 @@ mod cache;
 mod catalog;
 mod checkpoint;
 mod clock_list;
+mod coming;
 mod consolidation;
 mod consolidator;
 mod counters;

@@ -155,8 +155,8 @@ impl Pages {
     /// The raw bytes of a leaf on disk for a walk that is long: they do not become a page, which would push out others
     /// that are read more often. Where there is room their block stays, compressed, and where there is none that of
     /// one leaf in so many, so that what is walked over again and again comes to stay. `None` when the leaf shall come
-    /// into memory: it was read before, and there is room. `stretch` may have the block; `buffer` has memory that can be
-    /// used for the raw bytes.
+    /// into memory: it was read before, and there is room. `stretch` may have the block; `buffer` has memory for the
+    /// raw bytes.
     pub(crate) fn read_for_walk(
         &self,
         tree: &Arc<Tree>,

@@ -32,7 +32,8 @@ fn contains(sectors: &Range<u64>, block: &BlockAddr) -> bool {
 }
 
 impl Stretches {
-    /// Adds those of leaves that come behind all others; `bytes_max` is most of one. Answers what is left to the system.
+    /// Adds those of leaves that come behind all others, each of at most `bytes_max`. Answers what is left to the
+    /// system.
     pub(crate) fn add(
         &mut self,
         blocks: impl Iterator<Item = BlockAddr>,

@@ -3,11 +3,12 @@
 //! It remembers the key it has come to, not a place in a leaf: each fill walks down again, which costs little beside
 //! the rows it yields and leaves every leaf free to change in between.
 
+use crate::coming::{WalkPosition, is_past};
 use crate::leaf::{Base, Elsewhere, Found, LeafView, found, found_in, with_added};
 use crate::page::{CellValue, LargeRef, LeafImage, LeafStream, PageDamage};
 use crate::pages::{LoadRows, Pages};
 use crate::raw_leaf::{RawLeaf, WalkMemory};
-use crate::read_ahead::{ReadAhead, WalkPosition, is_past};
+use crate::read_ahead::ReadAhead;
 use crate::tree::{Child, Descent, Fence, Target, Tree};
 use crate::version::Ground;
 use blocks::BlockAddr;
@@ -68,8 +69,8 @@ impl Walk {
         }
     }
 
-    /// Goes on at the first row at or after `key` in the direction, inside the range. What it has read ahead goes, and it
-    /// is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times.
+    /// Goes on at the first row at or after `key` in the direction, inside the range. What it has read ahead goes, and
+    /// it is not long any more: who seeks does not pass leaves in their order, and may come to one of them many times.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         let start = match self.direction {
             Direction::Forward => match &self.range.start {
