@@ -13,7 +13,8 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
-use crate::plan::planner::Candidate;
+use crate::plan::cache::plan_cache;
+use crate::plan::planner::{Candidate, Planner};
 use crate::plan::query::Query;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -53,6 +54,8 @@ pub(crate) struct Planned {
     pub(crate) rejected: Vec<Candidate>,
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
+    /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
+    built_of: Option<(Candidate, Option<(u64, u64)>)>,
     ahead: VecDeque<RecordId>,
     ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
@@ -67,10 +70,55 @@ impl Planned {
             collection,
             rejected: Vec::new(),
             cached: None,
+            built_of: None,
             ahead: VecDeque::new(),
             ahead_max: 1,
             counted: (0, 0),
         }
+    }
+
+    /// The plan that `candidate` is, from the cache where `cached` is its entry.
+    pub(crate) fn of(
+        planner: &Planner<'_>,
+        candidate: Candidate,
+        collection: Arc<Collection>,
+        cached: Option<(u64, u64)>,
+    ) -> Result<Self, QueryError> {
+        let stage = planner.build(&candidate)?;
+        super::used_indexes(&stage, &mut |index| index.record_access());
+        Ok(Self {
+            cached,
+            built_of: Some((candidate, cached)),
+            ..Self::new(stage, planner.query.clone(), collection)
+        })
+    }
+
+    /// Starts the same plan anew. False where there has to be another trial, or another definition of the collection is
+    /// in force.
+    pub(crate) fn restart(&mut self, context: ExecContext<'_>) -> Result<bool, QueryError> {
+        let Some((candidate, cached)) = self.built_of.take() else {
+            return Ok(false);
+        };
+        let is_settled = match cached {
+            Some((shape, _)) => plan_cache().get(shape).is_some(),
+            // The cache watches the winner of a trial from its second run on.
+            None => self.rejected.is_empty() || candidate.finds_one(),
+        };
+        let definition = context.definition(self.collection.namespace());
+        if !is_settled || !definition.is_some_and(|now| Arc::ptr_eq(&now, &self.collection)) {
+            return Ok(false);
+        }
+        let planner = Planner {
+            collection: &self.collection,
+            query: &self.query,
+            filter: None,
+        };
+        let rejected = std::mem::take(&mut self.rejected);
+        *self = Self {
+            rejected,
+            ..Self::of(&planner, candidate, self.collection.clone(), cached)?
+        };
+        Ok(true)
     }
 
     /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is
@@ -107,7 +155,7 @@ impl Planned {
         if result == Ran::Exhausted
             && let Some((shape, remembered)) = self.cached.take()
         {
-            crate::plan::cache::plan_cache().report(shape, remembered, keys + docs);
+            plan_cache().report(shape, remembered, keys + docs);
         }
         Ok(result)
     }

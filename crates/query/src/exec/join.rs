@@ -26,7 +26,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{
-    CollectionGuard, Index, IndexBatch, IndexCursor, LockMode, Namespace, ReadView, RecordBatch, RecordId, StorageError,
+    Collection, CollectionGuard, Index, IndexBatch, IndexCursor, LockMode, Namespace, ReadView, RecordBatch, RecordId,
+    StorageError,
 };
 use wire::ErrorCode;
 
@@ -44,6 +45,9 @@ const BATCH_BYTES_MAX: usize = 256 * 1024;
 pub(crate) struct CollectionJoin {
     ns: Namespace,
     field: String,
+    /// Its place among those of the request.
+    place: usize,
+    is_planned_otherwise: bool,
     collation: Option<Arc<Collation>>,
     way: Way,
     /// The index that was used last.
@@ -93,12 +97,27 @@ impl CollectionJoin {
         let ns = Namespace::new(request.database.unwrap_or(db), request.collection)?;
         let is_plain =
             context.storage.catalog().view(&ns).is_none() && !crate::history::is_virtual(context.storage, &ns);
-        if !is_plain || has_position(request.field) {
+        if !is_plain {
             return Ok(None);
         }
+        let definition = context.definition(&ns);
+        let has_index = |field: &str| {
+            let best = definition
+                .as_deref()
+                .map(|collection| best_index(collection, field, request.context.collation.as_ref()));
+            best.flatten().is_some()
+        };
+        let fields = request.fields.iter().enumerate();
+        let by_keys = fields.filter(|(_, field)| !has_position(field));
+        // The first of those with an index, else the first.
+        let Some((place, field)) = by_keys.min_by_key(|(_, field)| !has_index(field)) else {
+            return Ok(None);
+        };
         Ok(Some(Self {
             ns,
-            field: request.field.to_owned(),
+            field: (*field).to_owned(),
+            place,
+            is_planned_otherwise: request.is_planned_otherwise,
             collation: request.context.collation.clone(),
             way: Way::First,
             index: None,
@@ -127,7 +146,7 @@ impl CollectionJoin {
                 index.record_access();
                 self.index = Some(index.clone());
             }
-            (None, Some(guard)) if planner_may_know_better(guard, &self.field) => {
+            (None, Some(guard)) if self.is_planned_otherwise && planner_may_know_better(guard, &self.field) => {
                 self.way = Way::Impossible;
                 return Ok(());
             }
@@ -330,6 +349,14 @@ impl EqualityJoin for CollectionJoin {
         Ok(Joined::All)
     }
 
+    fn takes(&self, value: &Value<'_>) -> bool {
+        is_equal_by_key(value)
+    }
+
+    fn field(&self) -> usize {
+        self.place
+    }
+
     fn rest(&mut self) {
         self.open = None;
         self.entries = IndexBatch::new();
@@ -372,8 +399,8 @@ fn encode(value: &Value<'_>, order: FieldOrder, collator: Option<&dyn Collator>,
 }
 
 /// What the operator has said of a query's indexes the planner knows to keep to.
-fn has_filters(guard: &CollectionGuard) -> bool {
-    index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty()
+fn has_filters(collection: &Collection) -> bool {
+    index_filters().are_used() && !index_filters().of(collection.uuid()).is_empty()
 }
 
 /// Whether a filter may find documents by an index that this knows nothing of: a hashed or partial one, one with
@@ -387,8 +414,8 @@ fn planner_may_know_better(guard: &CollectionGuard, field: &str) -> bool {
 }
 
 /// The index that leads to all documents with a value of a path, with the fewest fields behind it.
-fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
-    if has_filters(guard) {
+fn best_index(collection: &Collection, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
+    if has_filters(collection) {
         return None;
     }
     let serves = |index: &&Arc<Index>| {
@@ -399,7 +426,7 @@ fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Colla
             && !index.hidden()
             && index.collation() == collation
     };
-    let all = guard.access_paths().iter().filter(serves);
+    let all = collection.access_paths().iter().filter(serves);
     all.min_by_key(|index| (index.pattern().fields().len(), !index.unique()))
         .cloned()
 }

@@ -9,8 +9,7 @@
 use bson::{RawDocument, RawDocumentBuf};
 use std::sync::Arc;
 
-use super::lookup::of_this_operation;
-use super::lookup::LookupSpec;
+use super::lookup::{LookupSpec, of_this_operation};
 use super::source::FilledSource;
 use super::{Pipeline, Stage, StageContext, StageSpec};
 use crate::error::QueryError;
@@ -19,7 +18,7 @@ use crate::expression::{ExpressionContext, OuterVariable};
 use crate::matcher::{ExprPredicate, MatchExpr, Matcher};
 use crate::value::{SharedDocument, Value};
 
-/// Operators and stages that have a sub-pipeline give other documents each time it is run.
+/// Names that stand, wherever they do in a stage, for what gives other documents each time it is run.
 const CHANCE: [&[u8]; 5] = [b"$rand", b"$sample", b"$where", b"$function", b"$accumulator"];
 
 /// See the module.

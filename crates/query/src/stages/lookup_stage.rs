@@ -1,8 +1,8 @@
 //! How `$lookup` and `$unionWith` run.
 //!
 //! What finds the documents of the foreign side for each document of the source, the first of these that can:
-//! 1. An equality join ([`EqualityJoin`]), where the foreign side is a collection as it is and documents are wanted by a
-//!    value: that of `localField`, or what a sub-pipeline's leading `$match` compares a field with. Documents of the
+//! 1. An equality join ([`EqualityJoin`]), where the foreign side is a collection as it is and documents are wanted by
+//!    a value: that of `localField`, or what a sub-pipeline's leading `$match` compares a field with. Documents of the
 //!    source are taken in batches, and each batch is joined in one state of the foreign collection. A sub-pipeline runs
 //!    on what is found.
 //! 2. The documents that the first stages of a sub-pipeline give, where those are the same every time.
@@ -191,7 +191,9 @@ impl LookupStage {
                 }
             }
             let mut found = Found::new(&self.spec, &mut self.memory);
-            gathered.suffix.run(wanted, context, &mut |document| found.push(document))?;
+            gathered
+                .suffix
+                .run(wanted, context, &mut |document| found.push(document))?;
             return found.finish();
         }
         self.open(document, context)?;
@@ -261,9 +263,9 @@ impl LookupStage {
             PrefixState::First => self.prefix = PrefixState::None,
             PrefixState::Asked => {
                 self.prefix = match self.read_prefix(length, context) {
-                    Ok(gathered) => gathered.map_or(PrefixState::None, |gathered| {
-                        PrefixState::Gathered(Box::new(gathered))
-                    }),
+                    Ok(gathered) => {
+                        gathered.map_or(PrefixState::None, |gathered| PrefixState::Gathered(Box::new(gathered)))
+                    }
                     Err(error) if is_interruption(&error) => return Err(error),
                     // Stages behind these may want less of them than all.
                     Err(_) => PrefixState::None,

@@ -77,20 +77,44 @@ fn sub_pipeline(random: &SeededRandom, path: &str) -> (Vec<Document>, bool) {
     let less = doc! { "$match": { "$expr": { "$lt": ["$a", "$$v"] } } };
     let by_id = doc! { "$sort": { "_id": 1 } };
     match pick(random, 16) {
-        0 => (vec![matches, doc! { "$project": { "a": 1, "v": "$$v", "w": "$$w.x" } }], false),
+        0 => (
+            vec![matches, doc! { "$project": { "a": 1, "v": "$$v", "w": "$$w.x" } }],
+            false,
+        ),
         1 => (vec![matches, by_id, doc! { "$skip": 1 }, doc! { "$limit": 2 }], true),
-        2 => (vec![doc! { "$addFields": { "s": { "$type": "$a" } } }, matches, by_id], true),
+        2 => (
+            vec![doc! { "$addFields": { "s": { "$type": "$a" } } }, matches, by_id],
+            true,
+        ),
         3 => {
             let group = doc! { "_id": { "$type": "$b" }, "n": { "$sum": 1 }, "v": { "$max": "$$v" } };
             (vec![matches, doc! { "$group": group }], false)
         }
-        4 => (vec![matches, doc! { "$unwind": "$d" }, doc! { "$set": { "w": "$$w" } }], false),
+        4 => (
+            vec![matches, doc! { "$unwind": "$d" }, doc! { "$set": { "w": "$$w" } }],
+            false,
+        ),
         5 => (vec![matches, doc! { "$count": "n" }], false),
         6 => (vec![by_id, doc! { "$limit": 20 }, matches], true),
-        7 => (vec![doc! { "$match": { "a": { "$gte": 1 } } }, by_id, less, doc! { "$limit": 3 }], true),
+        7 => (
+            vec![
+                doc! { "$match": { "a": { "$gte": 1 } } },
+                by_id,
+                less,
+                doc! { "$limit": 3 },
+            ],
+            true,
+        ),
         8 => (vec![less], false),
         9 => (vec![by_id, doc! { "$limit": 5 }], true),
-        10 => (vec![matches, by_id, doc! { "$facet": { "all": [{ "$project": { "w": "$$w" } }] } }], true),
+        10 => (
+            vec![
+                matches,
+                by_id,
+                doc! { "$facet": { "all": [{ "$project": { "w": "$$w" } }] } },
+            ],
+            true,
+        ),
         11 => {
             let inner = doc! {
                 "from": "outer", "let": { "id": "$_id" }, "as": "again",
@@ -105,7 +129,10 @@ fn sub_pipeline(random: &SeededRandom, path: &str) -> (Vec<Document>, bool) {
             };
             (vec![less, by_id, doc! { "$lookup": inner }], true)
         }
-        13 => (vec![matches, by_id, doc! { "$replaceWith": { "id": "$_id", "v": "$$v" } }], true),
+        13 => (
+            vec![matches, by_id, doc! { "$replaceWith": { "id": "$_id", "v": "$$v" } }],
+            true,
+        ),
         14 => {
             let more = doc! { "coll": "outer", "pipeline": [{ "$match": { "$expr": { "$eq": ["$a", "$$v"] } } }] };
             (vec![matches, doc! { "$unionWith": more }], false)
@@ -128,15 +155,29 @@ fn fixture(random: &SeededRandom, seed: u64, path: &str) -> Fixture {
         ("compound", doc! { indexed: order, "k": 1 }, none.clone()),
         ("hashed", doc! { indexed: "hashed" }, none.clone()),
         ("sparse", doc! { indexed: order }, rawdoc! { "sparse": true }),
-        ("partial", doc! { indexed: order }, rawdoc! { "partialFilterExpression": { "c": { "$gte": 1 } } }),
+        (
+            "partial",
+            doc! { indexed: order },
+            rawdoc! { "partialFilterExpression": { "c": { "$gte": 1 } } },
+        ),
         ("wildcard", doc! { "$**": 1 }, none),
-        ("collated", doc! { indexed: order }, rawdoc! { "collation": { "locale": "en", "strength": 2 } }),
+        (
+            "collated",
+            doc! { indexed: order },
+            rawdoc! { "collation": { "locale": "en", "strength": 2 } },
+        ),
     ] {
         fixture.index(name, raw(&key), options).expect("indexed");
     }
     fixture
         .storage
-        .create_view(&fixture.op(), &ns("view"), "none", array(&[doc! { "$match": {} }]), &rawdoc! {})
+        .create_view(
+            &fixture.op(),
+            &ns("view"),
+            "none",
+            array(&[doc! { "$match": {} }]),
+            &rawdoc! {},
+        )
         .expect("created");
     for id in 0..1 + pick(random, 40) as i32 {
         fixture.insert("outer", &raw(&document(random, id))).expect("inserted");
@@ -235,7 +276,10 @@ fn a_collection_finds_what_a_view_of_it_finds() {
             graph.insert("maxDepth", pick(&random, 4) as i32);
         }
         if pick(&random, 3) == 0 {
-            graph.insert("restrictSearchWithMatch", doc! { "$expr": { "$gt": ["$_id", 7] }, "a": { "$ne": 3 } });
+            graph.insert(
+                "restrictSearchWithMatch",
+                doc! { "$expr": { "$gt": ["$_id", 7] }, "a": { "$ne": 3 } },
+            );
         }
         for (stage, argument, is_ordered) in [("$lookup", lookup, is_ordered), ("$graphLookup", graph, false)] {
             let found = |from: &str| {
@@ -268,7 +312,9 @@ fn pairs() -> Fixture {
         fixture.create(name, rawdoc! {});
     }
     for id in 0..100 {
-        fixture.insert("outer", &rawdoc! { "_id": id, "k": id }).expect("inserted");
+        fixture
+            .insert("outer", &rawdoc! { "_id": id, "k": id })
+            .expect("inserted");
     }
     for id in 0..200 {
         let document = rawdoc! { "_id": id, "k": id % 100, "parent": id / 2 };
@@ -302,10 +348,17 @@ fn by_expr(rest: &[Document]) -> Document {
 
 #[test]
 fn an_equality_in_expr_is_a_join() {
-    for rest in [vec![], vec![doc! { "$sort": { "_id": 1 } }, doc! { "$project": { "of": "$$k" } }]] {
+    for rest in [
+        vec![],
+        vec![doc! { "$sort": { "parent": 1 } }, doc! { "$project": { "of": "$$k" } }],
+    ] {
         let fixture = pairs();
         let (found, keys, documents) = examined(&fixture, &by_expr(&rest));
-        assert!(found.iter().all(|document| document.get_array("found").expect("an array").len() == 2));
+        assert!(
+            found
+                .iter()
+                .all(|document| document.get_array("found").expect("an array").len() == 2)
+        );
         // Once for the first document, once for all others.
         assert_eq!((keys, documents), (0, 100 + 2 * 200));
         fixture.index("inner", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
@@ -325,7 +378,10 @@ fn what_is_the_same_for_every_document_is_read_twice_at_most() {
     let sum = doc! { "$project": { "sum": { "$add": ["$k", "$$k"] } } };
     let (found, _, documents) = examined(&fixture, &lookup(vec![few.clone(), sum]));
     let of_last = found[99].get_array("found").expect("an array");
-    assert_eq!((of_last.len(), &of_last[0]), (6, &Bson::from(doc! { "_id": 0, "sum": 99 })));
+    assert_eq!(
+        (of_last.len(), &of_last[0]),
+        (6, &Bson::from(doc! { "_id": 0, "sum": 99 }))
+    );
     assert_eq!(documents, 100 + 2 * 200);
     // Variables that nothing reads.
     let (_, _, documents) = examined(&fixture, &lookup(vec![few]));
@@ -339,7 +395,10 @@ fn a_graph_is_searched_by_index() {
         "from": "inner", "startWith": "$k", "connectFromField": "parent", "connectToField": "_id", "as": "found",
     } };
     let (found, keys, documents) = examined(&fixture, &graph);
-    let chain: Vec<usize> = found.iter().map(|one| one.get_array("found").expect("an array").len()).collect();
+    let chain: Vec<usize> = found
+        .iter()
+        .map(|one| one.get_array("found").expect("an array").len())
+        .collect();
     assert_eq!((chain[0], chain[1], chain[99]), (1, 2, 8), "99 49 24 12 6 3 1 0");
     let all = chain.iter().sum::<usize>() as u64;
     assert_eq!((keys, documents), (all, 100 + all));
