@@ -8,6 +8,7 @@
 //! arrays, regular expressions), the join says so, and a filter has to ask.
 
 use super::context::ExecContext;
+use super::join_table::JoinTable;
 use super::row::as_document;
 use crate::QueryError;
 use crate::data::DataSource;
@@ -15,14 +16,14 @@ use crate::evaluation::StageMemory;
 use crate::plan::convert::has_position;
 use crate::plan::index_filters::index_filters;
 use crate::stages::{EqualityJoin, JoinRequest, JoinStrategy, Joined, StageContext};
-use crate::value::{SharedDocument, Value};
+use crate::value::Value;
 use bson::raw::CString;
 use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::{Direction, FillLimits, KeyRange};
 use keys::extract::KeySet;
 use keys::{Collator, FieldKind, FieldOrder, IndexPattern, KeyExtractor};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{
@@ -33,9 +34,6 @@ use wire::ErrorCode;
 
 /// Bytes that a hash table may take: what MongoDB has as internalQueryCollectionMaxDataSizeBytesToChooseHashJoin.
 const HASH_BYTES_MAX: usize = 100 << 20;
-/// Bytes that a document and a key take in the table beside their own.
-const DOCUMENT_OVERHEAD: usize = 96;
-const KEY_OVERHEAD: usize = 96;
 /// Entries that are read at once: of most keys of an index there is one.
 const FIRST_ENTRIES: usize = 4;
 const ENTRIES_MAX: usize = 256;
@@ -68,7 +66,7 @@ enum Way {
     First,
     /// An index, or a table as soon as there is none.
     Asked,
-    Hash(HashTable),
+    Hash(JoinTable),
     /// The collection does not fit into a table, or is none any more.
     Impossible,
 }
@@ -79,12 +77,6 @@ struct Open {
     view: ReadView,
     index: Option<Arc<Index>>,
     cursor: Option<IndexCursor>,
-}
-
-/// A collection by the keys of its documents.
-struct HashTable {
-    documents: Vec<SharedDocument>,
-    by_key: HashMap<Box<[u8]>, Vec<u32>>,
 }
 
 impl CollectionJoin {
@@ -237,12 +229,8 @@ impl CollectionJoin {
     }
 
     /// Reads the collection into a table; `None` when it does not fit.
-    fn read(&mut self, data: DataSource<'_>, context: &StageContext<'_>) -> Result<Option<HashTable>, QueryError> {
+    fn read(&mut self, data: DataSource<'_>, context: &StageContext<'_>) -> Result<Option<JoinTable>, QueryError> {
         let Some(open) = &self.open else { return Ok(None) };
-        let mut table = HashTable {
-            documents: Vec::new(),
-            by_key: HashMap::new(),
-        };
         let Some(guard) = &open.guard else { return Ok(None) };
         if guard.data_bytes() > HASH_BYTES_MAX as u64 {
             return Ok(None);
@@ -255,6 +243,7 @@ impl CollectionJoin {
         };
         let collator = self.collation.clone().map(|collation| collation as Arc<dyn Collator>);
         let extractor = KeyExtractor::new(pattern, false, collator);
+        let mut table = JoinTable::with_capacity(guard.data_bytes() as usize);
         let (mut keys, mut batch, mut bytes) = (KeySet::new(), RecordBatch::new(), 0);
         let mut records = open
             .view
@@ -264,19 +253,10 @@ impl CollectionJoin {
             for i in 0..batch.len() {
                 context.evaluation.step()?;
                 let document = as_document(batch.document(i))?;
-                let number = table.documents.len() as u32;
                 if extractor.extract(document, &mut keys).is_err() {
                     return Ok(None);
                 }
-                for key in keys.iter() {
-                    bytes += KEY_OVERHEAD + key.key.len();
-                    match table.by_key.get_mut(key.key) {
-                        Some(documents) => documents.push(number),
-                        None => drop(table.by_key.insert(key.key.into(), vec![number])),
-                    }
-                }
-                bytes += DOCUMENT_OVERHEAD + document.as_bytes().len();
-                table.documents.push(SharedDocument::copy_of(document));
+                bytes += table.insert(document, keys.iter().map(|key| key.key));
             }
             if bytes > HASH_BYTES_MAX || self.memory.grow(context.evaluation, bytes - before).is_err() {
                 self.memory.clear();
@@ -333,18 +313,22 @@ impl EqualityJoin for CollectionJoin {
         };
         let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
         encode_each(values, FieldOrder::Ascending, collator, &mut self.wanted);
+        if let [only] = self.wanted.as_slice() {
+            context.evaluation.step()?;
+            for number in table.numbers(only) {
+                found(table.document(number)?)?;
+            }
+            return Ok(Joined::All);
+        }
         self.found.clear();
         for key in &self.wanted {
             context.evaluation.step()?;
-            self.found
-                .extend(table.by_key.get(key.as_slice()).into_iter().flatten());
+            self.found.extend(table.numbers(key));
         }
-        if self.wanted.len() > 1 {
-            self.found.sort_unstable();
-            self.found.dedup();
-        }
+        self.found.sort_unstable();
+        self.found.dedup();
         for number in &self.found {
-            found(&table.documents[*number as usize])?;
+            found(table.document(*number)?)?;
         }
         Ok(Joined::All)
     }
