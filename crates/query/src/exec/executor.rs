@@ -14,8 +14,9 @@ use crate::evaluation::EvaluationContext;
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::cache::plan_cache;
+use crate::plan::index_filters::index_filters;
 use crate::plan::planner::{Candidate, Planner};
-use crate::plan::query::Query;
+use crate::plan::query::{Query, Wish};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -113,6 +114,14 @@ impl Planned {
             query: &self.query,
             filter: None,
         };
+        let candidate = match self.query.filter.as_deref() {
+            // Its bounds are those of the values that variables had.
+            Some(filter) if filter.root().reads_outer() => match same_candidate(&planner, &candidate)? {
+                Some(candidate) => candidate,
+                None => return Ok(false),
+            },
+            _ => candidate,
+        };
         let rejected = std::mem::take(&mut self.rejected);
         *self = Self {
             rejected,
@@ -183,6 +192,23 @@ impl Planned {
         self.collection = now.clone();
         Ok(())
     }
+}
+
+/// A candidate for a query whose variables have other values now; `None` where another one may be better.
+fn same_candidate(planner: &Planner<'_>, candidate: &Candidate) -> Result<Option<Candidate>, QueryError> {
+    if index_filters().are_used() {
+        return Ok(None);
+    }
+    let mut all = planner.candidates(&Wish::None)?;
+    let choice = candidate.choice();
+    let same = all
+        .iter()
+        .position(|other| choice.is_some() && other.choice() == choice);
+    Ok(match (same, all.len()) {
+        (Some(same), _) => Some(all.swap_remove(same)),
+        (None, 1) => all.pop(),
+        (None, _) => None,
+    })
 }
 
 fn killed(reason: String) -> QueryError {

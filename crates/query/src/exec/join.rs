@@ -316,6 +316,7 @@ impl EqualityJoin for CollectionJoin {
         if let [only] = self.wanted.as_slice() {
             context.evaluation.step()?;
             for number in table.numbers(only) {
+                context.evaluation.step()?;
                 found(table.document(number)?)?;
             }
             return Ok(Joined::All);
@@ -328,6 +329,7 @@ impl EqualityJoin for CollectionJoin {
         self.found.sort_unstable();
         self.found.dedup();
         for number in &self.found {
+            context.evaluation.step()?;
             found(table.document(*number)?)?;
         }
         Ok(Joined::All)

@@ -135,7 +135,7 @@ mod tests {
             let of_document = keys
                 .iter()
                 .enumerate()
-                .filter(|(place, _)| id as usize % (place + 1) == 0);
+                .filter(|(place, _)| (id as usize).is_multiple_of(place + 1));
             let document = rawdoc! { "_id": id, "text": "x".repeat(id as usize) };
             let taken = table.insert(&document, of_document.map(|(_, key)| key.as_slice()));
             assert!(taken > document.as_bytes().len());
@@ -146,7 +146,7 @@ mod tests {
                 assert_eq!(document.get_str("text").expect("a text").len(), number as usize);
                 document.get_i32("_id").expect("an _id")
             });
-            let expected = (0..100).filter(|id| *id as usize % (place + 1) == 0);
+            let expected = (0..100).filter(|id| (*id as usize).is_multiple_of(place + 1));
             assert!(ids.eq(expected), "{} bytes", key.len());
         }
         assert_eq!(table.numbers(&[7; 20]).count(), 0);

@@ -41,13 +41,14 @@ use vfs::Random;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::matcher::CompareOp;
 use crate::metadata::MetadataNeeds;
 use crate::value::{
     ARRAY_BYTES_MAX, ArrayValue, CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value,
     array_too_large,
 };
 
-use operator::{NamedOperator, Operator};
+use operator::{Apply, NamedOperator, Operator};
 pub(crate) use parse::{check_user_variable, render};
 pub use path::FieldPath;
 
@@ -463,6 +464,19 @@ impl Expression {
         found
     }
 
+    /// The comparisons that hold wherever the expression is true, of a field of the document with what can be told
+    /// without it, at next to no cost.
+    pub(crate) fn field_comparisons(&self) -> Vec<FieldComparison<'_>> {
+        let mut found = Vec::new();
+        self.node.add_field_comparisons(&mut found);
+        found
+    }
+
+    /// Whether it reads variables of a `$lookup` around.
+    pub(crate) fn reads_outer(&self) -> bool {
+        self.node.reads_outer()
+    }
+
     /// Adds the fields that the expression reads to `dependencies`.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.node.add_dependencies(dependencies);
@@ -472,6 +486,25 @@ impl Expression {
     pub fn is_random(&self) -> bool {
         self.node.is_random()
     }
+}
+
+/// That a field compares so with what an operand tells, in the order of all values.
+pub(crate) struct FieldComparison<'e> {
+    pub(crate) path: &'e FieldPath,
+    pub(crate) op: CompareOp,
+    pub(crate) operand: OuterOperand<'e>,
+}
+
+/// The comparison that an operator makes, and the one that is the same with its operands in the other order.
+fn compare_op(name: &str) -> Option<(CompareOp, CompareOp)> {
+    Some(match name {
+        "$eq" => (CompareOp::Eq, CompareOp::Eq),
+        "$lt" => (CompareOp::Lt, CompareOp::Gt),
+        "$lte" => (CompareOp::Lte, CompareOp::Gte),
+        "$gt" => (CompareOp::Gt, CompareOp::Lt),
+        "$gte" => (CompareOp::Gte, CompareOp::Lte),
+        _ => return None,
+    })
 }
 
 /// A constant, borrowed from the expression.
@@ -579,6 +612,43 @@ impl Node {
                 _ => {}
             },
             _ => {}
+        }
+    }
+
+    /// Recursion is bounded by the depth of what was parsed.
+    fn add_field_comparisons<'e>(&'e self, found: &mut Vec<FieldComparison<'e>>) {
+        let (operator, arguments) = match self {
+            Node::And(operands) => {
+                operands.iter().for_each(|operand| operand.add_field_comparisons(found));
+                return;
+            }
+            Node::Call {
+                operator, arguments, ..
+            } => (operator, arguments.as_slice()),
+            _ => return,
+        };
+        let Some((as_written, turned)) = compare_op(operator.name) else {
+            return;
+        };
+        let (path, op, operand) = match arguments {
+            [Node::Field(path), other] if other.is_told_at_once() => (path, as_written, OuterOperand(other)),
+            [other, Node::Field(path)] if other.is_told_at_once() => (path, turned, OuterOperand(other)),
+            _ => return,
+        };
+        found.push(FieldComparison { path, op, operand });
+    }
+
+    /// Whether it is made of constants and variables of a `$lookup` around by what takes no longer than to read them.
+    fn is_told_at_once(&self) -> bool {
+        match self {
+            Node::Constant(_) | Node::Outer { .. } => true,
+            Node::Call {
+                operator, arguments, ..
+            } => {
+                let is_simple = matches!(operator.apply, Apply::Unary(_) | Apply::Binary(_) | Apply::Many(_));
+                is_simple && arguments.iter().all(Node::is_told_at_once)
+            }
+            _ => false,
         }
     }
 

@@ -289,9 +289,12 @@ impl GraphLookupStage {
             let (by_key, others): (Vec<_>, Vec<_>) = values.into_iter().partition(|value| join.takes(value));
             let joined = match by_key.is_empty() {
                 true => Ok(Joined::All),
-                false => join.find(&by_key, context, &mut |document| match restriction {
-                    Some(restriction) if !restriction.matches(document, context.evaluation)? => Ok(()),
-                    _ => search.add_document(document, depth, spec, &mut grow),
+                false => join.find(&by_key, context, &mut |document| {
+                    context.evaluation.step()?;
+                    match restriction {
+                        Some(restriction) if !restriction.matches(document, context.evaluation)? => Ok(()),
+                        _ => search.add_document(document, depth, spec, &mut grow),
+                    }
                 }),
             };
             join.rest();

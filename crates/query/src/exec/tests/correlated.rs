@@ -403,3 +403,40 @@ fn a_graph_is_searched_by_index() {
     let all = chain.iter().sum::<usize>() as u64;
     assert_eq!((keys, documents), (all, 100 + all));
 }
+
+/// Where no join can be, the plan of the document before is taken with the bounds of other values.
+#[test]
+fn comparisons_in_expr_bound_an_index() {
+    let fixture = pairs();
+    fixture.index("inner", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
+    let stages = array(&[doc! { "$match": {} }]);
+    let created = fixture
+        .storage
+        .create_view(&fixture.op(), &ns("view"), "inner", stages, &rawdoc! {});
+    created.expect("created");
+    let range = doc! { "$and": [{ "$gte": ["$k", "$$k"] }, { "$lt": ["$k", { "$add": ["$$k", 2] }] }] };
+    let equal = doc! { "$eq": ["$$k", "$k"] };
+    for (from, predicate, found_by_each) in [("inner", range, 4), ("view", equal, 2)] {
+        let stages = [doc! { "$match": { "$expr": predicate } }];
+        let lookup = doc! { "from": from, "let": { "k": "$k" }, "pipeline": &stages[..], "as": "found" };
+        let (found, keys, documents) = examined(&fixture, &doc! { "$lookup": lookup });
+        let found: Vec<usize> = found
+            .iter()
+            .map(|one| one.get_array("found").expect("an array").len())
+            .collect();
+        assert_eq!(
+            (found[0], found[50], found[99]),
+            (found_by_each, found_by_each, 2),
+            "{from}"
+        );
+        let all = found.iter().sum::<usize>() as u64;
+        assert_eq!(documents, 100 + all, "{from}");
+        // A scan of a range looks at the key behind it, too.
+        assert!((all..=all + 100).contains(&keys), "{from}: {keys}");
+    }
+    let filter = rawdoc! { "$expr": { "$gt": [3, "$k"] } };
+    let request = crate::plan::FindRequest::new(ns("inner"), &filter);
+    let mut executor = fixture.with(|context| crate::exec::find(context, &request).expect("planned"));
+    assert_eq!(executor.plan_summary(), "IXSCAN { k: 1 }");
+    assert_eq!(fixture.all(&mut executor, 100).len(), 6);
+}
