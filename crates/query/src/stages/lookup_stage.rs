@@ -491,9 +491,6 @@ impl Stage for LookupStage {
         let (keys, documents) = self.examined;
         statistics.insert("totalDocsExamined", documents as i64);
         statistics.insert("totalKeysExamined", keys as i64);
-        if self.spec.equality.is_none() {
-            return;
-        }
         let strategy = match &self.join {
             JoinState::Open(join, _) => join.strategy(),
             JoinState::Unasked | JoinState::None => JoinStrategy::NestedLoop,
@@ -503,7 +500,9 @@ impl Stage for LookupStage {
             JoinStrategy::Index(_) => "IndexedLoopJoin",
             JoinStrategy::Hash => "HashJoin",
         };
-        statistics.insert("strategy", name);
+        if self.spec.equality.is_some() {
+            statistics.insert("strategy", name);
+        }
         if let JoinStrategy::Index(index) = strategy {
             statistics.insert("indexesUsed", vec![index]);
         }
