@@ -2,6 +2,7 @@
 
 import pytest
 from pymongo.errors import OperationFailure
+from server import ENGINES, Server
 
 
 @pytest.fixture
@@ -182,6 +183,35 @@ def test_joins_by_variables_can_be_interrupted(db):
         with pytest.raises(OperationFailure) as error:
             list(db.outer.aggregate([stage, {"$project": {"n": {"$size": "$g"}}}], maxTimeMS=100))
         assert error.value.code == 50
+
+
+def test_joins_see_what_their_transaction_has_written(tmp_path):
+    equal = [{"$match": {"$expr": {"$eq": ["$k", "$$k"]}}}]
+    by_expr = {"$lookup": {"from": "inner", "let": {"k": "$k"}, "pipeline": equal, "as": "found"}}
+    kept = {"$lookup": {"from": "inner", "let": {"k": "$k"}, "pipeline": [{"$sort": {"_id": -1}}, {"$set": {"of": "$$k"}}], "as": "found"}}
+    graph = {"$graphLookup": {"from": "inner", "startWith": "$k", "connectFromField": "next", "connectToField": "k", "as": "found"}}
+    for engine in ENGINES:
+        with Server(tmp_path / engine, engine, options=["--replSet", "rs0", "--replSetInitiate"]) as server:
+            db = server.client(replicaSet="rs0", serverSelectionTimeoutMS=10_000).joins
+            db.outer.insert_many([{"_id": n, "k": n} for n in range(20)])
+            db.inner.insert_one({"_id": 0, "k": 0})
+
+            def counts(stage, session=None):
+                return sum(len(document["found"]) for document in db.outer.aggregate([stage], session=session))
+
+            for index in (None, [("k", 1)]):
+                if index:
+                    db.inner.create_index(index)
+                before = [counts(stage) for stage in (by_expr, kept, graph)]
+                assert before == [1, 20, 1]
+                with db.client.start_session() as session:
+                    session.start_transaction()
+                    db.inner.insert_many([{"_id": n, "k": n, "next": n - 1} for n in range(1, 20)], session=session)
+                    own = [counts(stage, session) for stage in (by_expr, kept, graph)]
+                    assert own == [20, 400, 210]
+                    assert [counts(stage) for stage in (by_expr, kept, graph)] == before
+                    session.abort_transaction()
+            db.client.close()
 
 
 def test_results_larger_than_a_reply_come_in_batches(db):
