@@ -174,6 +174,8 @@ pub(super) struct Suffix {
     source: FilledSource,
     /// The stages behind it, if there are any.
     top: Option<Box<dyn Stage>>,
+    /// How many documents the first of those takes.
+    wanted: usize,
     has_run: bool,
 }
 
@@ -188,6 +190,10 @@ impl Suffix {
         let mut pipeline = Pipeline::parse_stages(&stages, &expressions, depth)?;
         pipeline.optimize();
         let filter = pipeline.take_match();
+        let wanted = match pipeline.stages().first() {
+            Some(StageSpec::Limit(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        };
         let source = FilledSource::default();
         let top = match pipeline.is_empty() {
             true => None,
@@ -200,6 +206,7 @@ impl Suffix {
             filter,
             source,
             top,
+            wanted,
             has_run: false,
         })
     }
@@ -207,6 +214,11 @@ impl Suffix {
     /// Whether nothing is done with the documents that its filter lets through.
     pub(super) fn is_filter(&self) -> bool {
         self.top.is_none()
+    }
+
+    /// So many of the documents that the filter lets through are enough.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted
     }
 
     /// Whether its filter lets a document through.

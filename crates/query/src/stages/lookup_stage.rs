@@ -375,31 +375,18 @@ impl LookupStage {
                     array.push_document(found);
                     Ok(())
                 })?,
-                Some(suffix) => {
-                    let mut gathered = Vec::new();
-                    let joined = join.find(&values, context, &mut |found| {
-                        if suffix.lets_through(found, context)? {
-                            check_size(found)?;
-                            match suffix.is_filter() {
-                                true => array.push_document(found),
-                                false => gathered.push(SharedDocument::copy_of(found)),
-                            }
-                        }
-                        Ok(())
-                    })?;
-                    if joined == Joined::All && !suffix.is_filter() {
-                        if !spec.nested.is_empty() {
-                            // Locks are not taken with others of the same kind held.
-                            join.rest();
-                        }
-                        suffix.run(gathered, context, &mut |document| {
-                            check_size(&document)?;
-                            array.push_document(&document);
-                            Ok(())
-                        })?;
+                Some(suffix) if suffix.is_filter() => join.find(&values, context, &mut |found| {
+                    if suffix.lets_through(found, context)? {
+                        check_size(found)?;
+                        array.push_document(found);
                     }
-                    joined
-                }
+                    Ok(())
+                })?,
+                Some(suffix) => find_and_run(&mut **join, suffix, spec, &values, context, &mut |document| {
+                    check_size(&document)?;
+                    array.push_document(&document);
+                    Ok(())
+                })?,
             };
             array.finish();
             if joined == Joined::ByFilter {
@@ -413,6 +400,43 @@ impl LookupStage {
         }
         Ok(None)
     }
+}
+
+/// Gathers what a join finds and runs the sub-pipeline on it. Nothing is given where that is refused: by the join, or
+/// because it is too much to be gathered, which a plan reads piece by piece.
+fn find_and_run(
+    join: &mut dyn EqualityJoin,
+    suffix: &mut Suffix,
+    spec: &LookupSpec,
+    values: &[Value<'_>],
+    context: &mut StageContext<'_>,
+    each: &mut dyn FnMut(SharedDocument) -> Result<(), QueryError>,
+) -> Result<Joined, QueryError> {
+    let (mut gathered, mut bytes, mut fits) = (Vec::new(), 0, true);
+    let (mut memory, wanted) = (StageMemory::default(), suffix.wanted());
+    let joined = join.find(values, context, &mut |found| {
+        if !fits || gathered.len() >= wanted || !suffix.lets_through(found, context)? {
+            return Ok(());
+        }
+        let length = found.as_bytes().len();
+        bytes += length;
+        fits =
+            bytes <= STAGE_BYTES_MAX && (bytes <= BATCH_BYTES_MAX || memory.grow(context.evaluation, length).is_ok());
+        match fits {
+            true => gathered.push(SharedDocument::copy_of(found)),
+            false => gathered = Vec::new(),
+        }
+        Ok(())
+    })?;
+    if !fits || joined == Joined::ByFilter {
+        return Ok(Joined::ByFilter);
+    }
+    if !spec.nested.is_empty() {
+        // Locks are not taken with others of the same kind held.
+        join.rest();
+    }
+    suffix.run(gathered, context, each)?;
+    Ok(Joined::All)
 }
 
 /// The results of one document.

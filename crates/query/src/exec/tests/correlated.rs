@@ -440,3 +440,36 @@ fn comparisons_in_expr_bound_an_index() {
     assert_eq!(executor.plan_summary(), "IXSCAN { k: 1 }");
     assert_eq!(fixture.all(&mut executor, 100).len(), 6);
 }
+
+/// What a join finds may be more than is gathered of it, where the stages behind it need no more than one by one.
+#[test]
+fn a_sub_pipeline_may_run_on_more_than_a_stage_holds() {
+    let fixture = Fixture::new(1);
+    for name in ["outer", "inner"] {
+        fixture.create(name, rawdoc! {});
+    }
+    fixture.index("inner", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
+    let pad = "x".repeat(4 << 20);
+    for id in 0..30 {
+        let document = rawdoc! { "_id": id, "k": 1, "pad": pad.as_str() };
+        fixture.insert("inner", &document).expect("inserted");
+    }
+    for id in 0..3 {
+        fixture
+            .insert("outer", &rawdoc! { "_id": id, "k": 1 })
+            .expect("inserted");
+    }
+    let count = doc! { "$group": { "_id": "$k", "n": { "$sum": 1 } } };
+    let (found, ..) = examined(&fixture, &by_expr(&[count]));
+    for document in &found {
+        let expected = vec![Bson::from(doc! { "_id": 1, "n": 30 })];
+        assert_eq!(document.get_array("found").expect("an array"), &expected);
+    }
+    assert_eq!(found.len(), 3);
+    let (found, ..) = examined(&fixture, &by_expr(&[doc! { "$limit": 2 }]));
+    assert!(
+        found
+            .iter()
+            .all(|document| document.get_array("found").expect("an array").len() == 2)
+    );
+}
