@@ -2,6 +2,7 @@
 
 import pytest
 from pymongo.errors import OperationFailure
+from server import ENGINES, Server
 
 
 @pytest.fixture
@@ -115,6 +116,102 @@ def test_errors_carry_mongodb_codes(sales):
         with pytest.raises(OperationFailure) as error:
             list(sales.aggregate(pipeline))
         assert code is None or error.value.code == code, error.value
+
+
+def test_joins_by_variables(db):
+    db.orders.insert_many([{"_id": n, "k": n % 50, "from": n} for n in range(200)] + [{"_id": 200}, {"_id": 201, "k": None}, {"_id": 202, "k": [1, 2]}])
+    db.goods.insert_many([{"_id": n, "k": n / 2, "n": n, "tags": [1, 2]} for n in range(100)] + [{"_id": "none"}, {"_id": "null", "k": None}, {"_id": "list", "k": [1, 2]}])
+
+    def lookup(*stages, source="goods", **more):
+        return [{"$lookup": {"from": source, "let": {"k": "$k", "from": "$from"}, "pipeline": list(stages), "as": "g", **more}}]
+
+    def found(stages):
+        return {d["_id"]: [g["_id"] for g in d["g"]] for d in db.orders.aggregate(stages, batchSize=30)}
+
+    equal = {"$match": {"$expr": {"$and": [{"$eq": ["$k", "$$k"]}, {"$ne": ["$n", 6]}]}}}
+    wanted = {n: [2 * (n % 50)] if n % 50 != 3 else [] for n in range(200)}
+    # What is missing equals what is missing and not null, and an array one that is the same.
+    wanted |= {200: ["none"], 201: ["null"], 202: ["list"]}
+    by_expr = lookup(equal)
+    assert found(by_expr) == wanted
+    told = explained(db.orders, by_expr)
+    assert "strategy" not in told and "indexesUsed" not in told
+    # One scan for the first document, one for the table and one for each of the three that no key tells of.
+    assert told["totalDocsExamined"] == 5 * 103
+    db.goods.create_index("k")
+    assert found(by_expr) == wanted
+    told = explained(db.orders, by_expr)
+    # The document with a list is met under two keys, four times each, and is not what was asked for.
+    assert told["indexesUsed"] == ["k_1"] and told["totalDocsExamined"] == 200 + 8 + 3 * 103
+    assert found(lookup(equal, {"$unwind": "$tags"}, {"$match": {"$expr": {"$lt": ["$tags", "$$from"]}}}))[52] == [4, 4]
+    assert found(lookup({"$match": {"n": {"$gt": 20}}}, localField="k", foreignField="k")) == {n: g if g and g[0] in range(21, 100) else [] for n, g in wanted.items()}
+    db.create_collection("some", viewOn="goods", pipeline=[{"$match": {"n": {"$lt": 20}}}])
+    assert found(lookup(equal, source="some")) == {n: g if g and g[0] in range(20) else [] for n, g in wanted.items()}
+    assert set(map(len, found(lookup(equal, source="missing")).values())) == {0}
+    # What the first stages find is the same for every document, what the last one makes of it is not.
+    last = lookup({"$sort": {"n": -1}}, {"$limit": 2}, {"$project": {"_id": {"$add": ["$n", "$$from"]}}})
+    assert found(last)[100] == [199, 198] and explained(db.orders, last)["totalDocsExamined"] < 500
+
+
+def test_expr_uses_indexes(db):
+    db.c.insert_many([{"_id": n, "k": n, "a": n % 7} for n in range(1000)])
+    db.c.create_index("k")
+    for predicate, found in [
+        ({"$eq": ["$k", 7]}, 1),
+        ({"$gt": [{"$add": [1, 2]}, "$k"]}, 3),
+        ({"$and": [{"$gte": ["$k", 10]}, {"$lte": ["$k", 20]}, {"$eq": ["$a", 3]}]}, 2),
+    ]:
+        told = db.c.find({"$expr": predicate}).explain()
+        assert told["executionStats"]["nReturned"] == found
+        assert told["executionStats"]["totalDocsExamined"] <= 11
+    # Other types lie behind numbers, what is missing before them, and an array is compared as a whole.
+    db.c.insert_many([{"_id": "text", "k": "x"}, {"_id": "none"}])
+    assert [d["_id"] for d in db.c.find({"$expr": {"$gte": ["$k", 999]}}, sort=[("k", 1)])] == [999, "text"]
+    assert [d["_id"] for d in db.c.find({"$expr": {"$lt": ["$k", 1]}}, sort=[("k", 1)])] == ["none", 0]
+    db.c.insert_one({"_id": "list", "k": [5]})
+    assert [d["_id"] for d in db.c.find({"$expr": {"$gte": ["$k", 999]}}, sort=[("_id", 1)])] == [999, "list", "text"]
+
+
+def test_joins_by_variables_can_be_interrupted(db):
+    db.outer.insert_many([{"_id": n} for n in range(300)])
+    db.inner.insert_many([{"_id": n, "k": 1, "next": n + 1} for n in range(20_000)])
+    same = {"$match": {"$expr": {"$and": [{"$eq": ["$k", {"$add": ["$$one", 0]}]}, {"$lt": ["$_id", "$$id"]}]}}}
+    joined = {"$lookup": {"from": "inner", "let": {"one": {"$literal": 1}, "id": "$_id"}, "pipeline": [same], "as": "g"}}
+    kept = {"$lookup": {"from": "inner", "let": {"id": "$_id"}, "pipeline": [{"$sort": {"next": -1}}, {"$match": {"$expr": {"$lt": ["$next", "$$id"]}}}], "as": "g"}}
+    graph = {"$graphLookup": {"from": "inner", "startWith": "$_id", "connectFromField": "next", "connectToField": "_id", "as": "g"}}
+    for stage in (joined, kept, graph):
+        with pytest.raises(OperationFailure) as error:
+            list(db.outer.aggregate([stage, {"$project": {"n": {"$size": "$g"}}}], maxTimeMS=100))
+        assert error.value.code == 50
+
+
+def test_joins_see_what_their_transaction_has_written(tmp_path):
+    equal = [{"$match": {"$expr": {"$eq": ["$k", "$$k"]}}}]
+    by_expr = {"$lookup": {"from": "inner", "let": {"k": "$k"}, "pipeline": equal, "as": "found"}}
+    kept = {"$lookup": {"from": "inner", "let": {"k": "$k"}, "pipeline": [{"$sort": {"_id": -1}}, {"$set": {"of": "$$k"}}], "as": "found"}}
+    graph = {"$graphLookup": {"from": "inner", "startWith": "$k", "connectFromField": "next", "connectToField": "k", "as": "found"}}
+    for engine in ENGINES:
+        with Server(tmp_path / engine, engine, options=["--replSet", "rs0", "--replSetInitiate"]) as server:
+            db = server.client(replicaSet="rs0", serverSelectionTimeoutMS=10_000).joins
+            db.outer.insert_many([{"_id": n, "k": n} for n in range(20)])
+            db.inner.insert_one({"_id": 0, "k": 0})
+
+            def counts(stage, session=None):
+                return sum(len(document["found"]) for document in db.outer.aggregate([stage], session=session))
+
+            for index in (None, [("k", 1)]):
+                if index:
+                    db.inner.create_index(index)
+                before = [counts(stage) for stage in (by_expr, kept, graph)]
+                assert before == [1, 20, 1]
+                with db.client.start_session() as session:
+                    session.start_transaction()
+                    db.inner.insert_many([{"_id": n, "k": n, "next": n - 1} for n in range(1, 20)], session=session)
+                    own = [counts(stage, session) for stage in (by_expr, kept, graph)]
+                    assert own == [20, 400, 210]
+                    assert [counts(stage) for stage in (by_expr, kept, graph)] == before
+                    session.abort_transaction()
+            db.client.close()
 
 
 def test_results_larger_than_a_reply_come_in_batches(db):

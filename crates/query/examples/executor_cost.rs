@@ -104,7 +104,11 @@ impl Bench {
                 "customer": scattered(i, JOINED), "name": format!("name {}", i % 5000),
             }
         })?;
-        bench.load("joined", JOINED, |i| rawdoc! { "_id": i, "region": i % 7 })?;
+        bench.load(
+            "joined",
+            JOINED,
+            |i| rawdoc! { "_id": i, "region": i % 7, "number": i, "parent": i / 4 - 1 },
+        )?;
         bench.storage.checkpoint()?;
         Ok(bench)
     }
@@ -165,6 +169,17 @@ impl Bench {
     }
 
     fn pipeline(&self, name: &str, stages: &[RawDocumentBuf], memory_bytes: u64) -> Result<(), Box<dyn Error>> {
+        self.pipeline_on("c", self.documents, name, stages, memory_bytes)
+    }
+
+    fn pipeline_on(
+        &self,
+        collection: &str,
+        units: i32,
+        name: &str,
+        stages: &[RawDocumentBuf],
+        memory_bytes: u64,
+    ) -> Result<(), Box<dyn Error>> {
         let mut pipeline = RawArrayBuf::new();
         stages.iter().for_each(|stage| pipeline.push(stage.clone()));
         let request = AggregateRequest {
@@ -175,15 +190,79 @@ impl Bench {
                 window_bytes: memory_bytes,
                 disk: Some(self.disk.clone()),
             },
-            ..AggregateRequest::new(Namespace::new("test", "c")?, "test", &pipeline)
+            ..AggregateRequest::new(Namespace::new("test", collection)?, "test", &pipeline)
         };
-        self.measure(name, self.documents, || {
+        self.measure(name, units, || {
             let context = self.context();
             let mut executor = query::aggregate(&context, &request)?;
             let mut count = Count(0);
             while executor.next_documents(&context, &mut count)? == ExecState::More {}
             Ok(count.0)
         })
+    }
+
+    /// Joins of all documents with the small collection, and of a few of the small collection with all documents.
+    fn joins(&self, memory: u64) -> Result<(), Box<dyn Error>> {
+        let regions = rawdoc! { "$group": { "_id": "$j.region", "n": { "$sum": 1 } } };
+        let by_equality = |field: &str| {
+            rawdoc! { "$lookup": { "from": "joined", "localField": "customer", "foreignField": field, "as": "j" } }
+        };
+        let correlated = |from: &str, local: &str, predicate: RawDocumentBuf, rest: Option<RawDocumentBuf>| {
+            let mut stages = RawArrayBuf::new();
+            stages.push(rawdoc! { "$match": { "$expr": predicate } });
+            rest.into_iter().for_each(|stage| stages.push(stage));
+            rawdoc! { "$lookup": { "from": from, "let": { "v": local }, "pipeline": stages, "as": "j" } }
+        };
+        let equal = |field: &str| rawdoc! { "$eq": [format!("${field}"), "$$v"] };
+        let region = rawdoc! { "$project": { "region": 1 } };
+        for (way, field) in [("an index", "_id"), ("a table", "number")] {
+            self.pipeline(
+                &format!("$lookup by equality, {way}"),
+                &[by_equality(field), regions.clone()],
+                memory,
+            )?;
+            self.pipeline(
+                &format!("$lookup by $expr, {way}"),
+                &[correlated("joined", "$customer", equal(field), None), regions.clone()],
+                memory,
+            )?;
+            self.pipeline(
+                &format!("$lookup by $expr and $project, {way}"),
+                &[
+                    correlated("joined", "$customer", equal(field), Some(region.clone())),
+                    regions.clone(),
+                ],
+                memory,
+            )?;
+            let graph = rawdoc! { "$graphLookup": {
+                "from": "joined", "startWith": "$customer", "connectFromField": "parent", "connectToField": field,
+                "as": "j", "maxDepth": 3,
+            } };
+            self.pipeline(
+                &format!("$graphLookup of 4 levels, {way}"),
+                &[graph, regions.clone()],
+                memory,
+            )?;
+        }
+        let range = rawdoc! { "$and": [{ "$gt": ["$_id", "$$v"] }, { "$lt": ["$_id", { "$add": ["$$v", 5] }] }] };
+        let some = [
+            rawdoc! { "$limit": 2000 },
+            correlated("joined", "$customer", range, None),
+        ];
+        self.pipeline_on("c", 2000, "$lookup by an $expr that bounds nothing", &some, memory)?;
+        let point = rawdoc! { "$match": { "_id": 7 } };
+        let sum = rawdoc! { "$project": { "n": { "$add": ["$number", "$$v"] } } };
+        let mut stages = RawArrayBuf::new();
+        [point, sum].into_iter().for_each(|stage| stages.push(stage));
+        let same = rawdoc! {
+            "$lookup": { "from": "joined", "let": { "v": "$customer" }, "pipeline": stages, "as": "j" }
+        };
+        self.pipeline("$lookup of the same document", &[same, regions], memory)?;
+        let few = [
+            rawdoc! { "$limit": 20 },
+            correlated("c", "$_id", equal("customer"), None),
+        ];
+        self.pipeline_on("joined", 20, "$lookup of 20 by $expr in all documents", &few, memory)
     }
 
     fn points(&self, name: &str, filter: impl Fn(i32) -> RawDocumentBuf) -> Result<(), Box<dyn Error>> {
@@ -212,8 +291,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let documents = arguments.next().map_or(Ok(DOCUMENTS), |documents| documents.parse())?;
     let bench = Bench::open(&engine, only, documents)?;
     let memory = BLOCKING_BYTES_MAX;
-    let lookup =
-        rawdoc! { "$lookup": { "from": "joined", "localField": "customer", "foreignField": "_id", "as": "j" } };
     let by_amount = rawdoc! { "$sort": { "amount": 1, "_id": -1 } };
     let none = rawdoc! { "$match": { "_id": { "$lt": 0 } } };
     bench.pipeline(
@@ -226,11 +303,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &[rawdoc! { "$group": { "_id": "$city", "n": { "$sum": "$amount" } } }],
         memory,
     )?;
-    bench.pipeline(
-        "$lookup by equality, then counted",
-        &[lookup, rawdoc! { "$group": { "_id": "$j.region", "n": { "$sum": 1 } } }],
-        memory,
-    )?;
+    bench.joins(memory)?;
     bench.pipeline(
         "$sort, the first 100",
         &[by_amount.clone(), rawdoc! { "$limit": 100 }],

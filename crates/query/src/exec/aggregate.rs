@@ -91,7 +91,8 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             let top = match count {
                 Some(count) => Box::new(CountSource {
                     planned,
-                    count: Some(count),
+                    count,
+                    done: false,
                 }),
                 None => pipeline.run(Box::new(source))?,
             };
@@ -370,7 +371,8 @@ pub(crate) fn open_foreign(
             match count {
                 Some(count) => Ok(Box::new(CountSource {
                     planned,
-                    count: Some(count),
+                    count,
+                    done: false,
                 })),
                 None => pipeline.run(Box::new(source)),
             }
@@ -401,14 +403,15 @@ fn may_search(filter: &RawDocument) -> bool {
 /// A pipeline that only counts: gives one document.
 struct CountSource {
     planned: Arc<Mutex<Planned>>,
-    count: Option<CountOnly>,
+    count: CountOnly,
+    done: bool,
 }
 
 impl stages::Stage for CountSource {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        let Some(count) = self.count.take() else {
+        if std::mem::replace(&mut self.done, true) {
             return Ok(None);
-        };
+        }
         let data = context.execution.data().ok_or_else(|| {
             QueryError::new(
                 ErrorCode::InternalError,
@@ -427,7 +430,15 @@ impl stages::Stage for CountSource {
                 Ok(Flow::Continue)
             })?;
         }
-        count.document(n)
+        self.count.document(n)
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        let Some(data) = context.execution.data() else {
+            return Ok(false);
+        };
+        self.done = false;
+        self.planned.lock().restart(ExecContext::of(data))
     }
 }
 

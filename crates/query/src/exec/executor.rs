@@ -13,8 +13,10 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
-use crate::plan::planner::Candidate;
-use crate::plan::query::Query;
+use crate::plan::cache::plan_cache;
+use crate::plan::index_filters::index_filters;
+use crate::plan::planner::{Candidate, Planner};
+use crate::plan::query::{Query, Wish};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -53,6 +55,8 @@ pub(crate) struct Planned {
     pub(crate) rejected: Vec<Candidate>,
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
+    /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
+    built_of: Option<(Candidate, Option<(u64, u64)>)>,
     ahead: VecDeque<RecordId>,
     ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
@@ -67,10 +71,63 @@ impl Planned {
             collection,
             rejected: Vec::new(),
             cached: None,
+            built_of: None,
             ahead: VecDeque::new(),
             ahead_max: 1,
             counted: (0, 0),
         }
+    }
+
+    /// The plan that `candidate` is, from the cache where `cached` is its entry.
+    pub(crate) fn of(
+        planner: &Planner<'_>,
+        candidate: Candidate,
+        collection: Arc<Collection>,
+        cached: Option<(u64, u64)>,
+    ) -> Result<Self, QueryError> {
+        let stage = planner.build(&candidate)?;
+        super::used_indexes(&stage, &mut |index| index.record_access());
+        Ok(Self {
+            cached,
+            built_of: Some((candidate, cached)),
+            ..Self::new(stage, planner.query.clone(), collection)
+        })
+    }
+
+    /// Starts the same plan anew. False where there has to be another trial, or another definition of the collection is
+    /// in force.
+    pub(crate) fn restart(&mut self, context: ExecContext<'_>) -> Result<bool, QueryError> {
+        let Some((candidate, cached)) = self.built_of.take() else {
+            return Ok(false);
+        };
+        let is_settled = match cached {
+            Some((shape, _)) => plan_cache().get(shape).is_some(),
+            // The cache watches the winner of a trial from its second run on.
+            None => self.rejected.is_empty() || candidate.finds_one(),
+        };
+        let definition = context.definition(self.collection.namespace());
+        if !is_settled || !definition.is_some_and(|now| Arc::ptr_eq(&now, &self.collection)) {
+            return Ok(false);
+        }
+        let planner = Planner {
+            collection: &self.collection,
+            query: &self.query,
+            filter: None,
+        };
+        let candidate = match self.query.filter.as_deref() {
+            // Its bounds are those of the values that variables had.
+            Some(filter) if filter.root().reads_outer() => match same_candidate(&planner, &candidate)? {
+                Some(candidate) => candidate,
+                None => return Ok(false),
+            },
+            _ => candidate,
+        };
+        let rejected = std::mem::take(&mut self.rejected);
+        *self = Self {
+            rejected,
+            ..Self::of(&planner, candidate, self.collection.clone(), cached)?
+        };
+        Ok(true)
     }
 
     /// Runs until `receive` stops it or the rows end, yielding in between. `locked` is the collection, where it is
@@ -107,7 +164,7 @@ impl Planned {
         if result == Ran::Exhausted
             && let Some((shape, remembered)) = self.cached.take()
         {
-            crate::plan::cache::plan_cache().report(shape, remembered, keys + docs);
+            plan_cache().report(shape, remembered, keys + docs);
         }
         Ok(result)
     }
@@ -135,6 +192,23 @@ impl Planned {
         self.collection = now.clone();
         Ok(())
     }
+}
+
+/// A candidate for a query whose variables have other values now; `None` where another one may be better.
+fn same_candidate(planner: &Planner<'_>, candidate: &Candidate) -> Result<Option<Candidate>, QueryError> {
+    if index_filters().are_used() {
+        return Ok(None);
+    }
+    let mut all = planner.candidates(&Wish::None)?;
+    let choice = candidate.choice();
+    let same = all
+        .iter()
+        .position(|other| choice.is_some() && other.choice() == choice);
+    Ok(match (same, all.len()) {
+        (Some(same), _) => Some(all.swap_remove(same)),
+        (None, 1) => all.pop(),
+        (None, _) => None,
+    })
 }
 
 fn killed(reason: String) -> QueryError {

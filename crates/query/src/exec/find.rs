@@ -142,7 +142,7 @@ pub(crate) fn plan(
     };
     if request.min.is_some() || request.max.is_some() {
         let candidate = bounded_by_keys(&planner, &wish, request)?;
-        return build(&planner, &candidate, guard);
+        return build(&planner, candidate, guard);
     }
     // A filter that the operator has set goes before what the client wants.
     let wish = filter.as_ref().map_or(wish, |_| Wish::None);
@@ -153,24 +153,24 @@ pub(crate) fn plan(
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {
-        let mut planned = build(&planner, &candidate, guard)?;
-        planned.cached = Some((shape, remembered.works));
-        return Ok(planned);
+        let cached = Some((shape, remembered.works));
+        return Planned::of(&planner, candidate, guard.definition().clone(), cached);
     }
     let mut candidates = planner.candidates(&wish)?;
     if candidates.len() == 1 {
-        return build(&planner, &candidates[0], guard);
+        return build(&planner, candidates.remove(0), guard);
     }
     candidates.sort_by_cached_key(|candidate| planner.rank(candidate));
     if candidates[0].finds_one() {
-        let mut planned = build(&planner, &candidates[0], guard)?;
-        planned.rejected = candidates.split_off(1);
+        let mut planned = build(&planner, candidates.remove(0), guard)?;
+        planned.rejected = candidates;
         return Ok(planned);
     }
     let outcome = race(context, guard, &planner, &candidates)?;
     let winner = candidates.remove(outcome.winner);
-    let mut planned = build(&planner, &winner, guard)?;
-    if let (Some(shape), Some(choice)) = (shape, winner.choice()) {
+    let choice = winner.choice();
+    let mut planned = build(&planner, winner, guard)?;
+    if let (Some(shape), Some(choice)) = (shape, choice) {
         let entry = CacheEntry {
             collection: guard.uuid(),
             version: guard.version(),
@@ -207,10 +207,8 @@ fn pattern_of(request: &FindRequest<'_>) -> RawDocumentBuf {
     pattern
 }
 
-fn build(planner: &Planner<'_>, candidate: &Candidate, guard: &CollectionGuard) -> Result<Planned, QueryError> {
-    let stage = planner.build(candidate)?;
-    super::used_indexes(&stage, &mut |index| index.record_access());
-    Ok(Planned::new(stage, planner.query.clone(), guard.definition().clone()))
+fn build(planner: &Planner<'_>, candidate: Candidate, guard: &CollectionGuard) -> Result<Planned, QueryError> {
+    Planned::of(planner, candidate, guard.definition().clone(), None)
 }
 
 fn bounded_by_keys(planner: &Planner<'_>, wish: &Wish, request: &FindRequest<'_>) -> Result<Candidate, QueryError> {

@@ -34,27 +34,34 @@ impl IdLookup {
     }
 }
 
-/// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option
-/// but an upper limit and a projection.
-pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
-    let plain = request.skip == 0
+/// The path and the operand of a filter that is one condition, where nothing but an order, an upper limit, a projection
+/// and a collation may be asked for beside it.
+pub(super) fn only_condition<'a>(request: &FindRequest<'a>) -> Option<(&'a str, RawBsonRef<'a>)> {
+    let is_plain = request.skip == 0
         && request.limit != Some(0)
         && request.hint.is_none()
         && request.min.is_none()
         && request.max.is_none()
-        && request.collation.is_none()
         && !request.show_record_id
         && !request.return_key
         && !request.tailable;
-    if !plain {
+    if !is_plain {
         return None;
     }
     let mut fields = Elements::new(request.filter);
-    let field = fields.next()?.ok()?;
-    if field.name() != b"_id" || fields.next().is_some() {
+    let (field, None) = (fields.next()?.ok()?, fields.next()) else {
+        return None;
+    };
+    Some((std::str::from_utf8(field.name()).ok()?, field.value().ok()?))
+}
+
+/// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option
+/// but an upper limit and a projection.
+pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
+    let (path, value) = only_condition(request)?;
+    if path != "_id" || request.collation.is_some() {
         return None;
     }
-    let value = field.value().ok()?;
     match value {
         RawBsonRef::Document(document) => {
             let operator = document.iter().next()?.ok()?.0.as_str().starts_with('$');

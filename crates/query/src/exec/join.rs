@@ -8,6 +8,7 @@
 //! arrays, regular expressions), the join says so, and a filter has to ask.
 
 use super::context::ExecContext;
+use super::join_table::JoinTable;
 use super::row::as_document;
 use crate::QueryError;
 use crate::data::DataSource;
@@ -15,26 +16,24 @@ use crate::evaluation::StageMemory;
 use crate::plan::convert::has_position;
 use crate::plan::index_filters::index_filters;
 use crate::stages::{EqualityJoin, JoinRequest, JoinStrategy, Joined, StageContext};
-use crate::value::{SharedDocument, Value};
+use crate::value::Value;
 use bson::raw::CString;
 use bson::{RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::{Direction, FillLimits, KeyRange};
 use keys::extract::KeySet;
 use keys::{Collator, FieldKind, FieldOrder, IndexPattern, KeyExtractor};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{
-    CollectionGuard, Index, IndexBatch, IndexCursor, LockMode, Namespace, ReadView, RecordBatch, RecordId, StorageError,
+    Collection, CollectionGuard, Index, IndexBatch, IndexCursor, LockMode, Namespace, ReadView, RecordBatch, RecordId,
+    StorageError,
 };
 use wire::ErrorCode;
 
 /// Bytes that a hash table may take: what MongoDB has as internalQueryCollectionMaxDataSizeBytesToChooseHashJoin.
 const HASH_BYTES_MAX: usize = 100 << 20;
-/// Bytes that a document and a key take in the table beside their own.
-const DOCUMENT_OVERHEAD: usize = 96;
-const KEY_OVERHEAD: usize = 96;
 /// Entries that are read at once: of most keys of an index there is one.
 const FIRST_ENTRIES: usize = 4;
 const ENTRIES_MAX: usize = 256;
@@ -44,6 +43,9 @@ const BATCH_BYTES_MAX: usize = 256 * 1024;
 pub(crate) struct CollectionJoin {
     ns: Namespace,
     field: String,
+    /// Its place among those of the request.
+    place: usize,
+    is_planned_otherwise: bool,
     collation: Option<Arc<Collation>>,
     way: Way,
     /// The index that was used last.
@@ -64,7 +66,7 @@ enum Way {
     First,
     /// An index, or a table as soon as there is none.
     Asked,
-    Hash(HashTable),
+    Hash(JoinTable),
     /// The collection does not fit into a table, or is none any more.
     Impossible,
 }
@@ -77,12 +79,6 @@ struct Open {
     cursor: Option<IndexCursor>,
 }
 
-/// A collection by the keys of its documents.
-struct HashTable {
-    documents: Vec<SharedDocument>,
-    by_key: HashMap<Box<[u8]>, Vec<u32>>,
-}
-
 impl CollectionJoin {
     /// The join of a collection; `None` where equality at the path is not that of its keys.
     pub(crate) fn new(
@@ -93,12 +89,27 @@ impl CollectionJoin {
         let ns = Namespace::new(request.database.unwrap_or(db), request.collection)?;
         let is_plain =
             context.storage.catalog().view(&ns).is_none() && !crate::history::is_virtual(context.storage, &ns);
-        if !is_plain || has_position(request.field) {
+        if !is_plain {
             return Ok(None);
         }
+        let definition = context.definition(&ns);
+        let has_index = |field: &str| {
+            let best = definition
+                .as_deref()
+                .map(|collection| best_index(collection, field, request.context.collation.as_ref()));
+            best.flatten().is_some()
+        };
+        let fields = request.fields.iter().enumerate();
+        let by_keys = fields.filter(|(_, field)| !has_position(field));
+        // The first of those with an index, else the first.
+        let Some((place, field)) = by_keys.min_by_key(|(_, field)| !has_index(field)) else {
+            return Ok(None);
+        };
         Ok(Some(Self {
             ns,
-            field: request.field.to_owned(),
+            field: (*field).to_owned(),
+            place,
+            is_planned_otherwise: request.is_planned_otherwise,
             collation: request.context.collation.clone(),
             way: Way::First,
             index: None,
@@ -127,7 +138,7 @@ impl CollectionJoin {
                 index.record_access();
                 self.index = Some(index.clone());
             }
-            (None, Some(guard)) if planner_may_know_better(guard, &self.field) => {
+            (None, Some(guard)) if self.is_planned_otherwise && planner_may_know_better(guard, &self.field) => {
                 self.way = Way::Impossible;
                 return Ok(());
             }
@@ -218,12 +229,8 @@ impl CollectionJoin {
     }
 
     /// Reads the collection into a table; `None` when it does not fit.
-    fn read(&mut self, data: DataSource<'_>, context: &StageContext<'_>) -> Result<Option<HashTable>, QueryError> {
+    fn read(&mut self, data: DataSource<'_>, context: &StageContext<'_>) -> Result<Option<JoinTable>, QueryError> {
         let Some(open) = &self.open else { return Ok(None) };
-        let mut table = HashTable {
-            documents: Vec::new(),
-            by_key: HashMap::new(),
-        };
         let Some(guard) = &open.guard else { return Ok(None) };
         if guard.data_bytes() > HASH_BYTES_MAX as u64 {
             return Ok(None);
@@ -236,6 +243,7 @@ impl CollectionJoin {
         };
         let collator = self.collation.clone().map(|collation| collation as Arc<dyn Collator>);
         let extractor = KeyExtractor::new(pattern, false, collator);
+        let mut table = JoinTable::with_capacity(guard.data_bytes() as usize);
         let (mut keys, mut batch, mut bytes) = (KeySet::new(), RecordBatch::new(), 0);
         let mut records = open
             .view
@@ -245,19 +253,10 @@ impl CollectionJoin {
             for i in 0..batch.len() {
                 context.evaluation.step()?;
                 let document = as_document(batch.document(i))?;
-                let number = table.documents.len() as u32;
                 if extractor.extract(document, &mut keys).is_err() {
                     return Ok(None);
                 }
-                for key in keys.iter() {
-                    bytes += KEY_OVERHEAD + key.key.len();
-                    match table.by_key.get_mut(key.key) {
-                        Some(documents) => documents.push(number),
-                        None => drop(table.by_key.insert(key.key.into(), vec![number])),
-                    }
-                }
-                bytes += DOCUMENT_OVERHEAD + document.as_bytes().len();
-                table.documents.push(SharedDocument::copy_of(document));
+                bytes += table.insert(document, keys.iter().map(|key| key.key));
             }
             if bytes > HASH_BYTES_MAX || self.memory.grow(context.evaluation, bytes - before).is_err() {
                 self.memory.clear();
@@ -314,20 +313,34 @@ impl EqualityJoin for CollectionJoin {
         };
         let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
         encode_each(values, FieldOrder::Ascending, collator, &mut self.wanted);
+        if let [only] = self.wanted.as_slice() {
+            context.evaluation.step()?;
+            for number in table.numbers(only) {
+                context.evaluation.step()?;
+                found(table.document(number)?)?;
+            }
+            return Ok(Joined::All);
+        }
         self.found.clear();
         for key in &self.wanted {
             context.evaluation.step()?;
-            self.found
-                .extend(table.by_key.get(key.as_slice()).into_iter().flatten());
+            self.found.extend(table.numbers(key));
         }
-        if self.wanted.len() > 1 {
-            self.found.sort_unstable();
-            self.found.dedup();
-        }
+        self.found.sort_unstable();
+        self.found.dedup();
         for number in &self.found {
-            found(&table.documents[*number as usize])?;
+            context.evaluation.step()?;
+            found(table.document(*number)?)?;
         }
         Ok(Joined::All)
+    }
+
+    fn takes(&self, value: &Value<'_>) -> bool {
+        is_equal_by_key(value)
+    }
+
+    fn field(&self) -> usize {
+        self.place
     }
 
     fn rest(&mut self) {
@@ -372,8 +385,8 @@ fn encode(value: &Value<'_>, order: FieldOrder, collator: Option<&dyn Collator>,
 }
 
 /// What the operator has said of a query's indexes the planner knows to keep to.
-fn has_filters(guard: &CollectionGuard) -> bool {
-    index_filters().are_used() && !index_filters().of(guard.uuid()).is_empty()
+fn has_filters(collection: &Collection) -> bool {
+    index_filters().are_used() && !index_filters().of(collection.uuid()).is_empty()
 }
 
 /// Whether a filter may find documents by an index that this knows nothing of: a hashed or partial one, one with
@@ -387,8 +400,8 @@ fn planner_may_know_better(guard: &CollectionGuard, field: &str) -> bool {
 }
 
 /// The index that leads to all documents with a value of a path, with the fewest fields behind it.
-fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
-    if has_filters(guard) {
+fn best_index(collection: &Collection, field: &str, collation: Option<&Arc<Collation>>) -> Option<Arc<Index>> {
+    if has_filters(collection) {
         return None;
     }
     let serves = |index: &&Arc<Index>| {
@@ -399,7 +412,7 @@ fn best_index(guard: &CollectionGuard, field: &str, collation: Option<&Arc<Colla
             && !index.hidden()
             && index.collation() == collation
     };
-    let all = guard.access_paths().iter().filter(serves);
+    let all = collection.access_paths().iter().filter(serves);
     all.min_by_key(|index| (index.pattern().fields().len(), !index.unique()))
         .cloned()
 }

@@ -4,6 +4,7 @@
 //! or to the indexes the planner decides.
 
 use super::filter::{Fetch, Limit};
+use super::id_lookup::only_condition;
 use super::index_scan::{IndexScan, ScanKind};
 use super::stage::{Stage, StageCounters};
 use crate::metadata::MetadataNeeds;
@@ -14,7 +15,6 @@ use crate::plan::index_filters::index_filters;
 use crate::plan::interval::Intervals;
 use crate::plan::query::{Order, Query};
 use crate::plan::request::FindRequest;
-use crate::raw::Elements;
 use bson::raw::RawBsonRef;
 use engine::Direction;
 use keys::{FieldKind, FieldOrder};
@@ -72,29 +72,13 @@ pub(crate) fn key_lookup(request: &FindRequest<'_>, collection: &Collection) -> 
 /// equal to those with its key, and to nothing else.
 fn plain_equality<'a>(request: &FindRequest<'a>) -> Option<(&'a str, RawBsonRef<'a>)> {
     let is_empty = |document: Option<&bson::RawDocument>| document.is_none_or(bson::RawDocument::is_empty);
-    let plain = request.skip == 0
-        && request.limit != Some(0)
-        && request.hint.is_none()
-        && request.min.is_none()
-        && request.max.is_none()
-        && request.variables.is_none()
+    let is_plain = request.variables.is_none()
         && is_empty(request.sort)
         && is_empty(request.projection)
         && is_empty(request.collation)
-        && !request.show_record_id
-        && !request.return_key
-        && !request.tailable
         && !request.for_write;
-    if !plain {
-        return None;
-    }
-    let mut fields = Elements::new(request.filter);
-    let field = fields.next()?.ok()?;
-    if fields.next().is_some() {
-        return None;
-    }
-    let value = field.value().ok()?;
-    let is_plain = matches!(
+    let (path, value) = only_condition(request).filter(|_| is_plain)?;
+    let is_scalar = matches!(
         value,
         RawBsonRef::String(_)
             | RawBsonRef::Int32(_)
@@ -107,8 +91,7 @@ fn plain_equality<'a>(request: &FindRequest<'a>) -> Option<(&'a str, RawBsonRef<
             | RawBsonRef::Boolean(_)
             | RawBsonRef::Binary(_)
     );
-    let path = std::str::from_utf8(field.name()).ok()?;
-    (is_plain && !path.starts_with('$') && !has_position(path)).then_some((path, value))
+    (is_scalar && !path.starts_with('$') && !has_position(path)).then_some((path, value))
 }
 
 /// The index that leads to the documents with a value at a path, where no other one does, or might.

@@ -18,6 +18,7 @@ mod find;
 mod id_lookup;
 pub(crate) mod index_scan;
 mod join;
+mod join_table;
 pub(crate) mod key_document;
 mod key_lookup;
 pub(crate) mod known;

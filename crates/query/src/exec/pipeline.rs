@@ -161,6 +161,16 @@ impl stages::Stage for PlanSource {
         }
         Ok(self.ahead.pop_front())
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        let Some(data) = context.execution.data() else {
+            return Ok(false);
+        };
+        self.ahead.clear();
+        self.ahead_max = FIRST_AHEAD;
+        self.facts.ended.store(false, Ordering::Relaxed);
+        self.planned.lock().restart(ExecContext::of(data))
+    }
 }
 
 /// What stages ask of the operation they run in.

@@ -35,18 +35,20 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
+use parking_lot::Mutex;
 use storage::Operation;
 use vfs::Random;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::matcher::CompareOp;
 use crate::metadata::MetadataNeeds;
 use crate::value::{
     ARRAY_BYTES_MAX, ArrayValue, CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value,
     array_too_large,
 };
 
-use operator::{NamedOperator, Operator};
+use operator::{Apply, NamedOperator, Operator};
 pub(crate) use parse::{check_user_variable, render};
 pub use path::FieldPath;
 
@@ -73,8 +75,8 @@ pub struct ExpressionContext {
     pub collation: Option<Arc<Collation>>,
     /// The source of `$rand` and `$sample`.
     pub random: Arc<dyn Random>,
-    /// The variables of the command's `let` (or of the `$lookup` around): constants.
-    pub variables: Arc<HashMap<String, Value<'static>>>,
+    /// The variables of the command's `let`, and of the `$lookup`s around.
+    pub(crate) variables: Arc<HashMap<String, Variable>>,
     /// The operation that parses: folding constants ends with it.
     operation: Option<Arc<Operation>>,
     /// Bytes of the constants that parsing has computed.
@@ -182,8 +184,39 @@ impl ExpressionContext {
         before.saturating_add(bytes) <= FOLDED_BYTES_MAX
     }
 
-    /// The same context with these variables in place of the old ones of the same names.
+    /// The same context with these constants in place of the old variables of the same names.
     pub fn with_variables(&self, variables: impl IntoIterator<Item = (String, Value<'static>)>) -> Self {
+        let constants = variables.into_iter();
+        self.with(constants.map(|(name, value)| (name, Variable::Constant(value))))
+    }
+
+    /// The same context with these variables, whose values change, in place of the old ones of the same names.
+    pub(crate) fn with_outer(&self, variables: impl IntoIterator<Item = (String, OuterVariable)>) -> Self {
+        let outer = variables.into_iter();
+        self.with(outer.map(|(name, variable)| (name, Variable::Outer(variable))))
+    }
+
+    /// The same context without variables of these names.
+    pub(crate) fn without<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        let mut left = (*self.variables).clone();
+        names.into_iter().for_each(|name| drop(left.remove(name)));
+        Self {
+            variables: Arc::new(left),
+            ..self.clone()
+        }
+    }
+
+    /// The same context without the variables whose values change.
+    pub(crate) fn without_outer(&self) -> Self {
+        let mut left = (*self.variables).clone();
+        left.retain(|_, variable| matches!(variable, Variable::Constant(_)));
+        Self {
+            variables: Arc::new(left),
+            ..self.clone()
+        }
+    }
+
+    fn with(&self, variables: impl IntoIterator<Item = (String, Variable)>) -> Self {
         let mut all = (*self.variables).clone();
         all.extend(variables);
         Self {
@@ -210,7 +243,7 @@ impl ExpressionContext {
             // They live as long as the command; all of them together are bounded.
             evaluation.hold(value.owned_bytes())?;
             // Nobody else has this map but at the first of them: there may be many.
-            Arc::make_mut(&mut context.variables).insert(name.as_str().to_owned(), value);
+            Arc::make_mut(&mut context.variables).insert(name.as_str().to_owned(), Variable::Constant(value));
         }
         Ok(context)
     }
@@ -236,10 +269,53 @@ impl<'a> Evaluation<'a> {
     }
 }
 
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Variable {
+    Constant(Value<'static>),
+    Outer(OuterVariable),
+}
+
+/// A variable of the `let` around a sub-pipeline: parsed once, it has another value for each document of the pipeline
+/// outside. Clones share the value.
+///
+/// Whoever sets it runs what was parsed with it to its end before setting it again. Until it is set for the first time
+/// evaluating it fails, so that nothing is parsed with it that computes its value for good.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OuterVariable(Arc<Mutex<Option<Value<'static>>>>);
+
+impl OuterVariable {
+    pub(crate) fn set(&self, value: Value<'static>) {
+        *self.0.lock() = Some(value);
+    }
+
+    fn get(&self) -> Result<Value<'static>, QueryError> {
+        let value = self.0.lock().clone();
+        value.ok_or_else(|| {
+            QueryError::new(
+                wire::ErrorCode::InternalError,
+                "a variable of a $lookup is evaluated before it has a value",
+            )
+        })
+    }
+}
+
 /// A parsed expression.
 #[derive(Debug)]
 pub struct Expression {
     node: Node,
+}
+
+/// One side of an equality: an expression that reads nothing of the document.
+#[derive(Clone, Copy)]
+pub(crate) struct OuterOperand<'e>(&'e Node);
+
+impl OuterOperand<'_> {
+    pub(crate) fn evaluate(self, context: &EvaluationContext<'_>) -> Result<Value<'static>, QueryError> {
+        let nothing = SharedDocument::empty();
+        let value = self.0.evaluate_released(&mut Evaluation::new(&nothing, context))?;
+        Ok(value.into_owned())
+    }
 }
 
 /// One node of the tree.
@@ -250,6 +326,10 @@ pub(crate) enum Node {
     Field(FieldPath),
     Variable {
         slot: usize,
+        path: Option<FieldPath>,
+    },
+    Outer {
+        variable: OuterVariable,
         path: Option<FieldPath>,
     },
     Object(Vec<(Box<str>, Node)>),
@@ -376,6 +456,27 @@ impl Expression {
         }
     }
 
+    /// The equalities that hold wherever the expression is true, of a field of the document and what reads variables
+    /// of a `$lookup` around and nothing of the document.
+    pub(crate) fn outer_equalities(&self) -> Vec<(&FieldPath, OuterOperand<'_>)> {
+        let mut found = Vec::new();
+        self.node.add_outer_equalities(&mut found);
+        found
+    }
+
+    /// The comparisons that hold wherever the expression is true, of a field of the document with what can be told
+    /// without it, at next to no cost.
+    pub(crate) fn field_comparisons(&self) -> Vec<FieldComparison<'_>> {
+        let mut found = Vec::new();
+        self.node.add_field_comparisons(&mut found);
+        found
+    }
+
+    /// Whether it reads variables of a `$lookup` around.
+    pub(crate) fn reads_outer(&self) -> bool {
+        self.node.reads_outer()
+    }
+
     /// Adds the fields that the expression reads to `dependencies`.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         self.node.add_dependencies(dependencies);
@@ -385,6 +486,25 @@ impl Expression {
     pub fn is_random(&self) -> bool {
         self.node.is_random()
     }
+}
+
+/// That a field compares so with what an operand tells, in the order of all values.
+pub(crate) struct FieldComparison<'e> {
+    pub(crate) path: &'e FieldPath,
+    pub(crate) op: CompareOp,
+    pub(crate) operand: OuterOperand<'e>,
+}
+
+/// The comparison that an operator makes, and the one that is the same with its operands in the other order.
+fn compare_op(name: &str) -> Option<(CompareOp, CompareOp)> {
+    Some(match name {
+        "$eq" => (CompareOp::Eq, CompareOp::Eq),
+        "$lt" => (CompareOp::Lt, CompareOp::Gt),
+        "$lte" => (CompareOp::Lte, CompareOp::Gte),
+        "$gt" => (CompareOp::Gt, CompareOp::Lt),
+        "$gte" => (CompareOp::Gte, CompareOp::Lte),
+        _ => return None,
+    })
 }
 
 /// A constant, borrowed from the expression.
@@ -418,6 +538,10 @@ impl Node {
                     Some(path) => path.of_value(&value),
                 }
             }
+            Node::Outer { variable, path } => match path {
+                None => variable.get(),
+                Some(path) => path.of_value(&variable.get()?),
+            },
             Node::Object(fields) => evaluate_object(fields, evaluation),
             Node::Array(items) => {
                 let mut gathered = Gathered::new(evaluation.context);
@@ -464,7 +588,7 @@ impl Node {
 
     fn visit_children(&self, visit: &mut dyn FnMut(&Node)) {
         match self {
-            Node::Constant(_) | Node::Root | Node::Field(_) | Node::Variable { .. } => {}
+            Node::Constant(_) | Node::Root | Node::Field(_) | Node::Variable { .. } | Node::Outer { .. } => {}
             Node::Object(fields) => fields.iter().for_each(|(_, node)| visit(node)),
             Node::Array(nodes) | Node::And(nodes) | Node::Or(nodes) | Node::IfNull(nodes) => {
                 nodes.iter().for_each(visit)
@@ -473,6 +597,72 @@ impl Node {
             Node::Named { arguments, .. } => arguments.iter().flatten().for_each(visit),
             Node::Special(special) => special.visit_children(visit),
         }
+    }
+
+    /// Recursion is bounded by the depth of what was parsed.
+    fn add_outer_equalities<'e>(&'e self, found: &mut Vec<(&'e FieldPath, OuterOperand<'e>)>) {
+        match self {
+            Node::And(operands) => operands.iter().for_each(|operand| operand.add_outer_equalities(found)),
+            Node::Call {
+                operator, arguments, ..
+            } if operator.name == "$eq" => match arguments.as_slice() {
+                [Node::Field(path), other] | [other, Node::Field(path)] if other.is_outer() => {
+                    found.push((path, OuterOperand(other)));
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Recursion is bounded by the depth of what was parsed.
+    fn add_field_comparisons<'e>(&'e self, found: &mut Vec<FieldComparison<'e>>) {
+        let (operator, arguments) = match self {
+            Node::And(operands) => {
+                operands.iter().for_each(|operand| operand.add_field_comparisons(found));
+                return;
+            }
+            Node::Call {
+                operator, arguments, ..
+            } => (operator, arguments.as_slice()),
+            _ => return,
+        };
+        let Some((as_written, turned)) = compare_op(operator.name) else {
+            return;
+        };
+        let (path, op, operand) = match arguments {
+            [Node::Field(path), other] if other.is_told_at_once() => (path, as_written, OuterOperand(other)),
+            [other, Node::Field(path)] if other.is_told_at_once() => (path, turned, OuterOperand(other)),
+            _ => return,
+        };
+        found.push(FieldComparison { path, op, operand });
+    }
+
+    /// Whether it is made of constants and variables of a `$lookup` around by what takes no longer than to read them.
+    fn is_told_at_once(&self) -> bool {
+        match self {
+            Node::Constant(_) | Node::Outer { .. } => true,
+            Node::Call {
+                operator, arguments, ..
+            } => {
+                let is_simple = matches!(operator.apply, Apply::Unary(_) | Apply::Binary(_) | Apply::Many(_));
+                is_simple && arguments.iter().all(Node::is_told_at_once)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it reads variables of a `$lookup` around, and nothing of the document.
+    fn is_outer(&self) -> bool {
+        let mut read = Dependencies::default();
+        self.add_dependencies(&mut read);
+        !read.whole_document && read.paths.is_empty() && !self.is_random() && self.reads_outer()
+    }
+
+    fn reads_outer(&self) -> bool {
+        let mut reads = matches!(self, Node::Outer { .. });
+        self.visit_children(&mut |child| reads |= child.reads_outer());
+        reads
     }
 
     fn is_random(&self) -> bool {

@@ -9,7 +9,7 @@ use wire::ErrorCode;
 
 use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
-use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, array, boolean, date, function, regex, scope};
+use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, date, function, regex, scope};
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::scripts;
@@ -116,8 +116,13 @@ impl Parser<'_> {
             None => Ok(Node::Constant(value)),
             Some(path) => Ok(Node::Constant(path.of_value(&value)?)),
         };
-        if let Some(value) = self.context.variables.get(name) {
-            return constant(value.clone());
+        match self.context.variables.get(name) {
+            Some(Variable::Constant(value)) => return constant(value.clone()),
+            Some(Variable::Outer(variable)) => {
+                let variable = variable.clone();
+                return Ok(Node::Outer { variable, path });
+            }
+            None => {}
         }
         match name {
             "ROOT" | "CURRENT" => Ok(path.map_or(Node::Root, Node::Field)),

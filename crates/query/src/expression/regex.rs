@@ -3,7 +3,9 @@
 //! A constant pattern is compiled once, at parsing. Positions in results count code points.
 
 use bson::{RawBson, RawBsonRef};
+use parking_lot::Mutex;
 use pcre2::bytes::{CaptureLocations, Regex};
+use std::sync::Arc;
 
 use super::operator::{Computed, failure};
 use super::parse::{Parser, named_fields};
@@ -28,6 +30,40 @@ struct RegexNode {
     options: Option<Node>,
     /// The pattern, where it and its options are constant and good.
     compiled: Option<Regex>,
+    /// The last one that was not: it is often the same for many documents.
+    last: Mutex<Option<LastRegex>>,
+}
+
+struct LastRegex {
+    pattern: Box<str>,
+    options: Box<str>,
+    compiled: Arc<Regex>,
+}
+
+impl RegexNode {
+    /// Compiles a pattern that is not constant, unless it is the last one.
+    fn compile(&self, regex: &Value<'_>, options: Option<&Value<'_>>) -> Result<Option<Arc<Regex>>, QueryError> {
+        let compile = || Ok(compile(self.name, self.wanted, regex, options)?.map(Arc::new));
+        let (pattern, options): (&str, &str) = match (regex, options) {
+            (Value::String(pattern), None) => (pattern, ""),
+            (Value::String(pattern), Some(Value::String(options))) => (pattern, options),
+            _ => return compile(),
+        };
+        let mut last = self.last.lock();
+        if let Some(last) = &*last
+            && *last.pattern == *pattern
+            && *last.options == *options
+        {
+            return Ok(Some(last.compiled.clone()));
+        }
+        let compiled = compile()?;
+        *last = compiled.as_ref().map(|compiled| LastRegex {
+            pattern: pattern.into(),
+            options: options.into(),
+            compiled: compiled.clone(),
+        });
+        Ok(compiled)
+    }
 }
 
 impl std::fmt::Debug for RegexNode {
@@ -52,8 +88,8 @@ impl Special for RegexNode {
                     None => None,
                     Some(options) => Some(options.evaluate(evaluation)?),
                 };
-                compiled = compile(self.name, self.wanted, &regex, options.as_ref())?;
-                compiled.as_ref()
+                compiled = self.compile(&regex, options.as_ref())?;
+                compiled.as_deref()
             }
         };
         let text = match &input {
@@ -273,5 +309,6 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str, raw: RawBsonRef<'_>) ->
         regex,
         options,
         compiled,
+        last: Mutex::default(),
     })))
 }

@@ -51,6 +51,25 @@ pub enum MatchExpr {
     Where(Arc<ScriptTest>),
 }
 
+impl MatchExpr {
+    /// Whether it reads variables of a `$lookup` around.
+    pub(crate) fn reads_outer(&self) -> bool {
+        match self {
+            MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
+                parts.iter().any(MatchExpr::reads_outer)
+            }
+            MatchExpr::Not(part) => part.reads_outer(),
+            MatchExpr::Expr(predicate) => predicate.expression.reads_outer(),
+            MatchExpr::AlwaysTrue
+            | MatchExpr::AlwaysFalse
+            | MatchExpr::Path { .. }
+            | MatchExpr::Schema(_)
+            | MatchExpr::Text(_)
+            | MatchExpr::Where(_) => false,
+        }
+    }
+}
+
 /// `$expr`.
 #[derive(Debug)]
 pub struct ExprPredicate {

@@ -8,6 +8,8 @@ use super::interval::Intervals;
 use super::leaf::{Comparison, Leaf};
 use super::predicate::Predicate;
 use super::special;
+use crate::evaluation::EvaluationContext;
+use crate::expression::{Expression, FieldComparison};
 use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, TypeSet, ValueTest};
 use bson::spec::ElementType;
 use keys::FieldKind;
@@ -53,8 +55,26 @@ impl<'c> Converter<'c> {
             MatchExpr::Nor(parts) => Predicate::And(parts.iter().map(|part| self.negation(part)).collect()),
             MatchExpr::Not(part) => self.negation(part),
             MatchExpr::Path { path, test } => self.path(path.text(), test, depth),
-            MatchExpr::Expr(_) | MatchExpr::Schema(_) | MatchExpr::Text(_) | MatchExpr::Where(_) => Predicate::Opaque,
+            MatchExpr::Expr(predicate) => self.comparisons(&predicate.expression),
+            MatchExpr::Schema(_) | MatchExpr::Text(_) | MatchExpr::Where(_) => Predicate::Opaque,
         }
+    }
+
+    /// What an expression that is true tells of keys; the opaque member stands for the rest.
+    fn comparisons(&self, expression: &Expression) -> Predicate {
+        let context = EvaluationContext::uninterrupted();
+        let leaf = |comparison: FieldComparison<'_>| {
+            let path = comparison.path.to_string();
+            if has_position(&path) || (self.indexed)(&path).is_empty() {
+                return None;
+            }
+            // Where it fails the filter will, too, if there is a document to fail on.
+            let value = comparison.operand.evaluate(&context).ok()?;
+            let leaf = Leaf::in_order_of_all(&path, comparison.op, value.as_raw()?, self.keys)?;
+            Some(Predicate::Leaf(Box::new(leaf)))
+        };
+        let leaves = expression.field_comparisons().into_iter().filter_map(leaf);
+        Predicate::And(std::iter::once(Predicate::Opaque).chain(leaves).collect())
     }
 
     fn negation(&self, part: &MatchExpr) -> Predicate {

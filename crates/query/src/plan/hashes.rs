@@ -141,7 +141,8 @@ fn tests_text(tests: &[ValueTest]) -> String {
 }
 
 /// A specification: names and paths as they are, of other values the type. Depth is that of a document of a client.
-fn value_text(value: RawBsonRef<'_>) -> String {
+/// A value without what it is, but for the names that an expression reads.
+pub(super) fn value_text(value: RawBsonRef<'_>) -> String {
     match value {
         RawBsonRef::Document(document) => document_text(document),
         RawBsonRef::Array(array) => {

@@ -8,8 +8,8 @@ use super::query::{Query, same_key};
 use bson::raw::RawDocumentBuf;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use storage::{Index, Storage};
 
 /// An index as a filter has it.
@@ -44,18 +44,17 @@ impl IndexFilter {
     }
 }
 
-/// The address of the storage that a collection is in. A process may have several.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct StorageId(usize);
-
 /// By the texts of the shapes.
 type Filters = BTreeMap<String, Arc<IndexFilter>>;
+
+/// By uuid, with the storage that the collection is in: a process may have several.
+type ByCollection = HashMap<[u8; 16], (Weak<Storage>, Filters)>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct IndexFilters {
-    by_collection: RwLock<HashMap<[u8; 16], (StorageId, Filters)>>,
-    /// There has been one: the lock and the text are for those who may find something.
+    by_collection: RwLock<ByCollection>,
+    /// There are any: the lock and the text are for those who may find something. Written with the lock held.
     is_used: AtomicBool,
     next: AtomicU64,
 }
@@ -67,7 +66,7 @@ pub(crate) fn index_filters() -> &'static IndexFilters {
 }
 
 impl IndexFilters {
-    /// Whether there has been one.
+    /// Whether there are any, of collections that may be gone.
     pub(crate) fn are_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
     }
@@ -92,29 +91,26 @@ impl IndexFilters {
             .collect()
     }
 
-    /// Sets the filter of a shape in the place of its former one. Those of collections that the storage has no more
-    /// go.
+    /// Sets the filter of a shape in the place of its former one.
     pub(crate) fn set(
         &self,
-        storage: &Storage,
+        storage: &Arc<Storage>,
         collection: [u8; 16],
         query: &Query,
         pattern: RawDocumentBuf,
         indexes: Vec<FilterIndex>,
     ) {
-        let own = StorageId(std::ptr::from_ref(storage).addr());
         let filter = IndexFilter {
             number: self.next.fetch_add(1, Ordering::Relaxed) + 1,
             indexes,
             pattern,
         };
         let mut all = self.by_collection.write();
-        all.retain(|uuid, (of, _)| *of != own || storage.catalog().collection_by_uuid(uuid).is_some());
         all.entry(collection)
-            .or_insert_with(|| (own, Filters::new()))
+            .or_insert_with(|| (Arc::downgrade(storage), Filters::new()))
             .1
             .insert(shape_text(query), Arc::new(filter));
-        self.is_used.store(true, Ordering::Release);
+        self.tidy(&mut all);
     }
 
     /// Takes the filter of a shape away, or all of a collection.
@@ -125,5 +121,16 @@ impl IndexFilters {
             (Some(_), None) => {}
             (None, _) => drop(all.remove(&collection)),
         }
+        self.tidy(&mut all);
+    }
+
+    /// Drops what is empty, and the filters of collections that are no more.
+    fn tidy(&self, all: &mut ByCollection) {
+        all.retain(|uuid, (storage, filters)| {
+            let storage = storage.upgrade();
+            let is_there = storage.is_some_and(|storage| storage.catalog().collection_by_uuid(uuid).is_some());
+            is_there && !filters.is_empty()
+        });
+        self.is_used.store(!all.is_empty(), Ordering::Release);
     }
 }

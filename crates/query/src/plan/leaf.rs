@@ -6,6 +6,7 @@
 
 use super::encode::{StringKeys, bracket, encode, everything, point};
 use super::interval::{Interval, Intervals, successor};
+use crate::matcher::CompareOp;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use keys::FieldKind;
@@ -127,6 +128,46 @@ impl Leaf {
             Comparison::GreaterOrEqual => Interval::range(encoded, of_type.end()),
         };
         Some(Self::new(path, Intervals::one(range), true))
+    }
+
+    /// The value at `path`, all of it and whatever its type, compares so with a scalar in the order of all values: what
+    /// `$expr` asks. `None` for what is no scalar, or is nothing.
+    pub(crate) fn in_order_of_all(
+        path: &str,
+        op: CompareOp,
+        value: RawBsonRef<'_>,
+        keys: StringKeys<'_>,
+    ) -> Option<Self> {
+        let is_scalar = matches!(
+            value,
+            RawBsonRef::String(_)
+                | RawBsonRef::Int32(_)
+                | RawBsonRef::Int64(_)
+                | RawBsonRef::Double(_)
+                | RawBsonRef::Decimal128(_)
+                | RawBsonRef::ObjectId(_)
+                | RawBsonRef::DateTime(_)
+                | RawBsonRef::Timestamp(_)
+                | RawBsonRef::Boolean(_)
+                | RawBsonRef::Binary(_)
+        );
+        if !is_scalar {
+            return None;
+        }
+        let (encoded, all) = (keys.encode(value)?, everything());
+        let range = match op {
+            CompareOp::Eq => return Some(Self::superset(path, Intervals::one(Interval::point(encoded)))),
+            CompareOp::Lt => Interval::range(all.start().to_vec(), encoded),
+            CompareOp::Lte => Interval::range(all.start().to_vec(), successor(&encoded)),
+            CompareOp::Gt => Interval::range(successor(&encoded), all.end()),
+            CompareOp::Gte => Interval::range(encoded, all.end()),
+        };
+        Some(Self {
+            // An array compares as a whole, and has keys of its elements.
+            scalar_only: true,
+            matches_missing: matches!(op, CompareOp::Lt | CompareOp::Lte),
+            ..Self::superset(path, Intervals::one(range))
+        })
     }
 
     /// `path` is one of `values`; regular expressions among them come in `regexes`.

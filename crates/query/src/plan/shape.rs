@@ -3,6 +3,7 @@
 //! A 64-bit hash over the raw request. It only finds a remembered choice of plan, and every use checks that choice
 //! against the query itself, so a collision costs time, not correctness.
 
+use super::hashes::value_text;
 use super::request::FindRequest;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
@@ -47,6 +48,11 @@ fn hash_filter(document: &RawDocument, depth: usize, hasher: &mut DefaultHasher)
     for (name, value) in document.iter().flatten() {
         hasher.write(name.as_str().as_bytes());
         hasher.write_u8(0xFF);
+        if name.as_str() == "$expr" {
+            // Which fields are compared decides about indexes, and they are in values.
+            hasher.write(value_text(value).as_bytes());
+            continue;
+        }
         match value {
             RawBsonRef::Document(inner) => hash_filter(inner, depth + 1, hasher),
             RawBsonRef::Array(inner) => {
@@ -63,4 +69,24 @@ fn hash_filter(document: &RawDocument, depth: usize, hasher: &mut DefaultHasher)
         }
     }
     hasher.write_u8(0xFE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FindRequest, hash_shape};
+    use bson::{RawDocumentBuf, rawdoc};
+    use storage::Namespace;
+
+    fn hash(filter: RawDocumentBuf) -> u64 {
+        let ns = Namespace::new("d", "c").expect("a name");
+        hash_shape([0; 16], 1, &FindRequest::new(ns, &filter), None)
+    }
+
+    #[test]
+    fn the_fields_that_expr_compares_are_of_the_shape_and_values_are_not() {
+        let one = hash(rawdoc! { "$expr": { "$eq": ["$a", "x"] } });
+        assert_eq!(one, hash(rawdoc! { "$expr": { "$eq": ["$a", "y"] } }));
+        assert_ne!(one, hash(rawdoc! { "$expr": { "$eq": ["$b", "x"] } }));
+        assert_ne!(one, hash(rawdoc! { "$expr": { "$gt": ["$a", "x"] } }));
+    }
 }

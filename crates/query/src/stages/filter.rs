@@ -53,16 +53,25 @@ impl Stage for MatchStage {
         }
         Ok(None)
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.source.restart(context)
+    }
 }
 
 pub(super) struct LimitStage {
     source: Box<dyn Stage>,
+    limit: u64,
     left: u64,
 }
 
 impl LimitStage {
     pub(super) fn new(source: Box<dyn Stage>, limit: u64) -> Self {
-        Self { source, left: limit }
+        Self {
+            source,
+            limit,
+            left: limit,
+        }
     }
 }
 
@@ -74,10 +83,16 @@ impl Stage for LimitStage {
         self.left -= 1;
         self.source.next(context)
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.left = self.limit;
+        self.source.restart(context)
+    }
 }
 
 pub(super) struct SkipStage {
     source: Box<dyn Stage>,
+    skip: u64,
     left: u64,
     checkpoint: Checkpoint,
 }
@@ -86,6 +101,7 @@ impl SkipStage {
     pub(super) fn new(source: Box<dyn Stage>, skip: u64) -> Self {
         Self {
             source,
+            skip,
             left: skip,
             checkpoint: Checkpoint::default(),
         }
@@ -103,6 +119,11 @@ impl Stage for SkipStage {
             self.checkpoint.tick(context)?;
         }
         self.source.next(context)
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.left = self.skip;
+        self.source.restart(context)
     }
 }
 
@@ -140,6 +161,11 @@ impl Stage for CountStage {
         } else {
             count_document(&self.field, count).map(Some)
         }
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.done = false;
+        self.source.restart(context)
     }
 }
 

@@ -1,7 +1,8 @@
 //! `$graphLookup`: what can be reached from a document over links between the documents of a collection.
 //!
-//! Breadth first: all values that were found in one round are looked for together in the next (an index on
-//! `connectToField` answers that), each value once; a document is kept where it is met first, by its `_id`.
+//! Breadth first: all values that were found in one round are looked for together in the next, each value once; a
+//! document is kept where it is met first, by its `_id`. Where the other side is a collection as it is they are looked
+//! for by an equality join ([`EqualityJoin`]), else, and where that refuses them, by a filter.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::lookup::{
     ForeignName, add_local_values, add_name, check_depth, equality_filter, of_this_operation, parse_from,
 };
-use super::{ForeignRequest, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{EqualityJoin, ForeignRequest, JoinRequest, Joined, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::{Expression, ExpressionContext, FieldPath};
@@ -144,6 +145,14 @@ pub(super) struct GraphLookupStage {
     source: Box<dyn Stage>,
     spec: GraphLookupSpec,
     memory: StageMemory,
+    join: JoinState,
+}
+
+enum JoinState {
+    Unasked,
+    None,
+    /// With `restrictSearchWithMatch`.
+    Open(Box<dyn EqualityJoin>, Option<Box<Matcher>>),
 }
 
 /// What one search has found so far.
@@ -161,6 +170,38 @@ struct Search {
 }
 
 impl Search {
+    /// Keeps a document of the round `depth`, unless it was met before.
+    fn add_document(
+        &mut self,
+        document: &RawDocument,
+        depth: u64,
+        spec: &GraphLookupSpec,
+        grow: &mut dyn FnMut(usize) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        let before = self.bytes;
+        let mut id = Vec::with_capacity(32);
+        let comparer = &spec.context.comparer;
+        comparer.append_key(&Value::field(document, "_id")?, &mut id);
+        if self.ids.contains(id.as_slice()) {
+            return Ok(());
+        }
+        let mut links = Vec::new();
+        add_local_values(document, spec.connect_from.parts(), &mut links)?;
+        links.iter().for_each(|value| self.add_value(value, spec));
+        let kept = match &spec.depth_field {
+            Some(field) => with_path(document, field.parts(), &Value::Int64(depth as i64))?,
+            None => SharedDocument::copy_of(document),
+        };
+        self.bytes += id.len() + kept.as_bytes().len();
+        self.ids.insert(id.into());
+        self.found.push(Value::document(kept));
+        grow(self.bytes - before)?;
+        if self.bytes > STAGE_BYTES_MAX {
+            return failure(40099, "$graphLookup reached maximum memory consumption");
+        }
+        Ok(())
+    }
+
     fn add_value(&mut self, value: &Value<'_>, spec: &GraphLookupSpec) {
         if matches!(value, Value::Missing) {
             return;
@@ -180,7 +221,38 @@ impl GraphLookupStage {
             source,
             spec,
             memory: StageMemory::default(),
+            join: JoinState::Unasked,
         }
+    }
+
+    /// Opens the join, where there can be one.
+    fn prepare(&mut self, context: &StageContext<'_>) -> Result<(), QueryError> {
+        if !matches!(self.join, JoinState::Unasked) {
+            return Ok(());
+        }
+        self.join = JoinState::None;
+        let spec = &self.spec;
+        let restriction = match &spec.restriction {
+            None => None,
+            Some(filter) => {
+                let expressions = of_this_operation(spec.context.clone(), context);
+                Some(Box::new(Matcher::parse(filter, &expressions)?))
+            }
+        };
+        let is_planned = |filter: &Matcher| filter.text().is_some() || filter.near().is_some();
+        if let Some(collection) = &spec.from.collection
+            && !restriction.as_deref().is_some_and(is_planned)
+        {
+            let join = context.execution.open_join(JoinRequest {
+                database: spec.from.database.as_deref(),
+                collection,
+                fields: &[&spec.connect_to],
+                is_planned_otherwise: true,
+                context: &spec.context,
+            })?;
+            self.join = join.map_or(JoinState::None, |join| JoinState::Open(join, restriction));
+        }
+        Ok(())
     }
 
     fn search(
@@ -209,8 +281,31 @@ impl GraphLookupStage {
 
     /// Looks for all values of the frontier.
     fn round(&mut self, search: &mut Search, depth: u64, context: &mut StageContext<'_>) -> Result<(), QueryError> {
-        let spec = &self.spec;
-        let values: Vec<Value<'static>> = std::mem::take(&mut search.frontier).into_values().collect();
+        context.execution.check()?;
+        let mut values: Vec<Value<'static>> = std::mem::take(&mut search.frontier).into_values().collect();
+        let (spec, memory) = (&self.spec, &mut self.memory);
+        let mut grow = |bytes| memory.grow(context.evaluation, bytes);
+        if let JoinState::Open(join, restriction) = &mut self.join {
+            let (by_key, others): (Vec<_>, Vec<_>) = values.into_iter().partition(|value| join.takes(value));
+            let joined = match by_key.is_empty() {
+                true => Ok(Joined::All),
+                false => join.find(&by_key, context, &mut |document| {
+                    context.evaluation.step()?;
+                    match restriction {
+                        Some(restriction) if !restriction.matches(document, context.evaluation)? => Ok(()),
+                        _ => search.add_document(document, depth, spec, &mut grow),
+                    }
+                }),
+            };
+            join.rest();
+            values = others;
+            if joined? == Joined::ByFilter {
+                values.extend(by_key);
+            }
+            if values.is_empty() {
+                return Ok(());
+            }
+        }
         let mut filter = equality_filter(&spec.connect_to, &values)?;
         if let Some(restriction) = &spec.restriction {
             filter = rawdoc! { "$and": [filter, restriction.clone()] };
@@ -225,28 +320,7 @@ impl GraphLookupStage {
             depth: spec.depth,
         })?;
         while let Some(document) = foreign.next(context)? {
-            let before = search.bytes;
-            let mut id = Vec::with_capacity(32);
-            spec.context
-                .comparer
-                .append_key(&Value::field(&document, "_id")?, &mut id);
-            if search.ids.contains(id.as_slice()) {
-                continue;
-            }
-            let mut links = Vec::new();
-            add_local_values(&document, spec.connect_from.parts(), &mut links)?;
-            links.iter().for_each(|value| search.add_value(value, spec));
-            let kept = match &spec.depth_field {
-                Some(field) => with_path(&document, field.parts(), &Value::Int64(depth as i64))?,
-                None => document,
-            };
-            search.bytes += id.len() + kept.as_bytes().len();
-            search.ids.insert(id.into());
-            search.found.push(Value::document(kept));
-            self.memory.grow(context.evaluation, search.bytes - before)?;
-            if search.bytes > STAGE_BYTES_MAX {
-                return failure(40099, "$graphLookup reached maximum memory consumption");
-            }
+            search.add_document(&document, depth, spec, &mut grow)?;
         }
         Ok(())
     }
@@ -258,7 +332,12 @@ impl Stage for GraphLookupStage {
             return Ok(None);
         };
         context.execution.check()?;
+        self.prepare(context)?;
         let found = self.search(&document, context)?;
         Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.source.restart(context)
     }
 }

@@ -205,6 +205,11 @@ impl Stage for GroupStage {
         Ok(Some(document))
     }
 
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.groups = None;
+        self.source.restart(context)
+    }
+
     fn add_statistics(&self, statistics: &mut Document) {
         let spilled = self.groups.as_ref().map(Groups::statistics).unwrap_or_default();
         statistics.insert("totalOutputDataSizeBytes", self.output_bytes as i64);

@@ -1,7 +1,7 @@
 //! Equality joins: the documents of a collection that have a value at a path, asked for over and over.
 //!
-//! What a `$lookup` by `localField` and `foreignField` is run with where the foreign side is nothing but a collection:
-//! no stages are parsed and nothing is planned for each document of the local side.
+//! What a `$lookup` by `localField` and `foreignField`, or by an equality of its sub-pipeline, and a `$graphLookup` are
+//! run with where the foreign side is nothing but a collection: nothing is planned for each document of the local side.
 
 use bson::RawDocument;
 
@@ -16,8 +16,10 @@ pub struct JoinRequest<'a> {
     pub database: Option<&'a str>,
     /// The collection.
     pub collection: &'a str,
-    /// The dotted path that is compared.
-    pub field: &'a str,
+    /// The dotted paths that may be compared; one of them is.
+    pub fields: &'a [&'a str],
+    /// Whether a plan for the values of one document may use indexes that the join knows nothing of.
+    pub is_planned_otherwise: bool,
     /// How strings compare.
     pub context: &'a ExpressionContext,
 }
@@ -52,6 +54,12 @@ pub trait EqualityJoin: Send {
         context: &StageContext<'_>,
         found: &mut dyn FnMut(&RawDocument) -> Result<(), QueryError>,
     ) -> Result<Joined, QueryError>;
+
+    /// Whether a value can be asked for: it equals what has its key, and nothing else.
+    fn takes(&self, value: &Value<'_>) -> bool;
+
+    /// The place of the compared path among those that were asked for.
+    fn field(&self) -> usize;
 
     /// Gives locks and what it reads back.
     fn rest(&mut self);

@@ -1,25 +1,18 @@
 //! `$lookup` and `$unionWith`: documents of other collections.
 //!
-//! The equality form is an equality join where the foreign side is a collection as it is ([`EqualityJoin`]); else it
-//! asks the execution for a filter on `foreignField`. The pipeline form runs a sub-aggregation whose `let` variables
-//! are constants, computed per document. A sub-pipeline that depends on nothing of the document is run once.
+//! What is parsed of them, and the values that a join compares. How they run: `lookup_stage`.
 
-use bson::{Document, RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
 use super::positions::check_sub_pipeline;
-use super::{
-    EqualityJoin, ForeignRequest, JoinRequest, JoinStrategy, Joined, PIPELINE_DEPTH_MAX, Pipeline, STAGE_BYTES_MAX,
-    Stage, StageContext, failure,
-};
+use super::{PIPELINE_DEPTH_MAX, Pipeline, StageContext, failure};
 use crate::error::QueryError;
-use crate::evaluation::StageMemory;
 use crate::expression::{Expression, ExpressionContext, FieldPath, check_user_variable};
 use crate::path::{Part, Path};
 use crate::raw::{self, Elements, kind};
-use crate::value::scan::{self, Malformed};
-use crate::value::{ArrayValue, ArrayWriter, DocumentValue, DocumentWriter, SharedDocument, Value, with_path};
-use std::collections::VecDeque;
+use crate::value::scan::Malformed;
+use crate::value::{DocumentWriter, Value};
 
 /// A collection named by a stage.
 #[derive(Clone, Debug, Default)]
@@ -31,28 +24,28 @@ pub(super) struct ForeignName {
 /// A parsed `$lookup`.
 #[derive(Debug)]
 pub struct LookupSpec {
-    written: RawDocumentBuf,
-    from: ForeignName,
+    pub(super) written: RawDocumentBuf,
+    pub(super) from: ForeignName,
     /// `localField` and `foreignField`.
-    equality: Option<(Path, String)>,
-    variables: Vec<(String, Expression)>,
-    pipeline: Vec<RawDocumentBuf>,
+    pub(super) equality: Option<(Path, String)>,
+    pub(super) variables: Vec<(String, Expression)>,
+    pub(super) pipeline: Vec<RawDocumentBuf>,
     /// The sub-pipeline's own foreign collections.
-    nested: Vec<(Option<String>, String)>,
-    target: FieldPath,
-    context: ExpressionContext,
-    depth: usize,
+    pub(super) nested: Vec<(Option<String>, String)>,
+    pub(super) target: FieldPath,
+    pub(super) context: ExpressionContext,
+    pub(super) depth: usize,
 }
 
 /// A parsed `$unionWith`.
 #[derive(Debug)]
 pub struct UnionSpec {
-    written: RawDocumentBuf,
-    from: ForeignName,
-    pipeline: Vec<RawDocumentBuf>,
-    nested: Vec<(Option<String>, String)>,
-    context: ExpressionContext,
-    depth: usize,
+    pub(super) written: RawDocumentBuf,
+    pub(super) from: ForeignName,
+    pub(super) pipeline: Vec<RawDocumentBuf>,
+    pub(super) nested: Vec<(Option<String>, String)>,
+    pub(super) context: ExpressionContext,
+    pub(super) depth: usize,
 }
 
 fn bad<T>(message: impl Into<String>) -> Result<T, QueryError> {
@@ -218,7 +211,7 @@ impl LookupSpec {
     }
 
     /// Whether every document has the same results.
-    fn is_independent(&self) -> bool {
+    pub(super) fn is_independent(&self) -> bool {
         self.equality.is_none() && self.variables.is_empty()
     }
 }
@@ -320,7 +313,7 @@ impl UnionSpec {
 
 /// The values at `localField`: those that a join compares. Numbers in the path are positions in arrays, other names
 /// lead into each document of an array, and an array at the end stands for its elements.
-fn local_values<'d>(document: &'d RawDocument, path: &Path) -> Result<Vec<Value<'d>>, QueryError> {
+pub(super) fn local_values<'d>(document: &'d RawDocument, path: &Path) -> Result<Vec<Value<'d>>, QueryError> {
     let mut values = Vec::new();
     add_local_values(document, path.parts(), &mut values)?;
     if values.is_empty() {
@@ -409,293 +402,5 @@ pub(super) fn of_this_operation(expressions: ExpressionContext, context: &StageC
     match context.execution.data() {
         Some(data) => expressions.for_operation(data.op),
         None => expressions,
-    }
-}
-
-/// Documents that are joined at once: at first, and at most.
-const FIRST_BATCH: usize = 1;
-const BATCH_MAX: usize = 256;
-/// Bytes of results that end a batch.
-const BATCH_BYTES_MAX: usize = 1 << 20;
-
-/// The running `$lookup`.
-///
-/// Where an equality join is possible, documents of the source are taken in batches, and each batch is joined in one
-/// state of the foreign collection. Else, and for values that the join refuses, the foreign side is opened anew for
-/// each document.
-pub(super) struct LookupStage {
-    source: Box<dyn Stage>,
-    spec: LookupSpec,
-    /// The results of a sub-pipeline that is the same for every document.
-    results: Option<Value<'static>>,
-    memory: StageMemory,
-    join: JoinState,
-    batch_max: usize,
-    /// Of the source, not joined yet.
-    waiting: VecDeque<SharedDocument>,
-    joined: VecDeque<SharedDocument>,
-    /// The array of one document's results.
-    array: Vec<u8>,
-    /// Keys and documents of the foreign side that were examined.
-    examined: (u64, u64),
-}
-
-enum JoinState {
-    Unasked,
-    None,
-    Open(Box<dyn EqualityJoin>),
-}
-
-impl LookupStage {
-    pub(super) fn new(source: Box<dyn Stage>, spec: LookupSpec) -> Self {
-        Self {
-            source,
-            spec,
-            results: None,
-            memory: StageMemory::default(),
-            join: JoinState::Unasked,
-            batch_max: FIRST_BATCH,
-            waiting: VecDeque::new(),
-            joined: VecDeque::new(),
-            array: Vec::new(),
-            examined: (0, 0),
-        }
-    }
-
-    /// Runs what reads the foreign side, and counts what that examines.
-    fn counted<T>(
-        &mut self,
-        context: &mut StageContext<'_>,
-        read: impl FnOnce(&mut Self, &mut StageContext<'_>) -> Result<T, QueryError>,
-    ) -> Result<T, QueryError> {
-        let execution = context.execution;
-        let examined = || {
-            execution.data().map_or((0, 0), |data| {
-                let counters = data.op.counters();
-                (counters.keys_examined.get(), counters.docs_examined.get())
-            })
-        };
-        let before = examined();
-        let result = read(self, context);
-        let after = examined();
-        self.examined.0 += after.0.saturating_sub(before.0);
-        self.examined.1 += after.1.saturating_sub(before.1);
-        result
-    }
-
-    fn find(
-        &mut self,
-        document: &SharedDocument,
-        context: &mut StageContext<'_>,
-    ) -> Result<Value<'static>, QueryError> {
-        let spec = &self.spec;
-        let filter = match &spec.equality {
-            None => None,
-            Some((local, foreign)) => Some(equality_filter(foreign, &local_values(document, local)?)?),
-        };
-        let mut variables = Vec::with_capacity(spec.variables.len());
-        for (name, expression) in &spec.variables {
-            let value = expression.evaluate_on(document, context.evaluation)?;
-            variables.push((name.clone(), value.into_owned()));
-        }
-        let expressions = of_this_operation(spec.context.with_variables(variables), context);
-        let mut foreign = context.execution.open_foreign(ForeignRequest {
-            database: spec.from.database.as_deref(),
-            collection: spec.from.collection.as_deref(),
-            filter,
-            pipeline: &spec.pipeline,
-            context: &expressions,
-            depth: spec.depth,
-        })?;
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        // Those of the document before are on their way.
-        self.memory.clear();
-        while let Some(document) = foreign.next(context)? {
-            self.memory.grow(context.evaluation, document.as_bytes().len())?;
-            bytes += document.as_bytes().len();
-            if bytes > STAGE_BYTES_MAX {
-                return too_much_found(&self.spec);
-            }
-            found.push(Value::document(document));
-        }
-        Value::array(found)
-    }
-
-    /// Opens the join where there can be one: of a collection, by equality alone.
-    fn has_join(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
-        if let JoinState::Unasked = self.join {
-            let spec = &self.spec;
-            let join = match (&spec.equality, &spec.from.collection) {
-                (Some((_, foreign)), Some(collection)) if spec.pipeline.is_empty() => {
-                    context.execution.open_join(JoinRequest {
-                        database: spec.from.database.as_deref(),
-                        collection,
-                        field: foreign,
-                        context: &spec.context,
-                    })?
-                }
-                _ => None,
-            };
-            self.join = join.map_or(JoinState::None, JoinState::Open);
-        }
-        Ok(matches!(self.join, JoinState::Open(_)))
-    }
-
-    /// Takes documents of the source and joins them, as many as make a batch.
-    fn join_batch(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
-        if self.waiting.is_empty() {
-            let mut bytes = 0;
-            while self.waiting.len() < self.batch_max && bytes < BATCH_BYTES_MAX {
-                let Some(document) = self.source.next(context)? else {
-                    break;
-                };
-                bytes += document.as_bytes().len();
-                self.waiting.push_back(document);
-            }
-            self.batch_max = (self.batch_max * 4).min(BATCH_MAX);
-        }
-        let refused = self.counted(context, |stage, context| stage.join_waiting(context));
-        if let JoinState::Open(join) = &mut self.join {
-            // What asks by a filter takes the locks itself.
-            join.rest();
-        }
-        if let Some(document) = refused? {
-            let found = self.counted(context, |stage, context| stage.find(&document, context))?;
-            self.joined
-                .push_back(with_path(&document, self.spec.target.parts(), &found)?);
-        }
-        Ok(())
-    }
-
-    /// Joins what waits until that is a batch. Returns a document that the join refused.
-    fn join_waiting(&mut self, context: &StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        let (JoinState::Open(join), Some((local, _))) = (&mut self.join, &self.spec.equality) else {
-            return Ok(None);
-        };
-        let mut bytes = 0;
-        while bytes < BATCH_BYTES_MAX
-            && let Some(document) = self.waiting.pop_front()
-        {
-            context.execution.check()?;
-            let values = local_values(&document, local)?;
-            // Those of the document before are on their way.
-            self.memory.clear();
-            self.array.clear();
-            let mut array = ArrayWriter::new(&mut self.array);
-            let (spec, memory, mut found_bytes) = (&self.spec, &mut self.memory, 0);
-            let joined = join.find(&values, context, &mut |found| {
-                let length = found.as_bytes().len();
-                found_bytes += length;
-                if found_bytes > BATCH_BYTES_MAX {
-                    memory.grow(context.evaluation, length)?;
-                }
-                if found_bytes > STAGE_BYTES_MAX {
-                    return too_much_found(spec);
-                }
-                array.push_document(found);
-                Ok(())
-            })?;
-            array.finish();
-            if joined == Joined::ByFilter {
-                drop(values);
-                return Ok(Some(document));
-            }
-            let array = Value::Array(ArrayValue::Raw(DocumentValue::Borrowed(scan::frame(&self.array)?)));
-            let whole = with_path(&document, spec.target.parts(), &array)?;
-            bytes += whole.as_bytes().len();
-            self.joined.push_back(whole);
-        }
-        Ok(None)
-    }
-}
-
-fn too_much_found<T>(spec: &LookupSpec) -> Result<T, QueryError> {
-    let name = spec.from.collection.as_deref().unwrap_or("$documents");
-    failure(
-        4568,
-        format!("Total size of documents in {name} matching pipeline's $lookup stage exceeds {STAGE_BYTES_MAX} bytes"),
-    )
-}
-
-impl Stage for LookupStage {
-    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if self.has_join(context)? {
-            if self.joined.is_empty() {
-                self.join_batch(context)?;
-            }
-            return Ok(self.joined.pop_front());
-        }
-        let Some(document) = self.source.next(context)? else {
-            return Ok(None);
-        };
-        let found = match &self.results {
-            Some(results) => results.clone(),
-            None => self.counted(context, |stage, context| stage.find(&document, context))?,
-        };
-        if self.spec.is_independent() && self.results.is_none() {
-            self.results = Some(found.clone());
-        }
-        Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
-    }
-
-    fn add_statistics(&self, statistics: &mut Document) {
-        let (keys, documents) = self.examined;
-        statistics.insert("totalDocsExamined", documents as i64);
-        statistics.insert("totalKeysExamined", keys as i64);
-        if self.spec.equality.is_none() {
-            return;
-        }
-        let strategy = match &self.join {
-            JoinState::Open(join) => join.strategy(),
-            JoinState::Unasked | JoinState::None => JoinStrategy::NestedLoop,
-        };
-        let name = match &strategy {
-            JoinStrategy::NestedLoop => "NestedLoopJoin",
-            JoinStrategy::Index(_) => "IndexedLoopJoin",
-            JoinStrategy::Hash => "HashJoin",
-        };
-        statistics.insert("strategy", name);
-        if let JoinStrategy::Index(index) = strategy {
-            statistics.insert("indexesUsed", vec![index]);
-        }
-    }
-}
-
-/// The running `$unionWith`.
-pub(super) struct UnionStage {
-    source: Box<dyn Stage>,
-    spec: UnionSpec,
-    /// Open once the source is exhausted.
-    foreign: Option<Box<dyn Stage>>,
-}
-
-impl UnionStage {
-    pub(super) fn new(source: Box<dyn Stage>, spec: UnionSpec) -> Self {
-        Self {
-            source,
-            spec,
-            foreign: None,
-        }
-    }
-}
-
-impl Stage for UnionStage {
-    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if let Some(foreign) = &mut self.foreign {
-            return foreign.next(context);
-        }
-        if let Some(document) = self.source.next(context)? {
-            return Ok(Some(document));
-        }
-        let expressions = of_this_operation(self.spec.context.clone(), context);
-        let foreign = context.execution.open_foreign(ForeignRequest {
-            database: self.spec.from.database.as_deref(),
-            collection: self.spec.from.collection.as_deref(),
-            filter: None,
-            pipeline: &self.spec.pipeline,
-            context: &expressions,
-            depth: self.spec.depth,
-        })?;
-        self.foreign.insert(foreign).next(context)
     }
 }

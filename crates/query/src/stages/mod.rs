@@ -10,6 +10,7 @@
 
 mod bucket;
 mod bucket_auto;
+mod correlated;
 mod densify;
 mod fill;
 mod filter;
@@ -20,6 +21,7 @@ mod group;
 mod groups;
 mod join;
 mod lookup;
+mod lookup_stage;
 mod observed;
 mod optimize;
 mod parse;
@@ -44,6 +46,7 @@ use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
+use crate::matcher::Matcher;
 use crate::value::SharedDocument;
 
 pub use geo_near::GeoNearSpec;
@@ -69,6 +72,12 @@ pub const PIPELINE_DEPTH_MAX: usize = 20;
 pub trait Stage: Send {
     /// The next document, or `None` when there are no more (and on every later call).
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError>;
+
+    /// Starts anew, as if nothing had been asked of it yet: variables that it reads have other values now. Answers
+    /// false where it cannot, and is of no use any more then.
+    fn restart(&mut self, _context: &StageContext<'_>) -> Result<bool, QueryError> {
+        Ok(false)
+    }
 
     /// Adds what explain tells of the stage's run beside what it tells of all.
     fn add_statistics(&self, _statistics: &mut Document) {}
@@ -152,6 +161,17 @@ impl Pipeline {
     /// The stages.
     pub fn stages(&self) -> &[StageSpec] {
         &self.stages
+    }
+
+    /// Takes the first stage off where it is a `$match`.
+    pub(crate) fn take_match(&mut self) -> Option<Matcher> {
+        match self.stages.first() {
+            Some(StageSpec::Match { .. }) => match self.stages.remove(0) {
+                StageSpec::Match { matcher, .. } => Some(matcher),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Takes the last stage off.

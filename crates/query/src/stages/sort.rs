@@ -102,6 +102,11 @@ impl Stage for SortStage {
         statistics.insert("totalDataSizeSortedBytesEstimate", sorted.data_bytes as i64);
         sorted.spill.add_to(statistics);
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.sorted = None;
+        self.source.restart(context)
+    }
 }
 
 /// Gives each document a random key, and keeps those of the smallest: any of them is as likely as any other, and so is
@@ -143,5 +148,10 @@ impl Stage for SampleStage {
         let next = self.chosen.as_mut().map(|chosen| chosen.next(context.evaluation));
         let next = next.transpose()?.flatten();
         next.map(SortedRow::into_document).transpose()
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.chosen = None;
+        self.source.restart(context)
     }
 }

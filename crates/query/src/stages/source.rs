@@ -1,6 +1,9 @@
 //! Sources that are not collections: documents from an iterator, `$documents`.
 
 use bson::RawDocument;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{Stage, StageContext, failure};
 use crate::error::QueryError;
@@ -41,6 +44,29 @@ impl IteratorSource {
             }
         }
         Ok(Self::new(documents))
+    }
+}
+
+/// Documents that a stage fills in, over and over, for the stages on top of it.
+#[derive(Clone, Default)]
+pub(super) struct FilledSource(Arc<Mutex<VecDeque<SharedDocument>>>);
+
+impl FilledSource {
+    /// Puts these documents in place of what is left of those before.
+    pub(super) fn fill(&self, documents: impl IntoIterator<Item = SharedDocument>) {
+        let mut filled = self.0.lock();
+        filled.clear();
+        filled.extend(documents);
+    }
+}
+
+impl Stage for FilledSource {
+    fn next(&mut self, _: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        Ok(self.0.lock().pop_front())
+    }
+
+    fn restart(&mut self, _: &StageContext<'_>) -> Result<bool, QueryError> {
+        Ok(true)
     }
 }
 

@@ -9,7 +9,9 @@ use super::lookup::{LookupSpec, UnionSpec};
 use super::positions::SPLIT_LARGE_EVENT;
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
-use super::{Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup, sort, source, transform, unwind};
+use super::{
+    Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup_stage, sort, source, transform, unwind,
+};
 use crate::error::QueryError;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::Matcher;
@@ -220,9 +222,9 @@ impl StageSpec {
             StageSpec::Unwind(spec) => Box::new(unwind::UnwindStage::new(source, spec)),
             StageSpec::Count { field } => Box::new(filter::CountStage::new(source, field)),
             StageSpec::Sample { size, context } => Box::new(sort::SampleStage::new(source, size, context.random)),
-            StageSpec::Lookup(spec) => Box::new(lookup::LookupStage::new(source, *spec)),
+            StageSpec::Lookup(spec) => Box::new(lookup_stage::LookupStage::new(source, *spec)),
             StageSpec::GraphLookup(spec) => Box::new(graph_lookup::GraphLookupStage::new(source, *spec)),
-            StageSpec::Union(spec) => Box::new(lookup::UnionStage::new(source, *spec)),
+            StageSpec::Union(spec) => Box::new(lookup_stage::UnionStage::new(source, *spec)),
             StageSpec::Facet(facets) => Box::new(transform::FacetStage::new(source, facets)?),
             StageSpec::Unpack(spec) => spec.start(source),
             StageSpec::Planned(stage) => stage.start(source),

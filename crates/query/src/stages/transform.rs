@@ -41,6 +41,10 @@ impl Stage for ProjectStage {
             SharedDocument::new(out.into())?.with_metadata(document.metadata().cloned()),
         ))
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.source.restart(context)
+    }
 }
 
 pub(super) struct ReplaceRootStage {
@@ -82,6 +86,10 @@ impl Stage for ReplaceRootStage {
         context.evaluation.on(document.metadata());
         let new = replace_root(&self.expression, &document, context.evaluation)?;
         Ok(Some(new.with_metadata(document.metadata().cloned())))
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.source.restart(context)
     }
 }
 
@@ -204,6 +212,10 @@ impl Stage for RedactStage {
             self.checkpoint.tick(context)?;
         }
         Ok(None)
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.source.restart(context)
     }
 }
 

@@ -197,6 +197,11 @@ impl Stage for UnwindStage {
             self.current = Some((document, items, 0));
         }
     }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.current = None;
+        self.source.restart(context)
+    }
 }
 
 /// The elements, sharing the document's memory where they are documents or arrays.

@@ -242,7 +242,7 @@ fn operators(random: &SeededRandom) -> Bson {
 pub(super) fn filter(random: &SeededRandom, depth: u32) -> Document {
     let mut filter = Document::new();
     for _ in 0..pick(random, 4).max(u64::from(depth > 0)) {
-        match pick(random, 10) {
+        match pick(random, 11) {
             0 if depth < 2 => {
                 let branches: Vec<Document> = (0..=pick(random, 3)).map(|_| self::filter(random, depth + 1)).collect();
                 filter.insert(["$or", "$or", "$and", "$nor"][pick(random, 4) as usize], branches);
@@ -256,12 +256,31 @@ pub(super) fn filter(random: &SeededRandom, depth: u32) -> Document {
                 let array = ["d", "d", "d.0", "d.z"][pick(random, 4) as usize];
                 filter.insert(array, doc! { "$elemMatch": element });
             }
+            10 => {
+                filter.insert("$expr", comparison(random));
+            }
             _ => {
                 filter.insert(path(random), operators(random));
             }
         }
     }
     filter
+}
+
+/// What `$expr` compares: a field with a constant, on either side.
+fn comparison(random: &SeededRandom) -> Document {
+    let field = Bson::from(format!("${}", path(random)));
+    let constant = Bson::from(doc! { "$literal": value(random, 0) });
+    let operator = ["$eq", "$eq", "$lt", "$lte", "$gt", "$gte"][pick(random, 6) as usize];
+    let operands = match pick(random, 3) {
+        0 => [constant, field],
+        _ => [field, constant],
+    };
+    let compared = doc! { operator: operands.to_vec() };
+    match pick(random, 3) {
+        0 => doc! { "$and": [compared, comparison(random)] },
+        _ => compared,
+    }
 }
 
 pub(super) fn partial(random: &SeededRandom) -> Document {

@@ -3,13 +3,26 @@
 
 use super::fixture::{Fixture, ns, pick, seeds};
 use super::generate::{document, raw, wildcard};
-use crate::exec::find;
+use crate::exec::executor::Body;
+use crate::exec::find::expression_context;
+use crate::exec::{PlanExecutor, find};
+use crate::plan::index_filters::IndexFilters;
+use crate::plan::query::Query;
 use crate::plan::{FindRequest, Hint};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 use vfs::SeededRandom;
 
+/// Whether the plan was known without a planner: then nothing was parsed, and there is no filter.
+fn is_known(executor: &PlanExecutor) -> bool {
+    matches!(&executor.body, Body::Plan(planned) if planned.query.filter.is_none())
+}
+
+fn executor(fixture: &Fixture, request: &FindRequest<'_>) -> PlanExecutor {
+    fixture.with(|context| find(context, request).expect("planned"))
+}
+
 fn found(fixture: &Fixture, request: &FindRequest<'_>, batch: usize) -> (Vec<i32>, String, (u64, u64)) {
-    let mut executor = fixture.with(|context| find(context, request).expect("planned"));
+    let mut executor = executor(fixture, request);
     let summary = executor.plan_summary().into_owned();
     let results = fixture.all(&mut executor, batch);
     let mut found: Vec<i32> = results
@@ -110,16 +123,59 @@ fn they_examine_what_they_find() {
     };
     let (by_one, _, examined) = found(&fixture, &one, 1);
     assert_eq!((by_one.len(), examined), (1, (1, 1)));
+    assert!(is_known(&executor(&fixture, &request)));
+    let by_two = rawdoc! { "k": 7.0, "s": "x" };
+    for planned in [
+        FindRequest::new(ns("c"), &by_two),
+        FindRequest {
+            skip: 1,
+            ..request.clone()
+        },
+    ] {
+        assert!(!is_known(&executor(&fixture, &planned)));
+    }
     let uses = |fixture: &Fixture| {
         let collection = fixture.storage.catalog().collection(&ns("c")).expect("there");
         collection.access_paths()[1].accesses().0
     };
-    assert_eq!(uses(&fixture), 2);
+    // Two that ran, and three that were only planned.
+    assert_eq!(uses(&fixture), 5);
     // With an order of strings of its own the keys are not those of the index.
     let collation = rawdoc! { "locale": "en" };
     let collated = FindRequest {
         collation: Some(&collation),
         ..request
     };
+    assert!(!is_known(&executor(&fixture, &collated)));
     assert_eq!(found(&fixture, &collated, 1).0, [14, 15]);
+}
+
+/// Index filters change what a planner makes of a query: while there are any it is asked, and when they are gone it is
+/// not.
+#[test]
+fn index_filters_have_the_planner_asked_as_long_as_there_are_any() {
+    let fixture = Fixture::new(2);
+    fixture.create("c", rawdoc! {});
+    fixture.index("c", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
+    let filters = IndexFilters::default();
+    let collection = fixture.storage.catalog().collection(&ns("c")).expect("there");
+    let filter = rawdoc! { "k": 1 };
+    let request = FindRequest::new(ns("c"), &filter);
+    let query = fixture.with(|context| {
+        let expressions = expression_context(context, None, None).expect("a context");
+        Query::parse(&request, &expressions).expect("parsed")
+    });
+    let set = |storage| {
+        filters.set(storage, collection.uuid(), &query, rawdoc! {}, Vec::new());
+    };
+    assert!(!filters.are_used());
+    set(&fixture.storage);
+    assert!(filters.are_used() && filters.find(collection.uuid(), &query).is_some());
+    filters.clear(collection.uuid(), Some(&query));
+    assert!(!filters.are_used());
+    // Of a storage that is no more.
+    set(&fixture.storage);
+    drop(fixture);
+    filters.clear([0; 16], None);
+    assert!(!filters.are_used());
 }

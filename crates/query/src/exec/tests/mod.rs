@@ -2,6 +2,7 @@
 
 mod cases;
 mod clustering;
+mod correlated;
 pub(crate) mod fixture;
 mod generate;
 mod joins;
