@@ -141,6 +141,7 @@ impl Bench {
             transaction: None,
             pinned: None,
             sources: None,
+            settings: None,
         }
     }
 

@@ -34,6 +34,11 @@ impl IdLookup {
     }
 }
 
+/// Whether a request is a look-up by `_id`, which nothing is planned for.
+pub fn is_lookup_by_id(request: &FindRequest<'_>) -> bool {
+    plain_id(request).is_some()
+}
+
 /// The `_id` that a request asks for, when that is all it does: a value that is equal to nothing else, and no option
 /// but an upper limit and a projection.
 pub(crate) fn plain_id<'a>(request: &FindRequest<'a>) -> Option<RawBsonRef<'a>> {
