@@ -309,6 +309,21 @@ fn they_are_set_changed_shown_and_removed() {
 }
 
 #[test]
+fn what_runs_shows_its_shape() {
+    let bench = Bench::new();
+    let command = doc! { "aggregate": 1, "pipeline": [{ "$currentOp": {} }], "cursor": {}, "$db": "admin" };
+    let operations = first_batch(&succeeded(bench.admin(command.clone())));
+    let explained = succeeded(bench.admin(doc! { "explain": command, "$db": "admin" }));
+    let hash = explained.get_str("queryShapeHash").unwrap();
+    assert!(
+        operations
+            .iter()
+            .any(|operation| operation.get_str("queryShapeHash").is_ok_and(|shown| shown == hash)),
+        "{operations:?}"
+    );
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let bench = filled();
     let ns = doc! { "db": "test", "coll": "c" };
