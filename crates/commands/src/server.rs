@@ -215,6 +215,7 @@ impl Server {
             group_bytes: bytes(&parameters.group_bytes_max),
             bucket_auto_bytes: bytes(&parameters.bucket_auto_bytes_max),
             window_bytes: bytes(&parameters.window_bytes_max),
+            densify_bytes: bytes(&parameters.densify_bytes_max),
             disk: self.settings.spill_space.clone().filter(|_| uses_disk),
         }
     }

@@ -174,6 +174,7 @@ impl Bench {
                 group_bytes: memory_bytes,
                 bucket_auto_bytes: memory_bytes,
                 window_bytes: memory_bytes,
+                densify_bytes: memory_bytes,
                 disk: Some(self.disk.clone()),
             },
             ..AggregateRequest::new(Namespace::new("test", "c")?, "test", &pipeline)

@@ -11,6 +11,7 @@
 mod bucket;
 mod bucket_auto;
 mod densify;
+mod densify_disk;
 mod fill;
 mod filter;
 mod geo_near;
