@@ -39,7 +39,6 @@ impl Invocation<'_> {
         if !is_rejected || purpose == Purpose::Explain || is_administrative(self.body) {
             return Ok(());
         }
-        self.server.query_settings.rejected.add(1);
         Err(CommandError::new(
             ErrorCode::QueryRejectedBySettings,
             "Query rejected by admin query settings",

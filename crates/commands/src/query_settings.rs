@@ -7,14 +7,13 @@
 
 use crate::arguments::{Arguments, missing_field, wrong_type};
 use crate::error::{CommandError, Result};
-use crate::metrics::Counter;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use parking_lot::{Mutex, RwLock};
 use query::plan::{IndexHints, QueryFramework, QuerySettings, ShapeHash};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use storage::Namespace;
 use wire::ErrorCode;
 
@@ -88,13 +87,13 @@ pub(crate) fn of_parameter(kept: Option<&Document>) -> ByShape {
 pub(crate) struct SettingsOfShapes {
     /// There are some.
     are_used: AtomicBool,
-    by_shape: RwLock<ByShape>,
+    by_shape: RwLock<Arc<ByShape>>,
+    /// Of the elements of the kept array.
+    bytes: AtomicU64,
     /// The document that they were taken from.
     taken: Mutex<Option<Document>>,
     /// Held while they are changed: what is read is still so when it is written.
     pub changes: Mutex<()>,
-    /// Queries that were rejected.
-    pub rejected: Counter,
 }
 
 impl SettingsOfShapes {
@@ -110,14 +109,23 @@ impl SettingsOfShapes {
             return;
         }
         let by_shape = of_parameter(kept);
+        let elements = by_shape.iter().filter_map(|(hash, kept)| kept.to_document(hash).ok());
+        let bytes =
+            elements.filter_map(|element| Some(RawDocumentBuf::try_from(element).ok()?.as_bytes().len() as u64));
+        self.bytes.store(bytes.sum(), Ordering::Relaxed);
         self.are_used.store(!by_shape.is_empty(), Ordering::Relaxed);
-        *self.by_shape.write() = by_shape;
+        *self.by_shape.write() = Arc::new(by_shape);
         *taken = kept.cloned();
     }
 
     /// All of them.
-    pub fn all(&self) -> ByShape {
-        self.by_shape.read().clone()
+    pub fn all(&self) -> Arc<ByShape> {
+        Arc::clone(&self.by_shape.read())
+    }
+
+    /// Bytes of all of them, as they are kept.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Those of one shape.

@@ -231,8 +231,8 @@ pub fn documents(call: &Invocation<'_>, ns: Option<&Namespace>, options: &RawDoc
         Ok(name == "showDebugQueryShape")
     })?;
     let mut documents = Vec::new();
-    for (hash, kept) in call.server.query_settings.all() {
-        let mut document = kept.to_document(&hash)?;
+    for (hash, kept) in &*call.server.query_settings.all() {
+        let mut document = kept.to_document(hash)?;
         if let Some(query) = kept.query.as_ref().filter(|_| shows_shape)
             && let Some(shape) = QueryShape::of(query, database_of(query)?)
         {
@@ -245,11 +245,8 @@ pub fn documents(call: &Invocation<'_>, ns: Option<&Namespace>, options: &RawDoc
 
 /// The section of `serverStatus`.
 pub fn section(call: &Invocation<'_>) -> Result<Bson> {
-    let all = call.server.query_settings.all();
-    let mut bytes = 0;
-    for (hash, kept) in &all {
-        bytes += RawDocumentBuf::try_from(&kept.to_document(hash)?)?.as_bytes().len();
-    }
+    let settings = &call.server.query_settings;
+    let all = settings.all();
     let rejecting = all.values().filter(|kept| kept.settings.reject).count();
-    Ok(doc! { "count": all.len() as i64, "size": bytes as i64, "rejectCount": rejecting as i64 }.into())
+    Ok(doc! { "count": all.len() as i64, "size": settings.bytes() as i64, "rejectCount": rejecting as i64 }.into())
 }

@@ -196,6 +196,39 @@ fn what_stages_open_is_read_so_too() {
     }
 }
 
+#[test]
+fn views_and_time_series_are_read_so() {
+    let bench = filled();
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [{ "$match": { "t": "words" } }] });
+    let mut query = find(doc! { "a": 1, "b": 1 });
+    query.insert("find", "v");
+    for allowed in ["a_1", "b_1"] {
+        succeeded(set(&bench, query.clone(), hints(bson::bson!([allowed]))));
+        assert_eq!(used(&bench, query.clone()), allowed);
+    }
+    let section = planned(&bench, query.clone());
+    assert!(section.contains_key("querySettings"), "{section}");
+    succeeded(set(&bench, query.clone(), doc! { "reject": true }));
+    assert_eq!(bench.code(query), 411);
+    bench.ok(find(doc! { "a": 1, "b": 1 }));
+
+    bench.ok(doc! { "create": "s", "timeseries": { "timeField": "t", "metaField": "m" } });
+    let measurements: Vec<_> = (0..50)
+        .map(|n| doc! { "t": bson::DateTime::from_millis(n * 1000), "m": n as i32 % 5, "x": n as i32 })
+        .collect();
+    bench.insert("s", &measurements);
+    bench.ok(doc! { "createIndexes": "s", "indexes": [
+        { "key": { "m": 1 }, "name": "a_1" }, { "key": { "m": -1 }, "name": "b_1" },
+    ] });
+    let query = doc! { "find": "s", "filter": { "m": 3 } };
+    for allowed in ["a_1", "b_1"] {
+        let hints = doc! { "ns": { "db": "test", "coll": "s" }, "allowedIndexes": [allowed] };
+        succeeded(set(&bench, query.clone(), doc! { "indexHints": hints }));
+        assert_eq!(used(&bench, query.clone()), allowed);
+        assert_eq!(first_batch(&bench.ok(query.clone())).len(), 10);
+    }
+}
+
 /// Documents that all operations have looked at.
 fn examined_by_all(bench: &Bench) -> i64 {
     let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
