@@ -5,6 +5,11 @@ use bson::Bson;
 
 fn filled() -> Bench {
     let bench = Bench::member(true);
+    fill(&bench);
+    bench
+}
+
+fn fill(bench: &Bench) {
     let documents: Vec<_> = (0..200)
         .map(|id| doc! { "_id": id, "a": id % 10, "b": id % 100, "t": "words" })
         .collect();
@@ -16,7 +21,6 @@ fn filled() -> Bench {
         index("ab", doc! { "a": 1, "b": 1 }),
     ];
     bench.ok(doc! { "createIndexes": "c", "indexes": indexes.to_vec() });
-    bench
 }
 
 fn hints(allowed: impl Into<Bson>) -> Document {
@@ -111,8 +115,46 @@ fn indexes_are_kept_to() {
     assert_ne!(used(&bench, find(doc! { "a": 5, "b": "x" })), "b_1");
     // The results are the same, by plans that are remembered, too.
     for _ in 0..3 {
-        assert_eq!(bench.find("c", doc! { "a": 1, "b": 1 }).len(), 2);
+        assert_eq!(first_batch(&bench.ok(both())).len(), 2);
     }
+}
+
+/// Benches draw the same uuids one after the other, and remembered plans are the process's: this one has a collection
+/// with a uuid that no other test has.
+#[test]
+fn plans_are_remembered_for_what_was_set() {
+    let bench = Bench::new();
+    for _ in 0..300 {
+        bench.ok(doc! { "create": "drawn" });
+        bench.ok(doc! { "drop": "drawn" });
+    }
+    fill(&bench);
+    let stats = |bench: &Bench| bench.aggregate("c", &[doc! { "$planCacheStats": {} }]);
+    let both = || assert_eq!(first_batch(&bench.ok(find(doc! { "a": 1, "b": 1 }))).len(), 2);
+    both();
+    succeeded(set(
+        &bench,
+        find(doc! { "a": 1, "b": 1 }),
+        hints(bson::bson!(["a_1", "b_1"])),
+    ));
+    both();
+    let plans = stats(&bench);
+    let of_settings: Vec<_> = plans.iter().filter(|plan| plan.contains_key("querySettings")).collect();
+    assert_eq!((plans.len(), of_settings.len()), (2, 1), "{plans:?}");
+    assert!(!of_settings[0].get_bool("indexFilterSet").unwrap());
+    let shown = of_settings[0].get_document("querySettings").unwrap().to_string();
+    assert!(shown.contains("a_1") && shown.contains("b_1"), "{shown}");
+    // With others it is planned anew, and without any as before.
+    succeeded(set(
+        &bench,
+        find(doc! { "a": 1, "b": 1 }),
+        hints(bson::bson!(["ab", "b_1"])),
+    ));
+    both();
+    assert_eq!(stats(&bench).len(), 3);
+    remove(&bench, find(doc! { "a": 1, "b": 1 }));
+    both();
+    assert_eq!(stats(&bench).len(), 3);
 }
 
 #[test]
@@ -155,7 +197,7 @@ fn an_index_of_its_kind_is_found_nevertheless() {
         find(doc! { "b": 1 }),
         hints(bson::bson!([{ "$natural": 1 }])),
     ));
-    assert_eq!(bench.find("c", doc! { "b": 5 }).len(), 2);
+    assert_eq!(first_batch(&bench.ok(find(doc! { "b": 5 }))).len(), 2);
     assert_eq!(used(&bench, find(doc! { "b": 5 })), "forward");
     // Bounds of an index are those of the one that the client names.
     let mut bounded = find(doc! {});
@@ -339,6 +381,24 @@ fn they_are_set_changed_shown_and_removed() {
     // Whoever changes them otherwise, a restore for one, is heard, too.
     succeeded(bench.run_on("config", doc! { "drop": "clusterParameters" }));
     bench.ok(find(doc! { "a": 4 }));
+}
+
+#[test]
+fn all_of_them_fit_into_a_document() {
+    let bench = Bench::new();
+    let long = || doc! { "reject": true, "comment": "x".repeat(9 << 20) };
+    succeeded(set(&bench, find(doc! { "a": 1 }), long()));
+    let reply = set(&bench, find(doc! { "b": 1 }), long());
+    assert_eq!(code(&reply), 10334, "{}", reply.get_str("errmsg").unwrap());
+    assert_eq!(bench.code(find(doc! { "a": 1 })), 411);
+    bench.ok(find(doc! { "b": 1 }));
+    let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+    let section = status.get_document("querySettings").unwrap();
+    assert_eq!(
+        section.get_i64("count").ok().zip(section.get_i64("rejectCount").ok()),
+        Some((1, 1))
+    );
+    assert!(section.get_i64("size").unwrap() > 9 << 20);
 }
 
 #[test]
