@@ -144,7 +144,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
 fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let find = parse_find(call, namespace)?;
-    if !query::is_lookup_by_id(&find.request) {
+    if call.server.query_settings.are_used() && !query::is_lookup_by_id(&find.request) {
         call.find_settings(Purpose::Run)?;
     }
     let executor = query::find(&call.context(), &find.request)?;
