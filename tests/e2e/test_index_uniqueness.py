@@ -8,7 +8,7 @@ from bson import Decimal128
 from bson.codec_options import CodecOptions
 from members import ReplicaSet
 from pymongo import ReadPreference
-from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
 from server import ENGINES, Server
 
 
@@ -109,6 +109,65 @@ def test_what_is_refused(db):
     refused(lambda: db.command("collMod", "c", index={"name": "a_1", "unique": True}, validationLevel="off", dryRun=True), 72)
     refused(lambda: db.command("collMod", "none", index={"name": "a_1", "unique": True}), 26)
     assert "prepareUnique_new" not in change(db, name="_id_", prepareUnique=True)
+
+
+@pytest.mark.parametrize("made_so", [True, False])
+def test_it_takes_duplicates_again(db, made_so):
+    db.c.insert_many([{"_id": n, "a": n, "b": [n, -1 - n]} for n in range(300)])
+    db.c.create_index("b")
+    db.c.create_index("a", unique=made_so)
+    db.c.create_index("x")
+    if not made_so:
+        change(db, prepareUnique=True)
+        change(db, unique=True)
+    names = [i["name"] for i in db.c.list_indexes()]
+    refused(lambda: db.c.insert_one({"a": 7}), 11000)
+    refused(lambda: change(db, forceNonUnique=False), 2)
+    refused(lambda: change(db, name="_id_", forceNonUnique=True), 2)
+    refused(lambda: change(db, forceNonUnique=True, hidden=True), 72)
+    assert change(db, forceNonUnique=True)["forceNonUnique_new"] is True
+    assert [i["name"] for i in db.c.list_indexes()] == names and "unique" not in spec(db)
+    db.c.insert_many([{"_id": "x", "a": 7}, {"_id": "y", "a": 7}])
+    assert {d["_id"] for d in db.c.find({"a": 7}).hint("a_1")} == {7, "x", "y"}
+    assert [d["a"] for d in db.c.find({"a": {"$gte": 0}}).sort("a", 1).hint("a_1")] == sorted([*range(300), 7, 7])
+    # There is nothing to do.
+    assert "forceNonUnique_new" not in change(db, forceNonUnique=True)
+    assert "forceNonUnique_new" not in change(db, name="x_1", forceNonUnique=True)
+    change(db, prepareUnique=True)
+    assert refused(lambda: change(db, unique=True), 359).details["violations"] == [{"ids": [7, "x", "y"]}]
+    assert db.command("validate", "c", full=True)["valid"]
+    # Of an empty collection.
+    db.e.create_index("a", unique=True)
+    assert db.command("collMod", "e", index={"keyPattern": {"a": 1}, "forceNonUnique": True})["forceNonUnique_new"] is True
+    db.e.insert_many([{"a": 1}, {"a": 1}])
+    assert db.command("validate", "e", full=True)["valid"]
+
+
+def test_writes_go_on_while_it_begins_to_take_duplicates(db):
+    db.c.insert_many([{"_id": n, "a": n} for n in range(20_000)])
+    db.c.create_index("a", unique=True)
+    stop, failures = threading.Event(), []
+
+    def write():
+        n = 0
+        while not stop.is_set():
+            n += 1
+            try:
+                db.c.insert_one({"_id": f"new {n}", "a": -n})
+                db.c.update_one({"_id": n}, {"$set": {"a": 100_000 + n}})
+                db.c.delete_one({"_id": 10_000 + n})
+            except PyMongoError as error:
+                failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    change(db, forceNonUnique=True)
+    stop.set()
+    writer.join()
+    assert failures == [] and "unique" not in spec(db)
+    db.c.insert_one({"a": 19_999})
+    assert db.c.count_documents({"a": 19_999}) == 2
+    assert db.command("validate", "c", full=True)["valid"]
 
 
 def test_of_every_kind(db):
@@ -325,3 +384,18 @@ def test_a_set_of_three(new_folder):
             assert [d["_id"] for d in own.c.find({"a": {"$gte": 48}}).hint("a_1")] == [48, 49, 200]
             assert own.command("validate", "c", full=True)["valid"]
             assert spec(own)["unique"] is True
+        db.u.insert_many([{"_id": n, "a": n} for n in range(500)])
+        db.u.create_index("a", unique=True)
+        for name in ("c", "u"):
+            db.command("collMod", name, index={"name": "a_1", "forceNonUnique": True})
+            db[name].insert_one({"_id": "twice", "a": 7})
+            told = list(db.client.local.oplog.rs.find({"op": "c", "o.collMod": name}))[-1]
+            assert told["o"]["index"] == {"name": "a_1", "forceNonUnique": True}
+            assert told["o2"]["indexOptions_old"] == {"unique": True}
+        rs.wait_applied()
+        rs.check_equal()
+        for member in rs.members:
+            own = member.direct.get_database("t", CodecOptions(), ReadPreference.SECONDARY_PREFERRED)
+            for name in ("c", "u"):
+                assert {d["_id"] for d in own[name].find({"a": 7}).hint("a_1")} == {7, "twice"}
+                assert own.command("validate", name, full=True)["valid"]

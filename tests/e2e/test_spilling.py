@@ -12,6 +12,7 @@ SORT = "internalQueryMaxBlockingSortMemoryUsageBytes"
 GROUP = "internalDocumentSourceGroupMaxMemoryBytes"
 BUCKET_AUTO = "internalDocumentSourceBucketAutoMaxMemoryBytes"
 WINDOW = "internalDocumentSourceSetWindowFieldsMaxMemoryBytes"
+DENSIFY = "internalDocumentSourceDensifyMaxMemoryBytes"
 FREE = "internalQuerySpillingMinAvailableDiskSpaceBytes"
 COUNT = 12_000
 
@@ -39,7 +40,7 @@ def limits(client):
             was = client.admin.command("setParameter", 1, **{name: value})["was"]
             before.setdefault(name, was)
 
-    change(**{SORT: 300_000, GROUP: 300_000, BUCKET_AUTO: 300_000, WINDOW: 300_000, FREE: 0})
+    change(**{SORT: 300_000, GROUP: 300_000, BUCKET_AUTO: 300_000, WINDOW: 300_000, DENSIFY: 300_000, FREE: 0})
     yield change
     for name, value in before.items():
         client.admin.command("setParameter", 1, **{name: value})
@@ -112,6 +113,23 @@ def test_buckets_and_windows(filled, limits, server):
     found = [(d["k"], d["n"], d["next"]) for d in filled.aggregate([whole])]
     assert found == [(k, COUNT, k + 1000 if k + 1000 < COUNT else None) for k in range(COUNT)]
     assert code(lambda: list(filled.aggregate([whole], allowDiskUse=False))) == 292
+    assert files(server) == []
+
+
+def test_steps_of_many_partitions(filled, client, limits, server):
+    before = client.admin.command("serverStatus")["metrics"]["query"]["densify"]
+    steps = {"$densify": {"field": "k", "partitionByFields": ["g"], "range": {"step": 1000, "bounds": [0, 12_000]}}}
+    found = {(d["g"], d["k"]) for d in filled.aggregate([steps])}
+    assert found == {(g, k) for g in range(4000) for k in [*range(0, 12_000, 1000), g, g + 4000, g + 8000]}
+    after = client.admin.command("serverStatus")["metrics"]["query"]["densify"]
+    assert after["spills"] > before["spills"] and after["spilledRecords"] > before["spilledRecords"] + 10_000
+    by_key = filled.create_index("k")
+    assert code(lambda: list(filled.aggregate([steps], allowDiskUse=False, hint=by_key))) == 6007200
+    # With bounds of their own partitions come one after the other.
+    steps["$densify"]["range"] = {"step": 2000, "bounds": "partition"}
+    index = filled.create_index([("g", 1), ("k", 1)])
+    found = sum(1 for _ in filled.aggregate([steps], allowDiskUse=False, hint=index))
+    assert found == COUNT + 4000 * 2
     assert files(server) == []
 
 

@@ -16,6 +16,8 @@ use wire::ErrorCode;
 
 /// Where they are kept.
 pub(crate) const COLLECTION: &str = "config.clusterParameters";
+/// The field that says when one was set.
+pub(crate) const TIME: &str = "clusterParameterTime";
 /// Where it is kept that users' writes are held off, as MongoDB keeps it.
 pub(crate) const USER_WRITES: &str = "config.user_writes_critical_sections";
 

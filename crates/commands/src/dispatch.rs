@@ -119,7 +119,11 @@ impl Server {
         }
         self.command_counters[place].total.add(1);
         if let Err(error) = result {
-            self.command_counters[place].failed.add(1);
+            let counters = &self.command_counters[place];
+            match error.code {
+                ErrorCode::QueryRejectedBySettings => counters.rejected.add(1),
+                _ => counters.failed.add(1),
+            }
             self.metrics.asserts.user.add(1);
             reply.restart();
             write_error(&mut reply, &error);
@@ -257,6 +261,7 @@ impl Call<'_> {
             ticket: Cell::default(),
             resume: self.request.resume,
             parked: None,
+            settings: None,
             report: Report {
                 waited,
                 ..Report::default()
@@ -658,6 +663,9 @@ impl Call<'_> {
         attributes.insert("command", command_for_log(&self.command.shown(invocation.body)));
         if !report.plan_summary.is_empty() {
             attributes.insert("planSummary", &*report.plan_summary);
+        }
+        if let Some(hash) = invocation.shape_hash() {
+            attributes.insert("queryShapeHash", hash.to_string());
         }
         if let Some(id) = report.cursor_id {
             attributes.insert("cursorid", id);

@@ -20,6 +20,7 @@ use engine::Seq;
 use query::EvaluationContext;
 use query::exec::ExecContext;
 use query::expression::ExpressionContext;
+use query::plan::{QuerySettings, ShapeHash};
 use query::raw::{Elements, Values};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
@@ -52,6 +53,8 @@ pub struct Report {
     pub cursor_id: Option<i64>,
     /// The cursor was exhausted by this call.
     pub cursor_exhausted: bool,
+    /// The hash of its query's shape, where it was asked for.
+    pub shape: Option<ShapeHash>,
     /// It opens a change stream, or goes on with one.
     pub is_change_stream: bool,
     /// The newest write of the call.
@@ -122,6 +125,8 @@ pub struct Invocation<'i> {
     pub(crate) resume: Option<&'i dyn Fn() -> Resume>,
     /// What it has waited for; what it is going to wait for, once its function has put that here.
     pub(crate) parked: Option<Parked>,
+    /// What is set for queries of the call's shape.
+    pub(crate) settings: Option<Arc<QuerySettings>>,
     /// What it did.
     pub report: Report,
 }
@@ -488,6 +493,7 @@ impl<'i> Invocation<'i> {
             ticket: Cell::default(),
             resume: None,
             parked: None,
+            settings: None,
             report: Report::default(),
         }
     }
@@ -521,6 +527,7 @@ impl<'i> Invocation<'i> {
             ticket: Cell::default(),
             resume: None,
             parked: None,
+            settings: None,
             report: Report::default(),
         }
     }
@@ -675,6 +682,7 @@ impl<'i> Invocation<'i> {
             transaction: self.transaction.as_ref(),
             pinned: self.pinned.as_ref().map(|pinned| &pinned.view),
             sources: Some(self),
+            settings: self.settings.as_ref(),
         }
     }
 

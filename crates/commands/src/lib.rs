@@ -4,6 +4,7 @@
 //! crate knows nothing of sockets, threads or message framing.
 
 mod acknowledging;
+mod applied_settings;
 mod arguments;
 mod attempt_metrics;
 pub mod audit;
@@ -40,6 +41,7 @@ mod parked;
 mod parking;
 mod pinned;
 mod profiler;
+mod query_settings;
 mod replica_set;
 mod reply;
 mod request;

@@ -345,6 +345,8 @@ pub struct CommandCounters {
     pub total: Counter,
     /// Of those, the ones that answered an error.
     pub failed: Counter,
+    /// Those that query settings rejected.
+    pub rejected: Counter,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 57] = [
+pub const NAMES: [&str; 55] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -46,7 +46,6 @@ pub const NAMES: [&str; 57] = [
     "moveRange",
     "prepareTransaction",
     "refineCollectionShardKey",
-    "removeQuerySettings",
     "removeShard",
     "removeShardFromZone",
     "reshardCollection",
@@ -54,7 +53,6 @@ pub const NAMES: [&str; 57] = [
     "setAuditConfig",
     "setChangeStreamState",
     "setIndexCommitQuorum",
-    "setQuerySettings",
     "shardCollection",
     "shardingState",
     "split",

@@ -54,6 +54,8 @@ pub struct Parameters {
     pub bucket_auto_bytes_max: AtomicI64,
     /// `internalDocumentSourceSetWindowFieldsMaxMemoryBytes`: what a `$setWindowFields` does.
     pub window_bytes_max: AtomicI64,
+    /// `internalDocumentSourceDensifyMaxMemoryBytes`: what a `$densify` does.
+    pub densify_bytes_max: AtomicI64,
     /// `storageEngineConcurrentReadTransactions`: so many reads run at a time.
     pub read_tickets: AtomicI64,
     /// `storageEngineConcurrentWriteTransactions`: so many writes do.
@@ -125,6 +127,7 @@ impl Parameters {
             group_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
             bucket_auto_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
             window_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
+            densify_bytes_max: AtomicI64::new(query::BLOCKING_BYTES_MAX as i64),
             read_tickets: AtomicI64::new(TICKETS),
             write_tickets: AtomicI64::new(TICKETS),
             ticket_queue_max: AtomicI64::new(TICKET_QUEUE_MAX),
@@ -135,7 +138,7 @@ impl Parameters {
     }
 
     /// Names, sorted.
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 28] = [
         "allowDiskUseByDefault",
         "auditAuthorizationSuccess",
         "cursorTimeoutMillis",
@@ -144,6 +147,7 @@ impl Parameters {
         "initialSyncMethod",
         "initialSyncSourceReadPreference",
         "internalDocumentSourceBucketAutoMaxMemoryBytes",
+        "internalDocumentSourceDensifyMaxMemoryBytes",
         "internalDocumentSourceGroupMaxMemoryBytes",
         "internalDocumentSourceSetWindowFieldsMaxMemoryBytes",
         "internalQueryJavaScriptFnTimeoutMillis",
@@ -193,6 +197,7 @@ impl Parameters {
             "internalDocumentSourceBucketAutoMaxMemoryBytes" => {
                 Slot::Integer(&self.bucket_auto_bytes_max, 1..=i64::MAX)
             }
+            "internalDocumentSourceDensifyMaxMemoryBytes" => Slot::Integer(&self.densify_bytes_max, 1..=i64::MAX),
             "internalDocumentSourceGroupMaxMemoryBytes" => Slot::Integer(&self.group_bytes_max, 1..=i64::MAX),
             "internalDocumentSourceSetWindowFieldsMaxMemoryBytes" => {
                 Slot::Integer(&self.window_bytes_max, 1..=i64::MAX)

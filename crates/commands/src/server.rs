@@ -14,6 +14,7 @@ use crate::parameters::Parameters;
 use crate::parked::ParkedRequests;
 use crate::pinned::PinnedStates;
 use crate::profiler::Profiler;
+use crate::query_settings::SettingsOfShapes;
 use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
@@ -57,6 +58,8 @@ pub struct Server {
     pub(crate) default_concerns: RwLock<DefaultConcerns>,
     /// What all members of the set go by.
     pub(crate) cluster_parameters: ClusterParameters,
+    /// What is set for shapes of queries.
+    pub(crate) query_settings: SettingsOfShapes,
     /// States that are read for a while.
     pub pinned: PinnedStates,
     /// Which operations are written down.
@@ -112,6 +115,7 @@ impl Server {
             cursors: Cursors::new(env.clone()),
             default_concerns: RwLock::default(),
             cluster_parameters: ClusterParameters::default(),
+            query_settings: SettingsOfShapes::default(),
             pinned: PinnedStates::default(),
             profiler: Profiler::new(settings.profiling),
             open_buckets: OpenBuckets::default(),
@@ -211,6 +215,7 @@ impl Server {
             group_bytes: bytes(&parameters.group_bytes_max),
             bucket_auto_bytes: bytes(&parameters.bucket_auto_bytes_max),
             window_bytes: bytes(&parameters.window_bytes_max),
+            densify_bytes: bytes(&parameters.densify_bytes_max),
             disk: self.settings.spill_space.clone().filter(|_| uses_disk),
         }
     }

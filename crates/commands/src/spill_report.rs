@@ -5,11 +5,12 @@ use bson::{Document, doc};
 use storage::{OperationCounters, Spilling};
 
 /// What spills, by the names of `serverStatus` and of log lines.
-const NAMES: [(Spilling, &str); 4] = [
+const NAMES: [(Spilling, &str); 5] = [
     (Spilling::Sort, "sort"),
     (Spilling::Group, "group"),
     (Spilling::BucketAuto, "bucketAuto"),
     (Spilling::SetWindowFields, "setWindowFields"),
+    (Spilling::Densify, "densify"),
 ];
 
 /// Sums over all operations of what stages of one kind have spilled.
@@ -27,7 +28,7 @@ pub(crate) struct BlockingMetrics {
     keys_sorted: Counter,
     sorted_bytes: Counter,
     /// As [`NAMES`].
-    spilled: [SpillTotals; 4],
+    spilled: [SpillTotals; 5],
 }
 
 impl BlockingMetrics {

@@ -145,6 +145,7 @@ impl Bench {
             transaction: None,
             pinned: None,
             sources: None,
+            settings: None,
         }
     }
 
@@ -188,6 +189,7 @@ impl Bench {
                 group_bytes: memory_bytes,
                 bucket_auto_bytes: memory_bytes,
                 window_bytes: memory_bytes,
+                densify_bytes: memory_bytes,
                 disk: Some(self.disk.clone()),
             },
             ..AggregateRequest::new(Namespace::new("test", collection)?, "test", &pipeline)

@@ -79,6 +79,7 @@ fn main() {
             transaction: None,
             pinned: None,
             sources: None,
+            settings: None,
         };
         let mut executor = query::find(&context, request).expect("planned");
         let mut sink = Bytes(0);
@@ -137,6 +138,7 @@ fn main() {
             transaction: None,
             pinned: None,
             sources: None,
+            settings: None,
         };
         query::count(&context, &CountRequest::new(ns.clone(), &filter)).expect("counted") as usize
     });

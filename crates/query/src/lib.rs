@@ -34,7 +34,7 @@ pub use error::{CodedError, QueryError};
 pub use evaluation::EvaluationContext;
 pub use exec::{
     DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
-    find,
+    find, is_lookup_by_id,
 };
 pub use history::ResumeToken;
 pub use limits::{BLOCKING_BYTES_MAX, BlockingLimits};

@@ -20,6 +20,8 @@ pub struct BlockingLimits {
     pub bucket_auto_bytes: u64,
     /// `$setWindowFields`
     pub window_bytes: u64,
+    /// `$densify`
+    pub densify_bytes: u64,
     /// Where a stage that outgrows its limit goes on; without it, it fails (292).
     pub disk: Option<Arc<SpillSpace>>,
 }
@@ -31,6 +33,7 @@ impl BlockingLimits {
         group_bytes: BLOCKING_BYTES_MAX,
         bucket_auto_bytes: BLOCKING_BYTES_MAX,
         window_bytes: BLOCKING_BYTES_MAX,
+        densify_bytes: BLOCKING_BYTES_MAX,
         disk: None,
     };
 
@@ -41,13 +44,14 @@ impl BlockingLimits {
             Spilling::Group => self.group_bytes,
             Spilling::BucketAuto => self.bucket_auto_bytes,
             Spilling::SetWindowFields => self.window_bytes,
+            Spilling::Densify => self.densify_bytes,
         };
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// Where stages spill to.
     ///
-    /// Errors: 292 where they may not.
+    /// Errors: 292 where they may not, 6007200 for `$densify`.
     pub(crate) fn disk(&self, what: Spilling) -> Result<&Arc<SpillSpace>, QueryError> {
         self.disk.as_ref().ok_or_else(|| {
             let bytes_max = self.bytes(what);
@@ -64,6 +68,11 @@ impl BlockingLimits {
                 ),
                 Spilling::SetWindowFields => {
                     format!("Exceeded memory limit in $setWindowFields: {bytes_max} bytes, and it may not use the disk")
+                }
+                // MongoDB's never goes on on disk, and has a code of its own.
+                Spilling::Densify => {
+                    let message = format!("$densify exceeded memory limit of {bytes_max}");
+                    return QueryError::new(ErrorCode(6_007_200), message);
                 }
             };
             QueryError::new(ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed, message)

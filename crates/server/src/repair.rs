@@ -271,7 +271,7 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
         .indexes()
         .iter()
         .chain(old.building_indexes())
-        .filter(|index| !index.is_id());
+        .filter(|index| !index.is_id() && (index.ready() || old.index(index.name()).is_none()));
     let specs: Vec<IndexSpec> = specs.map(|index| index.parsed_spec().clone()).collect();
     for spec in specs {
         let name = spec.name.clone();

@@ -11,6 +11,9 @@
 //! the indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
 //! tables, where writing a row again changes nothing.
 //!
+//! An index that is to be another one with the same name, as a unique one that is to take duplicates, is built beside
+//! that, whose place it takes in step 3.
+//!
 //! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only
 //! when they lead to the record that gives the key up (`IndexRow::check_owner`).
 
@@ -83,6 +86,71 @@ impl Storage {
             report.after = collection.access_paths().len();
         }
         Ok(report)
+    }
+
+    /// Has a unique index take duplicates (`collMod` with `forceNonUnique`); one that does already stays as it is. Its
+    /// rows have no room for two documents of one key unless it was made without `unique`: it is built anew then, and
+    /// refuses duplicates until that is done.
+    ///
+    /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IndexNotFound`], [`StorageError::IsView`],
+    /// [`StorageError::InvalidOptions`] for `_id_`, [`StorageError::IndexBuildAborted`].
+    pub fn make_index_non_unique(&self, op: &Operation, ns: &Namespace, name: &str) -> Result<(), StorageError> {
+        let (own, elsewhere) = self.start_successor(op, ns, name)?;
+        if !own.tables.is_empty() {
+            self.run_build(op, &own)?;
+        }
+        self.wait_for_builds(op, &elsewhere)
+    }
+
+    /// Enters the successor of a unique index into the definition: what is to be built for it, and what somebody else
+    /// is building.
+    fn start_successor(&self, op: &Operation, ns: &Namespace, name: &str) -> Result<(Build, Build), StorageError> {
+        let (mut next_table, guard) = self.lock_existing(op, ns)?;
+        let mut row = CollectionRow::of(&guard);
+        let uuid = row.uuid;
+        let build = |tables| Build { uuid, tables };
+        let mut of_name = (0..row.indexes.len()).filter(|place| row.indexes[*place].spec.name == name);
+        let place = of_name
+            .next()
+            .ok_or_else(|| StorageError::IndexNotFound(name.to_owned()))?;
+        if let Some(successor) = of_name.next() {
+            return Ok((build(Vec::new()), build(vec![row.indexes[successor].table])));
+        }
+        let former = &mut row.indexes[place];
+        if former.spec.is_id() {
+            return Err(StorageError::InvalidOptions("the index _id_ is unique".to_owned()));
+        }
+        let mut tables = Vec::new();
+        if former.spec.unique {
+            let has_room = former.spec.records_in_keys;
+            let spec = IndexSpec {
+                unique: false,
+                records_in_keys: false,
+                ..former.spec.clone()
+            }
+            .normalised();
+            let table = TableId(*next_table);
+            match (has_room, guard.count() == 0) {
+                (true, _) => former.spec = spec,
+                (false, true) => {
+                    *former = IndexRow {
+                        table,
+                        ready: true,
+                        spec,
+                    }
+                }
+                (false, false) => {
+                    tables.push(table);
+                    row.indexes.push(IndexRow {
+                        table,
+                        ready: false,
+                        spec,
+                    });
+                }
+            }
+            self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
+        }
+        Ok((build(tables), build(Vec::new())))
     }
 
     /// Waits until the indexes are ready. When their build fails, this fails too.
@@ -285,11 +353,11 @@ impl Storage {
         let mut row = CollectionRow::of(&guards[0]);
         let ours = |index: &IndexRow| build.tables.contains(&index.table);
         match ready {
-            true => row
-                .indexes
-                .iter_mut()
-                .filter(|index| ours(index))
-                .for_each(|index| index.ready = true),
+            true => {
+                let built = row.indexes.iter_mut().filter(|index| ours(index));
+                built.for_each(|index| index.ready = true);
+                take_places(&mut row.indexes, &build.tables);
+            }
             false => row.indexes.retain(|index| !ours(index)),
         }
         self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
@@ -331,6 +399,23 @@ impl Storage {
             }
         });
         Ok(())
+    }
+}
+
+/// Indexes that were built in the place of others of their names get it.
+fn take_places(indexes: &mut Vec<IndexRow>, built: &[TableId]) {
+    for table in built {
+        let Some(place) = indexes.iter().position(|index| index.table == *table) else {
+            continue;
+        };
+        let name = &indexes[place].spec.name;
+        let former = indexes
+            .iter()
+            .position(|index| index.spec.name == *name && index.table != *table);
+        if let Some(former) = former {
+            indexes.swap(former, place);
+            indexes.remove(place);
+        }
     }
 }
 

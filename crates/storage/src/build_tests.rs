@@ -276,6 +276,66 @@ fn an_interrupted_build_goes_on_after_reopening() {
 }
 
 #[test]
+fn the_successor_of_a_unique_index_takes_its_place_after_reopening() {
+    let machine = Machine::new(1);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..10 {
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+    }
+    storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+    // One that is dropped is dropped with its successor.
+    let (build, _) = storage.start_successor(&op, &ns("c"), "u_1").unwrap();
+    storage.drop_index(&op, &ns("c"), "u_1").unwrap();
+    let gone = storage.run_build(&op, &build);
+    assert!(matches!(gone, Err(StorageError::IndexBuildAborted(_))), "{gone:?}");
+    storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+    // One whose build is given up stays as it is.
+    let (build, _) = storage.start_successor(&op, &ns("c"), "u_1").unwrap();
+    let killed = machine.operation();
+    killed.kill();
+    assert!(storage.run_build(&killed, &build).is_err());
+    let (build, elsewhere) = storage.start_successor(&op, &ns("c"), "u_1").unwrap();
+    assert_eq!((build.tables.len(), elsewhere.tables.len()), (1, 0));
+    let guard = storage.build_guard(&op, &build).unwrap();
+    let half = (1..=5).map(RecordId::Number);
+    storage
+        .build_chunk(&op, &guard, &build, half, (&RecordId::Number(1), &RecordId::Number(5)))
+        .unwrap();
+    drop(guard);
+    let duplicate = storage.put(&op, "c", rawdoc! { "_id": 11, "u": 3 });
+    assert!(matches!(duplicate, Err(StorageError::DuplicateKey(_))), "not yet");
+    storage.put(&op, "c", rawdoc! { "_id": 10, "u": 10 }).unwrap();
+    let (build, elsewhere) = storage.start_successor(&op, &ns("c"), "u_1").unwrap();
+    assert_eq!(
+        (build.tables.len(), elsewhere.tables.len()),
+        (0, 1),
+        "it waits for the first one"
+    );
+    // What changes of the index meanwhile changes of both.
+    let hidden = crate::CollectionChange {
+        index: Some(crate::IndexChange {
+            name: "u_1".to_owned(),
+            hidden: Some(true),
+            ..crate::IndexChange::default()
+        }),
+        ..crate::CollectionChange::default()
+    };
+    storage.modify_collection(&op, &ns("c"), &hidden).unwrap();
+    storage.close(true).unwrap();
+    storage = machine.open().unwrap();
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert_eq!(
+        (collection.indexes().len(), collection.building_indexes().len()),
+        (2, 0)
+    );
+    let index = collection.index("u_1").unwrap();
+    assert!(!index.unique() && index.hidden());
+    storage.put(&op, "c", rawdoc! { "_id": 11, "u": 3 }).unwrap();
+    storage.assert_valid(&op, "c");
+}
+
+#[test]
 fn a_second_command_waits_for_the_first_ones_build() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());

@@ -517,10 +517,15 @@ impl Storage {
 }
 
 fn change_index(row: &mut CollectionRow, change: &IndexChange) -> Result<(), StorageError> {
-    let index = row.indexes.iter_mut().find(|index| index.spec.name == change.name);
-    let spec = &mut index
-        .ok_or_else(|| StorageError::IndexNotFound(change.name.clone()))?
-        .spec;
+    // There are two of a name while the one is built in the place of the other.
+    let mut changed = row.indexes.iter_mut().filter(|index| index.spec.name == change.name);
+    let first = changed.next();
+    let first = first.ok_or_else(|| StorageError::IndexNotFound(change.name.clone()))?;
+    change_spec(&mut first.spec, change)?;
+    changed.try_for_each(|index| change_spec(&mut index.spec, change))
+}
+
+fn change_spec(spec: &mut IndexSpec, change: &IndexChange) -> Result<(), StorageError> {
     if spec.name == "_id_" {
         return match (change.expire_after_seconds, change.hidden) {
             // It is unique as it is.

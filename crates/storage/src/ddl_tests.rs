@@ -338,6 +338,99 @@ fn documents_that_had_a_key_at_different_times_do_not_share_it() {
 }
 
 #[test]
+fn a_unique_index_takes_duplicates_again() {
+    let machine = Machine::new(5);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    // More than one chunk of the walk.
+    let count = crate::limits::BUILD_CHUNK_DOCUMENTS as i32 + 50;
+    for id in 0..count {
+        storage.put(&op, "c", rawdoc! { "_id": id, "n": id, "m": -id }).unwrap();
+    }
+    let unique = rawdoc! { "unique": true };
+    let specs = [
+        index("n", rawdoc! { "n": 1 }, unique.clone()),
+        index("m", rawdoc! { "m": 1 }, rawdoc! {}),
+    ];
+    storage.create_indexes(&op, &ns("c"), &specs).unwrap();
+    let names = |storage: &Storage| -> Vec<String> {
+        let collection = storage.catalog().collection(&ns("c")).unwrap();
+        assert!(collection.building_indexes().is_empty());
+        collection
+            .indexes()
+            .iter()
+            .map(|index| index.name().to_owned())
+            .collect()
+    };
+    for refused in [
+        storage.make_index_non_unique(&op, &ns("c"), "_id_"),
+        storage.make_index_non_unique(&op, &ns("c"), "none"),
+        storage.make_index_non_unique(&op, &ns("none"), "n"),
+    ] {
+        assert!(refused.is_err());
+    }
+    let before = storage.catalog().collection(&ns("c")).unwrap().version();
+    storage.make_index_non_unique(&op, &ns("c"), "m").unwrap();
+    assert_eq!(
+        storage.catalog().collection(&ns("c")).unwrap().version(),
+        before,
+        "it is none"
+    );
+    storage.make_index_non_unique(&op, &ns("c"), "n").unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": "twice", "n": 7 }).unwrap();
+    // One that became unique has room for duplicates as it is.
+    storage
+        .create_indexes(
+            &op,
+            &ns("c"),
+            &[index("k", rawdoc! { "k": 1 }, rawdoc! { "sparse": true })],
+        )
+        .unwrap();
+    let of_k = |change: IndexChange| CollectionChange {
+        index: Some(IndexChange {
+            name: "k".to_owned(),
+            ..change
+        }),
+        ..CollectionChange::default()
+    };
+    storage.modify_collection(&op, &ns("c"), &of_k(prepared(true))).unwrap();
+    let version = storage.catalog().collection(&ns("c")).unwrap().version();
+    storage
+        .modify_collection(&op, &ns("c"), &of_k(unique_as_of(version)))
+        .unwrap();
+    let table = |storage: &Storage| {
+        storage
+            .catalog()
+            .collection(&ns("c"))
+            .unwrap()
+            .index("k")
+            .unwrap()
+            .table()
+    };
+    let of_unique = table(&storage);
+    storage.make_index_non_unique(&op, &ns("c"), "k").unwrap();
+    assert_eq!(table(&storage), of_unique);
+    for reopened in [false, true] {
+        if reopened {
+            storage.close(true).unwrap();
+            storage = machine.open().unwrap();
+        }
+        assert_eq!(names(&storage), ["_id_", "n", "m", "k"], "each has its place");
+        let collection = storage.catalog().collection(&ns("c")).unwrap();
+        for name in ["n", "k"] {
+            let index = collection.index(name).unwrap();
+            assert!(!index.unique() && !index.has_unique_rows() && !index.prepares_unique());
+        }
+        for id in 0..2 {
+            let id = format!("{reopened} {id}");
+            storage.put(&op, "c", rawdoc! { "_id": id, "n": 7, "k": 1 }).unwrap();
+        }
+        let (found, _) = shared(&storage, &op);
+        assert_eq!(found, [[7]], "those of numbers among the documents that share a key");
+    }
+}
+
+#[test]
 fn a_view_is_changed_and_dropped_as_one() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());

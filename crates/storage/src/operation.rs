@@ -424,6 +424,8 @@ pub enum Spilling {
     BucketAuto,
     /// `$setWindowFields`
     SetWindowFields,
+    /// `$densify`
+    Densify,
 }
 
 /// What stages of one kind have written to temporary files.
@@ -467,7 +469,7 @@ pub struct OperationCounters {
     /// By [`LockMode`], in its order.
     pub locks: [LockCounters; 4],
     /// By [`Spilling`], in its order.
-    pub spilled: [SpillCounters; 4],
+    pub spilled: [SpillCounters; 5],
 }
 
 impl OperationCounters {

@@ -147,6 +147,7 @@ error_codes! {
     CollectionUUIDMismatch = 361,
     UserWritesBlocked = 371,
     ReauthenticationRequired = 391,
+    QueryRejectedBySettings = 411,
     IngressRequestRateLimitExceeded = 462,
     SocketException = 9001,
     CannotGrowDocumentInCappedNamespace = 10003,

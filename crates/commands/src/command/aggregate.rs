@@ -4,6 +4,7 @@ use super::backup_cursor;
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan};
 use super::find::{hint, optional};
 use super::write_stages;
+use crate::applied_settings::Purpose;
 use crate::arguments::{missing_field, number_as_i64};
 use crate::concerns::ReadLevel;
 use crate::definition::{Access, Command, InTransactions};
@@ -103,13 +104,14 @@ fn begins_with_change_stream(pipeline: &RawArray) -> bool {
 }
 
 /// Stages that Stable API version 1 has not.
-const STAGES_NOT_IN_API_1: [&str; 6] = [
+const STAGES_NOT_IN_API_1: [&str; 7] = [
     "$collStats",
     "$currentOp",
     "$indexStats",
     "$listLocalSessions",
     "$listSessions",
     "$planCacheStats",
+    "$querySettings",
 ];
 
 /// `apiStrict: true` refuses stages outside of the Stable API.
@@ -142,6 +144,7 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ));
     }
+    call.find_settings(Purpose::Run)?;
     let namespace = match &parsed.request.ns {
         Some(namespace) => namespace.clone(),
         None => Namespace::of_command(call.database, "aggregate")?,

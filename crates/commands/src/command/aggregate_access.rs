@@ -97,6 +97,7 @@ fn initial(call: &Invocation<'_>, subject: Subject<'_>, name: &str, argument: Ra
             call.rights.allow(Target::AnyDatabase, actions)
         }
         "$changeStream" => subject.may(call, &[Action::Find, Action::ChangeStream]),
+        "$querySettings" => call.may(Target::Cluster, Action::QuerySettings),
         "$backupCursor" => call.may(Target::Cluster, Action::Fsync),
         "$currentOp" => !of_others("allUsers")? || call.may(Target::Cluster, Action::Inprog),
         "$listLocalSessions" | "$listSessions" => {

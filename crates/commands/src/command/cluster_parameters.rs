@@ -1,11 +1,12 @@
 //! `getClusterParameter`, `setClusterParameter`.
 
 use super::{user_store, user_writes};
-use crate::cluster_parameters::{ALL, COLLECTION, ClusterParameter};
+use crate::cluster_parameters::{ALL, COLLECTION, ClusterParameter, TIME};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::query_settings;
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
@@ -34,9 +35,6 @@ pub const SET_CLUSTER_PARAMETER: Command = Command::new(
     set,
 )
 .admin_only();
-
-/// When it was set.
-const TIME: &str = "clusterParameterTime";
 
 fn collection() -> Result<Namespace> {
     Ok(Namespace::parse(COLLECTION)?)
@@ -140,6 +138,10 @@ impl Server {
         for parameter in &ALL {
             parameter.take_up(self, of(&kept, parameter));
         }
+        self.query_settings.take_up(
+            kept.iter()
+                .find(|kept| kept.get_str("_id").is_ok_and(|id| id == query_settings::ID)),
+        );
         self.own_call(user_writes::load)
     }
 }

@@ -146,6 +146,18 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "prepareUnique cannot be combined with any other modification.",
         ));
     }
+    if let Some(edit) = edit.filter(|edit| edit.forces_non_unique) {
+        if changes > 1 {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "forceNonUnique cannot be combined with any other modification.",
+            ));
+        }
+        storage.make_index_non_unique(&call.operation, &namespace, &edit.change.name)?;
+        call.wrote(storage.last_seq());
+        edit.old.iter().for_each(|(field, value)| reply.value(field, value));
+        return Ok(());
+    }
     if let Some(edit) = parsed {
         change.index = Some(edit.change);
         for (field, value) in edit.old {
@@ -263,6 +275,8 @@ pub struct IndexEdit {
     asks_for_unique: bool,
     /// It is not, and is to be.
     becomes_unique: bool,
+    /// It is to take duplicates.
+    forces_non_unique: bool,
     /// How many things were given that are to be changed.
     changes: usize,
 }
@@ -277,7 +291,7 @@ impl IndexEdit {
         };
         let all: Vec<_> = collection.indexes().iter().collect();
         let (mut name, mut expire, mut hidden) = (None, None, None);
-        let (mut unique, mut prepare_unique) = (None, None);
+        let (mut unique, mut prepare_unique, mut force_non_unique) = (None, None, None);
         for element in wanted {
             let (field, value) = element?;
             match field.as_str() {
@@ -293,7 +307,7 @@ impl IndexEdit {
                 "hidden" => hidden = Some(arguments.boolean("hidden", value)?),
                 "unique" => unique = Some(arguments.boolean("unique", value)?),
                 "prepareUnique" => prepare_unique = Some(arguments.boolean("prepareUnique", value)?),
-                "forceNonUnique" => return Err(CommandError::not_implemented("collMod.index.forceNonUnique")),
+                "forceNonUnique" => force_non_unique = Some(arguments.boolean("forceNonUnique", value)?),
                 other => return Err(crate::arguments::unknown_field("collMod.index", other)),
             }
         }
@@ -311,10 +325,13 @@ impl IndexEdit {
             hidden.is_some(),
             unique.is_some(),
             prepare_unique.is_some(),
+            force_non_unique.is_some(),
         ];
         let changes = given.iter().filter(|given| **given).count();
         if changes == 0 {
-            return Err(invalid("no expireAfterSeconds, hidden, unique, or prepareUnique field"));
+            return Err(invalid(
+                "no expireAfterSeconds, hidden, unique, prepareUnique, or forceNonUnique field",
+            ));
         }
         let mut old = Document::new();
         if let Some(seconds) = expire {
@@ -335,6 +352,14 @@ impl IndexEdit {
         }
         if unique == Some(false) {
             return Err(CommandError::bad_value("Cannot make index non-unique"));
+        }
+        match force_non_unique {
+            Some(false) => return Err(CommandError::bad_value("'forceNonUnique: false' is not supported")),
+            Some(true) if index.is_id() => {
+                return Err(CommandError::bad_value("the index _id_ cannot be made non-unique"));
+            }
+            Some(true) if index.unique() => drop(old.insert("forceNonUnique_new", true)),
+            _ => {}
         }
         let becomes_unique = unique.is_some() && !index.unique();
         if becomes_unique && !index.prepares_unique() {
@@ -370,6 +395,7 @@ impl IndexEdit {
             old,
             asks_for_unique: unique.is_some(),
             becomes_unique,
+            forces_non_unique: force_non_unique.is_some(),
             changes,
         })
     }

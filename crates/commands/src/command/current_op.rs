@@ -13,6 +13,7 @@ use crate::reply::Reply;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, doc};
+use query::plan::QueryShape;
 
 /// `currentOp`.
 pub const CURRENT_OP: Command = Command::new(
@@ -119,7 +120,9 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
         let running = now.saturating_sub(current.started);
         let known = call.server.commands.find(current.command).map(|(command, _)| command);
         let op = known.map_or("command", |command| command.kind.op(command.name));
-        let command = RawDocument::from_bytes(&current.body).ok().and_then(|body| Document::try_from(body).ok());
+        let body = RawDocument::from_bytes(&current.body).ok();
+        let command = body.and_then(|body| Document::try_from(body).ok());
+        let shape = body.and_then(|body| QueryShape::of(body, body.get_str("$db").ok()?));
         let waiting = operation.waiting_for_lock().is_some();
         document.extend(doc! {
             "active": true,
@@ -137,6 +140,9 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
         });
         if !current.plan_summary.is_empty() {
             document.insert("planSummary", &current.plan_summary);
+        }
+        if let Some(shape) = shape {
+            document.insert("queryShapeHash", shape.hash().to_string());
         }
     })?;
     Some(document)

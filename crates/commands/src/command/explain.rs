@@ -1,6 +1,7 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
 use super::{aggregate, delete, find, find_and_modify, map_reduce, update, write_stages};
+use crate::applied_settings::Purpose;
 use crate::authorization::permitted;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -168,10 +169,16 @@ fn answer(
     target: &ExplainRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
+    if !matches!(target, ExplainRequest::Find(request) if query::is_lookup_by_id(request)) {
+        call.find_settings(Purpose::Explain)?;
+    }
     let explained = query::explain(&call.context(), target, verbosity)?;
     for element in &*explained {
         let (name, value) = element?;
         reply.raw_value(name.as_str(), value);
+    }
+    if let Some(hash) = call.shape_hash() {
+        reply.string("queryShapeHash", &hash.to_string());
     }
     reply.value("command", &Document::try_from(strip_generic(call.body)?)?.into());
     let settings = &call.server.settings;

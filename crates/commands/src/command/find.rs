@@ -1,6 +1,7 @@
 //! `find`, `count`, `distinct`.
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan, write_moment};
+use crate::applied_settings::Purpose;
 use crate::arguments::Arguments;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -143,6 +144,9 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
 fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let find = parse_find(call, namespace)?;
+    if call.server.query_settings.are_used() && !query::is_lookup_by_id(&find.request) {
+        call.find_settings(Purpose::Run)?;
+    }
     let executor = query::find(&call.context(), &find.request)?;
     call.set_plan_summary(executor.plan_summary());
     let request = CursorRequest {
@@ -210,6 +214,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
 fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let request = parse_distinct(call, namespace)?;
+    call.find_settings(Purpose::Run)?;
     let values = query::distinct(&call.context(), &request)?;
     reply.value("values", &bson::Bson::Array(values));
     write_moment(call, reply);

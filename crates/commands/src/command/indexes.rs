@@ -415,7 +415,9 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(collection) => {
             let indexes = collection.access_paths().iter().chain(collection.building_indexes());
             // Buckets are clustered by `_id`, which is no index then.
-            let is_shown = |index: &&Arc<Index>| collection.timeseries().is_none() || !index.is_id();
+            let is_successor = |index: &Index| !index.ready() && collection.index(index.name()).is_some();
+            let is_shown =
+                |index: &&Arc<Index>| !is_successor(index) && (collection.timeseries().is_none() || !index.is_id());
             indexes.filter(is_shown).map(|index| index.spec().to_owned()).collect()
         }
         // The log of a replica set's member has no index, nor has what is the member's alone.

@@ -1,5 +1,5 @@
 //! Stages that start a pipeline from what only the server knows: `$collStats`, `$indexStats`, `$currentOp`,
-//! `$planCacheStats`, `$listSessions`.
+//! `$planCacheStats`, `$querySettings`, `$listSessions`.
 //!
 //! Each yields documents that are made when the pipeline is opened, the client's or one inside it; the rest of the
 //! pipeline works on them as on any others.
@@ -57,6 +57,7 @@ fn documents(
             let namespace = timeseries::of_buckets(call, collection(subject, stage)?);
             plan_cache_stats(call, &namespace, specification)
         }
+        "$querySettings" => super::query_settings::documents(call, subject.0, specification),
         "$currentOp" => current_op(call, subject, specification),
         "$listLocalSessions" if subject.0.is_none() => sessions::list(call, stage, specification),
         "$listLocalSessions" => Err(CommandError::new(

@@ -52,6 +52,7 @@ pub(crate) mod parameters;
 mod plan_cache;
 mod pretence;
 pub(crate) mod profile;
+mod query_settings;
 mod replica_status;
 mod replication;
 mod role_documents;
@@ -168,6 +169,7 @@ pub const ALL: &[&Command] = &[
     &profile::PROFILE,
     &maintenance::RE_INDEX,
     &sessions::REFRESH_SESSIONS,
+    &query_settings::REMOVE_QUERY_SETTINGS,
     &collections::RENAME_COLLECTION,
     &replication::REPL_SET_ABORT_PRIMARY_CATCH_UP,
     &replication::REPL_SET_FREEZE,
@@ -194,6 +196,7 @@ pub const ALL: &[&Command] = &[
     &default_concerns::SET_DEFAULT_RW_CONCERN,
     &feature_version::SET_FEATURE_COMPATIBILITY_VERSION,
     &parameters::SET_PARAMETER,
+    &query_settings::SET_QUERY_SETTINGS,
     &user_writes::SET_USER_WRITE_BLOCK_MODE,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,

@@ -72,6 +72,7 @@ const SECTIONS: &[Section] = &[
         .into())
     }),
     ("flowControl", flow_control),
+    ("querySettings", super::query_settings::section),
     ("queues", |call| Ok(doc! { "execution": execution(call) }.into())),
     ("security", |call| {
         Ok(doc! { "authentication": call.server.metrics.attempts.document() }.into())
@@ -350,10 +351,11 @@ fn metrics(call: &Invocation<'_>) -> Result<Bson> {
     let mut commands = Document::new();
     for (command, counters) in server.commands.iter().zip(&server.command_counters) {
         if counters.total.get() > 0 {
-            commands.insert(
-                command.name,
-                doc! { "failed": counters.failed.get(), "total": counters.total.get() },
-            );
+            let mut counted = doc! { "failed": counters.failed.get(), "total": counters.total.get() };
+            if matches!(command.name, "aggregate" | "distinct" | "find") {
+                counted.insert("rejected", counters.rejected.get());
+            }
+            commands.insert(command.name, counted);
         }
     }
     let open = server.cursors.counts();

@@ -113,7 +113,7 @@ fn roles_allow_what_they_are_for() {
     let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes lockInfo mapReduce serverStatus";
     let restore =
         "bulkWrite collMod convertToCapped create createIndexes drop getParameter insert listCollections updateUser";
-    let manage = "appendOplogNote logApplicationMessage setUserWriteBlockMode setClusterParameter getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
+    let manage = "appendOplogNote logApplicationMessage setQuerySettings removeQuerySettings setUserWriteBlockMode setClusterParameter getDefaultRWConcern setDefaultRWConcern setFeatureCompatibilityVersion replSetAbortPrimaryCatchUp replSetFreeze replSetGetConfig replSetGetStatus replSetInitiate \
                   replSetMaintenance replSetReconfig replSetResizeOplog replSetStepDown \
                   replSetStepUp replSetSyncFrom";
     for (name, of, expected) in [
@@ -217,6 +217,7 @@ fn pipelines_need_what_their_stages_read() {
         )
     };
     assert!(on_admin(bson::bson!([{ "$currentOp": {} }])));
+    assert!(!on_admin(bson::bson!([{ "$querySettings": {} }])));
     assert!(on_admin(bson::bson!([{ "$documents": [{ "a": 1 }] }])));
     assert!(!on_admin(bson::bson!([{ "$currentOp": { "allUsers": true } }])));
     assert!(!on_admin(bson::bson!([{ "$backupCursor": {} }])));

@@ -9,6 +9,7 @@ mod diagnostics;
 mod members;
 mod parked;
 mod plan_cache;
+mod query_settings;
 mod reads;
 mod replica_set;
 mod roles;

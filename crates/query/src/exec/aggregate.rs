@@ -357,6 +357,10 @@ pub(crate) fn open_foreign(
         return pipeline.run(source);
     }
     let collation = request.context.collation.clone();
+    let context = ExecContext {
+        settings: request.context.settings(),
+        ..context
+    };
     let opening = Opening {
         base: &base,
         collation,

@@ -3,6 +3,7 @@
 use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
+use crate::plan::query_settings::QuerySettings;
 use bson::{Document, RawDocument};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct ExecContext<'a> {
     pub pinned: Option<&'a PinnedView>,
     /// Where the documents of initial stages come from; `None` knows no such stage.
     pub sources: Option<&'a dyn InitialSources>,
+    /// What the operator has said of queries of this shape.
+    pub settings: Option<&'a Arc<QuerySettings>>,
 }
 
 impl<'a> ExecContext<'a> {
@@ -33,6 +36,7 @@ impl<'a> ExecContext<'a> {
             transaction: data.transaction,
             pinned: data.pinned,
             sources: None,
+            settings: None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::context::ExecContext;
 use super::executor::Planned;
-use super::find::{Memory, expression_context, plan};
+use super::find::{Memory, allowed_by_settings, expression_context, plan};
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
@@ -13,6 +13,7 @@ use crate::QueryError;
 use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
+use crate::plan::allowed_indexes::{AllowedIndexes, Otherwise};
 use crate::plan::convert::{Converter, has_position};
 use crate::plan::encode::StringKeys;
 use crate::plan::implication::implies;
@@ -73,7 +74,7 @@ pub(crate) fn plan_distinct(
     let query = Query::parse(&find, &expressions)?;
     let Some(guard) = guard else { return Ok(None) };
     if query.text().is_none()
-        && let Some(scan) = distinct_scan(guard, &query, request)?
+        && let Some(scan) = allowed_scan(&context, guard, &query, request)?
     {
         scan.index.record_access();
         return Ok(Some(Planned::new(
@@ -85,23 +86,44 @@ pub(crate) fn plan_distinct(
     Ok(Some(plan(context, guard, query, &find, memory)?))
 }
 
-fn distinct_scan(
+/// The scan of an index that query settings allow; of another one where they allow none that would do.
+fn allowed_scan(
+    context: &ExecContext<'_>,
     guard: &CollectionGuard,
     query: &Query,
     request: &DistinctRequest<'_>,
 ) -> Result<Option<IndexScan>, QueryError> {
+    if let Some(allowed) = allowed_by_settings(context, guard) {
+        let scan = distinct_scan(guard, query, request, &Wish::None, Some(allowed))?;
+        if scan.is_some() || allowed.otherwise != Otherwise::AllIndexes {
+            return Ok(scan);
+        }
+    }
     let filter = index_filters().find(guard.uuid(), query);
-    let wish = match resolve_hint(request.hint, guard)? {
+    let wish = match resolve_hint(request.hint, guard) {
         _ if filter.is_some() => Wish::None,
-        wish => wish,
+        // The planner tells of a hint that is wrong, if it asks for it.
+        Err(_) if allowed_by_settings(context, guard).is_some() => Wish::None,
+        wish => wish?,
     };
+    let allowed = filter.as_ref().map(|filter| &filter.allowed);
+    distinct_scan(guard, query, request, &wish, allowed)
+}
+
+fn distinct_scan(
+    guard: &CollectionGuard,
+    query: &Query,
+    request: &DistinctRequest<'_>,
+    wish: &Wish,
+    allowed: Option<&AllowedIndexes>,
+) -> Result<Option<IndexScan>, QueryError> {
     if has_position(request.key) {
         return Ok(None);
     }
     let accesses = guard.access_paths().iter().enumerate().filter_map(|(position, index)| {
         let wanted = match wish {
-            Wish::None => !index.hidden() && filter.as_ref().is_none_or(|filter| filter.allows(index)),
-            Wish::Index(hinted) => hinted == position,
+            Wish::None => !index.hidden() && allowed.is_none_or(|allowed| allowed.allows(index)),
+            Wish::Index(hinted) => *hinted == position,
             Wish::Natural(_) => false,
         };
         let fields = index.pattern().fields();

@@ -112,7 +112,7 @@ impl Planned {
         let planner = Planner {
             collection: &self.collection,
             query: &self.query,
-            filter: None,
+            allowed: None,
         };
         let candidate = match self.query.filter.as_deref() {
             // Its bounds are those of the values that variables had.

@@ -6,32 +6,32 @@ use super::count::{is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
-use super::find::{Memory, expression_context, find_with};
+use super::find::{Memory, allowed_by_settings, expression_context, find_with};
 use super::id_lookup::IdLookup;
 use super::stage::Flow;
 use crate::QueryError;
-use crate::plan::hashes::{QueryHashes, pipeline_shape, query_shape};
+use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
 use crate::plan::query::{Query, collation_of};
+use crate::plan::query_settings::QuerySettings;
 use crate::plan::request::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind,
 };
-use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
 use storage::{LockMode, Namespace, StorageError};
 use wire::ErrorCode;
 
 /// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer
-/// adds `command`, `serverInfo`, `serverParameters` and `ok`.
+/// adds `queryShapeHash`, `command`, `serverInfo`, `serverParameters` and `ok`.
 pub fn explain(
     context: &ExecContext<'_>,
     request: &ExplainRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, QueryError> {
     let context = *context;
-    let document = match request {
+    let mut document = match request {
         ExplainRequest::Find(request) => match context.storage.catalog().view(&request.ns) {
             None => explain_find(context, request, Wrapper::None, verbosity)?,
             Some(_) => {
@@ -49,18 +49,28 @@ pub fn explain(
                 super::aggregate::explain(context, &over, verbosity)?
             }
         },
-        ExplainRequest::Aggregate(request) => {
-            let mut document = super::aggregate::explain(context, request, verbosity)?;
-            let pipeline = RawBsonRef::Array(request.pipeline);
-            document.insert("queryShapeHash", pipeline_shape(request.ns.as_ref(), pipeline));
-            document
-        }
+        ExplainRequest::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
         ExplainRequest::Count(request) => explain_count(context, request, verbosity)?,
         ExplainRequest::Distinct(request) => explain_distinct(context, request, verbosity)?,
         ExplainRequest::Write(records, kind) => explain_find(context, records, Wrapper::Write(*kind), verbosity)?,
     };
+    if let Some(settings) = context.settings {
+        show_settings(&mut document, settings);
+    }
     RawDocumentBuf::try_from(&document)
         .map_err(|error| QueryError::new(ErrorCode::InternalError, format!("explain cannot be encoded: {error}")))
+}
+
+/// Adds what the operator has set to what was planned.
+fn show_settings(document: &mut Document, settings: &QuerySettings) {
+    if let Ok(section) = document.get_document_mut("queryPlanner") {
+        section.insert("querySettings", settings.to_document());
+    }
+    if let Ok([Bson::Document(stage), ..]) = document.get_array_mut("stages").map(Vec::as_mut_slice)
+        && let Ok(cursor) = stage.get_document_mut("$cursor")
+    {
+        show_settings(cursor, settings);
+    }
 }
 
 /// The stage that a command puts on top of its plan.
@@ -117,13 +127,7 @@ fn explain_find(
     let mut executor = find_with(&context, request, Memory::Ignore)?;
     executor.release();
     match &mut executor.body {
-        Body::Plan(planned) => {
-            let mut document = explain_planned(context, planned, wrapper, verbosity)?;
-            if matches!(wrapper, Wrapper::None) {
-                document.insert("queryShapeHash", query_shape(&request.ns, "find", &planned.query));
-            }
-            Ok(document)
-        }
+        Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
         Body::Pipeline(_) => Err(QueryError::new(
             ErrorCode::CommandNotSupportedOnView,
             format!("{} is a view, not a collection", request.ns),
@@ -131,7 +135,7 @@ fn explain_find(
         Body::Nothing => Ok(explain_fixed(
             request,
             &executor,
-            FixedQuery::of(&context, request)?,
+            hashes_of(&context, request)?,
             wrapper,
             (0, Duration::ZERO),
             verbosity,
@@ -143,36 +147,26 @@ fn explain_find(
                 executor.next_documents(&context, &mut rows)?;
             }
             let ran = (rows.len() as u64, context.op.clock().monotonic().saturating_sub(start));
-            let query = FixedQuery::of(&context, request)?;
-            Ok(explain_fixed(request, &executor, query, wrapper, ran, verbosity))
+            let hashes = hashes_of(&context, request)?;
+            Ok(explain_fixed(request, &executor, hashes, wrapper, ran, verbosity))
         }
     }
 }
 
 /// The hashes of a query whose plan was found without parsing it.
-struct FixedQuery {
-    hashes: QueryHashes,
-    shape: String,
-}
-
-impl FixedQuery {
-    fn of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Self, QueryError> {
-        let collection = context.definition(&request.ns);
-        let of_collection = collection.as_ref().and_then(|collection| collection.collation());
-        let collation = collation_of(request.collation, of_collection)?;
-        let query = Query::parse(request, &expression_context(context, request.variables, collation)?)?;
-        Ok(Self {
-            hashes: QueryHashes::of(&query, collection.as_deref()),
-            shape: query_shape(&request.ns, "find", &query),
-        })
-    }
+fn hashes_of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<QueryHashes, QueryError> {
+    let collection = context.definition(&request.ns);
+    let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+    let collation = collation_of(request.collation, of_collection)?;
+    let query = Query::parse(request, &expression_context(context, request.variables, collation)?)?;
+    Ok(QueryHashes::of(&query, collection.as_deref()))
 }
 
 /// Plans that have no tree of stages.
 fn explain_fixed(
     request: &FindRequest<'_>,
     executor: &PlanExecutor,
-    FixedQuery { hashes, shape }: FixedQuery,
+    hashes: QueryHashes,
     wrapper: Wrapper,
     (rows, time): (u64, Duration),
     verbosity: Verbosity,
@@ -205,9 +199,6 @@ fn explain_fixed(
         wrapper.wrap(plan.clone(), None),
         Vec::new(),
     );
-    if matches!(wrapper, Wrapper::None) {
-        document.insert("queryShapeHash", shape);
-    }
     if verbosity > Verbosity::QueryPlanner {
         let (keys, docs) = executor.examined();
         let mut stages = plan;
@@ -305,7 +296,7 @@ fn explain_run(
     let planner = Planner {
         collection: &collection,
         query: &query,
-        filter: None,
+        allowed: None,
     };
     let mut rejected = Vec::new();
     for candidate in &planned.rejected {
@@ -318,7 +309,8 @@ fn explain_run(
     let winning = wrapper.wrap(describe(&planned.stage, Detail::Plan), None);
     let hashes = QueryHashes::of(&query, Some(&collection));
     let mut document = planner_section(collection.namespace(), parsed, Some(hashes), winning, rejected);
-    if index_filters().find(collection.uuid(), &query).is_some()
+    if allowed_by_settings(&context, &collection).is_none()
+        && index_filters().find(collection.uuid(), &query).is_some()
         && let Ok(section) = document.get_document_mut("queryPlanner")
     {
         section.insert("indexFilterSet", true);
@@ -408,12 +400,7 @@ fn explain_distinct(
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)?;
     match plan_distinct(context, guard.as_ref(), request, Memory::Ignore)? {
-        Some(mut planned) => {
-            let mut document = explain_planned(context, &mut planned, Wrapper::None, verbosity)?;
-            let command = format!("distinct {}", request.key);
-            document.insert("queryShapeHash", query_shape(&request.ns, &command, &planned.query));
-            Ok(document)
-        }
+        Some(mut planned) => explain_planned(context, &mut planned, Wrapper::None, verbosity),
         None => Ok(missing(&request.ns, request.filter, verbosity)),
     }
 }

@@ -13,6 +13,7 @@ use super::trial::race;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::history::is_virtual;
+use crate::plan::allowed_indexes::AllowedIndexes;
 use crate::plan::cache::{CacheEntry, Remembered, plan_cache};
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
@@ -25,7 +26,7 @@ use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
 use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, StorageError};
+use storage::{Collection, CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
 
 /// Plans a `find`. A view is read through its pipeline; a collection that does not exist is empty.
@@ -63,7 +64,9 @@ pub(crate) fn find_with(
     });
     let known = match (&lookup, &guard) {
         // `explain` shows what the planner makes of it.
-        (None, Some(guard)) if memory == Memory::Use => key_lookup(request, guard),
+        (None, Some(guard)) if memory == Memory::Use && allowed_by_settings(context, guard).is_none() => {
+            key_lookup(request, guard)
+        }
         _ => None,
     };
     let body = match (lookup, known, &guard) {
@@ -111,6 +114,7 @@ pub(crate) fn expression_context(
     let random = context.storage.env().random.clone();
     let expressions = ExpressionContext::new(context.op.started_ms(), random)
         .for_operation(context.op)
+        .with_settings(context.settings.cloned())
         .with_collation(collation);
     match variables {
         Some(variables) if !variables.is_empty() => expressions.with_let(variables),
@@ -133,51 +137,99 @@ pub(crate) fn plan(
         )));
     }
     query.bind(guard)?;
+    let is_bounded = request.min.is_some() || request.max.is_some();
+    let by_settings = allowed_by_settings(&context, guard).filter(|_| !is_bounded);
+    if let Some(allowed) = by_settings {
+        let planner = Planner {
+            collection: guard,
+            query: &query,
+            allowed: Some(allowed),
+        };
+        // The client's hint goes unheard. Where no plan is left, it is planned as if nothing had been set.
+        if let Some(planned) = choose(context, guard, &planner, &Wish::None, request, memory)? {
+            return Ok(planned);
+        }
+    }
     let filter = index_filters().find(guard.uuid(), &query);
     let wish = resolve_hint(request.hint, guard)?;
     let planner = Planner {
         collection: guard,
         query: &query,
-        filter: filter.as_deref(),
+        allowed: filter.as_deref().map(|filter| &filter.allowed),
     };
-    if request.min.is_some() || request.max.is_some() {
+    if is_bounded {
         let candidate = bounded_by_keys(&planner, &wish, request)?;
         return build(&planner, candidate, guard);
     }
     // A filter that the operator has set goes before what the client wants.
     let wish = filter.as_ref().map_or(wish, |_| Wish::None);
-    let shape = (wish == Wish::None && memory == Memory::Use).then(|| {
+    let planned = choose(context, guard, &planner, &wish, request, memory)?;
+    planned.ok_or_else(|| {
+        QueryError::new(
+            ErrorCode::NoQueryExecutionPlans,
+            "error processing query: planner returned error :: caused by :: no query solutions",
+        )
+    })
+}
+
+/// What query settings allow in a collection, if they say anything of it.
+pub(crate) fn allowed_by_settings<'c>(
+    context: &ExecContext<'c>,
+    collection: &Collection,
+) -> Option<&'c AllowedIndexes> {
+    context.settings?.allowed(collection.namespace())
+}
+
+/// The plan of the plan cache, or of the best candidate; `None` without any.
+fn choose(
+    context: ExecContext<'_>,
+    guard: &CollectionGuard,
+    planner: &Planner<'_>,
+    wish: &Wish,
+    request: &FindRequest<'_>,
+    memory: Memory,
+) -> Result<Option<Planned>, QueryError> {
+    let query = planner.query;
+    let shape = (*wish == Wish::None && memory == Memory::Use).then(|| {
         let shape = hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref());
-        filter.as_ref().map_or(shape, |filter| filter.place(shape))
+        planner.allowed.map_or(shape, |allowed| allowed.place(shape))
     });
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))
         && let Some(candidate) = planner.candidate(&remembered.choice)?
     {
         let cached = Some((shape, remembered.works));
-        return Planned::of(&planner, candidate, guard.definition().clone(), cached);
+        return Planned::of(planner, candidate, guard.definition().clone(), cached).map(Some);
     }
-    let mut candidates = planner.candidates(&wish)?;
+    let mut candidates = planner.candidates(wish)?;
+    if candidates.is_empty() {
+        return Ok(None);
+    }
     if candidates.len() == 1 {
-        return build(&planner, candidates.remove(0), guard);
+        return build(planner, candidates.remove(0), guard).map(Some);
     }
     candidates.sort_by_cached_key(|candidate| planner.rank(candidate));
     if candidates[0].finds_one() {
-        let mut planned = build(&planner, candidates.remove(0), guard)?;
+        let mut planned = build(planner, candidates.remove(0), guard)?;
         planned.rejected = candidates;
-        return Ok(planned);
+        return Ok(Some(planned));
     }
-    let outcome = race(context, guard, &planner, &candidates)?;
+    let outcome = race(context, guard, planner, &candidates)?;
     let winner = candidates.remove(outcome.winner);
     let choice = winner.choice();
-    let mut planned = build(&planner, winner, guard)?;
+    let mut planned = build(planner, winner, guard)?;
     if let (Some(shape), Some(choice)) = (shape, choice) {
+        let is_by_settings = match (planner.allowed, allowed_by_settings(&context, guard)) {
+            (Some(allowed), Some(by_settings)) => std::ptr::eq(allowed, by_settings),
+            _ => false,
+        };
         let entry = CacheEntry {
             collection: guard.uuid(),
             version: guard.version(),
-            hashes: QueryHashes::of(&query, Some(guard)),
+            hashes: QueryHashes::of(query, Some(guard)),
             pattern: pattern_of(request),
             plan: describe(&planned.stage, Detail::Plan),
-            is_filtered: filter.is_some(),
+            is_filtered: planner.allowed.is_some() && !is_by_settings,
+            settings: context.settings.filter(|_| is_by_settings).cloned(),
             created_ms: context.storage.env().clock.now_ms(),
         };
         plan_cache().put(
@@ -190,7 +242,7 @@ pub(crate) fn plan(
         );
     }
     planned.rejected = candidates;
-    Ok(planned)
+    Ok(Some(planned))
 }
 
 /// What of a request makes its shape.

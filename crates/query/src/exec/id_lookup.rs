@@ -34,6 +34,11 @@ impl IdLookup {
     }
 }
 
+/// Whether a request is a look-up by `_id`, which nothing is planned for.
+pub fn is_lookup_by_id(request: &FindRequest<'_>) -> bool {
+    plain_id(request).is_some()
+}
+
 /// The path and the operand of a filter that is one condition, where nothing but an order, an upper limit, a projection
 /// and a collation may be asked for beside it.
 pub(super) fn only_condition<'a>(request: &FindRequest<'a>) -> Option<(&'a str, RawBsonRef<'a>)> {

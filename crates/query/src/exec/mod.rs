@@ -45,6 +45,7 @@ pub use distinct::distinct;
 pub use executor::PlanExecutor;
 pub use explain::explain;
 pub use find::find;
+pub use id_lookup::is_lookup_by_id;
 pub use plan_cache::{
     QueryPattern, cached_plans, clear_index_filters, clear_plans, list_index_filters, set_index_filter,
 };

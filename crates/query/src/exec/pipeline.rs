@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use storage::StorageError;
+use storage::{Namespace, StorageError};
 use wire::ErrorCode;
 
 /// Documents that a source reads ahead: in the first batch, and at most.
@@ -193,6 +193,14 @@ impl stages::Execution for PipelineExecution<'_> {
     }
 
     fn open_join(&self, request: stages::JoinRequest<'_>) -> Result<Option<Box<dyn stages::EqualityJoin>>, QueryError> {
+        let settings = request.context.settings();
+        if let Some(settings) = settings.filter(|settings| !settings.hints.is_empty()) {
+            let ns = Namespace::new(request.database.unwrap_or(self.db), request.collection)?;
+            if settings.allowed(&ns).is_some() {
+                // The planner knows what to keep to.
+                return Ok(None);
+            }
+        }
         let join = super::join::CollectionJoin::new(self.context, self.db, &request)?;
         Ok(join.map(|join| Box::new(join) as Box<dyn stages::EqualityJoin>))
     }

@@ -3,9 +3,10 @@
 use super::context::ExecContext;
 use super::find::expression_context;
 use crate::QueryError;
+use crate::plan::allowed_indexes::FilterIndex;
 use crate::plan::cache::plan_cache;
 use crate::plan::hashes::QueryHashes;
-use crate::plan::index_filters::{FilterIndex, index_filters};
+use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::request::FindRequest;
 use bson::raw::cstr;
@@ -95,7 +96,7 @@ pub fn cached_plans(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Document> 
     let entries = plan_cache().of(collection.uuid(), collection.version());
     let shown = entries.into_iter().map(|remembered| {
         let entry = &remembered.entry;
-        doc! {
+        let mut shown = doc! {
             "version": "1",
             "queryHash": &entry.hashes.shape,
             "planCacheShapeHash": &entry.hashes.shape,
@@ -106,7 +107,11 @@ pub fn cached_plans(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Document> 
             "createdFromQuery": super::describe::to_document(&entry.pattern),
             "cachedPlan": entry.plan.clone(),
             "indexFilterSet": entry.is_filtered,
+        };
+        if let Some(settings) = &entry.settings {
+            shown.insert("querySettings", settings.to_document());
         }
+        shown
     });
     shown.collect()
 }
@@ -153,7 +158,7 @@ pub fn list_index_filters(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Docu
     let collection = context.definition(ns);
     let filters = collection.map_or_else(Vec::new, |collection| index_filters().of(collection.uuid()));
     let shown = filters.iter().map(|filter| {
-        let indexes = filter.indexes.iter().map(|index| match index {
+        let indexes = filter.allowed.indexes.iter().map(|index| match index {
             FilterIndex::Name(name) => Bson::from(name.as_str()),
             FilterIndex::Key(key) => super::describe::to_document(key).into(),
         });

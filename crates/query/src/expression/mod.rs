@@ -43,6 +43,7 @@ use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::CompareOp;
 use crate::metadata::MetadataNeeds;
+use crate::plan::query_settings::QuerySettings;
 use crate::value::{
     ARRAY_BYTES_MAX, ArrayValue, CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value,
     array_too_large,
@@ -85,6 +86,8 @@ pub struct ExpressionContext {
     metadata: Arc<AtomicU8>,
     /// Variables that scripts find in their scope: the `scope` of `mapReduce`.
     script_globals: Option<Arc<RawDocumentBuf>>,
+    /// What the operator has said of the query: collections that stages open while it runs are read by that.
+    settings: Option<Arc<QuerySettings>>,
 }
 
 impl std::fmt::Debug for ExpressionContext {
@@ -109,6 +112,7 @@ impl ExpressionContext {
             folded_bytes: Arc::default(),
             metadata: Arc::default(),
             script_globals: None,
+            settings: None,
         }
     }
 
@@ -118,6 +122,16 @@ impl ExpressionContext {
             script_globals: globals,
             ..self
         }
+    }
+
+    /// The same context for a query of a shape that these were set for.
+    pub(crate) fn with_settings(self, settings: Option<Arc<QuerySettings>>) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// What the operator has said of the query.
+    pub(crate) fn settings(&self) -> Option<&Arc<QuerySettings>> {
+        self.settings.as_ref()
     }
 
     /// A function of a client's source.

@@ -5,6 +5,7 @@
 
 use super::hashes::QueryHashes;
 use super::planner::Choice;
+use super::query_settings::QuerySettings;
 use bson::{Document, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -39,6 +40,8 @@ pub(crate) struct CacheEntry {
     pub(crate) plan: Document,
     /// An index filter was in force.
     pub(crate) is_filtered: bool,
+    /// Those that were in force.
+    pub(crate) settings: Option<Arc<QuerySettings>>,
     pub(crate) created_ms: i64,
 }
 

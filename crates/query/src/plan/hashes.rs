@@ -12,7 +12,7 @@ use bson::raw::RawBsonRef;
 use engine::Direction;
 use keys::FieldOrder;
 use sha2::{Digest, Sha256};
-use storage::{Collection, Namespace};
+use storage::Collection;
 
 /// Hashes as hexadecimal digits.
 #[derive(Clone, Debug)]
@@ -39,19 +39,6 @@ impl QueryHashes {
             key: hexadecimal(&key, 4),
         }
     }
-}
-
-/// `queryShapeHash` of a read that is one query.
-pub(crate) fn query_shape(ns: &Namespace, command: &str, query: &Query) -> String {
-    let (limit, skip) = (query.limit.is_some(), query.skip > 0);
-    let shape = format!("{command} {} {} {limit} {skip}", ns.as_str(), shape_text(query));
-    hexadecimal(&shape, 32)
-}
-
-/// `queryShapeHash` of a pipeline.
-pub(crate) fn pipeline_shape(ns: Option<&Namespace>, pipeline: RawBsonRef<'_>) -> String {
-    let ns = ns.map_or("", Namespace::as_str);
-    hexadecimal(&format!("aggregate {ns} {}", value_text(pipeline)), 32)
 }
 
 fn hexadecimal(text: &str, bytes: usize) -> String {
@@ -169,6 +156,7 @@ mod tests {
     use crate::matcher::tests::{context, raw_of};
     use crate::plan::request::FindRequest;
     use bson::{Document, doc};
+    use storage::Namespace;
 
     fn shape(filter: Document, sort: Option<Document>) -> String {
         let (filter, sort) = (raw_of(&filter), sort.map(|sort| raw_of(&sort)));

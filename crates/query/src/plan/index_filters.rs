@@ -3,46 +3,24 @@
 //! In memory, shared by the process as the plan cache is, and forgotten when it ends. A collection is known by its
 //! uuid, a shape by the text that its hash is made of.
 
+use super::allowed_indexes::{AllowedIndexes, FilterIndex, Otherwise};
 use super::hashes::shape_text;
-use super::query::{Query, same_key};
+use super::query::Query;
 use bson::raw::RawDocumentBuf;
+use engine::Direction;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use storage::{Index, Storage};
-
-/// An index as a filter has it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FilterIndex {
-    /// By name.
-    Name(String),
-    /// By key pattern.
-    Key(RawDocumentBuf),
-}
+use storage::Storage;
 
 /// The indexes that queries of one shape may use.
 pub(crate) struct IndexFilter {
-    /// Tells it from former ones of the same shape.
-    number: u64,
-    pub(crate) indexes: Vec<FilterIndex>,
+    pub(crate) allowed: AllowedIndexes,
     /// The shape as the client wrote it: `query`, `sort`, `projection`, `collation`.
     pub(crate) pattern: RawDocumentBuf,
 }
 
-impl IndexFilter {
-    pub(crate) fn allows(&self, index: &Index) -> bool {
-        self.indexes.iter().any(|allowed| match allowed {
-            FilterIndex::Name(name) => index.name() == name,
-            FilterIndex::Key(key) => same_key(index.key(), key),
-        })
-    }
-
-    /// A shape's place in the plan cache under this filter.
-    pub(crate) fn place(&self, shape: u64) -> u64 {
-        shape ^ self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-}
 
 /// By the texts of the shapes.
 type Filters = BTreeMap<String, Arc<IndexFilter>>;
@@ -100,9 +78,9 @@ impl IndexFilters {
         pattern: RawDocumentBuf,
         indexes: Vec<FilterIndex>,
     ) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let filter = IndexFilter {
-            number: self.next.fetch_add(1, Ordering::Relaxed) + 1,
-            indexes,
+            allowed: AllowedIndexes::new(number, indexes, Otherwise::Scan(Direction::Forward)),
             pattern,
         };
         let mut all = self.by_collection.write();

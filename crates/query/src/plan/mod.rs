@@ -4,6 +4,7 @@
 //! candidate plans. It reads definitions and multikey flags of a collection, never its data.
 
 pub(crate) mod access;
+pub(crate) mod allowed_indexes;
 pub(crate) mod cache;
 pub(crate) mod convert;
 pub(crate) mod encode;
@@ -16,14 +17,18 @@ pub(crate) mod leaf;
 pub(crate) mod planner;
 pub(crate) mod predicate;
 pub(crate) mod query;
+pub(crate) mod query_settings;
+pub(crate) mod query_shape;
 pub mod request;
 pub(crate) mod shape;
 pub(crate) mod special;
 pub(crate) mod text;
 pub(crate) mod wildcard;
 
-pub use index_filters::FilterIndex;
+pub use allowed_indexes::FilterIndex;
 pub use query::collation_of;
+pub use query_settings::{IndexHints, QueryFramework, QuerySettings};
+pub use query_shape::{QueryShape, ShapeHash};
 pub use request::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
 };

@@ -12,10 +12,10 @@
 //! or the winner of a short race.
 
 use super::access::{Access, SortField, Unbounded};
+use super::allowed_indexes::{AllowedIndexes, Otherwise};
 use super::convert::{Converter, has_position};
 use super::encode::{StringKeys, encode_key_document};
 use super::index_bounds::IndexBounds;
-use super::index_filters::IndexFilter;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use super::text::{TextAccess, TextBranch};
@@ -142,11 +142,12 @@ pub(crate) struct Planner<'p> {
     pub(crate) collection: &'p Collection,
     pub(crate) query: &'p Query,
     /// The indexes that may be considered, where not all are.
-    pub(crate) filter: Option<&'p IndexFilter>,
+    pub(crate) allowed: Option<&'p AllowedIndexes>,
 }
 
 impl Planner<'_> {
-    /// All candidates, at least one.
+    /// All candidates: at least one, but where only some indexes are allowed that cannot answer the query, and all are
+    /// to be asked then.
     pub(crate) fn candidates(&self, wish: &Wish) -> Result<Vec<Candidate>, QueryError> {
         if self.query.limit == Some(0) {
             return Ok(vec![Candidate {
@@ -156,10 +157,10 @@ impl Planner<'_> {
             }]);
         }
         if let Some(near) = &self.query.near {
-            return Ok(vec![self.near(near, wish)?]);
+            return self.only(self.near(near, wish));
         }
         if let Some(test) = self.query.text() {
-            return Ok(vec![self.text(test, wish)?]);
+            return self.only(self.text(test, wish));
         }
         let natural = match (wish, &self.query.order) {
             (Wish::Natural(direction), _) => Some(*direction),
@@ -210,9 +211,28 @@ impl Planner<'_> {
                      it does not hold every match",
                 ));
             }
-            candidates.push(self.collection_scan(Direction::Forward));
+            match self.allowed.map(|allowed| allowed.otherwise) {
+                None => candidates.push(self.collection_scan(Direction::Forward)),
+                Some(Otherwise::Scan(direction)) => candidates.push(self.natural_scan(direction)),
+                Some(Otherwise::AllIndexes) => {}
+            }
         }
         Ok(candidates)
+    }
+
+    /// The one way to run a query that needs an index of its kind.
+    fn only(&self, candidate: Result<Candidate, QueryError>) -> Result<Vec<Candidate>, QueryError> {
+        match candidate {
+            // The error, if it stays one, is that of a plan with all indexes.
+            Err(_)
+                if self
+                    .allowed
+                    .is_some_and(|allowed| allowed.otherwise == Otherwise::AllIndexes) =>
+            {
+                Ok(Vec::new())
+            }
+            candidate => Ok(vec![candidate?]),
+        }
     }
 
     /// The index that finds what is near.
@@ -265,7 +285,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn considers(&self, index: &Index) -> bool {
-        !index.hidden() && self.filter.is_none_or(|filter| filter.allows(index))
+        !index.hidden() && self.allowed.is_none_or(|allowed| allowed.allows(index))
     }
 
     /// The candidate of this name, if there still is one.

@@ -3,18 +3,26 @@
 //! Its input comes sorted by the field (by the partition's fields first where each partition has bounds of its own).
 //! Each partition knows its next step; a document lets the steps before its own value out first. When the source has
 //! ended, partitions go on to the upper bound where there is one for all.
+//!
+//! What is known of partitions is in memory: of those that may still get documents, which is one after the other where
+//! each has bounds of its own. Where there are too many, the rest of the work is done partition by partition, from disk
+//! (see [`super::densify_disk`]).
 
 use std::collections::{HashMap, VecDeque};
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
+use keys::KeySet;
+use storage::Spilling;
 use wire::ErrorCode;
 
+use super::densify_disk::OnDisk;
 use super::filter::Checkpoint;
 use super::specification::{StageSpec, stage_document};
-use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{PlannedStage, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::{Dependencies, ExpressionContext, FieldPath, TimeUnit};
+use crate::path::array_index;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, DocumentWriter, SharedDocument, SortPattern, Value, with_path};
@@ -47,6 +55,8 @@ struct DensifySpec {
     partition: Vec<FieldPath>,
     range: Range,
     comparer: Comparer,
+    /// The order of partitions, where one comes after the other: those before a new key are over.
+    successive: Option<SortPattern>,
 }
 
 fn wrong_type<T>(field: &str, raw: RawBsonRef<'_>, wanted: &str) -> Result<T, QueryError> {
@@ -105,23 +115,31 @@ pub(super) fn parse(
         Bounds::Partition => &partition[..],
         Bounds::Full | Bounds::Between(..) => &[],
     };
-    let mut pattern = Vec::new();
-    let mut writer = DocumentWriter::new(&mut pattern);
-    for path in first.iter().chain([&field]) {
-        writer.append(&path.to_string(), &Value::Int32(1));
-    }
-    writer.finish();
-    let pattern = RawDocumentBuf::from_bytes(pattern).map_err(|_| Malformed)?;
+    let ascending = |paths: &mut dyn Iterator<Item = &FieldPath>| {
+        let mut pattern = Vec::new();
+        let mut writer = DocumentWriter::new(&mut pattern);
+        paths.for_each(|path| writer.append(&path.to_string(), &Value::Int32(1)));
+        writer.finish();
+        let pattern = RawDocumentBuf::from_bytes(pattern).map_err(|_| Malformed)?;
+        SortPattern::parse(&pattern, &context.comparer)
+    };
     stages.push(StageSpec::Sort {
-        pattern: SortPattern::parse(&pattern, &context.comparer)?,
+        pattern: ascending(&mut first.iter().chain([&field]))?,
         limit: None,
     });
+    // A number in a path is an array's index to a sort, and a field's name to what partitions.
+    let has_number = |path: &FieldPath| path.parts().iter().any(|part| array_index(part.as_bytes()).is_some());
+    let successive = match first.is_empty() || first.iter().any(has_number) {
+        true => None,
+        false => Some(ascending(&mut first.iter())?),
+    };
     stages.push(StageSpec::Planned(Box::new(DensifySpec {
         written: stage_document("$_internalDensify", &Value::from_raw(raw)),
         field,
         partition,
         range,
         comparer: context.comparer.clone(),
+        successive,
     })));
     Ok(())
 }
@@ -265,6 +283,9 @@ impl PlannedStage for DensifySpec {
             spec: *self,
             partitions: Vec::new(),
             places: HashMap::new(),
+            successor: Vec::new(),
+            has_arrays: false,
+            disk: None,
             full: None,
             waiting: None,
             is_exhausted: false,
@@ -284,11 +305,11 @@ impl PlannedStage for DensifySpec {
 }
 
 /// A partition.
-struct Part {
+pub(super) struct Part {
     /// What its new documents have of it.
-    fields: SharedDocument,
+    pub(super) fields: SharedDocument,
     /// The next step; none when the values are too large for another one.
-    next: Option<Value<'static>>,
+    pub(super) next: Option<Value<'static>>,
 }
 
 struct DensifyStage {
@@ -296,6 +317,12 @@ struct DensifyStage {
     spec: DensifySpec,
     partitions: Vec<Part>,
     places: HashMap<Vec<u8>, usize>,
+    /// Where partitions come one after the other, the place of the newest in their order.
+    successor: Vec<u8>,
+    /// One of them has an array: such may come again, elsewhere in the order.
+    has_arrays: bool,
+    /// Where the rest is, once there were too many partitions. `partitions` is the one at hand then.
+    disk: Option<OnDisk>,
     /// The least and the greatest value, where the bounds are those of all documents.
     full: Option<(Value<'static>, Value<'static>)>,
     /// A document, its value, and its partition: steps before it come first.
@@ -335,47 +362,165 @@ impl DensifyStage {
         }
     }
 
-    /// The partition of a document whose value is `value`.
+    /// The partition of a document whose value is `value`; `None` when there is no room for another one.
+    ///
+    /// Errors: 6007200 without room where the disk may not be used.
     fn part(
         &mut self,
         document: &SharedDocument,
         value: &Value<'static>,
         context: &StageContext<'_>,
-    ) -> Result<usize, QueryError> {
+    ) -> Result<Option<usize>, QueryError> {
+        let key = self.partition_key(document)?;
+        if let Some(place) = self.places.get(&key) {
+            return Ok(Some(*place));
+        }
+        let part = self.new_part(document, value)?;
+        let bytes = part.fields.as_bytes().len() + key.len() + size_of::<Part>() + 64;
+        let blocking = context.execution.blocking();
+        if self.bytes + bytes > blocking.bytes(Spilling::Densify) {
+            return blocking.disk(Spilling::Densify).map(|_| None);
+        }
+        match self.memory.grow(context.evaluation, bytes) {
+            // Others need the memory, too.
+            Err(_) if self.bytes > 0 && blocking.disk.is_some() => return Ok(None),
+            grown => grown?,
+        }
+        self.bytes += bytes;
+        self.partitions.push(part);
+        self.places.insert(key, self.partitions.len() - 1);
+        Ok(Some(self.partitions.len() - 1))
+    }
+
+    fn partition_key(&self, document: &SharedDocument) -> Result<Vec<u8>, QueryError> {
         let mut key = Vec::new();
-        let mut values = Vec::with_capacity(self.spec.partition.len());
+        for path in &self.spec.partition {
+            self.spec.comparer.append_key(&path.of_document(document)?, &mut key);
+        }
+        Ok(key)
+    }
+
+    /// The partition that a document with this value is the first of.
+    fn new_part(&mut self, document: &SharedDocument, value: &Value<'static>) -> Result<Part, QueryError> {
+        let mut fields = SharedDocument::empty();
         for path in &self.spec.partition {
             let part = path.of_document(document)?;
-            self.spec.comparer.append_key(&part, &mut key);
-            values.push((path, part));
+            self.has_arrays |= matches!(part, Value::Array(_));
+            fields = with_path(&fields, path.parts(), &part)?;
         }
-        if let Some(place) = self.places.get(&key) {
-            return Ok(*place);
-        }
-        let mut fields = SharedDocument::empty();
-        for (path, value) in values {
-            fields = with_path(&fields, path.parts(), &value)?;
-        }
-        let bytes = fields.as_bytes().len() + key.len() + size_of::<Part>() + 64;
-        self.bytes += bytes;
-        if self.bytes > STAGE_BYTES_MAX {
-            return failure(
-                ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed.0,
-                format!("$densify exceeded the memory limit of {STAGE_BYTES_MAX} bytes"),
-            );
-        }
-        self.memory.grow(context.evaluation, bytes)?;
         let next = match (&self.spec.range.bounds, &self.full) {
             (Bounds::Between(first, _), _) => first.clone(),
             (Bounds::Full, Some((least, _))) => least.clone(),
             _ => value.clone(),
         };
-        self.partitions.push(Part {
+        Ok(Part {
             fields,
             next: Some(next),
-        });
-        self.places.insert(key, self.partitions.len() - 1);
-        Ok(self.partitions.len() - 1)
+        })
+    }
+
+    /// Where partitions come one after the other: forgets those that are over when a document of the next one comes.
+    fn leave_partitions(&mut self, document: &SharedDocument) -> Result<(), QueryError> {
+        let Some(order) = &self.spec.successive else {
+            return Ok(());
+        };
+        let mut key = Vec::new();
+        order.append_key(document, &mut KeySet::new(), &mut key)?;
+        if key != self.successor {
+            self.successor = key;
+            if !self.has_arrays {
+                self.partitions.clear();
+                self.places.clear();
+                self.memory.clear();
+                self.bytes = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// There are too many partitions: writes them and all documents from `document` on to disk, from where they come
+    /// partition by partition.
+    fn go_to_disk(
+        &mut self,
+        mut document: SharedDocument,
+        mut value: Value<'static>,
+        context: &mut StageContext<'_>,
+    ) -> Result<(), QueryError> {
+        let mut partitions: Vec<Option<Part>> = self.partitions.drain(..).map(Some).collect();
+        let known = self
+            .places
+            .drain()
+            .filter_map(|(key, place)| Some((key, partitions.get_mut(place)?.take()?)));
+        self.memory.clear();
+        self.bytes = 0;
+        let mut writer = OnDisk::write(known, context)?;
+        loop {
+            if matches!(self.spec.range.bounds, Bounds::Full) {
+                self.note_value(&value);
+            }
+            writer.push(self.partition_key(&document)?, document, context)?;
+            loop {
+                let Some(next) = self.source.next(context)? else {
+                    self.is_exhausted = true;
+                    self.disk = Some(writer.finish(context)?);
+                    return Ok(());
+                };
+                self.checkpoint.tick(context)?;
+                if let Some(found) = self.value(&next)? {
+                    (document, value) = (next, found);
+                    break;
+                }
+                writer.push(self.key_on_disk(&next)?, next, context)?;
+            }
+        }
+    }
+
+    /// The next document from disk: of the partition at hand, a step of it, or of the partition behind it.
+    fn next_from_disk(
+        &mut self,
+        disk: &mut OnDisk,
+        context: &StageContext<'_>,
+    ) -> Result<Option<SharedDocument>, QueryError> {
+        loop {
+            if let Some(waiting) = self.waiting.take() {
+                return self.next_before(waiting, context).map(Some);
+            }
+            if let Some(document) = disk.next_of_partition(context, |document| self.key_on_disk(document))? {
+                let Some(value) = self.value(&document)? else {
+                    return Ok(Some(document));
+                };
+                if self.partitions.is_empty() {
+                    let part = self.new_part(&document, &value)?;
+                    self.partitions.push(part);
+                }
+                return self.next_before((document, value, 0), context).map(Some);
+            }
+            if let Some(part) = self.partitions.first()
+                && !matches!(self.spec.range.bounds, Bounds::Partition)
+                && part.next.as_ref().is_some_and(|next| self.is_in_bounds(next))
+            {
+                return self.generate(0, context).map(Some);
+            }
+            let mut known = Vec::new();
+            let is_open = disk.open_next(context, |document| self.key_on_disk(document), &mut known)?;
+            self.partitions = known;
+            if !is_open {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn key_on_disk(&self, document: &SharedDocument) -> Result<Vec<u8>, QueryError> {
+        match self.value(document)? {
+            Some(_) => self.partition_key(document),
+            // It just passes, and comes first.
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn note_value(&mut self, value: &Value<'static>) {
+        let least = self.full.take().map_or_else(|| value.clone(), |(least, _)| least);
+        self.full = Some((least, value.clone()));
     }
 
     fn step_on(&self, value: &Value<'_>) -> Option<Value<'static>> {
@@ -453,7 +598,7 @@ impl DensifyStage {
         let goes_on = !matches!(self.spec.range.bounds, Bounds::Partition);
         if matches!(self.spec.range.bounds, Bounds::Between(..)) && self.spec.partition.is_empty() {
             // Even without any document.
-            self.part(&SharedDocument::empty(), &Value::Null, context)?;
+            let _only = self.part(&SharedDocument::empty(), &Value::Null, context)?;
         }
         if goes_on {
             self.ending = (0..self.partitions.len()).collect();
@@ -464,6 +609,11 @@ impl DensifyStage {
 
 impl Stage for DensifyStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if let Some(mut disk) = self.disk.take() {
+            let next = self.next_from_disk(&mut disk, context);
+            self.disk = Some(disk);
+            return next;
+        }
         if let Some(waiting) = self.waiting.take() {
             return self.next_before(waiting, context).map(Some);
         }
@@ -474,10 +624,13 @@ impl Stage for DensifyStage {
                     return Ok(Some(document));
                 };
                 if matches!(self.spec.range.bounds, Bounds::Full) {
-                    let least = self.full.take().map_or_else(|| value.clone(), |(least, _)| least);
-                    self.full = Some((least, value.clone()));
+                    self.note_value(&value);
                 }
-                let place = self.part(&document, &value, context)?;
+                self.leave_partitions(&document)?;
+                let Some(place) = self.part(&document, &value, context)? else {
+                    self.go_to_disk(document, value, context)?;
+                    return self.next(context);
+                };
                 return self.next_before((document, value, place), context).map(Some);
             }
             self.is_exhausted = true;
@@ -492,5 +645,10 @@ impl Stage for DensifyStage {
         }
         self.memory.clear();
         Ok(None)
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        let on_disk = self.disk.as_ref().map(OnDisk::statistics);
+        on_disk.unwrap_or_default().add_to(statistics);
     }
 }

@@ -12,6 +12,7 @@ mod bucket;
 mod bucket_auto;
 mod correlated;
 mod densify;
+mod densify_disk;
 mod fill;
 mod filter;
 mod geo_near;

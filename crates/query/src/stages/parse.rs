@@ -29,7 +29,6 @@ const NOT_BUILT: &[&str] = &[
     "$listClusterCatalog",
     "$listSampledQueries",
     "$listSearchIndexes",
-    "$querySettings",
     "$queryStats",
     "$shardedDataDistribution",
 ];

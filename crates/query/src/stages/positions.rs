@@ -17,6 +17,7 @@ pub(super) const INITIAL: &[&str] = &[
     "$listLocalSessions",
     "$listSessions",
     "$planCacheStats",
+    "$querySettings",
 ];
 
 /// Stages that may not appear inside `$facet`.

@@ -133,15 +133,23 @@ fn changed(
             dropped(definitions, &row.namespace).map(|target| rawdoc! { "numRecords": target.count() as i64 }),
         );
     }
+    // One that was built in the place of another of its name is that one, changed.
+    let former_of = |index: &IndexRow| {
+        let was = former.indexes().iter().find(|was| was.table() == index.table);
+        was.or_else(|| former.indexes().iter().find(|was| was.name() == index.spec.name))
+    };
     for index in former.indexes() {
-        if !row.indexes.iter().any(|kept| kept.table == index.table()) {
+        let is_kept = |kept: &IndexRow| {
+            kept.table == index.table() || kept.ready && former_of(kept).is_some_and(|was| was.table() == index.table())
+        };
+        if !row.indexes.iter().any(is_kept) {
             let mut spec = RawDocumentBuf::new();
             append_all(&mut spec, &index.parsed_spec().spec);
             tell(rawdoc! { "dropIndexes": name, "index": index.name() }, Some(spec));
         }
     }
     for index in row.indexes.iter().filter(|index| index.ready) {
-        match former.indexes().iter().find(|was| was.table() == index.table) {
+        match former_of(index) {
             None => {
                 let mut o = rawdoc! { "createIndexes": name };
                 append_all(&mut o, &index.spec.spec);
@@ -190,7 +198,10 @@ fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Opti
         old.append(cstr!("prepareUnique"), was.prepare_unique);
     }
     if was.unique != is.unique {
-        set.append(cstr!("unique"), is.unique);
+        match is.unique {
+            true => set.append(cstr!("unique"), true),
+            false => set.append(cstr!("forceNonUnique"), true),
+        }
         old.append(cstr!("unique"), was.unique);
     }
     let is_changed = set.iter().count() > 1 || !old.is_empty();

@@ -126,6 +126,7 @@ impl Fixture {
             transaction: None,
             pinned: None,
             sources: None,
+            settings: None,
         }
     }
 

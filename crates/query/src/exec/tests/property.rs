@@ -379,7 +379,7 @@ impl Case {
         let planner = Planner {
             collection: &collection,
             query: &query,
-            filter: None,
+            allowed: None,
         };
         let forced = planner
             .candidates(&Wish::None)

@@ -35,6 +35,7 @@ impl Bench {
             group_bytes: bytes,
             bucket_auto_bytes: bytes,
             window_bytes: bytes.max(1 << 14),
+            densify_bytes: bytes,
             disk: Some(self.disk.clone()),
         }
     }
@@ -132,7 +133,7 @@ fn first_seed() -> u64 {
 #[test]
 fn spilled_is_as_in_memory() {
     let first = first_seed();
-    let mut spilled = [0_u64; 4];
+    let mut spilled = [0_u64; 5];
     for seed in first..first + 15 {
         println!("SEED={seed}");
         let random = SeededRandom::new(seed);
@@ -180,12 +181,24 @@ fn spilled_is_as_in_memory() {
         let mut unsorted = sort.clone();
         // What a plan cannot sort.
         unsorted.insert(0, doc! { "$set": { "k": { "$add": ["$k", 1] } } });
-        let cases: [&[Document]; 5] = [
+        let bounds = match pick(&random, 3) {
+            0 => Bson::from("full"),
+            1 => Bson::from("partition"),
+            _ => bson::bson!([500, 900]),
+        };
+        let range = doc! { "step": 150 + pick(&random, 100) as i32, "bounds": bounds };
+        // Values of all types partition; one in twenty has nothing to step by.
+        let densify = [
+            doc! { "$set": { "n": { "$cond": [{ "$eq": [{ "$mod": ["$n", 20] }, 3] }, null, "$n"] } } },
+            doc! { "$densify": { "field": "n", "partitionByFields": ["k", key()], "range": range } },
+        ];
+        let cases: [&[Document]; 6] = [
             &sort,
             &unsorted,
             &[doc! { "$group": group }],
             &[doc! { "$bucketAuto": bucket }],
             &[doc! { "$setWindowFields": window }],
+            &densify,
         ];
         for (case, stages) in cases.into_iter().enumerate() {
             let wanted = bench.aggregate(stages, BlockingLimits::IN_MEMORY);
@@ -204,7 +217,7 @@ fn spilled_is_as_in_memory() {
                 (wanted, found) => (wanted.expect("in memory"), found.expect("spilled")),
             };
             match case {
-                2 => assert_eq!(sorted(found), sorted(wanted), "SEED={seed}: {stages:?}"),
+                2 | 5 => assert_eq!(sorted(found), sorted(wanted), "SEED={seed}: {stages:?}"),
                 _ => assert_eq!(found, wanted, "SEED={seed}: {stages:?}"),
             }
             for (what, spilled) in [
@@ -212,6 +225,7 @@ fn spilled_is_as_in_memory() {
                 Spilling::Group,
                 Spilling::BucketAuto,
                 Spilling::SetWindowFields,
+                Spilling::Densify,
             ]
             .into_iter()
             .zip(&mut spilled)

@@ -1,6 +1,7 @@
 //! `$bucketAuto`, `$densify`, `$percentile` and `$median`.
 
 use super::*;
+use vfs::Random;
 
 fn buckets(values: &[f64], argument: Document) -> Vec<(Bson, Bson, i32)> {
     let input: Vec<_> = values.iter().map(|x| doc! {"x": *x}).collect();
@@ -210,6 +211,81 @@ fn densify_partitions() {
             doc! {"p": 1, "x": 3}
         ]
     );
+}
+
+/// Partitions with bounds of their own, which come one after the other: a mebibyte of each is known.
+struct LargePartitions(i32);
+
+impl Stage for LargePartitions {
+    fn next(&mut self, _: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        self.0 += 1;
+        let partition = format!("{:05}{}", self.0 / 2, "x".repeat(1 << 20));
+        Ok((self.0 < 300).then(|| shared(&doc! {"p": partition, "x": self.0 % 2 * 2})))
+    }
+}
+
+#[test]
+fn densify_forgets_partitions_that_are_over() {
+    let range = doc! {"step": 1, "bounds": "partition"};
+    let stage = doc! {"$densify": {"field": "x", "partitionByFields": ["p"], "range": range}};
+    let mut pipeline = parse(&[stage]).unwrap();
+    // What it begins with sorts, as the source does.
+    pipeline.stages.remove(0);
+    let mut top = pipeline.run(Box::new(LargePartitions(1))).unwrap();
+    let (memory, evaluation) = (Memory::default(), EvaluationContext::uninterrupted());
+    let mut context = StageContext {
+        execution: &memory,
+        evaluation: &evaluation,
+    };
+    let mut found = Vec::new();
+    while let Some(document) = top.next(&mut context).unwrap() {
+        found.push(document.as_raw().get_i32("x").unwrap());
+    }
+    assert_eq!(found, [0, 1, 2].repeat(149));
+}
+
+/// However partitions lie in the order of their values: that of an array is that of its least element.
+#[test]
+fn densify_steps_within_each_partition() {
+    let kinds: Vec<Option<Bson>> = vec![
+        None,
+        Some(Bson::Null),
+        Some(1.into()),
+        Some("a".into()),
+        Some(bson::bson!([1, "a"])),
+        Some(bson::bson!([1])),
+        Some(bson::bson!([])),
+        Some(bson::bson!({ "b": 1 })),
+    ];
+    for seed in 0..40_u64 {
+        let random = SeededRandom::new(seed);
+        let mut input = Vec::new();
+        let mut expected: Vec<Document> = Vec::new();
+        let step: i32 = 1 + (random.next_u64() % 4) as i32;
+        for kind in &kinds {
+            let of_kind = |x: i32| match kind {
+                Some(kind) => doc! {"p": kind.clone(), "x": x},
+                None => doc! {"x": x},
+            };
+            let values: Vec<i32> = (0..random.next_u64() % 5)
+                .map(|_| (random.next_u64() % 20) as i32)
+                .collect();
+            let (Some(least), Some(greatest)) = (values.iter().min(), values.iter().max()) else {
+                continue;
+            };
+            let steps = (*least..*greatest).step_by(step as usize);
+            expected.extend(steps.filter(|x| !values.contains(x)).map(of_kind));
+            input.extend(values.into_iter().map(of_kind));
+        }
+        expected.extend(input.iter().cloned());
+        let range = doc! {"step": step, "bounds": "partition"};
+        let found = densified(&input, doc! {"field": "x", "partitionByFields": ["p"], "range": range});
+        let sorted = |mut documents: Vec<Document>| {
+            documents.sort_by_key(ToString::to_string);
+            documents
+        };
+        assert_eq!(sorted(found), sorted(expected), "seed {seed}: {input:?}");
+    }
 }
 
 #[test]
