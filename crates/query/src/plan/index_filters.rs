@@ -21,7 +21,6 @@ pub(crate) struct IndexFilter {
     pub(crate) pattern: RawDocumentBuf,
 }
 
-
 /// By the texts of the shapes.
 type Filters = BTreeMap<String, Arc<IndexFilter>>;
 
