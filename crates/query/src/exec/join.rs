@@ -34,6 +34,8 @@ use wire::ErrorCode;
 
 /// Bytes that a hash table may take: what MongoDB has as internalQueryCollectionMaxDataSizeBytesToChooseHashJoin.
 const HASH_BYTES_MAX: usize = 100 << 20;
+/// Values of the first document that are left to a scan: a filter of more costs more than a table.
+const SCANNED_FOR_MAX: usize = 100;
 /// Entries that are read at once: of most keys of an index there is one.
 const FIRST_ENTRIES: usize = 4;
 const ENTRIES_MAX: usize = 256;
@@ -298,7 +300,7 @@ impl EqualityJoin for CollectionJoin {
                     return Ok(Joined::All);
                 }
                 _ if !is_there => return Ok(Joined::All),
-                Way::First => {
+                Way::First if values.len() <= SCANNED_FOR_MAX => {
                     self.way = Way::Asked;
                     return Ok(Joined::ByFilter);
                 }

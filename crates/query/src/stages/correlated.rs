@@ -251,6 +251,7 @@ impl Suffix {
             None => &mut self.source,
         };
         while let Some(document) = top.next(context)? {
+            context.evaluation.step()?;
             each(document)?;
         }
         Ok(())

@@ -179,3 +179,17 @@ fn positions_at_the_end_and_between() {
     gives(doc! {"$size": {"$regexFindAll": {"input": "abc", "regex": "c|$"}}}, 1);
     fails(doc! {"$setField": {"field": "a\0b", "input": {}, "value": 1}}, 16411);
 }
+
+/// A pattern that is no constant is kept compiled until another one, or another option, comes.
+#[test]
+fn patterns_that_change_within_one_evaluation() {
+    let pairs = [["ab", "a"], ["ab", "a"], ["ab", "x"], ["AB", "a"], ["ab", "a"]].map(|pair| pair.to_vec());
+    let item = |place: i32| doc! {"$arrayElemAt": ["$$this", place]};
+    let matches = |options: Bson| {
+        doc! {"$map": {"input": "$pairs", "in": {"$regexMatch": {"input": item(0), "regex": item(1), "options": options}}}}
+    };
+    let root = doc! {"pairs": pairs.to_vec()};
+    gives_on(matches("".into()), root.clone(), vec![true, true, false, false, true]);
+    let by_case = doc! {"$cond": [{"$eq": [item(0), "AB"]}, "i", ""]};
+    gives_on(matches(by_case.into()), root, vec![true, true, false, true, true]);
+}
