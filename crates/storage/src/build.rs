@@ -116,10 +116,14 @@ impl Storage {
         if let Some(successor) = of_name.next() {
             return Ok((build(Vec::new()), build(vec![row.indexes[successor].table])));
         }
-        let former = &mut row.indexes[place];
+        let former = &row.indexes[place];
         if former.spec.is_id() {
             return Err(StorageError::InvalidOptions("the index _id_ is unique".to_owned()));
         }
+        if former.spec.unique {
+            check_no_equal(&row, place, false)?;
+        }
+        let former = &mut row.indexes[place];
         let mut tables = Vec::new();
         if former.spec.unique {
             let has_room = former.spec.records_in_keys;
@@ -468,17 +472,37 @@ pub(crate) fn add_indexes(
     Ok(Added { tables, elsewhere })
 }
 
+/// Whether an index may become, or cease to be, unique: [`StorageError::IndexOptionsConflict`] where there would be two
+/// of the same then.
+pub(crate) fn check_no_equal(row: &CollectionRow, place: usize, unique: bool) -> Result<(), StorageError> {
+    let changed = &row.indexes[place];
+    let is_equal = |other: &&IndexRow| other.spec.unique == unique && is_same_but_unique(&other.spec, &changed.spec);
+    // Its own successor has its name.
+    let mut others = row.indexes.iter().filter(|other| other.spec.name != changed.spec.name);
+    match others.find(is_equal) {
+        None => Ok(()),
+        Some(equal) => Err(StorageError::IndexOptionsConflict(format!(
+            "Index already exists with a different name: {}",
+            equal.spec.name
+        ))),
+    }
+}
+
+/// Whether two indexes are one, or would be if both were unique or neither: two of the same key may exist where more
+/// differs.
+fn is_same_but_unique(one: &IndexSpec, other: &IndexSpec) -> bool {
+    same_pattern(one, other)
+        && one.partial_filter == other.partial_filter
+        && one.sparse == other.sparse
+        && one.collation == other.collation
+        && projection_of(one) == projection_of(other)
+}
+
 /// The index if it exists already, `None` if it may be made.
 fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option<&'r IndexRow>, StorageError> {
     for index in &row.indexes {
         let existing = &index.spec;
-        // What makes an index another one: two of the same key may exist where these differ.
-        let same_index = same_pattern(existing, spec)
-            && existing.partial_filter == spec.partial_filter
-            && existing.unique == spec.unique
-            && existing.sparse == spec.sparse
-            && existing.collation == spec.collation
-            && projection_of(existing) == projection_of(spec);
+        let same_index = existing.unique == spec.unique && is_same_but_unique(existing, spec);
         if existing.name == spec.name {
             if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(

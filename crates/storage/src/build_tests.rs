@@ -335,6 +335,50 @@ fn the_successor_of_a_unique_index_takes_its_place_after_reopening() {
     storage.assert_valid(&op, "c");
 }
 
+/// In a snapshot from the middle of a build the index has a part of the documents.
+#[test]
+fn what_was_built_later_is_not_read_in_an_older_snapshot() {
+    for makes_non_unique in [false, true] {
+        let machine = Machine::new(1);
+        let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.make(&op, "c", rawdoc! {});
+        for id in 0..10 {
+            storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+        }
+        let build = match makes_non_unique {
+            true => {
+                storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+                storage.start_successor(&op, &ns("c"), "u_1").unwrap().0
+            }
+            false => storage
+                .start_build(&op, &ns("c"), &[unique_u()])
+                .unwrap()
+                .build
+                .unwrap(),
+        };
+        let guard = storage.build_guard(&op, &build).unwrap();
+        let half = (1..=5).map(RecordId::Number);
+        storage
+            .build_chunk(&op, &guard, &build, half, (&RecordId::Number(1), &RecordId::Number(5)))
+            .unwrap();
+        drop(guard);
+        let mut older = storage.begin_transaction().unwrap();
+        let pinned = storage.read_pinned().unwrap();
+        storage.run_build(&op, &build).unwrap();
+        let collection = storage.catalog().collection(&ns("c")).unwrap();
+        assert!(matches!(
+            pinned.check(&collection),
+            Err(StorageError::SnapshotUnavailable(_))
+        ));
+        let read = older.collection(&op, &ns("c"), LockMode::IntentShared);
+        assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))));
+        drop(older);
+        let mut newer = storage.begin_transaction().unwrap();
+        assert!(newer.collection(&op, &ns("c"), LockMode::IntentShared).is_ok());
+        assert!(storage.read_pinned().unwrap().check(&collection).is_ok());
+    }
+}
+
 #[test]
 fn a_second_command_waits_for_the_first_ones_build() {
     let machine = Machine::new(1);

@@ -5,6 +5,7 @@
 //! Nobody waits for a collection's lock in their turn: a long reader of one collection would hold up the definitions of
 //! all others. Index builds are `build.rs`.
 
+use crate::build::check_no_equal;
 use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
@@ -517,6 +518,12 @@ impl Storage {
 }
 
 fn change_index(row: &mut CollectionRow, change: &IndexChange) -> Result<(), StorageError> {
+    if change.unique_as_of.is_some()
+        && let Some(place) = row.indexes.iter().position(|index| index.spec.name == change.name)
+        && !row.indexes[place].spec.unique
+    {
+        check_no_equal(row, place, true)?;
+    }
     // There are two of a name while the one is built in the place of the other.
     let mut changed = row.indexes.iter_mut().filter(|index| index.spec.name == change.name);
     let first = changed.next();

@@ -305,6 +305,35 @@ fn an_index_becomes_unique_when_no_keys_are_shared() {
     }
 }
 
+#[test]
+fn no_two_indexes_become_the_same() {
+    let machine = Machine::new(5);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "n": 1 }).unwrap();
+    let both = [
+        index("n", rawdoc! { "n": 1 }, rawdoc! {}),
+        index("unique", rawdoc! { "n": 1 }, rawdoc! { "unique": true }),
+    ];
+    storage.create_indexes(&op, &ns("c"), &both).unwrap();
+    let refused = storage.make_index_non_unique(&op, &ns("c"), "unique");
+    assert!(
+        matches!(refused, Err(StorageError::IndexOptionsConflict(_))),
+        "{refused:?}"
+    );
+    change_n(&storage, &op, prepared(true)).unwrap();
+    let version = storage.catalog().collection(&ns("c")).unwrap().version();
+    let refused = change_n(&storage, &op, unique_as_of(version));
+    assert!(
+        matches!(refused, Err(StorageError::IndexOptionsConflict(_))),
+        "{refused:?}"
+    );
+    storage.drop_index(&op, &ns("c"), "unique").unwrap();
+    let version = storage.catalog().collection(&ns("c")).unwrap().version();
+    change_n(&storage, &op, unique_as_of(version)).unwrap();
+    storage.make_index_non_unique(&op, &ns("c"), "n").unwrap();
+}
+
 /// Who had a key in one part of the walk has another one in the next: together they never had it.
 #[test]
 fn documents_that_had_a_key_at_different_times_do_not_share_it() {

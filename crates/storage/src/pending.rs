@@ -77,7 +77,8 @@ impl Pending {
     pub(crate) fn clear(&self) {
         let mut ordered = self.ordered.lock();
         self.shards.iter().for_each(|shard| shard.lock().clear());
-        ordered.values_mut().for_each(BTreeMap::clear);
+        ordered.clear();
+        self.has_ordered.store(false, Ordering::Release);
     }
 
     fn shard(&self, table: TableId, key: &[u8]) -> &Mutex<Rows> {
@@ -119,8 +120,12 @@ impl Pending {
                     && rows.get(key).is_some_and(|(at, _)| *at == seq)
                 {
                     rows.remove(key);
+                    if rows.is_empty() {
+                        ordered.remove(&table);
+                    }
                 }
             }
+            self.has_ordered.store(!ordered.is_empty(), Ordering::Release);
         }
     }
 

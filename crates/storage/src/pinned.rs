@@ -37,17 +37,19 @@ impl Storage {
     }
 }
 
-/// An index that came after a snapshot shows nothing in it, and must not be read.
+/// An index that came, or was ready, after a snapshot does not show all documents in it, and must not be read.
 pub(crate) fn check_indexes(snapshot: &dyn Snapshot, collection: &Collection) -> Result<(), StorageError> {
-    if !has_table(snapshot, collection.table())? {
+    // That on `_id` comes with the collection.
+    let mut others = collection.indexes().iter().filter(|index| !index.is_id()).peekable();
+    if others.peek().is_none() || !has_table(snapshot, collection.table())? {
         return Ok(());
     }
-    for index in collection.indexes() {
-        if !has_table(snapshot, index.table())? {
-            return Err(StorageError::SnapshotUnavailable(collection.namespace().clone()));
-        }
+    let row = snapshot.get(CATALOG, &rows::collection_key(&collection.uuid()))?;
+    let ready = row.map_or_else(|| Ok(Vec::new()), |row| rows::ready_tables(&row))?;
+    match others.all(|index| ready.contains(&index.table())) {
+        true => Ok(()),
+        false => Err(StorageError::SnapshotUnavailable(collection.namespace().clone())),
     }
-    Ok(())
 }
 
 /// Whoever writes looks for duplicates in its snapshot, and learns of what came behind it by the locks of keys. An

@@ -382,6 +382,24 @@ fn check_collation_data(row: &RawDocument, spec: Option<&IndexSpec>) -> Result<(
     }
 }
 
+/// The tables of the indexes in a [`CollectionRow`] that are ready, without all else of it.
+pub(crate) fn ready_tables(row: &[u8]) -> Result<Vec<TableId>, StorageError> {
+    let read = || -> Result<Vec<TableId>, String> {
+        let text = |error: bson::error::Error| error.to_string();
+        let row = RawDocument::from_bytes(row).map_err(text)?;
+        let mut ready = Vec::new();
+        for index in row.get_array("indexes").map_err(text)? {
+            let index = index.map_err(text)?;
+            let index = index.as_document().ok_or("an index is not a document")?;
+            if index.get_bool("ready").map_err(text)? {
+                ready.push(table(index)?);
+            }
+        }
+        Ok(ready)
+    };
+    read().map_err(|reason| corrupt(&[COLLECTION_PREFIX], reason))
+}
+
 fn table(row: &RawDocument) -> Result<TableId, String> {
     let id = row.get_i64("table").map_err(|error| error.to_string())?;
     u32::try_from(id).map(TableId).map_err(|_| format!("table is {id}"))
