@@ -57,6 +57,8 @@ pub(crate) struct Planned {
     pub(crate) cached: Option<(u64, u64)>,
     /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
     built_of: Option<(Candidate, Option<(u64, u64)>)>,
+    /// It was planned with some of the indexes only.
+    is_restricted: bool,
     ahead: VecDeque<RecordId>,
     ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
@@ -72,6 +74,7 @@ impl Planned {
             rejected: Vec::new(),
             cached: None,
             built_of: None,
+            is_restricted: false,
             ahead: VecDeque::new(),
             ahead_max: 1,
             counted: (0, 0),
@@ -90,14 +93,15 @@ impl Planned {
         Ok(Self {
             cached,
             built_of: Some((candidate, cached)),
+            is_restricted: planner.allowed.is_some(),
             ..Self::new(stage, planner.query.clone(), collection)
         })
     }
 
-    /// Starts the same plan anew. False where there has to be another trial, or another definition of the collection is
-    /// in force.
+    /// Starts the same plan anew. False where there has to be another trial, where another definition of the collection
+    /// is in force, and where not all indexes may be used: which ones, only the planning of the whole query knows.
     pub(crate) fn restart(&mut self, context: ExecContext<'_>) -> Result<bool, QueryError> {
-        let Some((candidate, cached)) = self.built_of.take() else {
+        let Some((candidate, cached)) = self.built_of.take().filter(|_| !self.is_restricted) else {
             return Ok(false);
         };
         let is_settled = match cached {
@@ -120,7 +124,8 @@ impl Planned {
                 Some(candidate) => candidate,
                 None => return Ok(false),
             },
-            _ => candidate,
+            _ if candidate.is_current() => candidate,
+            _ => return Ok(false),
         };
         let rejected = std::mem::take(&mut self.rejected);
         *self = Self {

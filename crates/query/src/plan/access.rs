@@ -220,6 +220,15 @@ impl Access {
         self.multikey != 0
     }
 
+    /// False once a field holds arrays that held none when the bounds were made.
+    pub(crate) fn is_current(&self) -> bool {
+        let now = match self.index.wildcard() {
+            Some(_) => wildcard::multikey_at(&self.index, self.wildcard.as_ref()),
+            None => multikey_bits(&self.index),
+        };
+        now & !self.multikey == 0
+    }
+
     /// True when the scan can meet a record twice.
     pub(crate) fn may_repeat(&self) -> bool {
         self.is_multikey() && self.sets.iter().any(|set| set.single_point().is_none())

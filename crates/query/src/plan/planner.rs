@@ -131,6 +131,23 @@ impl Candidate {
         }
     }
 
+    /// Whether the fields that it takes for ones without arrays still are.
+    pub(crate) fn is_current(&self) -> bool {
+        match &self.source {
+            Source::Nothing | Source::Collection(_) => true,
+            // Its order depends on them, and how is not kept.
+            Source::Range(..) => false,
+            Source::Index(access, _) | Source::Split(access, ..) | Source::Near(access, ..) => access.is_current(),
+            Source::Text(text) => text.access().is_current(),
+            Source::TextUnion(branches) => branches.iter().all(|branch| match branch {
+                TextBranch::Text(text) => text.access().is_current(),
+                TextBranch::Index(access) => access.is_current(),
+            }),
+            Source::Union(accesses) => accesses.iter().all(Access::is_current),
+            Source::Merge(accesses) => accesses.iter().all(|(access, _)| access.is_current()),
+        }
+    }
+
     /// True when at most one record can be found.
     pub(crate) fn finds_one(&self) -> bool {
         matches!(&self.source, Source::Index(access, _) if access.is_unique_point())

@@ -40,6 +40,13 @@ pub(crate) struct TextAccess {
     prefix: Document,
 }
 
+impl TextAccess {
+    /// The index and its bounds.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+}
+
 /// One branch of an `$or` with a search in it.
 #[derive(Clone)]
 pub(crate) enum TextBranch {

@@ -3,9 +3,10 @@
 
 use super::fixture::{Fixture, ns, pick, plain, seeds};
 use super::generate::{collation, document, raw};
-use crate::exec::{ExecState, aggregate};
-use crate::plan::AggregateRequest;
+use crate::exec::{ExecContext, ExecState, aggregate};
+use crate::plan::{AggregateRequest, IndexHints, QuerySettings};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc, rawdoc};
+use std::sync::Arc;
 use storage::Operation;
 use vfs::SeededRandom;
 
@@ -325,10 +326,21 @@ fn pairs() -> Fixture {
 
 /// The results of one stage on `outer`, and the keys and documents examined.
 fn examined(fixture: &Fixture, stage: &Document) -> (Vec<Document>, u64, u64) {
+    examined_with(fixture, stage, None)
+}
+
+fn examined_with(
+    fixture: &Fixture,
+    stage: &Document,
+    settings: Option<&Arc<QuerySettings>>,
+) -> (Vec<Document>, u64, u64) {
     let pipeline = array(std::slice::from_ref(stage));
     let request = AggregateRequest::new(ns("outer"), "test", &pipeline);
-    let op: std::sync::Arc<Operation> = fixture.op();
-    let context = fixture.context(&op);
+    let op: Arc<Operation> = fixture.op();
+    let context = ExecContext {
+        settings,
+        ..fixture.context(&op)
+    };
     let mut executor = aggregate(&context, &request).expect("planned");
     let mut results: Vec<RawDocumentBuf> = Vec::new();
     while executor.next_documents(&context, &mut results).expect("results") == ExecState::More {}
@@ -439,6 +451,50 @@ fn comparisons_in_expr_bound_an_index() {
     let mut executor = fixture.with(|context| crate::exec::find(context, &request).expect("planned"));
     assert_eq!(executor.plan_summary(), "IXSCAN { k: 1 }");
     assert_eq!(fixture.all(&mut executor, 100).len(), 6);
+}
+
+/// What the operator allows holds for every document, not for the first one only.
+#[test]
+fn restricted_indexes_stay_so_for_all_documents() {
+    let fixture = pairs();
+    fixture.index("inner", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
+    let mut allowed = RawArrayBuf::new();
+    allowed.push(rawdoc! { "$natural": 1 });
+    let hints = IndexHints::parse(ns("inner"), &allowed).expect("hints");
+    let settings = Arc::new(QuerySettings {
+        hints: vec![hints],
+        ..QuerySettings::default()
+    });
+    let (found, keys, documents) = examined_with(&fixture, &by_expr(&[]), Some(&settings));
+    let twos = |document: &Document| document.get_array("found").expect("an array").len() == 2;
+    assert!(found.iter().all(twos));
+    assert_eq!((keys, documents), (0, 100 + 100 * 200));
+}
+
+/// Bounds that are right without arrays only are not used again once there is one.
+#[test]
+fn an_array_that_comes_meanwhile_is_found() {
+    let fixture = pairs();
+    fixture.index("inner", rawdoc! { "k": 1 }, rawdoc! {}).expect("indexed");
+    let stages = [
+        doc! { "$set": { "of": "$$k" } },
+        doc! { "$match": { "k": { "$gte": 40, "$lte": 41 } } },
+    ];
+    let lookup = doc! { "from": "inner", "let": { "k": "$k" }, "pipeline": &stages[..], "as": "found" };
+    let pipeline = array(&[doc! { "$lookup": lookup }]);
+    let request = AggregateRequest::new(ns("outer"), "test", &pipeline);
+    let mut executor = fixture.with(|context| aggregate(context, &request).expect("planned"));
+    let mut found = Vec::new();
+    fixture.batch(&mut executor, 1, &mut found);
+    fixture
+        .insert("inner", &rawdoc! { "_id": "arrays", "k": [1, 99] })
+        .expect("inserted");
+    while fixture.batch(&mut executor, 100, &mut found) == ExecState::More {}
+    let found: Vec<usize> = found
+        .iter()
+        .map(|one| plain(one).get_array("found").expect("an array").len())
+        .collect();
+    assert_eq!((found.len(), found[0], found[1], found[99]), (100, 4, 5, 5));
 }
 
 /// What a join finds may be more than is gathered of it, where the stages behind it need no more than one by one.
