@@ -63,10 +63,8 @@ impl QueryShape {
             "aggregate" => AGGREGATE,
             _ => return None,
         };
-        for (field, part) in fields {
-            if let Ok(Some(value)) = command.get(field)
-                && let Some(value) = part.of(value)
-            {
+        for ((field, part), value) in fields.iter().zip(given(command, fields)) {
+            if let Some(value) = value.and_then(|value| part.of(value)) {
                 append(&mut shape, field, value);
             }
         }
@@ -84,6 +82,21 @@ impl QueryShape {
     }
 }
 
+/// The values of a command's fields, as its parser takes them: where a field is repeated, the last one.
+fn given<'c>(command: &'c RawDocument, fields: &[(&str, Part)]) -> Vec<Option<RawBsonRef<'c>>> {
+    let mut values = vec![None; fields.len()];
+    for (name, value) in command.iter().flatten().skip(1) {
+        if let Some(place) = fields.iter().position(|(field, _)| *field == name.as_str()) {
+            let (_, part) = fields[place];
+            // `query: null` says nothing, not even that there is none.
+            if !matches!((part, value), (Part::Filter, RawBsonRef::Null)) {
+                values[place] = Some(value);
+            }
+        }
+    }
+    values
+}
+
 const FIND: &[(&str, Part)] = &[
     ("filter", Part::Filter),
     ("sort", Part::Sort),
@@ -97,13 +110,13 @@ const FIND: &[(&str, Part)] = &[
     ("showRecordId", Part::Flag),
     ("tailable", Part::Flag),
     ("awaitData", Part::Flag),
-    ("let", Part::Expression),
+    ("let", Part::Variables),
     ("collation", Part::AsIs),
 ];
 const DISTINCT: &[(&str, Part)] = &[("key", Part::AsIs), ("query", Part::Filter), ("collation", Part::AsIs)];
 const AGGREGATE: &[(&str, Part)] = &[
     ("pipeline", Part::Pipeline),
-    ("let", Part::Expression),
+    ("let", Part::Variables),
     ("collation", Part::AsIs),
 ];
 
@@ -118,6 +131,12 @@ enum Part {
     Pipeline,
     /// An expression, or a document of expressions.
     Expression,
+    /// The expressions of a `let`.
+    Variables,
+    /// Words that a stage knows, and values.
+    Words,
+    /// By field, what is computed for it: `Words` under one name.
+    Outputs(&'static str),
     /// A document whose values do not matter.
     Values,
     /// A number, where 0 is nothing.
@@ -127,18 +146,34 @@ enum Part {
 }
 
 impl Part {
-    /// What the shape has of a value; `None` for nothing.
+    /// What the shape has of a value; `None` for what is as if it were not there.
     fn of(self, value: RawBsonRef<'_>) -> Option<RawBson> {
         Some(match (self, value) {
-            (Self::AsIs | Self::Sort | Self::Projection, RawBsonRef::Document(document)) if document.is_empty() => {
+            (
+                Self::AsIs | Self::Filter | Self::Sort | Self::Projection | Self::Variables | Self::Values,
+                RawBsonRef::Null,
+            ) => return None,
+            (
+                Self::AsIs | Self::Sort | Self::Projection | Self::Variables | Self::Values,
+                RawBsonRef::Document(document),
+            ) if document.is_empty() => {
                 return None;
             }
             (Self::AsIs, value) => value.into(),
-            (Self::Filter, RawBsonRef::Document(document)) => filter(document).into(),
+            (Self::Filter, RawBsonRef::Document(document)) => match filter(document) {
+                all if all.is_empty() => return None,
+                conditions => conditions.into(),
+            },
             (Self::Sort, RawBsonRef::Document(document)) => sort(document).into(),
             (Self::Projection, RawBsonRef::Document(document)) => projection(document).into(),
             (Self::Pipeline, RawBsonRef::Array(stages)) => pipeline(stages).into(),
-            (Self::Expression, value) => expression(value),
+            (Self::Expression | Self::Variables, value) => expression(value),
+            (Self::Words, value) => words(value),
+            (Self::Outputs(word), RawBsonRef::Document(fields)) => each_field(fields, |output| match output {
+                RawBsonRef::Document(output) => with_other(output, word, words).into(),
+                output => expression(output),
+            })
+            .into(),
             (Self::Values, RawBsonRef::Document(document)) => each_field(document, type_of).into(),
             (Self::Count, value) if is_true(value) => type_of(value),
             (Self::Flag, value) if is_true(value) => true.into(),
@@ -303,14 +338,43 @@ fn is_logical(document: &RawDocument) -> bool {
     first.is_some_and(|(name, _)| matches!(name.as_str(), "$and" | "$or" | "$nor" | "$expr"))
 }
 
-/// `1` and `-1`, whichever type of number they are.
 fn sort(pattern: &RawDocument) -> RawDocumentBuf {
-    each_field(pattern, |value| match value {
+    each_field(pattern, direction)
+}
+
+/// `1` and `-1`, whichever type of number they are.
+fn direction(value: RawBsonRef<'_>) -> RawBson {
+    match value {
         RawBsonRef::Int32(n) => RawBson::Int32(n.signum()),
         RawBsonRef::Int64(n) => RawBson::Int32(n.signum() as i32),
         RawBsonRef::Double(n) => RawBson::Int32(i32::from(n > 0.0) - i32::from(n < 0.0)),
         other => other.into(),
-    })
+    }
+}
+
+/// A pattern, or the direction of whole values.
+fn sort_by(value: RawBsonRef<'_>) -> RawBson {
+    match value {
+        RawBsonRef::Document(pattern) => sort(pattern).into(),
+        value => direction(value),
+    }
+}
+
+/// Strings stay.
+fn words(value: RawBsonRef<'_>) -> RawBson {
+    match value {
+        RawBsonRef::String(word) => RawBson::String(word.to_owned()),
+        RawBsonRef::Document(document) => each_field(document, words).into(),
+        RawBsonRef::Array(array) => {
+            let mut shape = RawArrayBuf::new();
+            array
+                .into_iter()
+                .flatten()
+                .for_each(|element| shape.push(words(element)));
+            shape.into()
+        }
+        other => type_of(other),
+    }
 }
 
 fn projection(document: &RawDocument) -> RawDocumentBuf {
@@ -331,19 +395,7 @@ fn projection(document: &RawDocument) -> RawDocumentBuf {
 fn expression(value: RawBsonRef<'_>) -> RawBson {
     match value {
         RawBsonRef::String(text) if text.starts_with('$') => RawBson::String(text.to_owned()),
-        RawBsonRef::Document(document) => {
-            let mut shape = RawDocumentBuf::new();
-            for (name, value) in document.iter().flatten() {
-                let value = match (name.as_str(), value) {
-                    ("$literal" | "$const", value) => type_of(value),
-                    // Names, though they are no paths.
-                    ("$meta" | "$getField", RawBsonRef::String(name)) => RawBson::String(name.to_owned()),
-                    (_, value) => expression(value),
-                };
-                append(&mut shape, name.as_str(), value);
-            }
-            shape.into()
-        }
+        RawBsonRef::Document(document) => with_other(document, "", expression).into(),
         RawBsonRef::Array(array) => {
             let is_constant = |value: RawBsonRef<'_>| match value {
                 RawBsonRef::String(text) => !text.starts_with('$'),
@@ -362,6 +414,41 @@ fn expression(value: RawBsonRef<'_>) -> RawBson {
             shape.into()
         }
         other => type_of(other),
+    }
+}
+
+/// A document of expressions, operators among them, but for one name, whose value is something else.
+fn with_other(document: &RawDocument, other: &str, of: impl Fn(RawBsonRef<'_>) -> RawBson) -> RawDocumentBuf {
+    let mut shape = RawDocumentBuf::new();
+    for (name, value) in document.iter().flatten() {
+        let value = match name.as_str() {
+            name if name == other => of(value),
+            name => operation(name, value),
+        };
+        append(&mut shape, name.as_str(), value);
+    }
+    shape
+}
+
+fn operation(operator: &str, argument: RawBsonRef<'_>) -> RawBson {
+    let name_or_expression = |value: RawBsonRef<'_>| match value {
+        RawBsonRef::String(name) => RawBson::String(name.to_owned()),
+        value => expression(value),
+    };
+    match (operator, argument) {
+        ("$literal" | "$const", value) => type_of(value),
+        // Names, though they are no paths.
+        ("$meta" | "$getField", RawBsonRef::String(name)) => RawBson::String(name.to_owned()),
+        ("$getField" | "$setField" | "$unsetField", RawBsonRef::Document(arguments)) => {
+            with_other(arguments, "field", name_or_expression).into()
+        }
+        ("$top" | "$topN" | "$bottom" | "$bottomN" | "$sortArray", RawBsonRef::Document(arguments)) => {
+            with_other(arguments, "sortBy", sort_by).into()
+        }
+        ("$derivative" | "$integral", RawBsonRef::Document(arguments)) => {
+            with_other(arguments, "unit", name_or_expression).into()
+        }
+        (_, value) => expression(value),
     }
 }
 
@@ -388,6 +475,8 @@ fn of_stage(stage: &str, value: RawBsonRef<'_>) -> RawBson {
         "$match" => Part::Filter,
         "$sort" => Part::Sort,
         "$project" => Part::Projection,
+        // The name of a collection.
+        "$unionWith" | "$merge" if value.as_str().is_some() => Part::AsIs,
         "$count" | "$unset" | "$unwind" | "$out" | "$querySettings" | "$collStats" | "$indexStats"
         | "$planCacheStats" | "$currentOp" | "$listSessions" | "$listLocalSessions" => Part::AsIs,
         _ => Part::Expression,
@@ -414,7 +503,12 @@ fn of_stage(stage: &str, value: RawBsonRef<'_>) -> RawBson {
             | ("$geoNear", "distanceField" | "includeLocs" | "key" | "spherical")
             | ("$bucketAuto", "granularity")
             | ("$densify", "field" | "partitionByFields")
-            | ("$fill", "partitionByFields") => Part::AsIs,
+            | ("$fill", "partitionByFields")
+            | ("$changeStream", "fullDocument" | "fullDocumentBeforeChange") => Part::AsIs,
+            ("$lookup" | "$merge", "let") => Part::Variables,
+            ("$densify", "range") => Part::Words,
+            ("$fill", "output") => Part::Outputs("method"),
+            ("$setWindowFields", "output") => Part::Outputs("window"),
             ("$graphLookup", "restrictSearchWithMatch") | ("$geoNear", "query") => Part::Filter,
             ("$setWindowFields" | "$fill", "sortBy") => Part::Sort,
             _ => Part::Expression,

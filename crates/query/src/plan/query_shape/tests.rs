@@ -30,7 +30,6 @@ fn values_become_the_names_of_their_types() {
         }
     );
     for (filter, expected) in [
-        (doc! {}, doc! {}),
         (doc! { "a": null, "$comment": "x" }, doc! { "a": { "$eq": "?null" } }),
         (
             doc! { "a": { "$in": [1, 2.5, 7_i64] } },
@@ -154,6 +153,167 @@ fn what_makes_another_query_makes_another_shape() {
     );
     assert_eq!(of(doc! { "count": "c" }, "d"), None);
     assert_eq!(of(doc! {}, "d"), None);
+}
+
+/// The parsers of commands take the last of several: a query gets no other shape by what is not run.
+#[test]
+fn the_last_of_repeated_fields_counts() {
+    let repeated = |first: Document, last: Document| {
+        let mut bytes = RawDocumentBuf::try_from(&first).unwrap().into_bytes();
+        let last = RawDocumentBuf::try_from(&last).unwrap();
+        bytes.pop();
+        bytes.extend_from_slice(&last.as_bytes()[4..]);
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        QueryShape::of(&RawDocumentBuf::from_bytes(bytes).unwrap(), "d").unwrap()
+    };
+    let filter = doc! { "a": 1 };
+    let expected = shape(doc! { "find": "c", "filter": filter.clone() });
+    let other = doc! { "find": "c", "filter": { "b": 1 } };
+    assert_eq!(repeated(other.clone(), doc! { "filter": filter.clone() }), expected);
+    assert_eq!(
+        repeated(
+            doc! { "find": "c", "filter": filter.clone(), "sort": { "a": 1 } },
+            doc! { "sort": null }
+        ),
+        expected
+    );
+    let pipeline = |stages: [Document; 1]| doc! { "aggregate": "c", "pipeline": stages.to_vec() };
+    let (first, last) = ([doc! { "$limit": 1 }], [doc! { "$match": { "a": 1 } }]);
+    assert_eq!(
+        repeated(pipeline(first), doc! { "pipeline": last.to_vec() }),
+        shape(pipeline(last))
+    );
+    let distinct = doc! { "distinct": "c", "key": "a", "query": filter };
+    assert_eq!(repeated(distinct.clone(), doc! { "query": null }), shape(distinct));
+}
+
+/// What a client's driver adds, or writes for nothing, makes no other query.
+#[test]
+fn what_is_empty_is_as_what_is_not_there() {
+    let find = doc! { "find": "c" };
+    let distinct = doc! { "distinct": "c", "key": "a" };
+    let pipeline = [doc! { "$lookup": { "from": "d", "pipeline": [], "as": "x" } }].to_vec();
+    let aggregate = doc! { "aggregate": "c", "pipeline": pipeline };
+    let nothing = || doc! { "let": {}, "collation": {} };
+    let null = || doc! { "let": null, "collation": null };
+    for (command, more) in [
+        (&find, doc! { "filter": {} }),
+        (&find, doc! { "filter": { "$comment": "x" } }),
+        (
+            &find,
+            doc! { "sort": null, "projection": null, "min": null, "max": null },
+        ),
+        (&find, doc! { "sort": {}, "projection": {}, "min": {}, "max": {} }),
+        (&find, nothing()),
+        (&find, null()),
+        (&distinct, doc! { "query": {} }),
+        (&distinct, doc! { "query": null, "collation": null }),
+        (&aggregate, nothing()),
+        (&aggregate, null()),
+    ] {
+        let mut with_more = command.clone();
+        with_more.extend(more);
+        assert_eq!(
+            shape(with_more.clone()).hash(),
+            shape(command.clone()).hash(),
+            "{with_more}"
+        );
+    }
+    let mut with_let = aggregate.clone();
+    let lookup = doc! { "from": "d", "let": {}, "pipeline": [], "as": "x" };
+    with_let.insert("pipeline", vec![doc! { "$lookup": lookup }]);
+    assert_eq!(shape(with_let).hash(), shape(aggregate).hash());
+    assert_ne!(shape(doc! { "find": "c", "filter": { "a": 1 } }), shape(find));
+}
+
+/// Names, directions, units and the words that stages know are no values.
+#[test]
+fn the_words_of_stages_stay() {
+    let accumulated = |accumulator: Document| doc! { "$group": { "_id": null, "x": accumulator } };
+    let set = |expression: Document| doc! { "$set": { "x": expression } };
+    let densify = |range: Document| doc! { "$densify": { "field": "a", "range": range } };
+    let fill = |method: &str| doc! { "$fill": { "sortBy": { "t": 1 }, "output": { "x": { "method": method } } } };
+    let window =
+        |function: Document| doc! { "$setWindowFields": { "sortBy": { "t": 1 }, "output": { "x": function } } };
+    let over = |window_of: Document| window(doc! { "$sum": "$a", "window": window_of });
+    let mut pairs = vec![
+        (doc! { "$unionWith": "a" }, doc! { "$unionWith": "b" }),
+        (doc! { "$merge": "a" }, doc! { "$merge": "b" }),
+        (fill("locf"), fill("linear")),
+        (
+            densify(doc! { "step": 1, "unit": "hour", "bounds": "full" }),
+            densify(doc! { "step": 1, "unit": "day", "bounds": "full" }),
+        ),
+        (
+            densify(doc! { "step": 1, "bounds": "full" }),
+            densify(doc! { "step": 1, "bounds": "partition" }),
+        ),
+        (
+            over(doc! { "documents": ["unbounded", "current"] }),
+            over(doc! { "documents": ["current", "unbounded"] }),
+        ),
+        (
+            over(doc! { "range": [-1, "current"], "unit": "hour" }),
+            over(doc! { "range": [-1, "current"], "unit": "day" }),
+        ),
+        (
+            window(doc! { "$derivative": { "input": "$a", "unit": "hour" } }),
+            window(doc! { "$derivative": { "input": "$a", "unit": "day" } }),
+        ),
+        (
+            window(doc! { "$top": { "output": "$a", "sortBy": { "b": 1 } } }),
+            window(doc! { "$top": { "output": "$a", "sortBy": { "b": -1 } } }),
+        ),
+        (
+            set(doc! { "$sortArray": { "input": "$a", "sortBy": 1 } }),
+            set(doc! { "$sortArray": { "input": "$a", "sortBy": -1 } }),
+        ),
+        (
+            set(doc! { "$sortArray": { "input": "$a", "sortBy": { "b": 1 } } }),
+            set(doc! { "$sortArray": { "input": "$a", "sortBy": { "b": -1 } } }),
+        ),
+        (
+            set(doc! { "$setField": { "field": "a", "input": "$$ROOT", "value": 1 } }),
+            set(doc! { "$setField": { "field": "b", "input": "$$ROOT", "value": 1 } }),
+        ),
+        (
+            doc! { "$changeStream": { "fullDocument": "required" } },
+            doc! { "$changeStream": { "fullDocument": "updateLookup" } },
+        ),
+    ];
+    for name in ["$top", "$topN", "$bottom", "$bottomN"] {
+        let of = |direction: i32| accumulated(doc! { name: { "n": 1, "output": "$a", "sortBy": { "b": direction } } });
+        pairs.push((of(1), of(-1)));
+    }
+    for (one, other) in pairs {
+        assert_ne!(of_stages(vec![one.clone()]), of_stages(vec![other]), "{one}");
+    }
+    // Values are none of them.
+    for (one, other) in [
+        (
+            accumulated(doc! { "$topN": { "n": 1, "output": "x", "sortBy": { "b": 1_i64 } } }),
+            accumulated(doc! { "$topN": { "n": 5, "output": "y", "sortBy": { "b": 1.0 } } }),
+        ),
+        (
+            densify(doc! { "step": 1, "bounds": [1, 5] }),
+            densify(doc! { "step": 2, "bounds": [3, 9] }),
+        ),
+        (
+            over(doc! { "documents": [-1, "current"] }),
+            over(doc! { "documents": [-5, "current"] }),
+        ),
+        (
+            set(doc! { "$setField": { "field": "a", "input": "$$ROOT", "value": 1 } }),
+            set(doc! { "$setField": { "field": "a", "input": "$$ROOT", "value": 2 } }),
+        ),
+        (
+            doc! { "$fill": { "output": { "x": { "value": "none" } } } },
+            doc! { "$fill": { "output": { "x": { "value": "?" } } } },
+        ),
+    ] {
+        assert_eq!(of_stages(vec![one.clone()]), of_stages(vec![other]), "{one}");
+    }
 }
 
 /// Settings are kept by the hash: a server that computes another one would lose them.
