@@ -31,7 +31,7 @@ pub(super) struct SubPipeline {
     equalities: Vec<OuterEquality>,
     /// Whether all stages can run on documents that a join has found.
     pub(super) runs_on_found: bool,
-    /// So many stages at the front find the same for every document.
+    /// So many stages at the front find the same for every document, and none behind them tells what to read.
     pub(super) independent: usize,
 }
 
@@ -63,12 +63,17 @@ impl SubPipeline {
         );
         let searches = pipeline.stages().first().is_some_and(StageSpec::searches);
         pipeline.optimize();
-        let equalities = match pipeline.stages().first() {
-            Some(StageSpec::Match { matcher, .. }) => equalities(matcher),
-            _ => Vec::new(),
+        let leading = match pipeline.stages().first() {
+            Some(StageSpec::Match { matcher, .. }) => Some(matcher),
+            _ => None,
+        };
+        let equalities = leading.map(equalities).unwrap_or_default();
+        // One that has got to the front may bound an index.
+        let independent = match leading.is_some_and(|matcher| matcher.root().reads_outer()) {
+            true => 0,
+            false => independent(spec, context)?,
         };
         let needs = pipeline.take_pushdown().needs;
-        let independent = independent(spec, context)?;
         Ok(Some(Self {
             variables,
             context: expressions,

@@ -497,6 +497,41 @@ fn an_array_that_comes_meanwhile_is_found() {
     assert_eq!((found.len(), found[0], found[1], found[99]), (100, 4, 5, 5));
 }
 
+/// A `$match` that reads variables bounds an index, wherever it is written: its stages ahead are not gathered.
+#[test]
+fn a_match_that_gets_to_the_front_bounds_an_index() {
+    let fixture = Fixture::new(1);
+    for name in ["outer", "inner"] {
+        fixture.create(name, rawdoc! {});
+    }
+    for id in 0..300 {
+        let document = rawdoc! { "_id": id, "kind": "A", "at": id };
+        fixture.insert("inner", &document).expect("inserted");
+    }
+    for id in 0..10 {
+        let document = rawdoc! { "_id": id, "at": id * 20 };
+        fixture.insert("outer", &document).expect("inserted");
+    }
+    let key = rawdoc! { "kind": 1, "at": 1 };
+    fixture.index("inner", key, rawdoc! {}).expect("indexed");
+    let of_kind = doc! { "$match": { "kind": "A" } };
+    let later = doc! { "$match": { "$expr": { "$gt": ["$at", "$$at"] } } };
+    let (sort, first) = (doc! { "$sort": { "at": 1 } }, doc! { "$limit": 1 });
+    for stages in [
+        vec![of_kind.clone(), later.clone(), first.clone()],
+        vec![of_kind, sort, later, first],
+    ] {
+        let lookup = doc! { "from": "inner", "let": { "at": "$at" }, "pipeline": &stages, "as": "found" };
+        let (found, _, documents) = examined(&fixture, &doc! { "$lookup": lookup });
+        for (id, document) in (0..).zip(&found) {
+            let next = 20 * id + 1;
+            let expected = vec![Bson::from(doc! { "_id": next, "kind": "A", "at": next })];
+            assert_eq!(document.get_array("found").expect("an array"), &expected);
+        }
+        assert_eq!((found.len(), documents), (10, 20), "{stages:?}");
+    }
+}
+
 /// What a join finds may be more than is gathered of it, where the stages behind it need no more than one by one.
 #[test]
 fn a_sub_pipeline_may_run_on_more_than_a_stage_holds() {
