@@ -24,11 +24,6 @@ impl Stretch {
         self.bytes[..self.len].get(start..end).filter(|_| volume == self.volume)
     }
 
-    /// Heap bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-
     /// Its memory, for another one.
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes

@@ -12,7 +12,7 @@ use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
-use crate::raw_leaf::{HeldStretch, RawLeaf};
+use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
@@ -247,10 +247,16 @@ impl Pages {
         (has_room || walked.is_multiple_of(WALKED_PART)) && address.bytes() <= self.cache.budget().blocks_limit() / 64
     }
 
-    /// Sectors of a tree's volume, as they are on disk.
-    pub(crate) fn read_stretch(&self, tree: &Tree, sectors: Range<u64>, buffer: Vec<u8>) -> Result<HeldStretch> {
+    /// Sectors of a tree's volume, as they are on disk, in `buffer`, which `memory` counts.
+    pub(crate) fn read_stretch(
+        &self,
+        tree: &Tree,
+        sectors: Range<u64>,
+        buffer: Vec<u8>,
+        memory: WalkMemory,
+    ) -> Result<HeldStretch> {
         let stretch = self.store.read_stretch(tree.shape.volume, sectors.clone(), buffer)?;
-        Ok(HeldStretch::new(&self.cache, sectors, stretch))
+        Ok(HeldStretch::new(sectors, stretch, memory))
     }
 
     /// A row of a leaf on disk as its block has it, without bringing the leaf into memory; the block stays there

@@ -71,11 +71,12 @@ pub(crate) struct HeldStretch {
 }
 
 impl HeldStretch {
-    pub(crate) fn new(cache: &Arc<PageCache>, sectors: Range<u64>, stretch: Stretch) -> Self {
+    /// `memory` counts what it takes.
+    pub(crate) fn new(sectors: Range<u64>, stretch: Stretch, memory: WalkMemory) -> Self {
         Self {
             sectors,
-            _memory: WalkMemory::new(cache, good_size(stretch.memory_bytes())),
             stretch,
+            _memory: memory,
         }
     }
 

@@ -13,10 +13,10 @@
 //! ([`Pages::read_for_walk`]). Where they lie side by side, their blocks come in stretches ([`Stretches`]) before they
 //! are opened one by one.
 
-use crate::budget::Use;
+use crate::budget::{Use, good_size};
 use crate::coming::{Coming, Node, WalkPosition};
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
-use crate::raw_leaf::{HeldStretch, RawLeaf};
+use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::stretches::{STRETCH_BYTES_MAX, STRETCH_BYTES_MIN, Stretches, side_by_side};
 use crate::tree::{Target, Tree};
 use blocks::{BlockAddr, SECTOR_BYTES};
@@ -34,6 +34,8 @@ const WINDOW_MAX: usize = 32;
 const RAW_HELD_MAX: usize = 8;
 /// Leaves whose memory waits for others.
 const SPENT_MAX: usize = 4;
+/// Leaves after which a walk whose worker can do nothing looks whether that is so still.
+const STUCK_LEAVES: usize = 4;
 /// Stretches of a walk take at most one part in so many of what all walks may yet take.
 const STRETCHES_PART: usize = 8;
 /// All walks together have at most one part in so many of the cache, and a leaf or two each beyond.
@@ -98,6 +100,7 @@ impl Drop for ReadAhead {
             state.waiting.clear();
             state.ready.clear();
             state.spent.clear();
+            state.untold.clear();
             state.stretches.clear();
         }
     }
@@ -145,7 +148,7 @@ impl QueueState {
 
     fn has_work(&self) -> bool {
         let is_loadable = |node: &Node| !self.stretches.is_coming(&node.address);
-        self.stretches.is_time() || self.waiting.front().is_some_and(is_loadable)
+        !self.untold.is_empty() || self.stretches.is_time() || self.waiting.front().is_some_and(is_loadable)
     }
 
     /// The next node to load, noted as being loaded. One whose stretch is yet to come waits for it.
@@ -195,10 +198,11 @@ impl LoadQueue {
             queue: self,
             stretch: None,
         };
-        // Other walks may have taken the room since.
-        let bytes = (sectors.end - sectors.start) * SECTOR_BYTES as u64;
-        if left_for_walks(pages) >= bytes {
-            read.stretch = pages.read_stretch(&self.tree, sectors, buffer).ok();
+        // Counted before it is read: other walks that begin now look at what is left, too.
+        let bytes = (sectors.end - sectors.start) as usize * SECTOR_BYTES;
+        let memory = WalkMemory::new(pages.cache(), good_size(bytes.max(buffer.capacity())));
+        if is_within_share(pages) {
+            read.stretch = pages.read_stretch(&self.tree, sectors, buffer, memory).ok();
         }
     }
 
@@ -237,8 +241,8 @@ impl LoadQueue {
         pages.read_ahead(&self.tree, &node.key, node.address, node.level);
     }
 
-    /// What a worker does next; nothing is left where it is `None`.
-    fn next_step(&self) -> Option<(Vec<Range<u64>>, Step)> {
+    /// What a worker tells the system and does next; nothing is left where it is `None`.
+    fn next_step(&self) -> Option<(Vec<Range<u64>>, Option<Step>)> {
         let mut state = self.state.lock();
         let untold = std::mem::take(&mut state.untold);
         let step = if state.over {
@@ -248,8 +252,8 @@ impl LoadQueue {
         } else {
             state.take_next().map(Step::Load)
         };
-        state.at_work = step.is_some();
-        Some((untold, step?))
+        state.at_work = step.is_some() || !untold.is_empty();
+        state.at_work.then_some((untold, step))
     }
 
     /// A worker's part.
@@ -261,8 +265,9 @@ impl LoadQueue {
                         pages.expect_read(&self.tree, sectors);
                     }
                     match step {
-                        Step::Read(stretch) => self.read_stretch(&pages, stretch),
-                        Step::Load(node) => self.load(&pages, &node),
+                        Some(Step::Read(stretch)) => self.read_stretch(&pages, stretch),
+                        Some(Step::Load(node)) => self.load(&pages, &node),
+                        None => {}
                     }
                 }
                 _ => {
@@ -343,7 +348,10 @@ impl ReadAhead {
             }
             if state.waiting.len() > window / 2 {
                 set_to_work(queue, &mut state, pages);
-                return;
+                // Where all wait for a stretch that has no room, what the walk has passed may be in its place.
+                if state.at_work || !self.walked.is_multiple_of(STUCK_LEAVES) {
+                    return;
+                }
             }
         }
         // The longer the walk, the further ahead: a short one reads little in vain.
@@ -365,12 +373,19 @@ impl ReadAhead {
             .chain(leaves.iter().map(|leaf| leaf.address))
             .collect();
         state.stretches.keep(&coming);
+        state
+            .waiting
+            .retain(|node| node.level > 0 || coming.contains(&node.address));
         if told < tell.div_ceil(2) && told < leaves.len() {
             let volume = tree.shape.volume;
             let mut untold = leaves[told..].iter().map(|leaf| leaf.address);
             if is_long && stretch_bytes >= STRETCH_BYTES_MIN {
-                let on_disk = untold.filter(|address| !pages.cache().has_block(&(volume, *address)));
-                let rest = state.stretches.add(on_disk, position.direction, stretch_bytes);
+                let stretches = &state.stretches;
+                let is_new = |address: &BlockAddr| {
+                    !pages.cache().has_block(&(volume, *address)) && !stretches.knows(volume, address)
+                };
+                let new: Vec<BlockAddr> = untold.filter(is_new).collect();
+                let rest = state.stretches.add(new.into_iter(), position.direction, stretch_bytes);
                 state.untold.extend(rest);
             } else {
                 state.untold.extend(side_by_side(&mut untold, u64::MAX / 2));
@@ -449,8 +464,7 @@ impl ReadAhead {
         }
         if !state.loading.contains(&address) && !state.stretches.is_reading(&address) {
             if self.is_long()
-                && state.stretches.is_next(&address)
-                && let Some(stretch) = state.stretches.begin_now()
+                && let Some(stretch) = state.stretches.begin_at(&address)
             {
                 drop(state);
                 queue.read_stretch(pages, stretch);
@@ -488,6 +502,11 @@ fn set_to_work(queue: &Arc<LoadQueue>, state: &mut QueueState, pages: &Pages) {
         let job = queue.clone();
         state.at_work = pages.read_ahead_soon(move || job.work());
     }
+}
+
+fn is_within_share(pages: &Pages) -> bool {
+    let budget = pages.cache().budget();
+    budget.used(Use::Walks) <= budget.limit() / WALKS_PART
 }
 
 /// Bytes that all walks together may yet take.

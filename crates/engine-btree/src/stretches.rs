@@ -88,8 +88,13 @@ impl Stretches {
         Some((sectors, buffer.unwrap_or_default()))
     }
 
-    /// As [`Stretches::begin`], for the walk that has come to the next one.
-    pub(crate) fn begin_now(&mut self) -> Option<(Range<u64>, Vec<u8>)> {
+    /// As [`Stretches::begin`], for the walk that has come to a block of one: those before it are passed.
+    pub(crate) fn begin_at(&mut self, block: &BlockAddr) -> Option<(Range<u64>, Vec<u8>)> {
+        let at = self.unread.iter().position(|sectors| contains(sectors, block))?;
+        if self.reading.is_some() {
+            return None;
+        }
+        self.unread.drain(..at);
         if self.held.len() >= HELD_MAX {
             self.pass();
         }
@@ -118,9 +123,9 @@ impl Stretches {
         self.reading.as_ref().is_some_and(|sectors| contains(sectors, block))
     }
 
-    /// The one that has a block is the next to read.
-    pub(crate) fn is_next(&self, block: &BlockAddr) -> bool {
-        self.unread.front().is_some_and(|sectors| contains(sectors, block))
+    /// A block is in one, or will be.
+    pub(crate) fn knows(&self, volume: VolumeId, block: &BlockAddr) -> bool {
+        self.is_coming(block) || self.held.iter().any(|stretch| stretch.block(volume, block).is_some())
     }
 
     /// The one that has a block is yet to be read.

@@ -202,6 +202,31 @@ fn leaves_side_by_side_are_read_at_once() {
     }
 }
 
+#[test]
+fn walks_that_read_at_once_keep_to_their_share() {
+    const WALKS: u64 = 24;
+    const LEAVES_OF_EACH: u64 = 4;
+    let long = Long::new(3);
+    let budget = long.store.base().cache.budget();
+    let most = budget.limit() / 8 + WALKS * LEAVES_OF_EACH * 2 * 4096;
+    let mut cursors: Vec<_> = (0..WALKS).map(|_| long.cursor(Direction::Forward)).collect();
+    std::thread::scope(|scope| {
+        for cursor in &mut cursors {
+            scope.spawn(move || {
+                let mut rows = Rows::new();
+                for _ in 0..40 {
+                    assert!(fill(cursor, &mut rows));
+                    let used = budget.used(Use::Walks);
+                    assert!(used <= most, "{used} bytes, {most} at most");
+                }
+            });
+        }
+    });
+    drop(cursors);
+    long.store.base().workers.drain().expect("it reads no more");
+    assert_eq!(budget.used(Use::Walks), 0);
+}
+
 /// What was read of the file is older than the leaves that the walk comes to, and other blocks lie there now.
 #[test]
 fn a_walk_that_reads_at_once_sees_its_snapshot_beside_writes() {
