@@ -119,6 +119,32 @@ fn indexes_are_kept_to() {
     }
 }
 
+/// Which index gives the values of a `distinct` is no matter of its own: another one is not taken where one that is
+/// allowed answers the query.
+#[test]
+fn values_are_read_by_what_is_allowed() {
+    let bench = filled();
+    let distinct = |filter: Document| doc! { "distinct": "c", "key": "a", "query": filter };
+    let query = distinct(doc! { "a": { "$gt": 0 }, "b": 5 });
+    assert_eq!(used(&bench, query.clone()), "ab");
+    for (allowed, expected) in [
+        ("b_1", "b_1"),
+        ("a_1", "a_1"),
+        ("ab", "ab"),
+        ("none", "ab"),
+        // It cannot answer the query.
+        ("_id_", "ab"),
+    ] {
+        succeeded(set(&bench, query.clone(), hints(bson::bson!([allowed]))));
+        assert_eq!(used(&bench, query.clone()), expected, "{allowed}");
+        let values = bench.ok(query.clone()).get_array("values").unwrap().clone();
+        assert_eq!(values, [Bson::from(5)], "{allowed}");
+    }
+    // Without a filter an index is of use for its values alone.
+    succeeded(set(&bench, distinct(doc! {}), hints(bson::bson!(["b_1"]))));
+    assert_eq!(used(&bench, distinct(doc! {})), "a_1");
+}
+
 /// Benches draw the same uuids one after the other, and remembered plans are the process's: this one has a collection
 /// with a uuid that no other test has.
 #[test]

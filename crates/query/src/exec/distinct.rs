@@ -5,7 +5,7 @@
 
 use super::context::ExecContext;
 use super::executor::Planned;
-use super::find::{Memory, allowed_by_settings, expression_context, plan};
+use super::find::{Memory, allowed_by_settings, expression_context, plan, plan_by_settings};
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
@@ -13,7 +13,7 @@ use crate::QueryError;
 use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
-use crate::plan::allowed_indexes::{AllowedIndexes, Otherwise};
+use crate::plan::allowed_indexes::AllowedIndexes;
 use crate::plan::convert::{Converter, has_position};
 use crate::plan::encode::StringKeys;
 use crate::plan::implication::implies;
@@ -73,32 +73,36 @@ pub(crate) fn plan_distinct(
     };
     let query = Query::parse(&find, &expressions)?;
     let Some(guard) = guard else { return Ok(None) };
-    if query.text().is_none()
-        && let Some(scan) = allowed_scan(&context, guard, &query, request)?
-    {
-        scan.index.record_access();
-        return Ok(Some(Planned::new(
-            Stage::IndexScan(Box::new(scan)),
-            query,
-            guard.definition().clone(),
-        )));
+    if query.text().is_some() {
+        return plan(context, guard, query, &find, memory).map(Some);
     }
-    Ok(Some(plan(context, guard, query, &find, memory)?))
+    let by_scan = |scan: IndexScan, query: Query| {
+        scan.index.record_access();
+        let stage = Stage::IndexScan(Box::new(scan));
+        Ok(Some(Planned::new(stage, query, guard.definition().clone())))
+    };
+    if let Some(allowed) = allowed_by_settings(&context, guard) {
+        if let Some(scan) = distinct_scan(guard, &query, request, &Wish::None, Some(allowed))? {
+            return by_scan(scan, query);
+        }
+        query.bind(guard)?;
+        if let Some(planned) = plan_by_settings(context, guard, &query, &find, memory)? {
+            return Ok(Some(planned));
+        }
+    }
+    match scan_as_asked(&context, guard, &query, request)? {
+        Some(scan) => by_scan(scan, query),
+        None => plan(context, guard, query, &find, memory).map(Some),
+    }
 }
 
-/// The scan of an index that query settings allow; of another one where they allow none that would do.
-fn allowed_scan(
+/// The scan of an index that index filters or the client want, or of any where neither wants one.
+fn scan_as_asked(
     context: &ExecContext<'_>,
     guard: &CollectionGuard,
     query: &Query,
     request: &DistinctRequest<'_>,
 ) -> Result<Option<IndexScan>, QueryError> {
-    if let Some(allowed) = allowed_by_settings(context, guard) {
-        let scan = distinct_scan(guard, query, request, &Wish::None, Some(allowed))?;
-        if scan.is_some() || allowed.otherwise != Otherwise::AllIndexes {
-            return Ok(scan);
-        }
-    }
     let filter = index_filters().find(guard.uuid(), query);
     let wish = match resolve_hint(request.hint, guard) {
         _ if filter.is_some() => Wish::None,

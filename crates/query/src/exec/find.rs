@@ -138,17 +138,8 @@ pub(crate) fn plan(
     }
     query.bind(guard)?;
     let is_bounded = request.min.is_some() || request.max.is_some();
-    let by_settings = allowed_by_settings(&context, guard).filter(|_| !is_bounded);
-    if let Some(allowed) = by_settings {
-        let planner = Planner {
-            collection: guard,
-            query: &query,
-            allowed: Some(allowed),
-        };
-        // The client's hint goes unheard. Where no plan is left, it is planned as if nothing had been set.
-        if let Some(planned) = choose(context, guard, &planner, &Wish::None, request, memory)? {
-            return Ok(planned);
-        }
+    if !is_bounded && let Some(planned) = plan_by_settings(context, guard, &query, request, memory)? {
+        return Ok(planned);
     }
     let filter = index_filters().find(guard.uuid(), &query);
     let wish = resolve_hint(request.hint, guard)?;
@@ -170,6 +161,26 @@ pub(crate) fn plan(
             "error processing query: planner returned error :: caused by :: no query solutions",
         )
     })
+}
+
+/// Chooses among what query settings allow, where they say anything of the collection. The client's hint goes unheard.
+/// Where no plan is left, it is to be planned as if nothing had been set.
+pub(crate) fn plan_by_settings(
+    context: ExecContext<'_>,
+    guard: &CollectionGuard,
+    query: &Query,
+    request: &FindRequest<'_>,
+    memory: Memory,
+) -> Result<Option<Planned>, QueryError> {
+    let Some(allowed) = allowed_by_settings(&context, guard) else {
+        return Ok(None);
+    };
+    let planner = Planner {
+        collection: guard,
+        query,
+        allowed: Some(allowed),
+    };
+    choose(context, guard, &planner, &Wish::None, request, memory)
 }
 
 /// What query settings allow in a collection, if they say anything of it.
