@@ -73,13 +73,52 @@ impl KeptSettings {
 /// By the hash of the shape.
 pub(crate) type ByShape = BTreeMap<ShapeHash, KeptSettings>;
 
-/// The settings in a document of `config.clusterParameters`. What cannot be made sense of is not there.
-pub(crate) fn of_parameter(kept: Option<&Document>) -> ByShape {
-    let elements = kept.and_then(|kept| kept.get_array(ARRAY).ok());
-    let elements = elements.into_iter().flatten().filter_map(Bson::as_document);
-    elements
-        .filter_map(|element| KeptSettings::of_document(element).ok())
-        .collect()
+/// The settings in a document of `config.clusterParameters`.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub by_shape: ByShape,
+    /// Elements that cannot be made sense of, as they are: another version may know what they say.
+    others: Vec<Bson>,
+}
+
+impl Kept {
+    pub fn of_parameter(kept: Option<&Document>) -> Self {
+        let mut all = Self::default();
+        let elements = kept.and_then(|kept| kept.get_array(ARRAY).ok());
+        for element in elements.into_iter().flatten() {
+            let known = element.as_document().map(KeptSettings::of_document);
+            match known {
+                Some(Ok((hash, settings))) => drop(all.by_shape.insert(hash, settings)),
+                Some(Err(_)) | None => all.others.push(element.clone()),
+            }
+        }
+        all
+    }
+
+    /// The elements of the kept array.
+    pub fn elements(&self) -> Result<Vec<Bson>> {
+        let known = self.by_shape.iter();
+        let known = known.map(|(hash, kept)| Ok(Bson::Document(kept.to_document(hash)?)));
+        known.chain(self.others.iter().cloned().map(Ok)).collect()
+    }
+
+    /// Sets those of one shape, in place of whatever there was.
+    pub fn set(&mut self, hash: ShapeHash, settings: KeptSettings) {
+        self.remove(&hash);
+        self.by_shape.insert(hash, settings);
+    }
+
+    /// Takes those of one shape away. Returns whether there were any.
+    pub fn remove(&mut self, hash: &ShapeHash) -> bool {
+        let before = self.others.len();
+        self.others.retain(|other| {
+            let of = other
+                .as_document()
+                .and_then(|other| other.get_str("queryShapeHash").ok());
+            of.and_then(ShapeHash::parse).as_ref() != Some(hash)
+        });
+        self.by_shape.remove(hash).is_some() || self.others.len() < before
+    }
 }
 
 /// All settings, as queries look for them.
@@ -108,7 +147,7 @@ impl SettingsOfShapes {
         if taken.as_ref() == kept {
             return;
         }
-        let by_shape = of_parameter(kept);
+        let by_shape = Kept::of_parameter(kept).by_shape;
         let elements = by_shape.iter().filter_map(|(hash, kept)| kept.to_document(hash).ok());
         let bytes =
             elements.filter_map(|element| Some(RawDocumentBuf::try_from(element).ok()?.as_bytes().len() as u64));

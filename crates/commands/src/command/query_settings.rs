@@ -7,7 +7,7 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::query_settings::{ARRAY, ByShape, Change, ID, KeptSettings, is_administrative, of_parameter, refusal};
+use crate::query_settings::{ARRAY, Change, ID, Kept, KeptSettings, is_administrative, refusal};
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -131,17 +131,16 @@ fn checked_shape(call: &Invocation<'_>, query: &RawDocument) -> Result<QueryShap
 }
 
 /// The settings of all shapes as they are kept.
-fn kept(call: &mut Invocation<'_>) -> Result<ByShape> {
+fn kept(call: &mut Invocation<'_>) -> Result<Kept> {
     let kept = user_store::find_in(call, &Namespace::parse(COLLECTION)?, &doc! { "_id": ID })?;
-    Ok(of_parameter(kept.first()))
+    Ok(Kept::of_parameter(kept.first()))
 }
 
-fn keep(call: &mut Invocation<'_>, by_shape: &ByShape) -> Result<()> {
-    let settings: Result<Vec<Document>> = by_shape.iter().map(|(hash, kept)| kept.to_document(hash)).collect();
+fn keep(call: &mut Invocation<'_>, kept: &Kept) -> Result<()> {
     let document = doc! {
         "_id": ID,
         TIME: call.server.storage.applied().time.to_timestamp(),
-        ARRAY: settings?,
+        ARRAY: kept.elements()?,
     };
     let bytes = RawDocumentBuf::try_from(&document)?.as_bytes().len();
     if bytes > DOCUMENT_BYTES_MAX {
@@ -167,8 +166,8 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let subject = subject(call)?;
     let server = Arc::clone(call.server);
     let _changes = server.query_settings.changes.lock();
-    let mut by_shape = kept(call)?;
-    let former = by_shape.get(&subject.hash);
+    let mut kept = kept(call)?;
+    let former = kept.by_shape.get(&subject.hash);
     let is_empty_change = given.is_empty();
     let settings = change.applied(former);
     if settings.is_empty() || is_empty_change {
@@ -194,8 +193,8 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         query,
     };
     let shown = now.to_document(&subject.hash)?;
-    by_shape.insert(subject.hash, now);
-    keep(call, &by_shape)?;
+    kept.set(subject.hash, now);
+    keep(call, &kept)?;
     reply.append_all(&shown);
     Ok(())
 }
@@ -205,11 +204,11 @@ fn remove(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let subject = subject(call)?;
     let server = Arc::clone(call.server);
     let _changes = server.query_settings.changes.lock();
-    let mut by_shape = kept(call)?;
+    let mut kept = kept(call)?;
     // What is not there is removed: the command may be sent again.
-    match by_shape.remove(&subject.hash) {
-        Some(_) => keep(call, &by_shape),
-        None => Ok(()),
+    match kept.remove(&subject.hash) {
+        true => keep(call, &kept),
+        false => Ok(()),
     }
 }
 

@@ -409,6 +409,46 @@ fn they_are_set_changed_shown_and_removed() {
     bench.ok(find(doc! { "a": 4 }));
 }
 
+/// A newer version may have kept what this one knows nothing of.
+#[test]
+fn what_cannot_be_made_sense_of_is_kept() {
+    let bench = filled();
+    succeeded(set(&bench, find(doc! { "a": 1 }), doc! { "reject": true }));
+    let config = |command: Document| succeeded(bench.run_on("config", command));
+    let stored = || {
+        let kept = first_batch(&config(doc! { "find": "clusterParameters" }));
+        kept[0].get_array("settingsArray").unwrap().clone()
+    };
+    let hash_of = |filter: Document| {
+        let explained = bench.ok(doc! { "explain": find(filter) });
+        explained.get_str("queryShapeHash").unwrap().to_owned()
+    };
+    let known = hash_of(doc! { "b": 1 });
+    let others = [
+        Bson::from(doc! { "queryShapeHash": "F".repeat(64), "settings": { "reject": true, "newer": 1 } }),
+        doc! { "queryShapeHash": &known, "settings": { "newer": [1, 2] } }.into(),
+        doc! { "settings": { "reject": true } }.into(),
+        "no document".into(),
+    ];
+    let change = doc! { "$push": { "settingsArray": { "$each": others.to_vec() } } };
+    config(doc! { "update": "clusterParameters", "updates": [{ "q": {}, "u": change }] });
+    assert_eq!(shown(&bench, doc! {}).len(), 1);
+    // Each change writes all of them.
+    succeeded(set(&bench, find(doc! { "t": "x" }), doc! { "reject": true }));
+    assert_eq!(stored().len(), 6);
+    assert!(others.iter().all(|other| stored().contains(other)));
+    remove(&bench, find(doc! { "a": 1 }));
+    assert_eq!(stored().len(), 5);
+    // What is set for a shape anew takes the place of what was there; so does what is removed.
+    succeeded(set(&bench, find(doc! { "b": 1 }), doc! { "reject": true }));
+    let now = stored();
+    assert_eq!((now.len(), now.contains(&others[1])), (5, false));
+    assert!(now.contains(&others[0]) && now.contains(&others[3]));
+    succeeded(bench.admin(doc! { "removeQuerySettings": "F".repeat(64) }));
+    let now = stored();
+    assert_eq!((now.len(), now.contains(&others[0])), (4, false));
+}
+
 #[test]
 fn all_of_them_fit_into_a_document() {
     let bench = Bench::new();
