@@ -1,6 +1,5 @@
 //! What a long walk reads of the file at once: stretches in which its next leaves lie side by side. One call of the
-//! system for half a megabyte costs a fraction of what calls for each leaf do, and the system reads on behind it in
-//! pieces as large.
+//! system costs less than calls for each leaf do, and the system reads on behind it.
 
 use crate::raw_leaf::HeldStretch;
 use blocks::{BlockAddr, SECTOR_BYTES, VolumeId};
@@ -9,8 +8,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of one.
-pub(crate) const STRETCH_BYTES_MAX: usize = 512 << 10;
+/// Most bytes of one: what was copied from the system's cache shall be in the processor's when it is opened.
+pub(crate) const STRETCH_BYTES_MAX: usize = 128 << 10;
 /// A shorter one is left to the system, which can have many such under way at once.
 pub(crate) const STRETCH_BYTES_MIN: usize = 64 << 10;
 /// Stretches in memory: the one that the walk is in, and the one behind.
