@@ -240,3 +240,15 @@ def test_a_join_of_one_value_a_million_times(client, server):
         list(db.distinct.aggregate(stages, maxTimeMS=20))
     assert error.value.code == 50
     client.drop_database(db.name)
+
+
+def test_a_count_is_of_what_the_plan_finds(db):
+    db.near.insert_many([{"p": [0, 0]}, {"p": [50, 50]}, {"q": 1}])
+    db.near.create_index([("p", "2dsphere")])
+    near = {"near": {"type": "Point", "coordinates": [0, 0]}, "distanceField": "d"}
+    assert list(db.near.aggregate([{"$geoNear": {**near, "maxDistance": 1000}}, {"$count": "n"}])) == [{"n": 1}]
+    assert list(db.near.aggregate([{"$geoNear": near}, {"$group": {"_id": None, "n": {"$sum": 1}}}])) == [{"_id": None, "n": 2}]
+    db.sparse.insert_many([{"_id": 1}, {"_id": 2, "y": 1}, {"_id": 3}])
+    db.sparse.create_index("y", sparse=True)
+    assert db.sparse.count_documents({}, hint="y_1") == 1
+    assert db.sparse.count_documents({}, hint="_id_") == db.sparse.count_documents({}) == 3

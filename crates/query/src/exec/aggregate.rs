@@ -71,10 +71,12 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         ));
     }
     let hinted = hinted_buckets(context, request);
+    let hint = hinted.as_deref().map(Hint::Key).or(request.hint);
+    let is_hinted = hint.is_some();
     let opening = Opening {
         base: &base,
         collation,
-        hint: hinted.as_deref().map(Hint::Key).or(request.hint),
+        hint,
         memory: Memory::Use,
         blocking: &request.blocking,
     };
@@ -91,6 +93,7 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
             let top = match count {
                 Some(count) => Box::new(CountSource {
                     planned,
+                    is_hinted,
                     count,
                     done: false,
                 }),
@@ -375,6 +378,7 @@ pub(crate) fn open_foreign(
             match count {
                 Some(count) => Ok(Box::new(CountSource {
                     planned,
+                    is_hinted: false,
                     count,
                     done: false,
                 })),
@@ -407,6 +411,8 @@ fn may_search(filter: &RawDocument) -> bool {
 /// A pipeline that only counts: gives one document.
 struct CountSource {
     planned: Arc<Mutex<Planned>>,
+    /// An index that the client names may be without some documents, which are not counted then.
+    is_hinted: bool,
     count: CountOnly,
     done: bool,
 }
@@ -424,8 +430,9 @@ impl stages::Stage for CountSource {
         })?;
         let mut planned = self.planned.lock();
         let mut n = 0;
+        let counts_all = planned.query.filter.is_none() && planned.query.near.is_none() && !self.is_hinted;
         // The number in memory is that of the newest state.
-        if planned.query.filter.is_none() && data.is_newest() {
+        if counts_all && data.is_newest() {
             let left = planned.collection.count().saturating_sub(planned.query.skip);
             n = planned.query.limit.map_or(left, |limit| left.min(limit));
         } else {
