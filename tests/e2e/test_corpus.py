@@ -117,8 +117,8 @@ class Runner:
         self.load(case["docs"], case.get("paths", ()))
         options = {key: case[key] for key in ("collation",) if key in case}
         for name in ("c", "indexed") if case.get("paths") else ("c",):
-            found = self.db[name].find(case.get("filter", {}), {"_id": 1}, **options).sort(list(case["ask"].items()))
-            yield [doc["_id"] for doc in found]
+            command = {"find": name, "filter": case.get("filter", {}), "sort": case["ask"], "projection": {"_id": 1}}
+            yield [doc["_id"] for doc in self.db.command(command | options)["cursor"]["firstBatch"]]
         found = self.db.c.aggregate([{"$match": case.get("filter", {})}, {"$sort": case["ask"]}], **options)
         yield [doc["_id"] for doc in found]
 
