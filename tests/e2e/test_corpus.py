@@ -15,7 +15,7 @@ from server import ENGINES
 CORPUS = Path(__file__).parent.parent / "corpus"
 FILES = sorted(CORPUS.glob("*/*.jsonl"))
 
-# The keys of Extended JSON. `$regex`, `$type` and the like stay operators: a regular expression is a `$regularExpression`.
+# The keys of Extended JSON. `$regex` and `$type` stay operators: a regular expression is a `$regularExpression`.
 TYPES = {
     "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$oid", "$date", "$timestamp", "$binary",
     "$regularExpression", "$minKey", "$maxKey", "$code",
@@ -34,7 +34,7 @@ def typed(pairs):
 
 
 def canonical(value):
-    """Canonical Extended JSON, in which values are the same only with their types, signs of zero and order of fields."""
+    """Canonical Extended JSON: values are the same only with their types, signs of zero and order of fields."""
     if value is MISSING:
         return "(missing)"
     return json_util.dumps(value, json_options=json_util.CANONICAL_JSON_OPTIONS, ensure_ascii=False)
@@ -110,7 +110,8 @@ class Runner:
         for name in ("c", "indexed") if case.get("paths") else ("c",):
             yield sorted(doc["_id"] for doc in self.db[name].find(case["ask"], {"_id": 1}, **options))
         if not case.get("find_only"):
-            found = self.db.c.aggregate([{"$project": {"copy": "$$ROOT"}}, {"$replaceWith": "$copy"}, {"$match": case["ask"]}], **options)
+            behind = [{"$project": {"copy": "$$ROOT"}}, {"$replaceWith": "$copy"}, {"$match": case["ask"]}]
+            found = self.db.c.aggregate(behind, **options)
             yield sorted(doc["_id"] for doc in found)
 
     def sort(self, case):
