@@ -17,7 +17,7 @@ same() { local stamp=$1; shift; [ -f "$stamp" ] && [ "$(cat "$@" | sha256sum)" =
 stamp() { local stamp=$1; shift; cat "$@" | sha256sum >"$stamp"; }
 
 if ! same "$TENON_CLIENTS/python.stamp" tests/requirements.txt; then
-    say "Python client packages (pymongo, pytest, playwright)"
+    say "Python client packages (pymongo, MongoEngine, Django, pytest, playwright)"
     python3 -m venv "$TENON_CLIENTS/python"
     "$TENON_CLIENTS/python/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
     browser || "$TENON_CLIENTS/python/bin/playwright" install --with-deps chromium
