@@ -13,6 +13,7 @@ use crate::plan::encode::point;
 use crate::plan::index_bounds::IndexBounds;
 use crate::plan::index_filters::index_filters;
 use crate::plan::interval::Intervals;
+use crate::plan::leaf::is_scalar;
 use crate::plan::query::{Order, Query};
 use crate::plan::request::FindRequest;
 use bson::raw::RawBsonRef;
@@ -78,20 +79,7 @@ fn plain_equality<'a>(request: &FindRequest<'a>) -> Option<(&'a str, RawBsonRef<
         && is_empty(request.collation)
         && !request.for_write;
     let (path, value) = only_condition(request).filter(|_| is_plain)?;
-    let is_scalar = matches!(
-        value,
-        RawBsonRef::String(_)
-            | RawBsonRef::Int32(_)
-            | RawBsonRef::Int64(_)
-            | RawBsonRef::Double(_)
-            | RawBsonRef::Decimal128(_)
-            | RawBsonRef::ObjectId(_)
-            | RawBsonRef::DateTime(_)
-            | RawBsonRef::Timestamp(_)
-            | RawBsonRef::Boolean(_)
-            | RawBsonRef::Binary(_)
-    );
-    (is_scalar && !path.starts_with('$') && !has_position(path)).then_some((path, value))
+    (is_scalar(value) && !path.starts_with('$') && !has_position(path)).then_some((path, value))
 }
 
 /// The index that leads to the documents with a value at a path, where no other one does, or might.

@@ -138,20 +138,7 @@ impl Leaf {
         value: RawBsonRef<'_>,
         keys: StringKeys<'_>,
     ) -> Option<Self> {
-        let is_scalar = matches!(
-            value,
-            RawBsonRef::String(_)
-                | RawBsonRef::Int32(_)
-                | RawBsonRef::Int64(_)
-                | RawBsonRef::Double(_)
-                | RawBsonRef::Decimal128(_)
-                | RawBsonRef::ObjectId(_)
-                | RawBsonRef::DateTime(_)
-                | RawBsonRef::Timestamp(_)
-                | RawBsonRef::Boolean(_)
-                | RawBsonRef::Binary(_)
-        );
-        if !is_scalar {
+        if !is_scalar(value) {
             return None;
         }
         let (encoded, all) = (keys.encode(value)?, everything());
@@ -322,6 +309,23 @@ pub(crate) fn literal_prefix(pattern: &str, options: &str) -> Option<String> {
         }
     }
     Some(prefix)
+}
+
+/// Whether a value stands for itself in an index: one key, and no other value with the same.
+pub(crate) fn is_scalar(value: RawBsonRef<'_>) -> bool {
+    matches!(
+        value,
+        RawBsonRef::String(_)
+            | RawBsonRef::Int32(_)
+            | RawBsonRef::Int64(_)
+            | RawBsonRef::Double(_)
+            | RawBsonRef::Decimal128(_)
+            | RawBsonRef::ObjectId(_)
+            | RawBsonRef::DateTime(_)
+            | RawBsonRef::Timestamp(_)
+            | RawBsonRef::Boolean(_)
+            | RawBsonRef::Binary(_)
+    )
 }
 
 #[cfg(test)]
