@@ -101,22 +101,15 @@ impl ClockList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{ROWS, Store};
+    use crate::fixture::{ROWS, Store, lone_tree};
     use crate::options::BtreeOptions;
-    use crate::tree::{Child, Shape};
+    use crate::tree::Child;
     use engine::TableId;
 
     #[test]
     fn a_step_looks_at_few_leaves_however_many_are_warm() {
         const COUNT: usize = 1000;
-        let shape = Shape {
-            codec: codec::Codec::None,
-            level: None,
-            leaf_bytes: 100,
-            large_bytes_min: 1000,
-            volume: blocks::VolumeId::MAIN,
-        };
-        let tree = Arc::new(Tree::new(TableId(1), shape, Child::Nothing));
+        let tree = Arc::new(lone_tree(Child::Nothing));
         let leaves: Vec<Arc<Leaf>> = (0..COUNT).map(|_| Arc::new(Leaf::empty(Box::default()))).collect();
         let clock_list = ClockList::default();
         leaves

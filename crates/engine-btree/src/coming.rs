@@ -181,15 +181,8 @@ impl<'g> Coming<'g> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{block, lone_tree};
     use crate::page::Separators;
-    use crate::tree::Shape;
-
-    fn block(sector: u32, sectors: u8) -> BlockAddr {
-        let mut bytes = [0; BlockAddr::ENCODED_BYTES];
-        bytes[..4].copy_from_slice(&sector.to_le_bytes());
-        bytes[6] = sectors;
-        BlockAddr::decode(&bytes).unwrap()
-    }
 
     const INNER: usize = 4;
     const LEAVES: usize = 10;
@@ -206,13 +199,6 @@ mod tests {
 
     /// Four inner nodes of ten leaves each; the leaves, and the node of number `absent`, are on disk.
     fn tree(absent: usize) -> Tree {
-        let shape = Shape {
-            codec: codec::Codec::None,
-            level: None,
-            leaf_bytes: 100,
-            large_bytes_min: 1000,
-            volume: blocks::VolumeId::MAIN,
-        };
         let separators = |leaves: &mut dyn Iterator<Item = usize>| {
             let lows: Vec<Vec<u8>> = leaves.map(low).collect();
             Separators::from_keys(&lows.iter().map(Vec::as_slice).collect::<Vec<_>>())
@@ -229,7 +215,7 @@ mod tests {
         });
         let separators = separators(&mut (1..INNER).map(|number| number * LEAVES));
         let root = Inner::new(2, separators, children.collect());
-        Tree::new(engine::TableId(1), shape, Child::Inner(Arc::new(root)))
+        lone_tree(Child::Inner(Arc::new(root)))
     }
 
     /// The leaves that come after one, those that are near, and the node that is not in memory.

@@ -4,7 +4,8 @@ use crate::engine_impl::BtreeEngine;
 use crate::foundation::Foundation;
 use crate::options::BtreeOptions;
 use crate::parts::Parts;
-use crate::tree::Tree;
+use crate::tree::{Child, Shape, Tree};
+use blocks::BlockAddr;
 use engine::{Batch, CloseMode, Engine, Seq, TableId, TableKind, TableSpec};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,26 @@ pub(crate) const ROWS: TableId = TableId(1);
 
 /// Where a [`Store`] lies.
 pub(crate) const DIRECTORY: &str = "/store";
+
+/// A tree that has no store.
+pub(crate) fn lone_tree(root: Child) -> Tree {
+    let shape = Shape {
+        codec: codec::Codec::None,
+        level: None,
+        leaf_bytes: 100,
+        large_bytes_min: 1000,
+        volume: blocks::VolumeId::MAIN,
+    };
+    Tree::new(ROWS, shape, root)
+}
+
+/// An address of a block that nothing is known of but its place.
+pub(crate) fn block(sector: u32, sectors: u8) -> BlockAddr {
+    let mut bytes = [0; BlockAddr::ENCODED_BYTES];
+    bytes[..4].copy_from_slice(&sector.to_le_bytes());
+    bytes[6] = sectors;
+    BlockAddr::decode(&bytes).expect("an address")
+}
 
 fn open(fs: &Arc<SimulatedFs>, options: BtreeOptions) -> BtreeEngine {
     let env = Env {

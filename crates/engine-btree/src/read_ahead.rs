@@ -34,8 +34,6 @@ const WINDOW_MAX: usize = 32;
 const RAW_HELD_MAX: usize = 8;
 /// Leaves whose memory waits for others.
 const SPENT_MAX: usize = 4;
-/// Leaves after which a walk whose worker can do nothing looks whether that is so still.
-const STUCK_LEAVES: usize = 4;
 /// Stretches of a walk take at most one part in so many of what all walks may yet take.
 const STRETCHES_PART: usize = 8;
 /// All walks together have at most one part in so many of the cache, and a leaf or two each beyond.
@@ -343,13 +341,12 @@ impl ReadAhead {
         });
         {
             let mut state = queue.state.lock();
-            if let Some(here) = &position.address {
-                state.stretches.enter(here);
-            }
+            let is_held = position.address.is_some_and(|here| state.stretches.enter(&here));
             if state.waiting.len() > window / 2 {
                 set_to_work(queue, &mut state, pages);
-                // Where all wait for a stretch that has no room, what the walk has passed may be in its place.
-                if state.at_work || !self.walked.is_multiple_of(STUCK_LEAVES) {
+                // Where all wait for a stretch that has no room, and the walk is in none, what it has passed may be in
+                // its place.
+                if state.at_work || is_held {
                     return;
                 }
             }
@@ -399,9 +396,7 @@ impl ReadAhead {
         };
         if state.ready.len() > window || left_for_all == 0 {
             // Some may be of leaves that have changed, or that the walk has left out.
-            let here = position.address;
-            let is_coming = |address| here == Some(address) || leaves.iter().any(|leaf| leaf.address == address);
-            state.ready.retain(|(address, _)| is_coming(*address));
+            state.ready.retain(|(address, _)| coming.contains(address));
         }
         for leaf in leaves.into_iter().take_while(|leaf| leaf.is_near) {
             if !known(&state, leaf.address) {
@@ -518,30 +513,18 @@ fn left_for_walks(pages: &Pages) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Child, Shape};
-
-    fn block(sector: u8) -> BlockAddr {
-        let mut bytes = [0; BlockAddr::ENCODED_BYTES];
-        (bytes[0], bytes[6]) = (sector, 1);
-        BlockAddr::decode(&bytes).unwrap()
-    }
+    use crate::fixture::{block, lone_tree};
+    use crate::tree::Child;
 
     #[test]
     fn a_panic_ends_the_loading() {
-        let shape = Shape {
-            codec: codec::Codec::None,
-            level: None,
-            leaf_bytes: 100,
-            large_bytes_min: 1000,
-            volume: blocks::VolumeId::MAIN,
-        };
         let queue = LoadQueue {
             pages: Weak::new(),
-            tree: Arc::new(Tree::new(engine::TableId(1), shape, Child::Nothing)),
+            tree: Arc::new(lone_tree(Child::Nothing)),
             state: Mutex::default(),
             loaded: Condvar::new(),
         };
-        let [lost, other] = [block(1), block(2)];
+        let [lost, other] = [block(1, 1), block(2, 1)];
         queue.state.lock().loading = vec![lost, other];
         let load = || {
             let _load = NodeLoad {

@@ -49,12 +49,13 @@ impl Stretches {
         short
     }
 
-    /// The walk has come to a block: those before its own are passed.
-    pub(crate) fn enter(&mut self, block: &BlockAddr) {
+    /// The walk has come to a block: those before its own are passed. Whether its own is in memory.
+    pub(crate) fn enter(&mut self, block: &BlockAddr) -> bool {
         let at = self.held.iter().position(|stretch| contains(stretch.sectors(), block));
         for _ in 0..at.unwrap_or(0) {
             self.pass();
         }
+        at.is_some()
     }
 
     fn pass(&mut self) {
@@ -162,13 +163,7 @@ pub(crate) fn side_by_side(blocks: impl Iterator<Item = BlockAddr>, sectors_max:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn block(sector: u32, sectors: u8) -> BlockAddr {
-        let mut bytes = [0; BlockAddr::ENCODED_BYTES];
-        bytes[..4].copy_from_slice(&sector.to_le_bytes());
-        bytes[6] = sectors;
-        BlockAddr::decode(&bytes).expect("an address")
-    }
+    use crate::fixture::block;
 
     #[test]
     fn blocks_near_each_other_are_one_stretch() {

@@ -9,14 +9,20 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::query_settings::{ARRAY, Change, ID, Kept, KeptSettings, is_administrative, refusal};
 use crate::reply::Reply;
+use crate::server::Server;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
+use parking_lot::MutexGuard;
 use query::plan::{QueryShape, ShapeHash};
 use std::sync::Arc;
-use storage::Namespace;
+use std::time::Duration;
+use storage::{Namespace, StorageError};
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_BYTES_MAX;
+
+/// Between two looks at whether the operation may go on.
+const WAIT_SLICE: Duration = Duration::from_millis(10);
 
 /// `setQuerySettings`.
 pub const SET_QUERY_SETTINGS: Command = Command::new(
@@ -165,7 +171,7 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let change = Change::read(given)?;
     let subject = subject(call)?;
     let server = Arc::clone(call.server);
-    let _changes = server.query_settings.changes.lock();
+    let _changes = begin_change(call, &server)?;
     let mut kept = kept(call)?;
     let former = kept.by_shape.get(&subject.hash);
     let is_empty_change = given.is_empty();
@@ -199,11 +205,21 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Waits until nobody else changes them, who may be waiting for a majority.
+fn begin_change<'s>(call: &Invocation<'_>, server: &'s Server) -> Result<MutexGuard<'s, ()>> {
+    loop {
+        if let Some(changes) = server.query_settings.changes.try_lock_for(WAIT_SLICE) {
+            return Ok(changes);
+        }
+        call.operation.check_now().map_err(StorageError::from)?;
+    }
+}
+
 fn remove(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     let subject = subject(call)?;
     let server = Arc::clone(call.server);
-    let _changes = server.query_settings.changes.lock();
+    let _changes = begin_change(call, &server)?;
     let mut kept = kept(call)?;
     // What is not there is removed: the command may be sent again.
     match kept.remove(&subject.hash) {
