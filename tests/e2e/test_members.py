@@ -60,10 +60,19 @@ def test_drivers_find_every_member(rs, db):
         assert "electionId" not in hello and hello["tags"] == TAGS[f"m{each.number}"]["tags"]
 
 
+def sources(asked):
+    """Who follows whom, as a member tells it."""
+    told = asked.direct.admin.command("replSetGetStatus")["members"]
+    return [(each["_id"], each["syncSourceHost"]) for each in told if each["stateStr"] == "SECONDARY"]
+
+
 def test_status_tells_of_every_member(rs, db):
     db.c.insert_one({"_id": 1})
     rs.wait_applied()
+    follow = [(each.number, rs.primary.host) for each in rs.secondaries]
     for asked in rs.members:
+        # Of the others each knows what they said last.
+        wait(lambda asked=asked: sources(asked) == follow, "sources of the log as the members know them")
         status = asked.direct.admin.command("replSetGetStatus")
         assert (status["set"], status["votingMembersCount"], status["majorityVoteCount"], status["writeMajorityCount"]) == ("rs0", 3, 2, 2)
         assert [each["name"] for each in status["members"]] == [each.host for each in rs.members]

@@ -175,7 +175,31 @@ pub struct Connection {
     stream: Box<dyn Duplex>,
     incoming: Incoming,
     message: Message,
+    patience: Patience,
+}
+
+/// How long a reply is waited for.
+#[derive(Debug)]
+struct Patience {
     interrupt: Interrupt,
+    /// Even when the user wants to stop.
+    least: Duration,
+}
+
+impl Patience {
+    /// An error when a request that was sent at `began` is waited for no longer.
+    fn check(&self, began: Instant) -> Result<()> {
+        let waited = began.elapsed();
+        if waited >= self.least {
+            self.interrupt.check()?;
+        }
+        match waited < COMMAND_TIMEOUT {
+            true => Ok(()),
+            false => Err(Error::NoReply {
+                seconds: COMMAND_TIMEOUT.as_secs(),
+            }),
+        }
+    }
 }
 
 impl Connection {
@@ -194,15 +218,24 @@ impl Connection {
     pub fn over(stream: Box<dyn Duplex>, address: SocketAddr, interrupt: &Interrupt) -> Self {
         Self {
             stream,
-            interrupt: interrupt.clone(),
+            patience: Patience {
+                interrupt: interrupt.clone(),
+                least: Duration::ZERO,
+            },
             incoming: Incoming::default(),
             message: Message::new(u128::from(address.port()) << 64 | 0x7465_6E6F_6E5F_6261),
         }
     }
 
+    /// Each reply is waited for so long even when the user wants to stop.
+    pub fn with_patience(mut self, least: Duration) -> Self {
+        self.patience.least = least;
+        self
+    }
+
     /// Sends a request and returns the body of the reply, whatever it says.
     pub fn call(&mut self, request: &Message) -> Result<&RawDocument> {
-        Self::exchange(&mut *self.stream, &mut self.incoming, request.bytes(), &self.interrupt)?;
+        Self::exchange(&mut *self.stream, &mut self.incoming, request.bytes(), &self.patience)?;
         self.incoming.body()
     }
 
@@ -211,7 +244,7 @@ impl Connection {
         self.stream.write_all(request.bytes()).doing("sending a request")
     }
 
-    fn exchange(stream: &mut dyn Duplex, incoming: &mut Incoming, request: &[u8], interrupt: &Interrupt) -> Result<()> {
+    fn exchange(stream: &mut dyn Duplex, incoming: &mut Incoming, request: &[u8], patience: &Patience) -> Result<()> {
         incoming.clear();
         stream.write_all(request).doing("sending a request")?;
         let began = Instant::now();
@@ -219,12 +252,7 @@ impl Connection {
             if incoming.receive_by(|buffer| stream.read(buffer))? == Received::Whole {
                 return Ok(());
             }
-            interrupt.check()?;
-            if began.elapsed() >= COMMAND_TIMEOUT {
-                return Err(Error::NoReply {
-                    seconds: COMMAND_TIMEOUT.as_secs(),
-                });
-            }
+            patience.check(began)?;
         }
     }
 
@@ -232,7 +260,7 @@ impl Connection {
     pub fn run(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
         self.message.whole(command, database);
         let request = self.message.bytes();
-        Self::exchange(&mut *self.stream, &mut self.incoming, request, &self.interrupt)?;
+        Self::exchange(&mut *self.stream, &mut self.incoming, request, &self.patience)?;
         let reply = self.incoming.body()?;
         if !is_ok(reply) || matches!(reply.get("writeErrors"), Ok(Some(_))) {
             return Err(refusal(&command_name(command), reply));

@@ -14,7 +14,11 @@ use crate::workload::Workload;
 use report::{Configuration, Run};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// How long a server that was running may take to drop a workload's database when the user wants to stop.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is measured.
 pub enum Target {
@@ -217,10 +221,10 @@ fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: 
     result.and(removed)
 }
 
-/// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, nobody waits for it to be
-/// done.
+/// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, the server has
+/// [`LAST_PATIENCE`] for each.
 fn remove_databases(subject: &Subject, databases: &[&str]) -> Result<()> {
-    let mut connection = subject.connect()?;
+    let mut connection = subject.connect()?.with_patience(LAST_PATIENCE);
     databases
         .iter()
         .try_for_each(|database| connection.drop_database(database))

@@ -256,7 +256,8 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         matches!(&cursor.source, CursorSource::Plan(executor) if executor.resume_token().is_some());
     let entered = match is_first {
         true => call.server.fail_points.enter_get_more(&*call.server.env.random),
-        false => Ok(()),
+        // Who is killed while it waits hears of that, though what it waits for has come since.
+        false => call.operation.check_now().map_err(|killed| StorageError::from(killed).into()),
     };
     match entered.and_then(|()| fetch(call, reply, &mut cursor, batch)) {
         Ok(Fetched::Later { waker, place, until }) => {

@@ -138,6 +138,8 @@ fn what_waits_is_killed_like_what_runs() {
     let mut waits = Asked::new(&bench, "test", more(id));
     assert!(waits.answer().is_none());
     bench.ok(doc! { "killCursors": "c", "cursors": [id] });
+    // What it waits for comes before it hears of its end.
+    bench.insert("c", &[doc! { "_id": 2 }]);
     bench.server.end_late();
     assert_eq!(waits.called(), 1);
     assert_eq!(code(&waits.answer().unwrap()), 237);
