@@ -257,7 +257,10 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let entered = match is_first {
         true => call.server.fail_points.enter_get_more(&*call.server.env.random),
         // Who is killed while it waits hears of that, though what it waits for has come since.
-        false => call.operation.check_now().map_err(|killed| StorageError::from(killed).into()),
+        false => call
+            .operation
+            .check_now()
+            .map_err(|killed| StorageError::from(killed).into()),
     };
     match entered.and_then(|()| fetch(call, reply, &mut cursor, batch)) {
         Ok(Fetched::Later { waker, place, until }) => {
