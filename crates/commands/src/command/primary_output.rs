@@ -157,9 +157,10 @@ impl PrimaryOutput {
             true => None,
             false => call.body.get("writeConcern")?,
         };
-        let reply = self.step(call, "finish", |command| match concern {
-            Some(concern) => command.append(cstr!("writeConcern"), concern),
-            None => {}
+        let reply = self.step(call, "finish", |command| {
+            if let Some(concern) = concern {
+                command.append(cstr!("writeConcern"), concern);
+            }
         })?;
         if let Some(RawBsonRef::Document(error)) = reply.get("writeConcernError")? {
             call.report.primary_waited = Some(Some(Document::try_from(error)?));
