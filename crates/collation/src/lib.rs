@@ -117,7 +117,7 @@ impl Collation {
             Named::Unknown => return Err(invalid("locale")),
             Named::WithoutData => return Err(not_built(&format!("the locale '{locale}'"))),
         };
-        // ICU4X has no option for it: the data of French of Canada say so, and otherwise are the root's, as are French's.
+        // ICU4X has no option for it. The data of French of Canada say so, and are the root's else.
         let backwards = asked.backwards.unwrap_or(bcp == BACKWARDS);
         let ordered_as: &str = match (backwards, bcp == BACKWARDS) {
             (true, false) if locales::has_root_order(&bcp) => BACKWARDS,

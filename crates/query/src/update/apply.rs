@@ -65,8 +65,11 @@ impl<'a> Application<'a> {
             match self.element(&branch.fields[child].node, element, name, out)? {
                 Change::Same => copied = element.start(),
                 change @ (Change::Value(_) | Change::Removed) => {
-                    if matches!((change, &branch.fields[child].node), (Change::Value(_), Node::Leaf(leaf)) if !leaf.only_removes())
-                    {
+                    let writes = match &branch.fields[child].node {
+                        Node::Leaf(leaf) => change != Change::Removed && !leaf.only_removes(),
+                        Node::Branch(_) => false,
+                    };
+                    if writes {
                         self.check_name(name)?;
                     }
                     changed = true;
@@ -88,8 +91,7 @@ impl<'a> Application<'a> {
         Ok(changed)
     }
 
-    /// Fails (52) when a field that was written is at the top and has a dollar in front; a document that is new may have
-    /// such.
+    /// Fails (52) when a field that was written is at the top and has a dollar in front. New documents may have such.
     fn check_name(&self, name: &[u8]) -> Result<(), QueryError> {
         match self.path.is_empty() && !self.around.is_insert && name.first() == Some(&b'$') {
             true => Err(dollar_at_the_top(&String::from_utf8_lossy(name))),
