@@ -90,6 +90,32 @@ def test_sparse_and_partial_hold_only_their_documents(db):
     assert [d["_id"] for d in db.c.find({"p": 1})] == [1]
 
 
+def test_a_hinted_partial_index_answers_with_what_it_has(db):
+    db.c.insert_many([{"_id": number, "p": number, "x": number % 3} for number in range(12)])
+    db.c.create_index([("x", 1), ("p", 1)], partialFilterExpression={"p": {"$gte": 6}}, name="part")
+    db.c.create_index([("$**", 1)], partialFilterExpression={"p": {"$gte": 6}}, name="wild")
+    held = [6, 7, 8, 9, 10, 11]
+    assert sorted(d["_id"] for d in db.c.find({}, hint="part")) == held
+    assert sorted(d["_id"] for d in db.c.find({"_id": {"$gte": 3}}, hint="part")) == held
+    assert [d["_id"] for d in db.c.find({"x": 1}, hint="part")] == [7, 10]
+    assert [d["_id"] for d in db.c.find({"x": {"$in": [0, 1]}}, hint="part", sort=[("p", -1)])] == [10, 9, 7, 6]
+    assert [d["_id"] for d in db.c.find({"$or": [{"x": 1}, {"_id": 8}]}, hint="part", sort=[("_id", 1)])] == [7, 8, 10]
+    assert [d for d in db.c.find({"x": 0, "p": {"$lt": 9}}, {"_id": 0, "p": 1}, hint="part")] == [{"p": 6}]
+    assert db.command("count", "c", query={"x": 1}, hint="part")["n"] == 2
+    assert db.command("count", "c", hint="part")["n"] == 6
+    assert db.c.count_documents({"x": 1}, hint="part") == 2
+    assert db.command("distinct", "c", key="p", query={"x": 2}, hint="part")["values"] == [8, 11]
+    assert [d["n"] for d in db.c.aggregate([{"$match": {"x": 1}}, {"$count": "n"}], hint="part")] == [2]
+    assert db.c.update_many({"x": 1}, {"$set": {"seen": 1}}, hint="part").modified_count == 2
+    assert db.c.delete_many({"x": 1}, hint="part").deleted_count == 2
+    assert db.c.count_documents({"x": 1}) == 2
+    # Without the hint it is not used; a wildcard index that lacks some is refused.
+    assert sorted(d["_id"] for d in db.c.find({"x": 1})) == [1, 4]
+    with pytest.raises(OperationFailure) as error:
+        list(db.c.find({"x": 1}, hint="wild"))
+    assert error.value.code == 291
+
+
 def test_parallel_arrays_are_refused(db):
     db.c.create_index([("a", 1), ("b", 1)])
     with pytest.raises(OperationFailure) as error:

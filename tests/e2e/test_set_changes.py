@@ -303,6 +303,7 @@ def test_members_prove_themselves(tmp_path):
                 {"_tenonCopyBegin": 1, "set": "rs0"},
                 {"_tenonCopyRows": 1},
                 {"_tenonCopyEnd": 1},
+                {"_tenonWriteResults": "begin", "stage": {"$out": "d"}},
                 {"replSetHeartbeat": "rs0"},
             ]:
                 assert code_of(outsider.admin.command, command) == 13, (login, command)

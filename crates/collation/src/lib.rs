@@ -20,6 +20,9 @@ pub const DATA_VERSION: &str = "icu4x 2.4";
 /// What `version` of a collation says: that of the library behind MongoDB's collations, which its tools compare.
 const VERSION_SHOWN: &str = "57.1";
 
+/// The one locale whose order compares accents from behind.
+const BACKWARDS: &str = "fr-CA";
+
 /// The locale of binary order.
 const SIMPLE: &str = "simple";
 
@@ -114,7 +117,15 @@ impl Collation {
             Named::Unknown => return Err(invalid("locale")),
             Named::WithoutData => return Err(not_built(&format!("the locale '{locale}'"))),
         };
-        let parsed = Locale::try_from_str(&bcp).map_err(|_| invalid("locale"))?;
+        // ICU4X has no option for it. The data of French of Canada say so, and are the root's else.
+        let backwards = asked.backwards.unwrap_or(bcp == BACKWARDS);
+        let ordered_as: &str = match (backwards, bcp == BACKWARDS) {
+            (true, false) if locales::has_root_order(&bcp) => BACKWARDS,
+            (true, false) => return Err(not_built(&format!("backwards: true of the locale '{locale}'"))),
+            (false, true) => "fr",
+            (true, true) | (false, false) => &bcp,
+        };
+        let parsed = Locale::try_from_str(ordered_as).map_err(|_| invalid("locale"))?;
         let mut preferences = CollatorPreferences::from(&parsed);
         if let Some(numeric) = asked.numeric_ordering {
             preferences.numeric_ordering = Some(match numeric {
@@ -134,14 +145,6 @@ impl Collation {
             .map(|on| if on { CaseLevel::On } else { CaseLevel::Off });
         let collator = Collator::try_new(preferences, options).map_err(|_| invalid("locale"))?;
         let resolved = collator.resolved_options();
-        // In practice French of Canada only: it is part of ICU4X's data and no option.
-        let backwards = bcp == "fr-CA";
-        if asked.backwards.is_some_and(|asked| asked != backwards) {
-            return Err(not_built(&format!(
-                "backwards: {} of the locale '{locale}'",
-                !backwards
-            )));
-        }
         let case_counts = resolved.case_level == CaseLevel::On || resolved.strength >= Strength::Tertiary;
         if resolved.case_first != CollationCaseFirst::False && asked.case_first.is_some() && !case_counts {
             return Err(error(

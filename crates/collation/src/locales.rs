@@ -122,6 +122,15 @@ const TYPES: [(&str, &str); 6] = [
 /// Types whose data ICU4X leaves out.
 const WITHOUT_DATA: [&str; 4] = ["search", "searchjl", "big5han", "gb2312"];
 
+/// Languages that order letters as CLDR's root does.
+const WITH_ROOT_ORDER: [&str; 11] = ["de", "en", "fr", "ga", "id", "it", "lb", "ms", "nl", "pt", "sw"];
+
+/// Whether a locale, as BCP 47 writes it, orders as the root does: such a language, in whatever region, and no type.
+pub(crate) fn has_root_order(locale: &str) -> bool {
+    let language = locale.split('-').next().unwrap_or_default();
+    !locale.contains("-u-") && WITH_ROOT_ORDER.contains(&language)
+}
+
 /// What a locale of MongoDB means.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Named {
@@ -168,6 +177,11 @@ pub(crate) fn find(identifier: &str) -> Named {
         true if WITHOUT_DATA.contains(&kind) => Named::WithoutData,
         true => Named::Locale(format!("{locale}-u-co-{kind}")),
     }
+}
+
+#[cfg(test)]
+pub(crate) fn with_root_order() -> impl Iterator<Item = &'static str> {
+    WITH_ROOT_ORDER.into_iter()
 }
 
 #[cfg(test)]

@@ -59,7 +59,11 @@ fn what_describes_no_collation_is_refused() {
         (doc! { "locale": "en", "caseLevel": "yes" }, Fault::Type),
         (doc! { "locale": "en", "other": 1 }, Fault::UnknownField),
         (doc! { "locale": "simple", "strength": 1 }, Fault::OptionsOfSimple),
-        (doc! { "locale": "en", "backwards": true }, Fault::NotBuilt),
+        (doc! { "locale": "sv", "backwards": true }, Fault::NotBuilt),
+        (
+            doc! { "locale": "de@collation=phonebook", "backwards": true },
+            Fault::NotBuilt,
+        ),
         (doc! { "locale": "ko@collation=search" }, Fault::NotBuilt),
     ] {
         let error = Collation::parse(&raw(&document))
@@ -100,6 +104,54 @@ fn languages_and_options_order_strings() {
         sorted(&of(doc! { "locale": "fr" }), &["coté", "côte"]),
         ["coté", "côte"]
     );
+}
+
+#[test]
+fn accents_count_from_behind_where_that_is_asked() {
+    let words = ["cote", "coté", "côte", "côté"];
+    for (locale, backwards, expected) in [
+        ("fr", true, ["cote", "côte", "coté", "côté"]),
+        ("en_US", true, ["cote", "côte", "coté", "côté"]),
+        ("fr_CA", true, ["cote", "côte", "coté", "côté"]),
+        ("fr_CA", false, words),
+        ("fr", false, words),
+    ] {
+        let collation = of(doc! { "locale": locale, "backwards": backwards });
+        assert_eq!(sorted(&collation, &words), expected, "{locale}");
+        assert_eq!(collation.document().get_bool("backwards").ok(), Some(backwards));
+        assert_eq!(collation.document().get_str("locale").ok(), Some(locale));
+    }
+    let all = of(doc! { "locale": "it", "backwards": true, "strength": 1, "numericOrdering": true });
+    assert!(all.compare("é9", "E10").is_lt() && all.compare("é", "E").is_eq());
+}
+
+#[test]
+fn languages_that_are_taken_for_the_root_order_as_it_does() {
+    let key = |collator: &icu_collator::CollatorBorrowed<'_>, text: &str| {
+        let mut key = Vec::new();
+        let Ok(()) = collator.write_sort_key_to(text, &mut key);
+        key
+    };
+    let by = |locale: &str, strength: Strength| {
+        let preferences = CollatorPreferences::from(&Locale::try_from_str(locale).unwrap());
+        let mut options = CollatorOptions::default();
+        options.strength = Some(strength);
+        Collator::try_new(preferences, options).unwrap()
+    };
+    let letters = ('\0'..='\u{ffff}').chain('\u{1f000}'..='\u{1ffff}').map(String::from);
+    let clusters = [
+        "ch", "dz", "ij", "ll", "lj", "ng", "sch", "ss", "aa", "ae", "oe", "gh", "ny", "sh",
+    ];
+    let texts: Vec<String> = letters.chain(clusters.map(str::to_owned)).collect();
+    let agree = |locale: &str, strength: Strength| {
+        let (language, root) = (by(locale, strength), by("und", strength));
+        for text in &texts {
+            assert_eq!(key(&language, text), key(&root, text), "{locale}: {text:?}");
+        }
+    };
+    locales::with_root_order().for_each(|locale| agree(locale, Strength::Tertiary));
+    // Its accents are those of the root from behind.
+    agree(BACKWARDS, Strength::Primary);
 }
 
 #[test]

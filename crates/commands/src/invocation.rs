@@ -57,6 +57,8 @@ pub struct Report {
     pub shape: Option<ShapeHash>,
     /// It opens a change stream, or goes on with one.
     pub is_change_stream: bool,
+    /// The primary did what is written, and waited: with the `writeConcernError` that it told of.
+    pub primary_waited: Option<Option<bson::Document>>,
     /// The newest write of the call.
     pub last_write: Cell<Option<Seq>>,
     /// Bytes of what it tells of documents that are not valid.

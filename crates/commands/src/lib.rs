@@ -71,7 +71,7 @@ pub use copies::{
 pub use dispatch::Outcome;
 pub use member_login::MemberLogin;
 pub use profiler::ProfilingLevel;
-pub use replica_set::{CopyProgress, MemberConnections, MemberThreads, ReplicaSet, Role, WantedCopy};
+pub use replica_set::{CopyProgress, MemberConnection, MemberConnections, MemberThreads, ReplicaSet, Role, WantedCopy};
 pub use request::{Request, Resume, Traffic};
 pub use server::Server;
 pub use settings::{EncryptionStatus, MemberStream, Settings, TransportSecurity};

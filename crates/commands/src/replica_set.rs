@@ -49,6 +49,15 @@ pub struct MemberConnections {
     pub created: u64,
 }
 
+/// A connection to another member.
+pub trait MemberConnection: Send {
+    /// Sends a command and waits for the reply, whatever it says.
+    ///
+    /// # Errors
+    /// A sentence: the connection is of no use any more.
+    fn call(&mut self, command: &RawDocument) -> std::result::Result<RawDocumentBuf, String>;
+}
+
 /// The threads and connections of a member, which are where sockets are.
 pub trait MemberThreads: Send + Sync {
     /// Asks another server something and waits for its answer.
@@ -61,6 +70,12 @@ pub trait MemberThreads: Send + Sync {
         question: &RawDocument,
         patience: Duration,
     ) -> std::result::Result<RawDocumentBuf, String>;
+
+    /// Connects to another server, as a member. No wait for an answer takes longer than `patience`.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be reached.
+    fn connect(&self, host: &str, patience: Duration) -> std::result::Result<Box<dyn MemberConnection>, String>;
 
     /// The configuration changed, or there is something to do for who looks after the set.
     fn wake(&self);

@@ -21,7 +21,7 @@ use crate::data_directory;
 use crate::events::Event;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use commands::logger::Component;
-use commands::{MemberConnections, MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
+use commands::{MemberConnection, MemberConnections, MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
 use parking_lot::{Condvar, Mutex};
@@ -36,6 +36,9 @@ use storage::{ClusterTime, Membership, Message, Outlet, Standing, StorageError};
 
 /// Longest time between two rounds of upkeep.
 const UPKEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Longest time until another member takes a connection.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the thread that looks after the set is to do.
 #[derive(Default)]
@@ -225,6 +228,11 @@ impl MemberThreads for Members {
     fn ask(&self, host: &str, question: &RawDocument, patience: Duration) -> Result<RawDocumentBuf, String> {
         let reply = self.dialer.open(host, patience)?.call(question);
         reply.map_err(CallError::into_sentence)
+    }
+
+    fn connect(&self, host: &str, patience: Duration) -> Result<Box<dyn MemberConnection>, String> {
+        let connected = self.dialer.open_within(host, CONNECTS_WITHIN, patience)?;
+        Ok(Box::new(connected))
     }
 
     fn wake(&self) {

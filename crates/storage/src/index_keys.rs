@@ -308,6 +308,7 @@ fn extract<'k>(
         Err(error @ ExtractError::ParallelArrays { .. }) => {
             Err(StorageError::CannotIndexParallelArrays(error.to_string()))
         }
+        Err(error @ ExtractError::AmbiguousPosition { .. }) => Err(StorageError::CannotIndex(16746, error.to_string())),
         Err(error @ ExtractError::HashedArray { .. }) => Err(StorageError::CannotIndex(16766, error.to_string())),
         Err(error @ ExtractError::NoGeometry { .. }) => Err(StorageError::CannotIndex(16755, error.to_string())),
         Err(error @ ExtractError::NoPoint { .. }) => Err(StorageError::CannotIndex(13068, error.to_string())),

@@ -270,7 +270,8 @@ impl Operation {
         self.is_users.store(is_users, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_users(&self) -> bool {
+    /// See [`Operation::set_users`].
+    pub fn is_users(&self) -> bool {
         self.is_users.load(Ordering::Relaxed)
     }
 

@@ -149,9 +149,9 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Some(namespace) => namespace.clone(),
         None => Namespace::of_command(call.database, "aggregate")?,
     };
-    if let Some((stage, before)) = write_stages::split(call, parsed.request.pipeline)? {
+    if let Some(split) = write_stages::split(call, parsed.request.pipeline)? {
         let request = AggregateRequest {
-            pipeline: &before,
+            pipeline: &split.before,
             ..parsed.request.clone()
         };
         if call.read_concern.level == ReadLevel::Linearizable {
@@ -159,11 +159,11 @@ fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 ErrorCode::InvalidOptions,
                 format!(
                     "{} cannot be used with a 'linearizable' read concern level",
-                    stage.name()
+                    split.stage.name()
                 ),
             ));
         }
-        write_stages::run(call, &request, &stage)?;
+        write_stages::run(call, &request, &split)?;
         reply.open_document("cursor");
         reply.open_array("firstBatch");
         reply.close();

@@ -157,8 +157,8 @@ pub fn explain_aggregate(
     request: &AggregateRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<()> {
-    if let Some((stage, _)) = write_stages::split(call, request.pipeline)? {
-        write_stages::check_explained(&stage, verbosity != Verbosity::QueryPlanner)?;
+    if let Some(split) = write_stages::split(call, request.pipeline)? {
+        write_stages::check_explained(&split.stage, verbosity != Verbosity::QueryPlanner)?;
     }
     answer(call, reply, &ExplainRequest::Aggregate(request), verbosity)
 }

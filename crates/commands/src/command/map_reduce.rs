@@ -330,8 +330,8 @@ fn map_reduce(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     })?;
     let mut whole = RawArrayBuf::new();
     whole.push(writing_stage(&prepared.request, output, db, prepared.reduce.clone()));
-    if let Some((stage, _)) = write_stages::split(call, &whole)? {
-        write_stages::run(call, &aggregate, &stage)?;
+    if let Some(split) = write_stages::split(call, &whole)? {
+        write_stages::run(call, &aggregate, &split)?;
     }
     match output.db {
         None => reply.string("result", output.coll),

@@ -51,6 +51,7 @@ mod membership;
 pub(crate) mod parameters;
 mod plan_cache;
 mod pretence;
+mod primary_output;
 pub(crate) mod profile;
 mod query_settings;
 mod replica_status;
@@ -75,6 +76,7 @@ mod users_access;
 mod validate_metadata;
 mod views;
 mod wired_tiger;
+mod write_output;
 mod write_result;
 mod write_stages;
 
@@ -92,6 +94,7 @@ pub const ALL: &[&Command] = &[
     &member_copies::COPY_END,
     &member_copies::COPY_FILE,
     &member_copies::COPY_ROWS,
+    &primary_output::WRITE_RESULTS,
     &transactions::ABORT_TRANSACTION,
     &aggregate::AGGREGATE,
     &replication::APPEND_OPLOG_NOTE,

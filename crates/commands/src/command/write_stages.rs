@@ -6,10 +6,11 @@
 //! document, and what it has written when it fails stays. One that writes where it reads sees the state of its
 //! beginning.
 
-use super::find::empty_document;
 use super::insert::{InsertBatch, insert_documents};
-use super::timeseries::{self, out::OutBuckets};
+use super::primary_output::PrimaryOutput;
+use super::timeseries;
 use super::update::{self, Images, Statement};
+use super::write_output::Output;
 use super::write_result::WriteErrors;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -21,7 +22,7 @@ use query::expression::Expression;
 use query::plan::AggregateRequest;
 use query::value::{DocumentWriter, SharedDocument};
 use query::{DocumentSink, ExecState, SinkState};
-use storage::{IndexSpec, Namespace, Temporary};
+use storage::{IndexSpec, Namespace};
 use wire::ErrorCode;
 
 /// Documents and bytes that are written together.
@@ -43,6 +44,14 @@ pub enum WriteStage {
 }
 
 impl WriteStage {
+    /// Where it writes.
+    pub fn destination(&self) -> &Namespace {
+        match self {
+            Self::Out(into, _) => into,
+            Self::Merge(merge) => &merge.into,
+        }
+    }
+
     /// As pipelines call it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -81,8 +90,18 @@ pub struct Merge {
     variables: RawDocumentBuf,
 }
 
-/// The stage at a pipeline's end that writes, and the stages before it.
-pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option<(WriteStage, RawArrayBuf)>> {
+/// A pipeline that writes: the stage at its end, as it is written, too, and the stages before it.
+pub struct Split<'d> {
+    /// The stage.
+    pub stage: WriteStage,
+    /// Its text.
+    pub source: &'d RawDocument,
+    /// What runs before it.
+    pub before: RawArrayBuf,
+}
+
+/// Takes the stage that writes off a pipeline's end; `None` when it has none.
+pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option<Split<'d>>> {
     let mut stages = RawArrayBuf::new();
     let mut last = None;
     for stage in pipeline {
@@ -90,23 +109,31 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
             stages.push(before);
         }
     }
-    let Some(RawBsonRef::Document(stage)) = last else {
+    let Some(RawBsonRef::Document(source)) = last else {
         return Ok(None);
     };
+    Ok(parse(call, source)?.map(|stage| Split {
+        stage,
+        source,
+        before: stages,
+    }))
+}
+
+/// A stage that writes; `None` for another one.
+pub fn parse<'d>(call: &Invocation<'d>, stage: &'d RawDocument) -> Result<Option<WriteStage>> {
     let mut fields = stage.into_iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Ok(None);
     };
     let (name, argument) = field?;
-    let written = match name.as_str() {
+    Ok(match name.as_str() {
         "$out" => {
             let (into, timeseries) = parse_out(call, argument)?;
-            WriteStage::Out(into, timeseries)
+            Some(WriteStage::Out(into, timeseries))
         }
-        "$merge" => WriteStage::Merge(Box::new(parse_merge(call, argument)?)),
-        _ => return Ok(None),
-    };
-    Ok(Some((written, stages)))
+        "$merge" => Some(WriteStage::Merge(Box::new(parse_merge(call, argument)?))),
+        _ => None,
+    })
 }
 
 /// What `{db, coll}` names, and the first field that is neither.
@@ -414,50 +441,54 @@ impl DocumentSink for Batch {
     }
 }
 
-/// Runs the stages before the one that writes, and writes.
-pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &WriteStage) -> Result<()> {
+/// Runs the stages before the one that writes, and writes: a secondary has the primary do that.
+pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Split<'_>) -> Result<()> {
     if call.transaction_number().is_some() {
         return Err(CommandError::new(
             ErrorCode::OperationNotSupportedInTransaction,
             "Aggregation stages $out and $merge cannot run within a multi-document transaction",
         ));
     }
-    if call.server.replica_set().is_some_and(|set| !set.is_writable()) {
-        return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+    let pinned = call.pinned.clone();
+    if let WriteStage::Merge(merge) = &split.stage
+        && pinned.is_none()
+        && may_read(call, request, &merge.into)
+    {
+        // One moment: what is written is not to be read again.
+        let storage = &call.server.storage;
+        let time = storage.applied().time;
+        call.pinned = Some(PinnedState {
+            view: storage.read_pinned()?,
+            time,
+        });
     }
-    let into = match stage {
-        WriteStage::Out(into, _) => into,
-        WriteStage::Merge(merge) => &merge.into,
+    let is_writable = call.server.replica_set().is_none_or(|set| set.is_writable());
+    let done = match is_writable {
+        true => write_here(call, request, &split.stage),
+        false => write_on_primary(call, request, split),
     };
-    update::refuse_view(call, into)?;
-    let is_timeseries = timeseries::buckets(call, into).is_some();
-    match stage {
-        WriteStage::Out(into, options) if is_timeseries || options.is_some() => {
-            run_out_timeseries(call, request, into, options.as_ref())
-        }
-        WriteStage::Out(into, _) => run_out(call, request, into),
-        WriteStage::Merge(_) if is_timeseries => Err(super::views::refused(into)),
-        WriteStage::Merge(merge) => {
-            check_on(call, merge)?;
-            let pinned = call.pinned.clone();
-            if pinned.is_none() && may_read(call, request, &merge.into) {
-                // One moment: what is written is not to be read again.
-                let storage = &call.server.storage;
-                let time = storage.applied().time;
-                call.pinned = Some(PinnedState {
-                    view: storage.read_pinned()?,
-                    time,
-                });
-            }
-            let done = each_batch(call, request, &mut |call, documents| {
-                documents
-                    .into_iter()
-                    .try_for_each(|document| write_merged(call, merge, document))
-            });
-            call.pinned = pinned;
-            done
-        }
+    call.pinned = pinned;
+    done
+}
+
+fn write_here(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &WriteStage) -> Result<()> {
+    let (output, _name) = Output::begin(call, stage)?;
+    let written = each_batch(call, request, &mut |call, documents| output.write(call, documents));
+    let finished = written.and_then(|()| output.finish(call));
+    if finished.is_err() {
+        output.abandon(call)?;
     }
+    finished
+}
+
+fn write_on_primary(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Split<'_>) -> Result<()> {
+    let mut primary = PrimaryOutput::begin(call, split.source)?;
+    let written = each_batch(call, request, &mut |call, documents| primary.write(call, &documents));
+    let finished = written.and_then(|()| primary.finish(call));
+    if finished.is_err() {
+        primary.abandon(call);
+    }
+    finished
 }
 
 /// Whether a pipeline may read a collection: its own, or one that a stage or a view names.
@@ -506,7 +537,7 @@ fn each_batch(
     }
 }
 
-fn first_error(errors: WriteErrors) -> Result<()> {
+pub(super) fn first_error(errors: WriteErrors) -> Result<()> {
     match errors.each().next() {
         None => Ok(()),
         Some((_, mut error)) => {
@@ -519,7 +550,7 @@ fn first_error(errors: WriteErrors) -> Result<()> {
     }
 }
 
-fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
+pub(super) fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
     let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
     let batch = InsertBatch::of_results(&documents);
     let mut errors = WriteErrors::new();
@@ -527,65 +558,8 @@ fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf
     first_error(errors)
 }
 
-fn run_out(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, into: &Namespace) -> Result<()> {
-    let storage = call.server.storage.clone();
-    let former = storage.catalog().collection(into);
-    if former.as_ref().is_some_and(|former| former.is_capped().is_some()) {
-        return failure(
-            17152,
-            format!("namespace '{into}' is capped so it can't be used for $out"),
-        );
-    }
-    let name = storage.temporary_name(into.db(), Temporary::Out)?;
-    let temporary = name.namespace();
-    let options = former.as_ref().map_or(empty_document(), |former| former.options());
-    let indexes: Vec<IndexSpec> = former
-        .iter()
-        .flat_map(|former| former.indexes())
-        .filter(|index| !index.is_id())
-        .map(|index| index.parsed_spec().clone())
-        .collect();
-    storage.create_collection(&call.operation, temporary, options)?;
-    let filled = (|| {
-        if !indexes.is_empty() {
-            storage.create_indexes(&call.operation, temporary, &indexes)?;
-        }
-        each_batch(call, request, &mut |call, documents| {
-            insert(call, temporary, &documents)
-        })?;
-        storage.rename_collection(&call.operation, temporary, into, true)?;
-        Ok(())
-    })();
-    if filled.is_err() {
-        // By an operation of its own: the call's may have been interrupted.
-        let cleaning = call.server.new_operation();
-        storage.drop_collection(&cleaning, temporary)?;
-    } else {
-        call.wrote(storage.last_seq());
-        call.server.metrics.top.forget(temporary.as_str());
-    }
-    filled
-}
-
-fn run_out_timeseries(
-    call: &mut Invocation<'_>,
-    request: &AggregateRequest<'_>,
-    into: &Namespace,
-    options: Option<&Document>,
-) -> Result<()> {
-    let out = OutBuckets::begin(call, into, options)?;
-    let filled = each_batch(call, request, &mut |call, documents| {
-        first_error(out.insert(call, &documents)?)
-    });
-    let filled = filled.and_then(|()| out.finish(call));
-    if filled.is_err() {
-        out.abandon(call)?;
-    }
-    filled
-}
-
 /// The fields of `on` must find one document at most.
-fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
+pub(super) fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
     let wanted: Vec<&str> = merge.on.iter().map(String::as_str).collect();
     if wanted == ["_id"] {
         return Ok(());
@@ -655,7 +629,7 @@ fn with_id(document: RawDocumentBuf) -> Result<RawDocumentBuf> {
     Ok(with)
 }
 
-fn write_merged(call: &mut Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<()> {
+pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<()> {
     let document = match merge.on.iter().any(|field| field == "_id") {
         true => with_id(document)?,
         false => document,

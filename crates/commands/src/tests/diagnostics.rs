@@ -1,7 +1,7 @@
 //! What servers tell of themselves beside figures: connections to others, and definitions that keep to the Stable API.
 
 use super::{Bench, code, first_batch, succeeded};
-use crate::{Client, MemberConnections, MemberThreads, WantedCopy};
+use crate::{Client, MemberConnection, MemberConnections, MemberThreads, WantedCopy};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -14,6 +14,10 @@ struct Threads(Mutex<Vec<String>>);
 
 impl MemberThreads for Threads {
     fn ask(&self, _: &str, _: &RawDocument, _: Duration) -> Result<RawDocumentBuf, String> {
+        Err("nobody is there".to_owned())
+    }
+
+    fn connect(&self, _: &str, _: Duration) -> Result<Box<dyn MemberConnection>, String> {
         Err("nobody is there".to_owned())
     }
 

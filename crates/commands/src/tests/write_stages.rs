@@ -268,3 +268,57 @@ fn temporary_collections_that_are_nobodys_are_dropped() {
     bench.server.begin_to_write().unwrap();
     assert_eq!(names().len(), stay.len());
 }
+
+/// One step that a secondary asks for.
+fn step(bench: &Bench, step: &str, stage: &Document, more: Document) -> Document {
+    let mut command = doc! { "_tenonWriteResults": step, "stage": stage.clone() };
+    command.extend(more);
+    bench.run(command)
+}
+
+#[test]
+fn a_secondary_has_results_written_step_by_step() {
+    let bench = bench();
+    let (stage, documents) = (
+        merge(doc! { "into": "c" }),
+        doc! { "documents": [{ "_id": 1, "b": 1 }, { "_id": 9 }] },
+    );
+    assert_eq!(
+        code(&step(&bench, "begin", &merge(doc! { "into": "c", "on": "a" }), doc! {})),
+        51183
+    );
+    assert!(!step(&bench, "begin", &stage, doc! {}).contains_key("temporary"));
+    for name in ["write", "finish"] {
+        super::succeeded(step(&bench, name, &stage, documents.clone()));
+    }
+    assert_eq!(bench.find("c", doc! { "_id": 1 }), [doc! { "_id": 1, "a": 5, "b": 1 }]);
+    assert_eq!(bench.find("c", doc! { "_id": 9 }).len(), 1);
+
+    let stage = doc! { "$out": "d" };
+    let begin = || {
+        let begun = step(&bench, "begin", &stage, doc! {});
+        let place = doc! { "temporary": begun["temporary"].clone(), "uuid": begun["uuid"].clone() };
+        (begun.get_str("temporary").unwrap().to_owned(), place)
+    };
+    let with = |place: &Document, documents: &Document| {
+        let mut more = place.clone();
+        more.extend(documents.clone());
+        more
+    };
+    let (_, place) = begin();
+    super::succeeded(step(&bench, "write", &stage, with(&place, &documents)));
+    assert_eq!(bench.find("d", doc! {}).len(), 0, "not before it is finished");
+    super::succeeded(step(&bench, "finish", &stage, place.clone()));
+    assert_eq!(bench.find("d", doc! {}).len(), 2);
+    // What is given up leaves nothing, and another collection of the name is none of it.
+    let (name, place) = begin();
+    super::succeeded(step(&bench, "abandon", &stage, place.clone()));
+    bench.ok(doc! { "create": &name });
+    for name in ["write", "finish"] {
+        assert_eq!(code(&step(&bench, name, &stage, with(&place, &documents))), 26);
+        assert_eq!(code(&step(&bench, name, &stage, documents.clone())), 26);
+    }
+    assert_eq!(bench.find("d", doc! {}).len(), 2);
+    assert_eq!(code(&step(&bench, "rest", &merge(doc! { "into": "c" }), doc! {})), 2);
+    assert_eq!(code(&step(&bench, "begin", &doc! { "$match": {} }, doc! {})), 2);
+}

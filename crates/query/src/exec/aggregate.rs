@@ -217,12 +217,18 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
     let (base, mut stages) = super::view::resolve(context.storage, ns)?;
     if stages.is_empty() {
         let pipeline = Pipeline::parse(request.pipeline, &expressions)?;
+        if let Some(("$documents", _)) = pipeline.initial() {
+            return Err(QueryError::new(
+                ErrorCode::InvalidNamespace,
+                "'$documents' can only be run with {aggregate: 1}",
+            ));
+        }
         return Ok((pipeline, Some(base), collation));
     }
     // Checked by itself first: errors speak of the client's stages.
     let own = Pipeline::parse(request.pipeline, &expressions)?;
     if view.is_some_and(|view| makes_measurements(&view))
-        && matches!(own.initial(), Some((name, _)) if name != "$changeStream")
+        && matches!(own.initial(), Some((name, _)) if !matches!(name, "$changeStream" | "$documents"))
     {
         // What tells of a collection tells of the buckets: whoever makes the documents knows which.
         return Ok((own, Some(base), collation));

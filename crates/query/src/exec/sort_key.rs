@@ -55,6 +55,7 @@ impl SortKeys {
                 ExtractError::ParallelArrays { .. } => {
                     QueryError::bad_value("cannot sort with keys that are parallel arrays")
                 }
+                error @ ExtractError::AmbiguousPosition { .. } => QueryError::new(ErrorCode(16746), error.to_string()),
                 other => QueryError::new(ErrorCode::BadValue, other.to_string()),
             })?;
         Ok(self.keys.get(0).map_or(&[], |key| key.key))

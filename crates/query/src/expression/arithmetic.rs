@@ -611,9 +611,13 @@ fn atan2<'a>(name: &'static str, y: Value<'a>, x: Value<'a>) -> Computed<'a> {
         return Ok(Value::Null);
     }
     let (Some(a), Some(b)) = (Number::of(&y), Number::of(&x)) else {
-        let wrong = if Number::of(&y).is_none() { &y } else { &x };
+        let (code, wrong) = if Number::of(&y).is_none() {
+            (51044, &y)
+        } else {
+            (51045, &x)
+        };
         return failure(
-            51044,
+            code,
             format!("{name} only supports numeric types, not {}", wrong.type_name()),
         );
     };

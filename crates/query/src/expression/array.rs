@@ -85,15 +85,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     accumulator!("$stdDevSamp", StdDevSamp),
 ];
 
-const N_FIELDS: &[(&str, bool)] = &[("n", true), ("input", true)];
+const N_FIELDS: &[(&str, Option<i32>)] = &[("n", Some(5787906)), ("input", Some(5787907))];
 
 /// The operators with named arguments.
 pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$zip",
-        fields: &[("inputs", true), ("useLongestLength", false), ("defaults", false)],
+        fields: &[("inputs", Some(34465)), ("useLongestLength", None), ("defaults", None)],
         apply: zip,
-        codes: [34460, 34464, 34465],
+        codes: [34460, 34464],
+        check: None,
     },
     NamedOperator {
         name: "$firstN",
@@ -104,7 +105,8 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 Ok(items)
             })
         },
-        codes: [5787801, 5787901, 5787906],
+        codes: [5787801, 5787901],
+        check: None,
     },
     NamedOperator {
         name: "$lastN",
@@ -115,7 +117,8 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 Ok(items)
             })
         },
-        codes: [5787801, 5787901, 5787906],
+        codes: [5787801, 5787901],
+        check: None,
     },
     NamedOperator {
         name: "$minN",
@@ -125,7 +128,8 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 extreme_n(context, items, n, |a, b| Comparer::default().compare(a, b))
             })
         },
-        codes: [5787801, 5787901, 5787906],
+        codes: [5787801, 5787901],
+        check: None,
     },
     NamedOperator {
         name: "$maxN",
@@ -135,7 +139,8 @@ pub(super) const NAMED: &[NamedOperator] = &[
                 extreme_n(context, items, n, |a, b| Comparer::default().compare(b, a))
             })
         },
-        codes: [5787801, 5787901, 5787906],
+        codes: [5787801, 5787901],
+        check: None,
     },
 ];
 

@@ -51,16 +51,17 @@ pub(super) const OPERATORS: &[Operator] = &[
 pub(super) const NAMED: &[NamedOperator] = &[NamedOperator {
     name: "$convert",
     fields: &[
-        ("input", true),
-        ("to", true),
-        ("onError", false),
-        ("onNull", false),
-        ("format", false),
-        ("base", false),
-        ("byteOrder", false),
+        ("input", Some(9)),
+        ("to", Some(9)),
+        ("onError", None),
+        ("onNull", None),
+        ("format", None),
+        ("base", None),
+        ("byteOrder", None),
     ],
     apply: convert,
-    codes: [9, 9, 9],
+    codes: [9, 9],
+    check: None,
 }];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ use crate::value::{CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedD
 
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
-pub(crate) use parse::{check_user_variable, render};
+pub(crate) use parse::{check_user_variable, is_expression, render};
 pub use path::FieldPath;
 
 /// How deep expressions may nest.

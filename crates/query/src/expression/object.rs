@@ -36,21 +36,28 @@ pub(super) const OPERATORS: &[Operator] = &[
 pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$getField",
-        fields: &[("field", true), ("input", false)],
+        fields: &[("field", Some(3041702)), ("input", Some(3041703))],
         apply: get_field,
-        codes: [3041701, 3041701, 3041702],
+        codes: [3041701, 3041701],
+        check: None,
     },
     NamedOperator {
         name: "$setField",
-        fields: &[("field", true), ("input", true), ("value", true)],
+        fields: &[
+            ("field", Some(4161102)),
+            ("value", Some(4161103)),
+            ("input", Some(4161109)),
+        ],
         apply: set_field,
-        codes: [4161100, 4161101, 4161102],
+        codes: [4161100, 4161101],
+        check: Some(check_field),
     },
     NamedOperator {
         name: "$unsetField",
-        fields: &[("field", true), ("input", true)],
+        fields: &[("field", Some(4161102)), ("input", Some(4161109))],
         apply: unset_field,
-        codes: [4161100, 4161101, 4161102],
+        codes: [4161100, 4161101],
+        check: Some(check_field),
     },
 ];
 
@@ -312,6 +319,42 @@ fn pair_of_document<'a>(document: &DocumentValue<'a>, item: &Value<'a>) -> Resul
     }
 }
 
+/// The `field` of `$setField` and `$unsetField`: a string as it stands, or as a `$literal`.
+fn check_field(name: &'static str, arguments: &RawDocument) -> Result<(), QueryError> {
+    let Some(field) = arguments.get("field").map_err(|_| Malformed)? else {
+        return Ok(());
+    };
+    let (constant, is_literal) = match field {
+        RawBsonRef::Document(expression) => {
+            let mut parts = expression.into_iter();
+            match (parts.next().transpose().map_err(|_| Malformed)?, parts.next()) {
+                (Some((operator, constant)), None) if matches!(operator.as_str(), "$literal" | "$const") => {
+                    (constant, true)
+                }
+                _ => return failure(4161106, format!("{name} requires 'field' to evaluate to a constant")),
+            }
+        }
+        RawBsonRef::Array(_) => return failure(4161106, format!("{name} requires 'field' to evaluate to a constant")),
+        constant => (constant, false),
+    };
+    match constant {
+        RawBsonRef::String(path) if !is_literal && path.starts_with('$') => failure(
+            4161108,
+            format!(
+                "'{path}' is a field path reference which is not allowed in this context. Did you mean {{$literal: '{path}'}}?"
+            ),
+        ),
+        RawBsonRef::String(_) => Ok(()),
+        other => {
+            let found = Value::from_raw(other).type_name();
+            failure(
+                4161107,
+                format!("{name} requires 'field' to evaluate to type String, but got {found}"),
+            )
+        }
+    }
+}
+
 fn field_name<'v>(name: &str, code: i32, field: &'v Option<Value<'_>>) -> Result<&'v str, QueryError> {
     match field.as_ref().and_then(Value::as_str) {
         Some(field) => Ok(field),
@@ -370,7 +413,7 @@ fn replace_field<'a>(input: Value<'a>, field: &str, value: &Value<'a>, code: i32
 }
 
 fn set_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
-    let Ok([field, Some(input), Some(value)]) = <[Option<Value<'a>>; 3]>::try_from(arguments) else {
+    let Ok([field, Some(value), Some(input)]) = <[Option<Value<'a>>; 3]>::try_from(arguments) else {
         return failure(ErrorCode::InternalError.0, "missing arguments to $setField");
     };
     let field = field_name(name, 4161107, &field)?;

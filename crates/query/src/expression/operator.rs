@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use bson::RawDocument;
 use wire::ErrorCode;
 
 use super::{Evaluation, Node, evaluate_all};
@@ -121,14 +122,19 @@ impl Operator {
     }
 }
 
+/// Refuses arguments of the operator of this name.
+pub(crate) type CheckArguments = fn(&'static str, &RawDocument) -> Result<(), QueryError>;
+
 /// An operator with named arguments. The function gets them in the order of `fields`; `None` where not given.
 pub(crate) struct NamedOperator {
     pub(crate) name: &'static str,
-    /// Name, and whether it must be given.
-    pub(crate) fields: &'static [(&'static str, bool)],
+    /// Name, and the code of the error when it is not given, of one that must be. They are looked for in this order.
+    pub(crate) fields: &'static [(&'static str, Option<i32>)],
     pub(crate) apply: for<'a> fn(&'static str, &EvaluationContext<'_>, Vec<Option<Value<'a>>>) -> Computed<'a>,
-    /// Codes of: argument is not an object, unknown argument, missing argument.
-    pub(crate) codes: [i32; 3],
+    /// Codes of: argument is not an object, unknown argument.
+    pub(crate) codes: [i32; 2],
+    /// What is refused of the arguments as they are written, before any document is seen.
+    pub(crate) check: Option<CheckArguments>,
 }
 
 impl fmt::Debug for NamedOperator {

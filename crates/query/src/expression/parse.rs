@@ -202,26 +202,11 @@ impl Parser<'_> {
 
     /// `{$name: raw}`.
     fn operator(&mut self, name: &str, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
-        match name {
-            "$literal" | "$const" => return Ok(Node::Constant(Value::from_raw(raw).into_owned())),
-            "$and" => return Ok(Node::And(self.arguments(raw)?)),
-            "$or" => return Ok(Node::Or(self.arguments(raw)?)),
-            "$ifNull" => {
-                let operands = self.arguments(raw)?;
-                if operands.len() < 2 {
-                    return failure(
-                        1257300,
-                        format!("$ifNull needs at least two arguments, had: {}", operands.len()),
-                    );
-                }
-                return Ok(Node::IfNull(operands));
-            }
-            "$rand" => return scope::parse_rand(self, raw),
-            "$meta" => return scope::parse_meta(self, raw),
-            _ => {}
+        if let Some((_, parse)) = SPECIAL.iter().find(|(special, _)| *special == name) {
+            return parse(self, name, raw);
         }
-        if let Some(special) = self.special(name, raw)? {
-            return Ok(special);
+        if let Some(part) = date::parse_part(self, name, raw)? {
+            return Ok(part);
         }
         if let Some(operator) = operator::positional(name) {
             let arguments = self.arguments(raw)?;
@@ -247,26 +232,6 @@ impl Parser<'_> {
         )
     }
 
-    fn special(&mut self, name: &str, raw: RawBsonRef<'_>) -> Result<Option<Node>, QueryError> {
-        Ok(Some(match name {
-            "$cond" => boolean::parse_cond(self, raw)?,
-            "$switch" => boolean::parse_switch(self, raw)?,
-            "$let" => scope::parse_let(self, raw)?,
-            "$map" => scope::parse_map(self, raw)?,
-            "$filter" => scope::parse_filter(self, raw)?,
-            "$reduce" => scope::parse_reduce(self, raw)?,
-            "$sortArray" => scope::parse_sort_array(self, raw)?,
-            "$percentile" | "$median" => array::parse_percentile(self, name, raw)?,
-            "$function" => parse_function(self, raw)?,
-            "$_internalJsEmit" => parse_emit(self, raw)?,
-            "$regexMatch" | "$regexFind" | "$regexFindAll" => regex::parse(self, name, raw)?,
-            _ => match date::parse_part(self, name, raw)? {
-                Some(node) => node,
-                None => return Ok(None),
-            },
-        }))
-    }
-
     /// The arguments of a positional operator: an array's elements, or one operand.
     pub(super) fn arguments(&mut self, raw: RawBsonRef<'_>) -> Result<Vec<Node>, QueryError> {
         match raw {
@@ -279,7 +244,7 @@ impl Parser<'_> {
     }
 
     fn named(&mut self, operator: &'static operator::NamedOperator, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
-        let [not_object, unknown, missing] = operator.codes;
+        let [not_object, unknown] = operator.codes;
         let RawBsonRef::Document(document) = raw else {
             // A few take their only required argument bare.
             if let Some(shorthand) = super::object::shorthand(operator, raw, self)? {
@@ -310,13 +275,68 @@ impl Parser<'_> {
                 }
             }
         }
-        for ((field, required), argument) in operator.fields.iter().zip(&arguments) {
-            if *required && argument.is_none() {
-                return failure(missing, format!("Missing '{field}' parameter to {}", operator.name));
+        for ((field, missing), argument) in operator.fields.iter().zip(&arguments) {
+            if let (Some(missing), None) = (missing, argument) {
+                return failure(*missing, format!("Missing '{field}' parameter to {}", operator.name));
             }
+        }
+        if let Some(check) = operator.check {
+            check(operator.name, document)?;
         }
         Ok(Node::Named { operator, arguments })
     }
+}
+
+type ParseOperator = fn(&mut Parser<'_>, &str, RawBsonRef<'_>) -> Result<Node, QueryError>;
+
+/// Operators with a syntax of their own.
+const SPECIAL: &[(&str, ParseOperator)] = &[
+    ("$literal", |_, _, raw| literal(raw)),
+    ("$const", |_, _, raw| literal(raw)),
+    ("$and", |parser, _, raw| Ok(Node::And(parser.arguments(raw)?))),
+    ("$or", |parser, _, raw| Ok(Node::Or(parser.arguments(raw)?))),
+    ("$ifNull", |parser, _, raw| parse_if_null(parser, raw)),
+    ("$rand", |parser, _, raw| scope::parse_rand(parser, raw)),
+    ("$meta", |parser, _, raw| scope::parse_meta(parser, raw)),
+    ("$cond", |parser, _, raw| boolean::parse_cond(parser, raw)),
+    ("$switch", |parser, _, raw| boolean::parse_switch(parser, raw)),
+    ("$let", |parser, _, raw| scope::parse_let(parser, raw)),
+    ("$map", |parser, _, raw| scope::parse_map(parser, raw)),
+    ("$filter", |parser, _, raw| scope::parse_filter(parser, raw)),
+    ("$reduce", |parser, _, raw| scope::parse_reduce(parser, raw)),
+    ("$sortArray", |parser, _, raw| scope::parse_sort_array(parser, raw)),
+    ("$percentile", array::parse_percentile),
+    ("$median", array::parse_percentile),
+    ("$function", |parser, _, raw| parse_function(parser, raw)),
+    ("$_internalJsEmit", |parser, _, raw| parse_emit(parser, raw)),
+    ("$regexMatch", regex::parse),
+    ("$regexFind", regex::parse),
+    ("$regexFindAll", regex::parse),
+];
+
+/// Whether there is an operator of that name, built or not.
+pub(crate) fn is_expression(name: &str) -> bool {
+    SPECIAL.iter().any(|(special, _)| *special == name)
+        || date::is_part(name)
+        || operator::positional(name).is_some()
+        || operator::named(name).is_some()
+        || NOT_BUILT.contains(&name)
+}
+
+fn literal(raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    Ok(Node::Constant(Value::from_raw(raw).into_owned()))
+}
+
+/// `$ifNull`
+fn parse_if_null(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    let operands = parser.arguments(raw)?;
+    if operands.len() < 2 {
+        return failure(
+            1257300,
+            format!("$ifNull needs at least two arguments, had: {}", operands.len()),
+        );
+    }
+    Ok(Node::IfNull(operands))
 }
 
 /// `$function`

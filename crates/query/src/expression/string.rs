@@ -74,8 +74,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-const TRIM: &[(&str, bool)] = &[("input", true), ("chars", false)];
-const REPLACE: &[(&str, bool)] = &[("input", true), ("find", true), ("replacement", true)];
+const TRIM: &[(&str, Option<i32>)] = &[("input", Some(50695)), ("chars", None)];
+const REPLACE: &[(&str, Option<i32>)] = &[
+    ("input", Some(51749)),
+    ("find", Some(51748)),
+    ("replacement", Some(51747)),
+];
 
 /// The operators with named arguments.
 pub(super) const NAMED: &[NamedOperator] = &[
@@ -83,31 +87,36 @@ pub(super) const NAMED: &[NamedOperator] = &[
         name: "$trim",
         fields: TRIM,
         apply: |name, context, v| trim(name, context, v, true, true),
-        codes: [50696, 50694, 50695],
+        codes: [50696, 50694],
+        check: None,
     },
     NamedOperator {
         name: "$ltrim",
         fields: TRIM,
         apply: |name, context, v| trim(name, context, v, true, false),
-        codes: [50696, 50694, 50695],
+        codes: [50696, 50694],
+        check: None,
     },
     NamedOperator {
         name: "$rtrim",
         fields: TRIM,
         apply: |name, context, v| trim(name, context, v, false, true),
-        codes: [50696, 50694, 50695],
+        codes: [50696, 50694],
+        check: None,
     },
     NamedOperator {
         name: "$replaceOne",
         fields: REPLACE,
         apply: |name, _, v| replace(name, v, 1),
-        codes: [51751, 51750, 51749],
+        codes: [51751, 51750],
+        check: None,
     },
     NamedOperator {
         name: "$replaceAll",
         fields: REPLACE,
         apply: |name, _, v| replace(name, v, usize::MAX),
-        codes: [51751, 51750, 51749],
+        codes: [51751, 51750],
+        check: None,
     },
 ];
 

@@ -458,7 +458,9 @@ impl Planner<'_> {
         hinted: bool,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), QueryError> {
-        if !self.holds_matches(index) {
+        // A hinted one answers with what it has, as a sparse one does.
+        let answers = self.holds_matches(index) || hinted && index.wildcard().is_none();
+        if !answers {
             return Ok(());
         }
         if index.wildcard().is_some() {

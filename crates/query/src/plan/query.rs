@@ -197,9 +197,10 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
                 fields.push(SortField::of_metadata(field, name));
                 continue;
             }
-            return Err(QueryError::bad_value(format!(
-                "$meta is the only expression supported by $sort right now, found {name}"
-            )));
+            return Err(QueryError::new(
+                ErrorCode(17312),
+                "$meta is the only expression supported by $sort right now",
+            ));
         }
         let order = match number_sign(value) {
             Some(1) => FieldOrder::Ascending,
@@ -249,9 +250,12 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
 
 /// What `{$meta: ...}` in a sort sorts by; `None` of other documents.
 pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataField>, QueryError> {
-    let Some(name) = special.get("$meta").ok().flatten() else {
+    let Some((operator, name)) = special.iter().next().and_then(Result::ok) else {
         return Ok(None);
     };
+    if operator.as_str() != "$meta" {
+        return Ok(None);
+    }
     if special.iter().count() != 1 {
         return Err(QueryError::failed_to_parse(
             "Cannot have additional keys in a $meta sort specification",

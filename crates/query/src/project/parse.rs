@@ -5,7 +5,7 @@ use wire::ErrorCode;
 
 use super::{Mode, Node, Projection, Rule, Slice, TopFields};
 use crate::QueryError;
-use crate::expression::{Expression, ExpressionContext};
+use crate::expression::{Expression, ExpressionContext, is_expression};
 use crate::matcher::{element_condition, integral};
 use crate::path::COMPONENTS_MAX;
 use crate::raw::{self, Element, Elements};
@@ -152,7 +152,7 @@ impl<'p> Parser<'p> {
         let value = element.value()?;
         let is_flag = element.is_number() || matches!(value, RawBsonRef::Boolean(_));
         if self.dialect == Dialect::Find && path.contains(".$") {
-            return self.positional(path);
+            return self.positional(path, value, is_flag);
         }
         match value {
             _ if is_flag && self.dialect != Dialect::AddFields => self.flag(&path, Value::from_raw(value).is_true()),
@@ -170,6 +170,9 @@ impl<'p> Parser<'p> {
             RawBsonRef::Document(inner) => {
                 let first = Elements::new(inner).next().transpose()?;
                 match first.filter(|first| first.name().first() == Some(&b'$')) {
+                    Some(operator) if Elements::new(inner).count() == 1 && !is_known(operator.name_str()?) => {
+                        failure(31325, format!("Unknown expression {}", operator.name_lossy()))
+                    }
                     Some(operator) => self.operator(&path, inner, operator, value),
                     None => self.fields(inner, &path, depth + 1),
                 }
@@ -269,7 +272,7 @@ impl<'p> Parser<'p> {
         }
     }
 
-    fn positional(&mut self, path: String) -> Result<(), QueryError> {
+    fn positional(&mut self, path: String, value: RawBsonRef<'_>, is_flag: bool) -> Result<(), QueryError> {
         let Some(array) = path.strip_suffix(".$").filter(|array| !array.contains(".$")) else {
             return failure(
                 31394,
@@ -278,6 +281,17 @@ impl<'p> Parser<'p> {
                  the parts following the '$' and the results will be equivalent.",
             );
         };
+        match value {
+            RawBsonRef::Document(_) => {
+                let message = "positional projection cannot be used with an expression or sub object";
+                return failure(31271, message);
+            }
+            _ if !is_flag => return failure(31308, "positional projection cannot be used with a literal"),
+            flag if !Value::from_raw(flag).is_true() => {
+                return failure(31395, "positional projection cannot be used with exclusion");
+            }
+            _ => {}
+        }
         if self.positional.is_some() {
             return failure(31276, "Cannot specify more than one positional projection per query.");
         }
@@ -320,6 +334,11 @@ impl<'p> Parser<'p> {
         node.children.push((rest.into(), rule));
         Ok(())
     }
+}
+
+/// Whether it is an operator, of expressions or of `find`: what is neither is no expression's fault.
+fn is_known(name: &str) -> bool {
+    name == "$elemMatch" || is_expression(name)
 }
 
 fn check_path(path: &str) -> Result<(), QueryError> {

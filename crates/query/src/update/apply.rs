@@ -15,6 +15,7 @@ use wire::ErrorCode;
 use super::ArrayFilter;
 use super::leaf::{Change, Leaf, Surroundings};
 use super::limits::BACKFILL_MAX;
+use super::replace::dollar_at_the_top;
 use super::tree::{Branch, ElementStep, Field, Node};
 use crate::QueryError;
 use crate::raw::{self, Element, Elements, Frame, kind};
@@ -63,7 +64,14 @@ impl<'a> Application<'a> {
             out.extend_from_slice(&bytes[copied..element.start()]);
             match self.element(&branch.fields[child].node, element, name, out)? {
                 Change::Same => copied = element.start(),
-                Change::Value(_) | Change::Removed => {
+                change @ (Change::Value(_) | Change::Removed) => {
+                    let writes = match &branch.fields[child].node {
+                        Node::Leaf(leaf) => change != Change::Removed && !leaf.only_removes(),
+                        Node::Branch(_) => false,
+                    };
+                    if writes {
+                        self.check_name(name)?;
+                    }
                     changed = true;
                     copied = element.end();
                 }
@@ -74,12 +82,21 @@ impl<'a> Application<'a> {
         }
         out.extend_from_slice(&bytes[copied..bytes.len() - 1]);
         for (position, field) in branch.fields.iter().enumerate() {
-            if !met.contains(position) {
-                changed |= self.create(&field.node, field.name.as_bytes(), out)?;
+            if !met.contains(position) && self.create(&field.node, field.name.as_bytes(), out)? {
+                self.check_name(field.name.as_bytes())?;
+                changed = true;
             }
         }
         frame.finish(out);
         Ok(changed)
+    }
+
+    /// Fails (52) when a field that was written is at the top and has a dollar in front. New documents may have such.
+    fn check_name(&self, name: &[u8]) -> Result<(), QueryError> {
+        match self.path.is_empty() && !self.around.is_insert && name.first() == Some(&b'$') {
+            true => Err(dollar_at_the_top(&String::from_utf8_lossy(name))),
+            false => Ok(()),
+        }
     }
 
     /// Applies a node to a field that is there and writes it under `name`. Writes nothing unless it answers `Value`.

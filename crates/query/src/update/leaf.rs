@@ -121,6 +121,11 @@ impl Leaf {
         matches!(self, Leaf::Pop(_) | Leaf::Pull(_) | Leaf::RenameFrom)
     }
 
+    /// Whether it can only take away from a value that is there.
+    pub(super) fn only_removes(&self) -> bool {
+        matches!(self, Leaf::Unset | Leaf::Pop(_) | Leaf::Pull(_) | Leaf::RenameFrom)
+    }
+
     /// Whether it is half of a `$rename`.
     pub(super) fn is_rename(&self) -> bool {
         matches!(self, Leaf::RenameFrom | Leaf::RenameTo(_))

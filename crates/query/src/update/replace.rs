@@ -13,17 +13,22 @@ pub(super) struct Replacement {
     document: RawDocumentBuf,
 }
 
+/// 52: neither replacements nor operators make such fields; pipelines do.
+pub(super) fn dollar_at_the_top(name: &str) -> QueryError {
+    let message = format!(
+        "The dollar ($) prefixed field '{name}' in '{name}' is not allowed in the context of an update's replacement \
+         document. Consider using an aggregation pipeline with $replaceWith."
+    );
+    QueryError::new(ErrorCode::DollarPrefixedFieldName, message)
+}
+
 impl Replacement {
     /// Fails (52) when a field at the top has a dollar in front.
     pub(super) fn parse(document: &RawDocument) -> Result<Self, QueryError> {
         for element in Elements::new(document) {
             let name = element?.name_lossy();
             if name.starts_with('$') {
-                let message = format!(
-                    "The dollar ($) prefixed field '{name}' in '{name}' is not allowed in the context of an update's \
-                     replacement document. Consider using an aggregation pipeline with $replaceWith."
-                );
-                return Err(QueryError::new(ErrorCode::DollarPrefixedFieldName, message));
+                return Err(dollar_at_the_top(&name));
             }
         }
         Ok(Self::of(document))

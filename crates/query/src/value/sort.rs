@@ -111,6 +111,7 @@ impl SortPattern {
             ExtractError::ParallelArrays { .. } => {
                 bad(ErrorCode::BadValue.0, "cannot sort with keys that are parallel arrays")
             }
+            error @ ExtractError::AmbiguousPosition { .. } => bad(16746, error.to_string()),
             other => bad(ErrorCode::BadValue.0, other.to_string()),
         })?;
         if let Some(first) = keys.get(0) {

@@ -3,7 +3,7 @@
 use super::outgoing::{Entry, Outgoing};
 use auth::ClusterAuth;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use commands::{MemberLogin, MemberStream, TransportSecurity};
+use commands::{MemberConnection, MemberLogin, MemberStream, TransportSecurity};
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -34,7 +34,15 @@ impl Dialer {
     /// # Errors
     /// A sentence.
     pub fn open(&self, host: &str, patience: Duration) -> Result<Link, String> {
-        let stream = connect(host, patience)?;
+        self.open_within(host, patience, patience)
+    }
+
+    /// The same with less patience until there is a connection.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn open_within(&self, host: &str, connects: Duration, patience: Duration) -> Result<Link, String> {
+        let stream = connect(host, connects, patience)?;
         let other_handle = stream.try_clone().map_err(|error| format!("{host}: {error}"))?;
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let stream: Box<dyn MemberStream> = match self.tls.as_ref().filter(|tls| tls.is_for_members()) {
@@ -56,11 +64,11 @@ impl Dialer {
 }
 
 /// A fresh connection to `host:port`.
-fn connect(host: &str, patience: Duration) -> Result<TcpStream, String> {
+fn connect(host: &str, connects: Duration, patience: Duration) -> Result<TcpStream, String> {
     let failed = |error: std::io::Error| format!("{host}: {error}");
     let mut last = format!("{host}: the name has no address");
     for address in host.to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, connects) {
             Ok(stream) => {
                 stream.set_nodelay(true).map_err(failed)?;
                 stream.set_read_timeout(Some(patience)).map_err(failed)?;
@@ -126,7 +134,24 @@ impl Link {
         reply
     }
 
+    /// The reply, if it says `ok: 1`.
     fn exchange(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
+        let reply = self.receive(command)?;
+        let is_ok = match reply.get("ok") {
+            Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,
+            Ok(Some(RawBsonRef::Int32(ok))) => ok == 1,
+            _ => false,
+        };
+        match is_ok {
+            true => Ok(reply),
+            false => Err(CallError::Refused(
+                reply.get_str("errmsg").unwrap_or("it said no").to_owned(),
+            )),
+        }
+    }
+
+    /// The reply, whatever it says.
+    fn receive(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
         self.write(command, 0).map_err(CallError::Broken)?;
         let broken = |error: std::io::Error| CallError::Broken(format!("the connection broke: {error}"));
         let malformed = |what: &str| CallError::Refused(format!("the reply is malformed: {what}"));
@@ -139,18 +164,7 @@ impl Link {
         self.buffer.resize(header.length - HEADER_BYTES, 0);
         self.stream.read_exact(&mut self.buffer).map_err(broken)?;
         let reply = RawDocumentBuf::from_bytes(self.buffer[BODY_AT - HEADER_BYTES..].to_vec());
-        let reply = reply.map_err(|error| malformed(&error.to_string()))?;
-        let is_ok = match reply.get("ok") {
-            Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,
-            Ok(Some(RawBsonRef::Int32(ok))) => ok == 1,
-            _ => false,
-        };
-        match is_ok {
-            true => Ok(reply),
-            false => Err(CallError::Refused(
-                reply.get_str("errmsg").unwrap_or("it said no").to_owned(),
-            )),
-        }
+        reply.map_err(|error| malformed(&error.to_string()))
     }
 
     fn write(&mut self, command: &RawDocument, flags: u32) -> Result<(), String> {
@@ -169,5 +183,14 @@ impl Link {
         self.buffer.extend_from_slice(bytes);
         let written = self.stream.write_all(&self.buffer);
         written.map_err(|error| format!("the connection broke: {error}"))
+    }
+}
+
+impl MemberConnection for Link {
+    fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, String> {
+        self.entry.set_used(true);
+        let reply = self.receive(command);
+        self.entry.set_used(false);
+        reply.map_err(CallError::into_sentence)
     }
 }

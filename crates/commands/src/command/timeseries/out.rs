@@ -4,6 +4,7 @@
 use super::definition::{self, bucket_options};
 use super::insert;
 use crate::command::insert::InsertBatch;
+use crate::command::write_output::fill_of;
 use crate::command::write_result::WriteErrors;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -14,8 +15,7 @@ use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName, bucket
 use wire::ErrorCode;
 
 /// Where measurements are gathered until they take the place of others.
-pub struct OutBuckets<'s> {
-    temporary: TemporaryName<'s>,
+pub struct OutBuckets {
     buckets: Arc<Collection>,
     into: Namespace,
     /// The options of a collection that is not there yet.
@@ -26,11 +26,15 @@ fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
     Err(CommandError::new(ErrorCode(code), message))
 }
 
-impl<'s> OutBuckets<'s> {
+impl OutBuckets {
     /// Begins to write to a time-series collection, one that is there or one with these options.
     ///
     /// Errors: there is a collection of another kind (7268700), or one with other options (7406103).
-    pub fn begin(call: &Invocation<'s>, into: &Namespace, timeseries: Option<&Document>) -> Result<Self> {
+    pub fn begin<'s>(
+        call: &Invocation<'s>,
+        into: &Namespace,
+        timeseries: Option<&Document>,
+    ) -> Result<(Self, TemporaryName<'s>)> {
         let storage = &call.server.storage;
         let there = super::buckets(call, into);
         if storage.catalog().collection(into).is_some() {
@@ -64,22 +68,33 @@ impl<'s> OutBuckets<'s> {
             (None, None) => return failure(ErrorCode::NamespaceNotFound.0, format!("ns does not exist: {into}")),
         };
         let temporary = storage.temporary_name(into.db(), Temporary::Out)?;
-        storage.create_collection(&call.operation, temporary.namespace(), &options)?;
-        if !indexes.is_empty() {
-            storage.create_indexes(&call.operation, temporary.namespace(), &indexes)?;
-        }
-        let Some(buckets) = storage.catalog().collection(temporary.namespace()) else {
-            return failure(
-                ErrorCode::NamespaceNotFound.0,
-                "the collection that $out fills was dropped",
-            );
-        };
-        Ok(Self {
-            temporary,
+        let buckets = fill_of(call, temporary.namespace(), &options, &indexes)?;
+        let out = Self {
             buckets,
             into: into.clone(),
             made,
-        })
+        };
+        Ok((out, temporary))
+    }
+
+    /// The ones that an earlier call has begun.
+    pub fn begun(
+        call: &Invocation<'_>,
+        into: &Namespace,
+        timeseries: Option<&Document>,
+        buckets: Arc<Collection>,
+    ) -> Self {
+        let is_there = super::buckets(call, into).is_some();
+        Self {
+            buckets,
+            into: into.clone(),
+            made: timeseries.filter(|_| !is_there).cloned(),
+        }
+    }
+
+    /// What is filled.
+    pub fn collection(&self) -> &Arc<Collection> {
+        &self.buckets
     }
 
     /// Adds measurements.
@@ -96,22 +111,12 @@ impl<'s> OutBuckets<'s> {
     pub fn finish(&self, call: &Invocation<'_>) -> Result<()> {
         let storage = &call.server.storage;
         let buckets = buckets_namespace(&self.into)?;
-        storage.rename_collection(&call.operation, self.temporary.namespace(), &buckets, true)?;
+        storage.rename_collection(&call.operation, self.buckets.namespace(), &buckets, true)?;
         if let Some(timeseries) = &self.made {
             definition::create(call, &self.into, timeseries, &Document::new())??;
         }
         call.wrote(storage.last_seq());
-        call.server.metrics.top.forget(self.temporary.namespace().as_str());
-        Ok(())
-    }
-
-    /// Forgets them.
-    pub fn abandon(&self, call: &Invocation<'_>) -> Result<()> {
-        // By an operation of its own: the call's may have been interrupted.
-        let cleaning = call.server.new_operation();
-        call.server
-            .storage
-            .drop_collection(&cleaning, self.temporary.namespace())?;
+        call.server.metrics.top.forget(self.buckets.namespace().as_str());
         Ok(())
     }
 }

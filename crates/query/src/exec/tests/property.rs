@@ -167,7 +167,7 @@ impl Case {
         let is_stored = |result: Result<(), StorageError>| match result {
             Ok(()) => true,
             Err(StorageError::DuplicateKey(_) | StorageError::CannotIndexParallelArrays(_)) => false,
-            Err(StorageError::CannotMakeKey(_) | StorageError::CannotIndex(16766 | 7_246_301, _)) => false,
+            Err(StorageError::CannotMakeKey(_) | StorageError::CannotIndex(16746 | 16766 | 7_246_301, _)) => false,
             Err(other) => panic!("seed {seed}: {other}"),
         };
         let mut records = Vec::new();

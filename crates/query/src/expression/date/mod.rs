@@ -30,83 +30,91 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$dateToString",
         fields: &[
-            ("date", true),
-            ("format", false),
-            ("timezone", false),
-            ("onNull", false),
+            ("date", Some(18628)),
+            ("format", None),
+            ("timezone", None),
+            ("onNull", None),
         ],
         apply: date_to_string,
-        codes: [18629, 18534, 18628],
+        codes: [18629, 18534],
+        check: None,
     },
     NamedOperator {
         name: "$dateFromString",
         fields: &[
-            ("dateString", true),
-            ("format", false),
-            ("timezone", false),
-            ("onError", false),
-            ("onNull", false),
+            ("dateString", Some(40542)),
+            ("format", None),
+            ("timezone", None),
+            ("onError", None),
+            ("onNull", None),
         ],
         apply: date_from_string,
-        codes: [40540, 40541, 40542],
+        codes: [40540, 40541],
+        check: None,
     },
     NamedOperator {
         name: "$dateToParts",
-        fields: &[("date", true), ("timezone", false), ("iso8601", false)],
+        fields: &[("date", Some(40522)), ("timezone", None), ("iso8601", None)],
         apply: parts::date_to_parts,
-        codes: [40524, 40520, 40522],
+        codes: [40524, 40520],
+        check: None,
     },
     NamedOperator {
         name: "$dateFromParts",
         fields: parts::FROM_PARTS,
         apply: parts::date_from_parts,
-        codes: [40519, 40518, 40516],
+        codes: [40519, 40518],
+        check: Some(parts::check_parts),
     },
     NamedOperator {
         name: "$dateAdd",
         fields: &[
-            ("startDate", true),
-            ("unit", true),
-            ("amount", true),
-            ("timezone", false),
+            ("startDate", Some(5166402)),
+            ("unit", Some(5166402)),
+            ("amount", Some(5166402)),
+            ("timezone", None),
         ],
         apply: |name, _, v| date_add(name, v, 1),
-        codes: [5166400, 5166401, 5166402],
+        codes: [5166400, 5166401],
+        check: None,
     },
     NamedOperator {
         name: "$dateSubtract",
         fields: &[
-            ("startDate", true),
-            ("unit", true),
-            ("amount", true),
-            ("timezone", false),
+            ("startDate", Some(5166402)),
+            ("unit", Some(5166402)),
+            ("amount", Some(5166402)),
+            ("timezone", None),
         ],
         apply: |name, _, v| date_add(name, v, -1),
-        codes: [5166400, 5166401, 5166402],
+        codes: [5166400, 5166401],
+        check: None,
     },
     NamedOperator {
         name: "$dateDiff",
         fields: &[
-            ("startDate", true),
-            ("endDate", true),
-            ("unit", true),
-            ("timezone", false),
-            ("startOfWeek", false),
+            ("startDate", Some(5166303)),
+            ("endDate", Some(5166304)),
+            ("unit", Some(5166305)),
+            ("timezone", None),
+            ("startOfWeek", None),
         ],
         apply: date_diff,
-        codes: [5166301, 5166302, 5166303],
+        codes: [5166301, 5166302],
+        check: None,
     },
     NamedOperator {
         name: "$dateTrunc",
         fields: &[
-            ("date", true),
-            ("unit", true),
-            ("binSize", false),
-            ("timezone", false),
-            ("startOfWeek", false),
+            ("date", Some(5439009)),
+            ("unit", Some(5439010)),
+            ("binSize", None),
+            ("timezone", None),
+            ("startOfWeek", None),
         ],
         apply: date_trunc,
-        codes: [5439007, 5439008, 5439009],
+        codes: [5439007, 5439008],
+        check: None,
     },
 ];
 
@@ -178,6 +186,11 @@ impl Special for DatePart {
         visit(&self.date);
         self.zone.iter().for_each(visit);
     }
+}
+
+/// Whether it is `$year` or its like.
+pub(super) fn is_part(name: &str) -> bool {
+    PARTS.iter().any(|(known, _)| *known == name)
 }
 
 /// Parses `$year` and its like: an operand, or `{date, timezone}`.

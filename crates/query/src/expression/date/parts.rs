@@ -1,5 +1,7 @@
 //! `$dateToParts` and `$dateFromParts`.
 
+use bson::RawDocument;
+
 use super::calendar::{
     Civil, MS_PER_DAY, MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, date_of_day, day_number, day_of_iso_week,
 };
@@ -10,6 +12,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::finished_document;
 use crate::expression::operator::{Computed, failure};
 use crate::value::number::Number;
+use crate::value::scan::Malformed;
 use crate::value::{DocumentWriter, Value};
 
 pub(super) fn date_to_parts<'a>(
@@ -60,18 +63,18 @@ pub(super) fn date_to_parts<'a>(
 }
 
 /// The arguments of `$dateFromParts`, in the order in which [`date_from_parts`] takes them.
-pub(super) const FROM_PARTS: &[(&str, bool)] = &[
-    ("year", false),
-    ("month", false),
-    ("day", false),
-    ("isoWeekYear", false),
-    ("isoWeek", false),
-    ("isoDayOfWeek", false),
-    ("hour", false),
-    ("minute", false),
-    ("second", false),
-    ("millisecond", false),
-    ("timezone", false),
+pub(super) const FROM_PARTS: &[(&str, Option<i32>)] = &[
+    ("year", None),
+    ("month", None),
+    ("day", None),
+    ("isoWeekYear", None),
+    ("isoWeek", None),
+    ("isoDayOfWeek", None),
+    ("hour", None),
+    ("minute", None),
+    ("second", None),
+    ("millisecond", None),
+    ("timezone", None),
 ];
 
 /// Bounds of the parts besides years and milliseconds.
@@ -109,26 +112,40 @@ fn part(value: Option<&Value<'_>>, name: &str, default: i64) -> Result<Option<i6
     Ok(Some(number))
 }
 
+/// A year of one kind, and no parts of the other kind.
+pub(super) fn check_parts(name: &'static str, arguments: &RawDocument) -> Result<(), QueryError> {
+    let any = |names: &[&str]| -> Result<bool, QueryError> {
+        for name in names {
+            if arguments.get(name).map_err(|_| Malformed)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    match (any(&["year"])?, any(&["isoWeekYear"])?) {
+        (false, false) => failure(
+            40516,
+            format!("{name} requires either 'year' or 'isoWeekYear' to be present"),
+        ),
+        (true, _) if any(&["isoWeekYear", "isoWeek", "isoDayOfWeek"])? => failure(
+            40489,
+            format!("{name} does not allow mixing natural dates with ISO dates"),
+        ),
+        (_, true) if any(&["month", "day"])? => failure(
+            40525,
+            format!("{name} does not allow mixing ISO dates with natural dates"),
+        ),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn date_from_parts<'a>(
     name: &'static str,
     _: &EvaluationContext<'_>,
     arguments: Vec<Option<Value<'a>>>,
 ) -> Computed<'a> {
     let given = |index: usize| arguments.get(index).and_then(Option::as_ref);
-    let natural = (0..3).any(|index| given(index).is_some());
-    let iso = (3..6).any(|index| given(index).is_some());
-    if natural && iso {
-        return failure(
-            40489,
-            format!("{name} does not allow mixing natural dates with ISO dates"),
-        );
-    }
-    if given(0).is_none() && given(3).is_none() {
-        return failure(
-            40516,
-            format!("{name} requires either 'year' or 'isoWeekYear' to be present"),
-        );
-    }
+    let iso = given(3).is_some();
     let Some(zone) = Zone::of_value(given(10))? else {
         return Ok(Value::Null);
     };

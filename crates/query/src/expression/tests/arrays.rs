@@ -180,5 +180,10 @@ fn objects() {
         doc! {"y": 1},
     );
     fails(doc! {"$setField": {"field": "x", "input": 1, "value": 2}}, 4161105);
-    fails(doc! {"$setField": {"field": "x", "input": {}}}, 4161102);
+    fails(doc! {"$setField": {"field": "x", "input": {}}}, 4161103);
+    fails(
+        doc! {"$setField": {"field": {"$toLower": "X"}, "input": {}, "value": 1}},
+        4161106,
+    );
+    fails(doc! {"$getField": {"field": "x"}}, 3041703);
 }

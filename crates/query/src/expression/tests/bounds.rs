@@ -162,15 +162,6 @@ fn a_single_expression_ends_with_its_operation_or_its_memory() {
             "time",
         ),
         (
-            "set fields",
-            reduce(
-                300_000,
-                doc! {"a": 1},
-                doc! {"$setField": {"field": {"$toString": "$$this"}, "input": "$$value", "value": 1}},
-            ),
-            "time",
-        ),
-        (
             "union",
             doc! {"$size": {"$setUnion": [range(1_000_000), map(range(1_000_000), doc! {"$add": ["$$this", 0.5]}.into())]}},
             "146 or time",

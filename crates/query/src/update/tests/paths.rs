@@ -10,9 +10,9 @@ fn fields_may_begin_with_a_dollar() {
         doc! {"_id": 1, "a": {"$k": 1}},
     );
     gives(
-        doc! {"$inc": {"$k": 2}},
-        doc! {"_id": 1, "$k": 1},
-        doc! {"_id": 1, "$k": 3},
+        doc! {"$inc": {"$k.a": 2}},
+        doc! {"_id": 1, "$k": {"a": 1}},
+        doc! {"_id": 1, "$k": {"a": 3}},
     );
     gives(
         doc! {"$max": {"a.$k.b": 5}},
