@@ -106,6 +106,15 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
         "$merge" => WriteStage::Merge(Box::new(parse_merge(call, argument)?)),
         _ => return Ok(None),
     };
+    // A stream has no end at which something could be written.
+    if let Some(Ok(RawBsonRef::Document(first))) = pipeline.into_iter().next()
+        && first.get("$changeStream")?.is_some()
+    {
+        return failure(
+            20,
+            format!("{} is not permitted in a $changeStream pipeline", name.as_str()),
+        );
+    }
     Ok(Some((written, stages)))
 }
 
