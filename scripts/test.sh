@@ -50,6 +50,7 @@ fuzz() {
 
 if [ "$extent" = all ]; then
     export TENON_SHUTTLE_FACTOR=${TENON_SHUTTLE_FACTOR:-10} TENON_KILL_ROUNDS=${TENON_KILL_ROUNDS:-100} TENON_EXTENT=all
+    export TENON_RANDOM_FACTOR=${TENON_RANDOM_FACTOR:-10}
 fi
 phase "formatting, lints, documentation" xtask verify --no-tests
 phase "crates (no C++)" xtask test

@@ -10,7 +10,7 @@ import pytest
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.errors import OperationFailure
-from server import ENGINES
+from server import ENGINES, Server
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 FILES = sorted(CORPUS.glob("*/*.jsonl"))
@@ -77,19 +77,23 @@ class Runner:
         self.db = db.with_options(OPTIONS)
         self.loaded = None
 
-    def load(self, docs, indexes=()):
-        """Puts documents, numbered from 0 where they have no `_id`, into the collection `c` and, with indexes of the
-        paths, into `indexed`."""
-        wanted = canonical([docs, sorted(indexes)])
+    def load(self, case):
+        """Puts documents, numbered from 0 where they have no `_id`, into the collection `c`, made with the options of
+        `create` and with `indexes`, and, with indexes of the `paths`, into `indexed`."""
+        docs, paths = case.get("docs", []), sorted(case.get("paths", ()))
+        wanted = canonical([docs, paths, case.get("create"), case.get("indexes")])
         if self.loaded != wanted:
             self.loaded = None
             docs = [doc if "_id" in doc else {"_id": number} | doc for number, doc in enumerate(docs)]
-            for name in ("c", "indexed") if indexes else ("c",):
+            for name in ("c", "indexed") if paths else ("c",):
                 self.db.drop_collection(name)
-                self.db.create_collection(name)
+                self.db.command({"create": name, **case.get("create", {})})
                 if docs:
                     self.db[name].insert_many(docs)
-            for path in sorted(indexes):
+            specs = [index if "key" in index else {"key": index} for index in case.get("indexes", [])]
+            for number, spec in enumerate(specs):
+                self.db.command("createIndexes", "c", indexes=[{"name": f"i{number}", **spec}])
+            for path in paths:
                 self.db.indexed.create_index(path)
             self.loaded = wanted
 
@@ -105,7 +109,7 @@ class Runner:
         yield reply["cursor"]["firstBatch"][0].get("v", MISSING)
 
     def match(self, case):
-        self.load(case["docs"], case.get("paths", ()))
+        self.load(case)
         options = {key: case[key] for key in ("collation",) if key in case}
         for name in ("c", "indexed") if case.get("paths") else ("c",):
             yield sorted(doc["_id"] for doc in self.db[name].find(case["ask"], {"_id": 1}, **options))
@@ -115,7 +119,7 @@ class Runner:
             yield sorted(doc["_id"] for doc in found)
 
     def sort(self, case):
-        self.load(case["docs"], case.get("paths", ()))
+        self.load(case)
         options = {key: case[key] for key in ("collation",) if key in case}
         for name in ("c", "indexed") if case.get("paths") else ("c",):
             command = {"find": name, "filter": case.get("filter", {}), "sort": case["ask"], "projection": {"_id": 1}}
@@ -123,14 +127,20 @@ class Runner:
         found = self.db.c.aggregate([{"$match": case.get("filter", {})}, {"$sort": case["ask"]}], **options)
         yield [doc["_id"] for doc in found]
 
+    def searches(self, case):
+        self.load(case)
+        command = {"find": "c", "filter": case["ask"], "projection": {"_id": 1}, **case.get("with", {})}
+        found = [doc["_id"] for doc in self.db.command(command)["cursor"]["firstBatch"]]
+        yield sorted(found) if case.get("any_order") else found
+
     def projections(self, case):
         doc = case["doc"]
-        self.load([doc])
+        self.load({"docs": [doc]})
         command = {"find": "c", "filter": case.get("filter", {}), "projection": case["ask"]}
         yield without_id(doc, self.db.command(command)["cursor"]["firstBatch"][0])
 
     def pipelines(self, case):
-        self.load(case.get("docs", []))
+        self.load(case)
         self.others(case)
         options = {key: case[key] for key in ("collation", "let") if key in case}
         found = self.db.command("aggregate", "c", pipeline=case["ask"], cursor={}, **options)["cursor"]["firstBatch"]
@@ -152,13 +162,61 @@ class Runner:
 
     def commands(self, case):
         self.loaded = None
-        if "docs" in case:
-            self.load(case["docs"])
+        if case.keys() & {"docs", "create", "indexes"}:
+            self.load(case)
         for command in case.get("before", []):
             self.db.command(command)
         target = self.db.client.admin if case.get("admin") else self.db
         reply = target.command(case["ask"], codec_options=OPTIONS)
         yield part(reply, case.get("result", {}))
+
+    def bulk(self, case):
+        self.loaded = None
+        self.load(case)
+        self.db.drop_collection("d")
+        namespaces = [{"ns": f"{self.db.name}.{name}"} for name in ("c", "d")]
+        ask = case["ask"] if isinstance(case["ask"], dict) else {"ops": case["ask"]}
+        reply = self.db.client.admin.command({"bulkWrite": 1, "nsInfo": namespaces, **ask}, codec_options=OPTIONS)
+        wanted = case.get("result", {})
+        for name in wanted.keys() & {"c", "d"}:
+            reply[name] = list(self.db[name].find().sort("_id"))
+        yield part(reply, wanted)
+
+    def streams(self, case):
+        self.loaded = None
+        self.db.drop_collection("d")
+        self.load(case)
+        for command in case.get("before", []):
+            self.db.command(command)
+        follow = case.get("follow", "c")
+        cursor = self.watch(follow, case, case.get("stream", {}))
+        for command in case["ask"]:
+            target = self.db.client.admin if "renameCollection" in command else self.db
+            target.command(command)
+        wanted = case.get("result", [])
+        if "resume" in case:
+            ((how, at),) = case["resume"].items()
+            tokens = [event["_id"] for event in self.events(cursor, at + 1)]
+            self.db.command("killCursors", cursor["ns"].split(".", 1)[1], cursors=[cursor["id"]])
+            cursor = self.watch(follow, case, case.get("stream", {}) | {how: tokens[at]})
+        found = self.events(cursor, len(wanted))
+        if cursor["id"]:
+            self.db.command("killCursors", cursor["ns"].split(".", 1)[1], cursors=[cursor["id"]])
+        yield part(found, wanted)
+
+    def watch(self, follow, case, stage):
+        pipeline = [{"$changeStream": stage}, *case.get("pipeline", [])]
+        return self.db.command("aggregate", follow, pipeline=pipeline, cursor={})["cursor"]
+
+    def events(self, cursor, count):
+        """So many events, or all there are; and one that is too many."""
+        found, empty = list(cursor["firstBatch"]), 0
+        while cursor["id"] and len(found) <= count and empty < (1 if len(found) >= count else 20):
+            name, wait = cursor["ns"].split(".", 1)[1], 10 if len(found) >= count else 500
+            reply = self.db.command("getMore", cursor["id"], collection=name, maxTimeMS=wait)["cursor"]
+            found, empty = found + reply["nextBatch"], 0 if reply["nextBatch"] else empty + 1
+            cursor["id"] = reply["id"]
+        return found
 
 
 def without_id(asked, found):
@@ -196,10 +254,21 @@ def difference(runner, kind, case):
     return None
 
 
+@pytest.fixture(scope="module")
+def member(new_folder):
+    """A set of one, which has streams."""
+    made = Server(new_folder("member"), ENGINES[0], options=["--replSet", "rs0", "--replSetInitiate"])
+    made.start()
+    yield made
+    assert made.stop() == 0, made.tail()
+
+
 @pytest.mark.parametrize("server", ENGINES[:1], indirect=True)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_cases(client, path):
+def test_cases(client, path, request):
     kind = path.parent.name
+    if kind == "streams":
+        client = request.getfixturevalue("member").client(replicaSet="rs0")
     name = f"corpus_{kind}_{path.stem}"
     client.drop_database(name)
     runner, failures, count, known = Runner(client[name]), [], 0, 0

@@ -68,12 +68,13 @@ impl Totals {
         }
     }
 
-    fn failed(&mut self, index: usize, error: CommandError) {
+    fn failed(&mut self, index: usize, error: CommandError, rest: Document) {
         self.errors += 1;
         let mut result = doc! { "ok": 0.0, "idx": index as i32, "code": error.code.0, "errmsg": error.message, "n": 0 };
         if let Some(extra) = error.extra {
             result.extend(*extra);
         }
+        result.extend(rest);
         self.results.push(result);
     }
 }
@@ -316,7 +317,7 @@ fn carry_out(
                     Err(error) if call.is_fatal(&error) => return Err(error),
                     Err(error) => {
                         call.report.has_write_errors = true;
-                        totals.failed(first, error);
+                        totals.failed(first, error, doc! { "nModified": 0 });
                     }
                 }
             }
@@ -332,7 +333,7 @@ fn carry_out(
                     Err(error) if call.is_fatal(&error) => return Err(error),
                     Err(error) => {
                         call.report.has_write_errors = true;
-                        totals.failed(first, error);
+                        totals.failed(first, error, Document::new());
                     }
                 }
             }
@@ -363,7 +364,7 @@ fn insert_run(
     for index in 0..documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {
             Some((_, error)) => {
-                totals.failed(first + index, error);
+                totals.failed(first + index, error, Document::new());
                 if stops {
                     break;
                 }
@@ -383,7 +384,8 @@ mod tests {
     fn results_carry_their_place() {
         let mut totals = Totals::default();
         totals.succeeded(0, 1, doc! { "nModified": 1 }, true);
-        totals.failed(1, CommandError::new(ErrorCode::DuplicateKey, "twice"));
+        let error = CommandError::new(ErrorCode::DuplicateKey, "twice");
+        totals.failed(1, error, Document::new());
         assert_eq!(totals.results.len(), 1, "errorsOnly leaves successes out");
         assert_eq!(
             (

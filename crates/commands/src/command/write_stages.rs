@@ -112,7 +112,17 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
     let Some(RawBsonRef::Document(source)) = last else {
         return Ok(None);
     };
-    Ok(parse(call, source)?.map(|stage| Split {
+    let Some(stage) = parse(call, source)? else {
+        return Ok(None);
+    };
+    // A stream has no end at which something could be written.
+    if let Some(Ok(RawBsonRef::Document(first))) = pipeline.into_iter().next()
+        && first.get("$changeStream")?.is_some()
+    {
+        let name = stage.name();
+        return failure(20, format!("{name} is not permitted in a $changeStream pipeline"));
+    }
+    Ok(Some(Split {
         stage,
         source,
         before: stages,

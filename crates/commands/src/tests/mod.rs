@@ -10,6 +10,7 @@ mod members;
 mod parked;
 mod plan_cache;
 mod query_settings;
+mod random_writes;
 mod reads;
 mod replica_set;
 mod roles;

@@ -174,6 +174,17 @@ fn merge_into_what_it_reads_ends() {
     assert_eq!(values, [6, 7, 8, 106, 107, 108].map(Bson::Int32));
 }
 
+/// A stream has no end: the operation waited for one, and could only be killed.
+#[test]
+fn a_stream_is_not_written() {
+    let bench = Bench::member(true);
+    bench.ok(doc! { "create": "c" });
+    for stage in [doc! { "$out": "d" }, merge(doc! { "into": "d" })] {
+        let stages = [doc! { "$changeStream": {} }, stage];
+        assert_eq!(bench.aggregate_code("c", &stages), 20, "{stages:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let bench = bench();

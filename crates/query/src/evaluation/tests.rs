@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::exec::tests::fixture::generated;
 use bson::{Bson, Document, RawArrayBuf, RawBsonRef, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use storage::{Interrupted, MemoryBudget, MemoryExceeded};
@@ -191,6 +192,8 @@ fn many_equalities_answer_as_each_of_them_does() {
 }
 
 proptest! {
+    #![proptest_config(generated(256))]
+
     #[test]
     fn sorting_in_runs_is_stable(values in prop::collection::vec(0_u16..500, 0..6000)) {
         let items: Vec<(u16, usize)> = values.into_iter().zip(0..).collect();

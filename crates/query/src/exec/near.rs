@@ -374,6 +374,11 @@ impl Near {
         context: &EvaluationContext<'_>,
     ) -> Result<SharedDocument, QueryError> {
         let mut document = SharedDocument::new(found.document.clone())?;
+        if let Some(path) = &output.distance {
+            let distance = found.distance * self.query.test.unit() * output.multiplier;
+            let distance = Value::from_raw(RawBsonRef::Double(distance));
+            document = with_path(document.as_raw(), &names(path), &distance)?;
+        }
         if let Some(path) = &output.location
             && let Some((_, location)) = self
                 .query
@@ -381,11 +386,6 @@ impl Near {
                 .measure(as_document(&found.document)?, &self.path, context)?
         {
             document = with_path(document.as_raw(), &names(path), &Value::from_raw(location))?;
-        }
-        if let Some(path) = &output.distance {
-            let distance = found.distance * self.query.test.unit() * output.multiplier;
-            let distance = Value::from_raw(RawBsonRef::Double(distance));
-            document = with_path(document.as_raw(), &names(path), &distance)?;
         }
         Ok(document)
     }

@@ -72,17 +72,23 @@ impl ResumeToken {
         rawdoc! { "_data": text }
     }
 
-    /// Reads one that a client gives back: 260 `InvalidResumeToken`.
+    /// Reads one that a client gives back. MongoDB has codes for each form that is none, and 260 `InvalidResumeToken`
+    /// is for those of others.
     pub fn parse(document: &RawDocument) -> Result<Self, QueryError> {
-        let invalid = |reason: String| QueryError::new(ErrorCode::InvalidResumeToken, reason);
+        let refused = |code: ErrorCode, reason: String| QueryError::new(code, reason);
         let Ok(Some(RawBsonRef::String(text))) = document.get("_data") else {
-            return Err(invalid(
-                "Bad resume token: _data of missing or of wrong type; a string is expected".to_owned(),
-            ));
+            let reason = "Bad resume token: _data of missing or of wrong type; a string is expected";
+            return Err(refused(ErrorCode(40647), reason.to_owned()));
         };
-        let bytes =
-            decoded(text).ok_or_else(|| invalid("resume token string was not a valid hex string".to_owned()))?;
-        Self::from_bytes(&bytes).ok_or_else(|| invalid(format!("Invalid resume token: {text} is none of this server")))
+        if text.is_empty() {
+            return Err(refused(ErrorCode(40649), "invalid empty resume token".to_owned()));
+        }
+        let Some(bytes) = decoded(text) else {
+            let reason = "resume token string was not a valid hex string";
+            return Err(refused(ErrorCode::FailedToParse, reason.to_owned()));
+        };
+        let reason = || format!("Invalid resume token: {text} is none of this server");
+        Self::from_bytes(&bytes).ok_or_else(|| refused(ErrorCode::InvalidResumeToken, reason()))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -148,17 +154,17 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused() {
-        for document in [
-            rawdoc! {},
-            rawdoc! { "_data": 1 },
-            rawdoc! { "_data": "" },
-            rawdoc! { "_data": "8" },
-            rawdoc! { "_data": "zz" },
-            rawdoc! { "_data": "82".repeat(19) },
-            rawdoc! { "_data": "00".repeat(19) },
+        for (document, code) in [
+            (rawdoc! {}, 40647),
+            (rawdoc! { "_data": 1 }, 40647),
+            (rawdoc! { "_data": "" }, 40649),
+            (rawdoc! { "_data": "8" }, 9),
+            (rawdoc! { "_data": "zz" }, 9),
+            (rawdoc! { "_data": "82".repeat(19) }, 260),
+            (rawdoc! { "_data": "00".repeat(19) }, 260),
         ] {
             let error = ResumeToken::parse(&document).unwrap_err();
-            assert_eq!(error.code(), Some(ErrorCode::InvalidResumeToken), "{document:?}");
+            assert_eq!(error.code(), Some(ErrorCode(code)), "{document:?}");
         }
     }
 }

@@ -283,6 +283,12 @@ impl Planner<'_> {
                 "There is more than one 2d or 2dsphere index; unsure which to use for $geoNear: its option 'key' says",
             ));
         }
+        if near.path.is_none() && found.is_empty() {
+            return Err(QueryError::new(
+                ErrorCode::IndexNotFound,
+                "$geoNear requires a 2d or 2dsphere index, but none were found",
+            ));
+        }
         let best = found.into_iter().min_by_key(|(access, ..)| access.rank());
         let Some((access, place, field)) = best else {
             return Err(QueryError::new(

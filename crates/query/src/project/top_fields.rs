@@ -109,6 +109,7 @@ impl TopFields {
 mod tests {
     use super::*;
     use crate::evaluation::EvaluationContext;
+    use crate::exec::tests::fixture::generated;
     use crate::matcher::tests::context;
     use crate::project::Projection;
     use bson::{Document, RawDocumentBuf, doc};
@@ -143,6 +144,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(generated(256))]
+
         #[test]
         fn it_is_the_general_projection(
             fields in prop::collection::vec(("[a-e]|_id", any::<bool>()), 0..6),

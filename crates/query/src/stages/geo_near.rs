@@ -80,7 +80,10 @@ impl GeoNearSpec {
         let Some(near) = near else {
             return failure(5_860_400, "$geoNear requires a 'near' argument");
         };
-        let point = near.get("").map_err(|_| Malformed)?.ok_or(Malformed)?;
+        let Some(point) = near.get("").map_err(|_| Malformed)? else {
+            // Such as a variable of a `$lookup`, which has no value yet.
+            return Err(QueryError::not_implemented("a $geoNear whose 'near' is no constant"));
+        };
         Ok(Self {
             written,
             filter,

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use crate::exec::tests::fixture::generated;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, JavaScriptCodeWithScope, RawDocument, RawDocumentBuf, Regex, Timestamp, doc};
 use proptest::prelude::*;
@@ -183,6 +184,8 @@ fn sort_keys_of_arrays_and_missing_fields() {
 }
 
 proptest! {
+    #![proptest_config(generated(256))]
+
     /// Whatever bytes come in: an error or an end, never a panic, and never an element outside the frame.
     #[test]
     fn hostile_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 5..80), flip in any::<bool>(), at in 0_usize..80) {

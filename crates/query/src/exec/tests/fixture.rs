@@ -180,11 +180,25 @@ pub(crate) fn pick(random: &SeededRandom, below: u64) -> u64 {
     random.next_u64() % below
 }
 
-/// The seeds of a property test: so many from the first one, or as `SEED` and `CASES` say. Printed.
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// How many cases a random test takes instead of these: `TENON_RANDOM_FACTOR` times as many.
+pub(crate) fn times(cases: u64) -> u64 {
+    cases * number("TENON_RANDOM_FACTOR").unwrap_or(1)
+}
+
+/// The same for the tests whose cases proptest makes.
+pub(crate) fn generated(cases: u32) -> proptest::test_runner::Config {
+    proptest::test_runner::Config::with_cases(times(cases.into()) as u32)
+}
+
+/// The seeds of a property test: `times` so many from the first one, or as `SEED` and `CASES` say. Printed.
 pub(crate) fn seeds(cases: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = number("SEED").unwrap_or(1);
-    let seeds = first..first + number("CASES").unwrap_or(cases);
+    let seeds = first..first + number("CASES").unwrap_or_else(|| times(cases));
     println!("seeds {seeds:?}");
     seeds
 }

@@ -103,7 +103,7 @@ fn inner(random: &SeededRandom) -> Document {
     document
 }
 
-fn value(random: &SeededRandom, depth: u32) -> Bson {
+pub(super) fn value(random: &SeededRandom, depth: u32) -> Bson {
     match pick(random, 12) {
         0 | 1 if depth < 3 => {
             let count = pick(random, 4);

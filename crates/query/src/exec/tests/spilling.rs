@@ -1,6 +1,6 @@
 //! With little memory and a disk, sorts and groups give what they give in memory: random documents of all types.
 
-use super::fixture::{Fixture, ns, pick};
+use super::fixture::{Fixture, ns, pick, times};
 use super::generate::{document, raw};
 use crate::QueryError;
 use crate::exec::{PlanExecutor, aggregate, find};
@@ -134,7 +134,7 @@ fn first_seed() -> u64 {
 fn spilled_is_as_in_memory() {
     let first = first_seed();
     let mut spilled = [0_u64; 5];
-    for seed in first..first + 15 {
+    for seed in first..first + times(15) {
         println!("SEED={seed}");
         let random = SeededRandom::new(seed);
         let bench = Bench::new(seed);

@@ -1,6 +1,7 @@
 //! Tables: a schema, values of `a` that conform, values that do not. Then what is told, what is refused, and a model.
 #![allow(clippy::unwrap_used)]
 
+use crate::exec::tests::fixture::generated;
 use bson::oid::ObjectId;
 use bson::{Decimal128, Regex};
 use proptest::prelude::*;
@@ -660,6 +661,8 @@ fn values() -> impl Strategy<Value = Bson> {
 }
 
 proptest! {
+    #![proptest_config(generated(256))]
+
     #[test]
     fn it_agrees_with_a_model(modelled in schemas(), value in values()) {
         let schema = schema(&doc! { "properties": { "a": modelled.to_schema() } });

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::exec::tests::fixture::generated;
 use crate::value::{Comparer, Value};
 
 fn scalar() -> impl Strategy<Value = Bson> {
@@ -114,6 +115,8 @@ fn sort_value(document: &Document, name: &str, descending: bool) -> Value<'stati
 }
 
 proptest! {
+    #![proptest_config(generated(256))]
+
     #[test]
     fn sort_is_the_reference_sort(
         documents in proptest::collection::vec(document(), 0..25),

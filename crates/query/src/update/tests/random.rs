@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{NOW, apply, parse_with};
 use crate::EvaluationContext;
+use crate::exec::tests::fixture::generated;
 use crate::matcher::tests::raw_of;
 use wire::ErrorCode;
 
@@ -124,7 +125,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(generated(512))]
 
     /// One operator on a random path of a random document is what the model does.
     #[test]
