@@ -722,51 +722,6 @@ fn replacement() {
 }
 
 #[test]
-fn operators_write_no_field_at_the_top_that_begins_with_a_dollar() {
-    let refused = [
-        doc! {"$set": {"$x": 2}},
-        doc! {"$set": {"$new": 1}},
-        doc! {"$set": {"$new.a": 1}},
-        doc! {"$inc": {"$x": 1}},
-        doc! {"$push": {"$new": 1}},
-        doc! {"$addToSet": {"$array": 9}},
-        doc! {"$rename": {"a": "$new"}},
-    ];
-    for update in refused {
-        let old = doc! {"_id": 1, "a": 1, "$x": 1, "$array": [1, 2]};
-        fails(update, old, ErrorCode::DollarPrefixedFieldName, "dollar ($) prefixed");
-    }
-    let made = upsert(doc! {"_id": 1}, doc! {"$set": {"$new": 1}});
-    assert_eq!(
-        made.unwrap(),
-        doc! {"_id": 1, "$new": 1},
-        "a new document may have such"
-    );
-    keeps(doc! {"$set": {"$x": 1}}, doc! {"_id": 1, "$x": 1});
-    gives(doc! {"$unset": {"$x": 1}}, doc! {"_id": 1, "$x": 1}, doc! {"_id": 1});
-    gives(
-        doc! {"$pop": {"$x": 1}},
-        doc! {"_id": 1, "$x": [1, 2]},
-        doc! {"_id": 1, "$x": [1]},
-    );
-    gives(
-        doc! {"$rename": {"$x": "x"}},
-        doc! {"_id": 1, "$x": 1},
-        doc! {"_id": 1, "x": 1},
-    );
-    gives(
-        doc! {"$set": {"a.$x": 1}},
-        doc! {"_id": 1},
-        doc! {"_id": 1, "a": {"$x": 1}},
-    );
-    gives(
-        doc! {"$set": {"$x.a": 2}},
-        doc! {"_id": 1, "$x": {"a": 1}},
-        doc! {"_id": 1, "$x": {"a": 2}},
-    );
-}
-
-#[test]
 fn pipelines() {
     gives(
         bson!([{"$set": {"b": {"$add": ["$a", 1]}}}]),
