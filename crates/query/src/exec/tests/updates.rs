@@ -145,7 +145,7 @@ fn random_update(random: &SeededRandom) -> Update {
             .leaves
             .iter()
             .any(|(other, _)| is_below(path, other) || is_below(other, path));
-        if !conflicts && !(has_special && roots.contains(&root(path))) {
+        if !(conflicts || has_special && roots.contains(&root(path))) {
             update.leaves.push((path.to_owned(), operator(random)));
         }
     }
