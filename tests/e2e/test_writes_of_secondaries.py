@@ -1,5 +1,7 @@
 """`$out` and `$merge` that a secondary is asked for: it runs the pipeline, and the primary writes."""
 
+import signal
+import threading
 from datetime import datetime
 
 import pytest
@@ -182,6 +184,31 @@ def test_what_a_secondary_refuses(rs, db):
     assert run(secondary, db, [{"$merge": {"into": {"db": "admin", "coll": "d"}}}])["code"] == 31319
     assert send(secondary, db.name, {"_tenonWriteResults": "begin", "stage": {"$out": "d"}, **NEAREST})["code"] == 10107
     assert "d" not in db.list_collection_names()
+
+
+def test_who_waits_for_a_primary_that_stands_still_can_be_killed(rs, db):
+    secondary, primary = rs.secondaries[0], rs.primary
+    replies = []
+    command = {"aggregate": "c", "pipeline": [{"$out": "d"}], "cursor": {}, "comment": "stands still", **NEAREST}
+    asking = threading.Thread(target=lambda: replies.append(send(secondary, db.name, command)))
+
+    def running():
+        found = secondary.direct.admin.command("currentOp", {"command.comment": "stands still"})["inprog"]
+        return found and found[0]["opid"]
+
+    primary.process.send_signal(signal.SIGSTOP)
+    try:
+        asking.start()
+        wait(running, "the pipeline to run")
+        secondary.direct.admin.command("killOp", op=running())
+        asking.join(timeout=30)
+        assert replies and replies[0]["code"] == 11601, replies
+    finally:
+        primary.process.send_signal(signal.SIGCONT)
+    rs.wait_healthy()
+    # What the old primary has begun since, the next one removes.
+    rs.primary.direct.admin.command("replSetStepDown", 60, force=True)
+    rs.wait_healthy()
 
 
 def test_without_a_primary_nothing_is_written(rs, db):

@@ -51,11 +51,15 @@ pub struct MemberConnections {
 
 /// A connection to another member.
 pub trait MemberConnection: Send {
-    /// Sends a command and waits for the reply, whatever it says.
+    /// Sends a command and waits for the reply, whatever it says, as long as `goes_on`.
     ///
     /// # Errors
     /// A sentence: the connection is of no use any more.
-    fn call(&mut self, command: &RawDocument) -> std::result::Result<RawDocumentBuf, String>;
+    fn call(
+        &mut self,
+        command: &RawDocument,
+        goes_on: &dyn Fn() -> bool,
+    ) -> std::result::Result<RawDocumentBuf, String>;
 }
 
 /// The threads and connections of a member, which are where sockets are.

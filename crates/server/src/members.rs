@@ -232,7 +232,7 @@ impl MemberThreads for Members {
 
     fn connect(&self, host: &str, patience: Duration) -> Result<Box<dyn MemberConnection>, String> {
         let connected = self.dialer.open_within(host, CONNECTS_WITHIN, patience)?;
-        Ok(Box::new(connected))
+        Ok(Box::new(connected.look_often()?))
     }
 
     fn wake(&self) {

@@ -19,7 +19,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, rawdoc};
 use std::time::Duration;
-use storage::{ClusterTime, Namespace};
+use storage::{ClusterTime, Namespace, StorageError};
 use wire::ErrorCode;
 
 /// `_tenonWriteResults`.
@@ -33,6 +33,8 @@ pub const WRITE_RESULTS: Command = Command::new(
 
 /// How long a member may take to answer one step.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(300);
+/// How long one may take that is asked to forget what was gathered.
+const ABANDONS_WITHIN: Duration = Duration::from_secs(5);
 /// How long a secondary waits until it shows what the primary has written.
 const APPLIES_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of documents in one command, but for a single one.
@@ -97,6 +99,8 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
 /// See the module: the secondary's end.
 pub struct PrimaryOutput {
     connection: Box<dyn MemberConnection>,
+    /// An answer did not come: the connection is of no use any more.
+    is_cut: bool,
     host: String,
     source: RawDocumentBuf,
     /// Name and number of what `$out` fills.
@@ -122,6 +126,7 @@ impl PrimaryOutput {
         call.report.primary_waited = Some(None);
         let mut primary = Self {
             connection,
+            is_cut: false,
             host,
             source: source.to_owned(),
             temporary: None,
@@ -175,9 +180,18 @@ impl PrimaryOutput {
 
     /// Has what was gathered forgotten. What stays, the next primary removes.
     pub fn abandon(&mut self, call: &Invocation<'_>) {
-        if self.temporary.is_some() {
-            let _ = self.step(call, "abandon", |_| {});
+        if self.temporary.is_none() {
+            return;
         }
+        if self.is_cut {
+            let threads = call.server.replica_set().and_then(|set| set.threads());
+            match threads.map(|threads| threads.connect(&self.host, ABANDONS_WITHIN)) {
+                Some(Ok(connection)) => self.connection = connection,
+                _ => return,
+            }
+        }
+        // An operation that has ended does not wait for the answer.
+        let _ = self.step(call, "abandon", |_| {});
     }
 
     /// One command. Only the last one waits for other members.
@@ -210,10 +224,14 @@ impl PrimaryOutput {
             command.append(cstr!("maxTimeMS"), left.as_millis().clamp(1, i32::MAX as u128) as i64);
         }
         add(&mut command);
-        let reply = self
-            .connection
-            .call(&command)
-            .map_err(|sentence| unreachable_host(&format!("{}: {sentence}", self.host)))?;
+        let goes_on = || call.operation.check_now().is_ok();
+        let reply = self.connection.call(&command, &goes_on).map_err(|sentence| {
+            self.is_cut = true;
+            match call.operation.check_now() {
+                Ok(()) => unreachable_host(&format!("{}: {sentence}", self.host)),
+                Err(ended) => StorageError::from(ended).into(),
+            }
+        })?;
         match refusal(&reply)? {
             Some(error) => Err(error),
             None => Ok(reply),

@@ -4,10 +4,10 @@ use super::outgoing::{Entry, Outgoing};
 use auth::ClusterAuth;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use commands::{MemberConnection, MemberLogin, MemberStream, TransportSecurity};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vfs::Random;
 use wire::{HEADER_BYTES, Header, MsgFlags, OpCode};
 
@@ -15,6 +15,9 @@ use wire::{HEADER_BYTES, Header, MsgFlags, OpCode};
 const BODY_AT: usize = HEADER_BYTES + 4 + 1;
 /// Longest reply that is read: a document of the largest size and what stands around it.
 const REPLY_BYTES_MAX: usize = 49 << 20;
+
+/// Between two looks at whether to go on waiting.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How members connect to each other.
 pub struct Dialer {
@@ -52,6 +55,7 @@ impl Dialer {
         let mut link = Link {
             entry: self.outgoing.enter(host, other_handle),
             stream,
+            patience,
             next_id: 1,
             buffer: Vec::new(),
         };
@@ -102,6 +106,8 @@ impl CallError {
 pub struct Link {
     entry: Entry,
     stream: Box<dyn MemberStream>,
+    /// For a reply.
+    patience: Duration,
     next_id: i32,
     buffer: Vec<u8>,
 }
@@ -110,6 +116,15 @@ impl Link {
     /// It was cut on purpose: another one is as good.
     pub fn is_dropped(&self) -> bool {
         self.entry.is_dropped()
+    }
+
+    /// Who waits for a reply looks often whether to go on.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn look_often(self) -> Result<Self, String> {
+        self.entry.set_read_timeout(LOOK).map_err(|error| error.to_string())?;
+        Ok(self)
     }
 
     /// Sends a command that is not answered.
@@ -136,7 +151,7 @@ impl Link {
 
     /// The reply, if it says `ok: 1`.
     fn exchange(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
-        let reply = self.receive(command)?;
+        let reply = self.receive(command, &|| true)?;
         let is_ok = match reply.get("ok") {
             Ok(Some(RawBsonRef::Double(ok))) => ok == 1.0,
             Ok(Some(RawBsonRef::Int32(ok))) => ok == 1,
@@ -150,19 +165,24 @@ impl Link {
         }
     }
 
-    /// The reply, whatever it says.
-    fn receive(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, CallError> {
+    /// The reply, whatever it says, as long as `goes_on`.
+    fn receive(&mut self, command: &RawDocument, goes_on: &dyn Fn() -> bool) -> Result<RawDocumentBuf, CallError> {
         self.write(command, 0).map_err(CallError::Broken)?;
         let broken = |error: std::io::Error| CallError::Broken(format!("the connection broke: {error}"));
         let malformed = |what: &str| CallError::Refused(format!("the reply is malformed: {what}"));
+        let mut stream = Looking {
+            stream: &mut *self.stream,
+            until: Instant::now() + self.patience,
+            goes_on,
+        };
         let mut header = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut header).map_err(broken)?;
+        stream.read_exact(&mut header).map_err(broken)?;
         let header = Header::parse(&header).map_err(|error| malformed(&error.to_string()))?;
         if header.op_code != OpCode::Msg || !(BODY_AT..=REPLY_BYTES_MAX).contains(&header.length) {
             return Err(malformed("its header"));
         }
         self.buffer.resize(header.length - HEADER_BYTES, 0);
-        self.stream.read_exact(&mut self.buffer).map_err(broken)?;
+        stream.read_exact(&mut self.buffer).map_err(broken)?;
         let reply = RawDocumentBuf::from_bytes(self.buffer[BODY_AT - HEADER_BYTES..].to_vec());
         reply.map_err(|error| malformed(&error.to_string()))
     }
@@ -187,10 +207,35 @@ impl Link {
 }
 
 impl MemberConnection for Link {
-    fn call(&mut self, command: &RawDocument) -> Result<RawDocumentBuf, String> {
+    fn call(&mut self, command: &RawDocument, goes_on: &dyn Fn() -> bool) -> Result<RawDocumentBuf, String> {
         self.entry.set_used(true);
-        let reply = self.receive(command);
+        let reply = self.receive(command, goes_on);
         self.entry.set_used(false);
         reply.map_err(CallError::into_sentence)
+    }
+}
+
+/// Reads with short waits in place of a long one, so that who waits can end it.
+struct Looking<'l> {
+    stream: &'l mut dyn MemberStream,
+    until: Instant,
+    goes_on: &'l dyn Fn() -> bool,
+}
+
+impl Read for Looking<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if !(self.goes_on)() {
+                        return Err(std::io::Error::other("nobody waits for the answer any more"));
+                    }
+                    if Instant::now() >= self.until {
+                        return Err(error);
+                    }
+                }
+                read => return read,
+            }
+        }
     }
 }

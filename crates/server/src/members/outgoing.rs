@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Hosts that are remembered when no connection to them is left.
 const HOSTS_MAX: usize = 1024;
@@ -91,6 +92,11 @@ impl Entry {
     /// Somebody waits for what goes over it, or not any more.
     pub fn set_used(&self, is_used: bool) {
         self.shared.is_used.store(is_used, Ordering::Relaxed);
+    }
+
+    /// No read of it waits longer.
+    pub fn set_read_timeout(&self, timeout: Duration) -> std::io::Result<()> {
+        self.shared.socket.set_read_timeout(Some(timeout))
     }
 
     /// It was cut on purpose.
