@@ -193,7 +193,7 @@ def test_who_waits_for_a_primary_that_stands_still_can_be_killed(rs, db):
     asking = threading.Thread(target=lambda: replies.append(send(secondary, db.name, command)))
 
     def running():
-        found = secondary.direct.admin.command("currentOp", {"command.comment": "stands still"})["inprog"]
+        found = secondary.direct.admin.command({"currentOp": 1, "command.comment": "stands still"})["inprog"]
         return found and found[0]["opid"]
 
     primary.process.send_signal(signal.SIGSTOP)

@@ -151,9 +151,40 @@ impl Members {
         }
     }
 
-    /// Waits until one leads and all others follow.
+    /// Waits until one leads, all others follow, and all have their votes.
     pub fn wait_for_all(&self) -> Result<usize> {
-        self.wait(|roles| !roles.contains(&Role::Neither))
+        self.wait(|roles| {
+            let primary = roles.iter().position(|role| *role == Role::Primary);
+            !roles.contains(&Role::Neither) && primary.is_some_and(|primary| self.all_vote(primary))
+        })
+    }
+
+    /// Whether all members have the votes that the configuration gives them: in a set that was just made, new ones get
+    /// theirs one after the other, and a majority of those that have one may need each of them. What tells nothing of
+    /// that gives them at once.
+    fn all_vote(&self, primary: usize) -> bool {
+        let question = rawdoc! { "find": "system.replset", "limit": 1, "singleBatch": true };
+        let kept = self
+            .open(primary)
+            .and_then(|mut connection| connection.ask("local", &question));
+        let Ok(kept) = kept else { return false };
+        let votes = |document: &Document| {
+            let members = document.get_array("members").ok()?.iter();
+            let has_vote = |member: &Bson| match member.as_document().and_then(|member| member.get("votes")) {
+                Some(Bson::Boolean(votes)) => *votes,
+                Some(votes) => votes.as_i32() != Some(0) && votes.as_i64() != Some(0),
+                None => true,
+            };
+            Some(members.filter(|member| has_vote(member)).count())
+        };
+        let config = kept.as_ref().and_then(|reply| {
+            let batch = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
+            batch.first()?.as_document()
+        });
+        config.is_none_or(|config| match config.get_document("consensus") {
+            Ok(consensus) => votes(consensus) == votes(config),
+            Err(_) => true,
+        })
     }
 
     /// Starts a member's server again on its data. It answers then; what it is shows later.
