@@ -192,7 +192,7 @@ fn indexes_change_nothing_but_how_documents_are_found() {
             if is_refused(&found) {
                 // An index may refuse what there is no other reason to. A write to many stops at the first that is
                 // refused, in the order of its plan: what is there afterwards is then taken over.
-                let by_index = [171, 7_246_301, 16766];
+                let by_index = [171, 7_246_301, 16746, 16766];
                 let codes: Vec<i32> = write_errors(&found).iter().map(|(_, code)| *code).collect();
                 let codes = found.get_i32("code").map_or(codes, |code| vec![code]);
                 let is_index = codes.iter().any(|code| by_index.contains(code));
