@@ -6,6 +6,7 @@
 
 use crate::cache::PageCache;
 use crate::catalog::Catalog;
+use crate::consolidation_queue::ConsolidationQueue;
 use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf, LeafView};
@@ -54,6 +55,7 @@ pub(crate) struct Applier {
     pages: Arc<Pages>,
     cache: Arc<PageCache>,
     structure: Arc<Structure>,
+    queue: Arc<ConsolidationQueue>,
     write_back: Arc<WriteBack>,
     counters: Arc<Counters>,
 }
@@ -64,6 +66,7 @@ impl Applier {
             catalog: base.catalog.clone(),
             pages: base.pages.clone(),
             cache: base.cache.clone(),
+            queue: ConsolidationQueue::new(base, structure.clone()),
             structure,
             write_back,
             counters: base.counters.clone(),
@@ -213,18 +216,24 @@ impl Applier {
         let target = tree.shape.leaf_bytes;
         // An append goes on until the leaf is full: each row is then merged once.
         let appending = at_end && rows < target;
-        let many_versions = state.versions >= state.consolidate_at.versions();
-        let grown = if appending {
-            state.entries >= FULL_ENTRIES || many_versions
-        } else {
-            state.entries >= state.consolidate_at.entries().min(FULL_ENTRIES)
-                || state.delta_rows >= state.consolidate_at.rows()
-                || many_versions
-        };
-        let mut split = false;
+        let many_versions = state.has_many_versions();
+        let entries = usize::from(state.entries);
+        let is_full = entries >= FULL_ENTRIES;
+        let grown = is_full
+            || if appending {
+                many_versions
+            } else {
+                state.delta_has_grown()
+            };
+        let (mut split, mut queue) = (false, false);
         if grown && !is_on_disk {
-            split = rows > target + target / 2 || (at_end && rows >= target) || state.entries >= FULL_ENTRIES;
-            if !split {
+            let can_wait = self.queue.has_workers() && !is_full && !at_end && !state.delta_is_overdue(target);
+            if can_wait {
+                queue = !std::mem::replace(&mut state.queued, true);
+            } else {
+                split = rows > tree.split_above() || (at_end && rows >= target) || is_full;
+            }
+            if !can_wait && !split {
                 let _ = self
                     .structure
                     .consolidator()
@@ -235,7 +244,7 @@ impl Applier {
         if is_on_disk {
             // Each time a bound is passed: the worker that was told may find nothing to do, or others at work.
             let rows_max = BUFFER_LEAVES * target;
-            buffer_full = (pushed.new_entry && state.entries == BUFFER_ENTRIES)
+            buffer_full = (pushed.new_entry && entries == BUFFER_ENTRIES)
                 || (rows_before < rows_max && state.delta_rows >= rows_max)
                 || many_versions;
             if many_versions {
@@ -258,10 +267,18 @@ impl Applier {
         if split {
             self.split(tree, leaf, at_end);
             *tree.last_leaf.lock() = None;
+        } else if queue {
+            self.queue.push(tree, leaf);
         } else if buffer_full {
             self.cache.merge_soon(tree, leaf);
         }
         Wrote::Done
+    }
+
+    /// Leaves that wait for a worker.
+    #[cfg(test)]
+    pub(crate) fn consolidation_queue(&self) -> &ConsolidationQueue {
+        &self.queue
     }
 
     /// A delta is full. The base has to be in memory to make it smaller.

@@ -175,13 +175,14 @@ impl Consolidator {
         piece: Piece,
         range_tombstone: Seq,
     ) -> LeafView {
-        state.entries = piece.retained.len();
+        let entries = piece.retained.len();
+        state.entries = u16::try_from(entries).expect("a delta's entries are numbered in 16 bits");
         state.delta_bytes = piece.retained_bytes;
         state.delta_rows = piece.retained_rows;
         state.versions = piece.retained_versions;
         self.readers.history().note_undo(tree, leaf, state, piece.undo_bytes);
         state.consolidate_at = ConsolidateAt::new(
-            state.entries + CONSOLIDATE_ENTRIES,
+            entries + CONSOLIDATE_ENTRIES,
             consolidate_versions(state.versions),
             state.delta_rows + new_rows(tree.shape.leaf_bytes, &piece.image),
         );

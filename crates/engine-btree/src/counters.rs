@@ -40,6 +40,8 @@ pub(crate) struct Counters {
     pub(crate) pages_evicted: Counter,
     pub(crate) inner_evicted: Counter,
     pub(crate) consolidations: Counter,
+    /// Those that a worker did for a writer.
+    pub(crate) consolidations_queued: Counter,
     pub(crate) splits: Counter,
     pub(crate) merges: Counter,
     pub(crate) blind_writes: Counter,

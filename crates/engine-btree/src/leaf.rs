@@ -122,7 +122,7 @@ pub(crate) struct LeafState {
     /// The image a running checkpoint uses instead of `disk_image`, and that checkpoint's number.
     pub(crate) checkpoint: Option<(u64, Option<BlockAddr>)>,
     /// Entries in the arena.
-    pub(crate) entries: usize,
+    pub(crate) entries: u16,
     /// Heap bytes of entries and versions.
     pub(crate) delta_bytes: usize,
     /// Key and value bytes in the delta: how much a consolidation may add to the base.
@@ -145,12 +145,34 @@ pub(crate) struct LeafState {
     pub(crate) listed: bool,
     /// In the replacement policy's clock_list.
     pub(crate) in_clock: bool,
+    /// In the queue of those to be consolidated.
+    pub(crate) queued: bool,
 }
 
 impl LeafState {
     /// Whether everything that was written is in the image on disk.
     pub(crate) fn is_clean(&self) -> bool {
         self.disk_image.is_some() && self.valid_to == SEQ_MAX
+    }
+
+    /// Whether the delta has become so large that the leaf is to be consolidated.
+    pub(crate) fn delta_has_grown(&self) -> bool {
+        usize::from(self.entries) >= self.consolidate_at.entries()
+            || self.delta_rows >= self.consolidate_at.rows()
+            || self.has_many_versions()
+    }
+
+    /// Whether there are so many versions that the leaf is to be consolidated.
+    pub(crate) fn has_many_versions(&self) -> bool {
+        self.versions >= self.consolidate_at.versions()
+    }
+
+    /// Whether the delta is so much larger that whoever wrote to it last is to consolidate the leaf; `leaf_bytes` is
+    /// what a leaf should have.
+    pub(crate) fn delta_is_overdue(&self, leaf_bytes: usize) -> bool {
+        usize::from(self.entries) >= self.consolidate_at.entries() + 2 * CONSOLIDATE_ENTRIES
+            || self.delta_rows >= self.consolidate_at.rows() + 2 * leaf_bytes
+            || self.has_many_versions()
     }
 
     /// Whether the image on disk is the leaf's state at `seq`.
@@ -186,7 +208,7 @@ impl LeafState {
             "history knows every leaf with undo"
         );
         debug_assert!(
-            view.order.len() <= self.entries,
+            view.order.len() <= usize::from(self.entries),
             "an entry for each number in the order"
         );
         if let Base::OnDisk(address) = view.base {
@@ -421,6 +443,7 @@ impl Leaf {
                 dropped_large: Vec::new(),
                 listed: false,
                 in_clock: false,
+                queued: false,
             }),
             warmth: AtomicU8::new(1),
         }
@@ -451,7 +474,7 @@ impl Leaf {
 
     /// Whether [`Leaf::push`] of a new key finds room.
     pub(crate) fn has_room(state: &LeafState) -> bool {
-        state.entries < WRITES_MAX
+        usize::from(state.entries) < WRITES_MAX
     }
 
     /// Writes a change of a key; what nobody sees any more by `horizon` is forgotten. The caller holds the lock
@@ -498,14 +521,14 @@ impl Leaf {
                 let chain = crate::version::chain_of(std::iter::once((seq, change)));
                 let entry = Entry::new(key.into(), chain);
                 bytes += Entry::bytes(key) as isize;
-                let number = state.entries as u16;
+                let number = state.entries;
                 let at_end = place == view.order.len() && !view.order.is_full();
                 if at_end && let Some(arena) = &view.arena {
-                    arena.put(state.entries, entry);
+                    arena.put(usize::from(number), entry);
                     view.order.append(number);
                 } else {
                     let arena = view.arena.clone().unwrap_or_default();
-                    arena.put(state.entries, entry);
+                    arena.put(usize::from(number), entry);
                     self.view.replace(
                         LeafView {
                             base: view.base.clone(),

@@ -6,7 +6,8 @@
 //! - what everything stands on (`foundation`): `cache` counts memory and knows what leaves it first, `readers` who
 //!   reads at which position, `catalog` the tables, `pages` brings pages in, `running` tells of the checkpoint that
 //!   runs;
-//! - changes: `consolidator` and `restructure` in memory, `write_back` to disk, `apply` for batches;
+//! - changes: `consolidator` and `restructure` in memory, `write_back` to disk, `apply` for batches, and
+//!   `consolidation_queue` for what they leave to a worker;
 //! - reads: `snapshot`, `walk` with `raw_leaf`, and `read_ahead`, with `coming` and `stretches`, before it is asked;
 //! - what runs in the background: `checkpoint`, `eviction`, `write_behind`, `history_limit`, `relocate`; and on demand:
 //!   `bulk`, `maintain`, `audit`; `salvage` rebuilds what damage has left;
@@ -27,6 +28,7 @@ mod checkpoint;
 mod clock_list;
 mod coming;
 mod consolidation;
+mod consolidation_queue;
 mod consolidator;
 mod counters;
 mod delta;

@@ -47,6 +47,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.pagesReadAhead", counters.prefetched.get()),
         ("cache.buffersMerged", counters.buffers_merged.get()),
         ("tree.folds", counters.consolidations.get()),
+        ("tree.foldsInBackground", counters.consolidations_queued.get()),
         ("tree.splits", counters.splits.get()),
         ("tree.merges", counters.merges.get()),
         ("reads.gets", counters.gets.get()),

@@ -255,6 +255,11 @@ pub(crate) struct Descent<'g> {
 }
 
 impl Tree {
+    /// Row bytes beyond which a leaf is split.
+    pub(crate) fn split_above(&self) -> usize {
+        self.shape.leaf_bytes + self.shape.leaf_bytes / 2
+    }
+
     pub(crate) fn new(id: TableId, shape: Shape, root: Child) -> Self {
         Self {
             id,

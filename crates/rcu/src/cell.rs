@@ -1,41 +1,45 @@
-//! The cells. All `unsafe` code of the crate is here.
+//! The cells. All `unsafe` code of the crate is here and in `retired`.
 //!
 //! Invariants that make it sound:
-//! - a pointer in a cell was made from an `Owned<T>`, points to a live `T`, and is in one cell only;
-//! - it leaves the cell only by a swap, and whoever swapped it out hands it to the epoch collector exactly once, whose
-//!   deferred drop runs when every guard that was pinned before has gone;
+//! - a pointer in a cell came from a `Box<T>`, points to a live `T`, and is in one cell only;
+//! - it leaves the cell only by a swap, and whoever swapped it out retires it exactly once: it is dropped when every
+//!   guard that was pinned before has gone;
 //! - a value that leaves a chain alone ([`RcuOption::take_over`], [`RcuOption::unlink`]) still points to the rest,
-//!   which another cell has taken over: the deferred drop clears that pointer first, when nobody can load it any more;
+//!   which another cell has taken over: that pointer is cleared before the value is dropped, when nobody can load it any
+//!   more;
 //! - so a reference loaded under a guard stays good while that guard lives, even if the cell itself is dropped
 //!   meanwhile.
 //!
-//! `T: Send + Sync + 'static`, because any thread may read it and any thread may run the deferred drop, at any later
-//! time.
+//! `T: Send + Sync + 'static`, because any thread may read it and any thread may drop it, at any later time.
 
+use crate::epoch::Guard;
+use crate::retired::Retired;
 use crate::schedule_point;
-use crate::waiting::Weight;
-use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use std::sync::atomic::Ordering;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A cell that always holds a value.
 pub struct Rcu<T: Send + Sync + 'static> {
-    pointer: Atomic<T>,
+    pointer: AtomicPtr<T>,
+    owned: PhantomData<T>,
 }
 
 impl<T: Send + Sync + 'static> Rcu<T> {
     /// A cell with its first value.
     pub fn new(value: T) -> Self {
         Self {
-            pointer: Atomic::new(value),
+            pointer: AtomicPtr::new(boxed(value)),
+            owned: PhantomData,
         }
     }
 
     /// The value now.
     #[inline]
-    pub fn load<'g>(&self, guard: &'g Guard) -> &'g T {
+    pub fn load<'g>(&self, _guard: &'g Guard) -> &'g T {
         schedule_point();
         // SAFETY: the cell is never empty, and what it held when loaded is freed only after `guard` has gone.
-        unsafe { self.pointer.load(Ordering::Acquire, guard).deref() }
+        unsafe { &*self.pointer.load(Ordering::Acquire) }
     }
 
     /// Puts another value in; readers of the old one keep it.
@@ -48,7 +52,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     #[inline]
     pub fn replace_large(&self, value: T, bytes: usize, guard: &Guard) {
         schedule_point();
-        let old = self.pointer.swap(Owned::new(value), Ordering::AcqRel, guard);
+        let old = self.pointer.swap(boxed(value), Ordering::AcqRel);
         schedule_point();
         retire(old, bytes, guard);
     }
@@ -56,46 +60,49 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
 impl<T: Send + Sync + 'static> Drop for Rcu<T> {
     fn drop(&mut self) {
-        drop_pointer(&self.pointer);
+        drop_pointer(&mut self.pointer);
     }
 }
 
 /// A cell that may be empty.
 pub struct RcuOption<T: Send + Sync + 'static> {
-    pointer: Atomic<T>,
+    pointer: AtomicPtr<T>,
+    owned: PhantomData<T>,
 }
 
 impl<T: Send + Sync + 'static> RcuOption<T> {
     /// An empty cell.
     pub fn none() -> Self {
-        Self {
-            pointer: Atomic::null(),
-        }
+        Self::of(ptr::null_mut())
     }
 
     /// A cell with a value.
     pub fn some(value: T) -> Self {
+        Self::of(boxed(value))
+    }
+
+    fn of(pointer: *mut T) -> Self {
         Self {
-            pointer: Atomic::new(value),
+            pointer: AtomicPtr::new(pointer),
+            owned: PhantomData,
         }
     }
 
     /// The value now.
     #[inline]
-    pub fn load<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
+    pub fn load<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
         schedule_point();
         // SAFETY: as for `Rcu::load`; `as_ref` answers `None` for an empty cell.
-        unsafe { self.pointer.load(Ordering::Acquire, guard).as_ref() }
+        unsafe { self.pointer.load(Ordering::Acquire).as_ref() }
     }
 
     /// Puts another value in, or none; readers of the old one keep it.
     #[inline]
     pub fn replace(&self, value: Option<T>, guard: &Guard) {
         schedule_point();
-        let old = match value {
-            Some(value) => self.pointer.swap(Owned::new(value), Ordering::AcqRel, guard),
-            None => self.pointer.swap(Shared::null(), Ordering::AcqRel, guard),
-        };
+        let old = self
+            .pointer
+            .swap(value.map_or(ptr::null_mut(), boxed), Ordering::AcqRel);
         schedule_point();
         retire(old, 0, guard);
     }
@@ -103,18 +110,17 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// Puts a value in whose `link` cell takes over what this cell held: a push onto a chain. The old value stays
     /// readable through the new one. One writer at a time: the caller holds the chain's lock.
     #[inline]
-    pub fn push(&self, value: T, link: impl FnOnce(&T) -> &RcuOption<T>, guard: &Guard) {
+    pub fn push(&self, value: T, link: impl FnOnce(&T) -> &RcuOption<T>, _guard: &Guard) {
         schedule_point();
-        let old = self.pointer.load(Ordering::Acquire, guard);
-        let new = Owned::new(value);
-        let link = link(&new);
+        let old = self.pointer.load(Ordering::Acquire);
+        let link = &link(&value).pointer;
         assert!(
-            link.pointer.load(Ordering::Relaxed, guard).is_null(),
+            link.load(Ordering::Relaxed).is_null(),
             "a pushed value has an empty link"
         );
-        link.pointer.store(old, Ordering::Relaxed);
+        link.store(old, Ordering::Relaxed);
         schedule_point();
-        let swapped = self.pointer.swap(new, Ordering::AcqRel, guard);
+        let swapped = self.pointer.swap(boxed(value), Ordering::AcqRel);
         assert!(swapped == old, "one writer at a time pushes onto a chain");
     }
 
@@ -123,21 +129,18 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[inline]
     pub fn take_over(&self, value: T, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
         schedule_point();
-        let old = self.pointer.load(Ordering::Acquire, guard);
+        let old = self.pointer.load(Ordering::Acquire);
         // SAFETY: as for `load`.
         let first = unsafe { old.as_ref() }.expect("a chain with a first value");
         let rest = own_link(first, &link);
-        let new = Owned::new(value);
-        let new_link = own_link(&*new, &link);
+        let new_link = &own_link(&value, &link).pointer;
         assert!(
-            new_link.pointer.load(Ordering::Relaxed, guard).is_null(),
+            new_link.load(Ordering::Relaxed).is_null(),
             "a new value has an empty link"
         );
-        new_link
-            .pointer
-            .store(rest.pointer.load(Ordering::Acquire, guard), Ordering::Relaxed);
-        let rest = std::ptr::from_ref(rest);
-        let swapped = self.pointer.swap(new, Ordering::AcqRel, guard);
+        new_link.store(rest.pointer.load(Ordering::Acquire), Ordering::Relaxed);
+        let rest = ptr::from_ref(rest);
+        let swapped = self.pointer.swap(boxed(value), Ordering::AcqRel);
         assert!(swapped == old, "one writer at a time changes a chain");
         schedule_point();
         retire_without_link(old, rest, guard);
@@ -149,41 +152,42 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     #[inline]
     pub fn unlink(&self, link: impl Fn(&T) -> &RcuOption<T>, guard: &Guard) {
         schedule_point();
-        let old = self.pointer.load(Ordering::Acquire, guard);
+        let old = self.pointer.load(Ordering::Acquire);
         // SAFETY: as for `load`.
         let Some(first) = (unsafe { old.as_ref() }) else {
             return;
         };
         let rest = own_link(first, &link);
-        let next = rest.pointer.load(Ordering::Acquire, guard);
-        let rest = std::ptr::from_ref(rest);
-        let swapped = self.pointer.swap(next, Ordering::AcqRel, guard);
+        let next = rest.pointer.load(Ordering::Acquire);
+        let rest = ptr::from_ref(rest);
+        let swapped = self.pointer.swap(next, Ordering::AcqRel);
         assert!(swapped == old, "one writer at a time changes a chain");
         schedule_point();
         retire_without_link(old, rest, guard);
+    }
+
+    /// Empties the cell and leaves what it held to another.
+    pub(crate) fn forget(&self) {
+        self.pointer.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for RcuOption<T> {
     fn drop(&mut self) {
-        drop_pointer(&self.pointer);
+        drop_pointer(&mut self.pointer);
     }
 }
 
-/// Hands a pointer that was swapped out to the collector; `bytes` go with it besides the value itself.
+fn boxed<T>(value: T) -> *mut T {
+    Box::into_raw(Box::new(value))
+}
+
+/// Retires a pointer that was swapped out; `bytes` go with it besides the value itself.
 #[inline]
-fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, bytes: usize, guard: &Guard) {
+fn retire<T: Send + Sync + 'static>(old: *mut T, bytes: usize, guard: &Guard) {
     if !old.is_null() {
-        let weight = Weight::of(size_of::<T>() + bytes);
-        weight.retired();
-        // SAFETY: `old` came out of a cell by a swap, so nobody else retires it and no later reader finds it: when the
-        // collector calls this, once, it is the only pointer left. `T` is `Send`, so any thread may drop it.
-        unsafe {
-            guard.defer_unchecked(move || {
-                drop(old.into_owned());
-                weight.freed();
-            });
-        }
+        // SAFETY: `old` came out of a cell by a swap, so nobody else retires it and no later reader finds it.
+        guard.retire(unsafe { Retired::new(old, bytes) });
     }
 }
 
@@ -191,7 +195,7 @@ fn retire<T: Send + Sync + 'static>(old: Shared<'_, T>, bytes: usize, guard: &Gu
 #[inline]
 fn own_link<'v, T: Send + Sync + 'static>(value: &'v T, link: &impl Fn(&T) -> &RcuOption<T>) -> &'v RcuOption<T> {
     let link = link(value);
-    let (start, at) = (std::ptr::from_ref(value).addr(), std::ptr::from_ref(link).addr());
+    let (start, at) = (ptr::from_ref(value).addr(), ptr::from_ref(link).addr());
     assert!(
         at >= start && at + size_of::<RcuOption<T>>() <= start + size_of::<T>(),
         "a value's link lies inside it"
@@ -202,29 +206,19 @@ fn own_link<'v, T: Send + Sync + 'static>(value: &'v T, link: &impl Fn(&T) -> &R
 /// As [`retire`], for a value that has left a chain whose rest stays: `link` is the cell inside it that points to the
 /// rest.
 #[inline]
-fn retire_without_link<T: Send + Sync + 'static>(old: Shared<'_, T>, link: *const RcuOption<T>, guard: &Guard) {
-    let weight = Weight::of(size_of::<T>());
-    weight.retired();
-    // SAFETY: for `old` as in `retire`. `link` lies inside the value that `old` points to (`own_link`), which stays
-    // where it is until it is dropped here, so it is good until then. No guard that could load it is left, and what it
-    // points to is in another cell, or was handed to the collector from there: cleared, it is not retired a second
-    // time.
-    unsafe {
-        guard.defer_unchecked(move || {
-            let value = old.into_owned();
-            (*link).pointer.store(Shared::null(), Ordering::Relaxed);
-            drop(value);
-            weight.freed();
-        });
-    }
+fn retire_without_link<T: Send + Sync + 'static>(old: *mut T, link: *const RcuOption<T>, guard: &Guard) {
+    // SAFETY: for `old` as in `retire`. `link` lies inside the value (`own_link`), which stays where it is until it is
+    // dropped, and what it points to is in another cell, or was retired from there.
+    guard.retire(unsafe { Retired::without_link(old, link) });
 }
 
 /// Empties a cell that is being dropped. The value may still be in use under a guard, so it is retired, not freed; that
 /// also keeps the drop of a long chain from recursing.
-fn drop_pointer<T: Send + Sync + 'static>(pointer: &Atomic<T>) {
-    let guard = crate::pin();
-    let old = pointer.swap(Shared::null(), Ordering::AcqRel, &guard);
-    retire(old, 0, &guard);
+fn drop_pointer<T: Send + Sync + 'static>(pointer: &mut AtomicPtr<T>) {
+    let old = std::mem::replace(pointer.get_mut(), ptr::null_mut());
+    if !old.is_null() {
+        retire(old, 0, &crate::pin());
+    }
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -350,6 +344,24 @@ mod tests {
         drop(guard);
         drop(head);
         (0..flushes).for_each(|_| pin().flush());
+    }
+
+    #[test]
+    fn what_is_replaced_is_freed_in_small_steps() {
+        const AT_ONCE: usize = 4;
+        let drops = Arc::new(AtomicUsize::new(0));
+        let cell = Rcu::new(Counted(0, drops.clone()));
+        let (mut most, rounds) = (0, if cfg!(miri) { 100 } else { 5000 });
+        for number in 0..rounds {
+            let before = drops.load(Ordering::SeqCst);
+            let guard = pin();
+            most = most.max(drops.load(Ordering::SeqCst) - before);
+            for _ in 0..AT_ONCE {
+                cell.replace(Counted(number, drops.clone()), &guard);
+            }
+        }
+        assert!(most <= 8, "{most} values were freed at once");
+        assert!(most > 0 || cfg!(miri), "some were freed");
     }
 
     /// What a thread drops at its end, when it is no participant any more, frees others' garbage, whose drops retire

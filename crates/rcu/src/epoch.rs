@@ -1,102 +1,336 @@
-//! Pinning the current epoch.
+//! Epochs: when nobody can still see what was taken out of a cell (Fraser, *Practical lock-freedom*, 2004, ch. 5).
 //!
-//! The schedule checker runs all threads of a test on one thread of the system, which would be one participant of the
-//! epochs: a guard of any of them would protect all. With the feature `shuttle` each checked thread is therefore a
-//! participant of its own, in a collector that outlives the test's executions.
+//! A number, the *epoch*, rises when every thread that reads has seen it. A thread that reads is *pinned* in the epoch it
+//! found. What was retired by epoch `e` is out of everybody's sight when the epoch is `e + 2`: who was pinned before it
+//! left its cell was in epoch `e` at most, and keeps the epoch from rising beyond the next one.
+//!
+//! Each thread frees what it has retired, a few values at a time and about as fast as it retires them, so that no
+//! operation pays for many; readers, who retire nothing, free nothing. What is too much for one thread to keep, and what
+//! a thread leaves behind that ends, is for all (`garbage`).
+//!
+//! The schedule checker runs all threads of a test on one thread of the system: there each checked thread is a
+//! participant of its own, and each thread of the system has an epoch of its own.
 
-pub use crossbeam_epoch::Guard;
+use crate::garbage::{Garbage, Queue};
+use crate::retired::Retired;
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 
-#[cfg(not(feature = "shuttle"))]
-mod real {
-    use crossbeam_epoch::{Collector, Guard, LocalHandle};
-    use std::cell::RefCell;
-    use std::mem::ManuallyDrop;
-    use std::rc::Rc;
-    use std::sync::OnceLock;
+/// Values that are freed with a guard.
+const STEP: usize = 8;
+/// And by a flush.
+const FLUSHED_MAX: usize = 512;
+/// Pins after which a thread that retires nothing any more looks after what it still has.
+const PINS_BETWEEN_LOOKS: u32 = 64;
+/// The epoch rises by one for so many participants and groups of values: asking all of them costs a line of the
+/// processor's cache each.
+const PARTICIPANTS_PER_GROUP: usize = 16;
 
-    static COLLECTOR: OnceLock<Collector> = OnceLock::new();
+/// A line of the processor's cache, and the one that is fetched with it.
+#[repr(align(128))]
+struct Padded<T>(T);
 
-    std::thread_local! {
-        static PARTICIPANT: LocalHandle = register();
-        /// The participant of a thread whose own has gone, while it is pinned for the first time. Nothing in it is
-        /// dropped with the thread, so that it can be used until the thread's very end.
-        static LAST: ManuallyDrop<RefCell<Option<Rc<LocalHandle>>>> = const { ManuallyDrop::new(RefCell::new(None)) };
-    }
+/// Where a thread says that it is pinned.
+struct Participant {
+    /// Twice the epoch and one while it is pinned, otherwise 0.
+    state: Padded<AtomicU64>,
+}
 
-    fn register() -> LocalHandle {
-        COLLECTOR.get_or_init(Collector::new).register()
-    }
-
-    /// Whether this thread has a guard.
-    #[inline]
-    pub fn is_pinned() -> bool {
-        PARTICIPANT.try_with(LocalHandle::is_pinned).unwrap_or(false)
-    }
-
-    /// Pins the current epoch for this thread.
-    #[inline]
-    pub fn pin() -> Guard {
-        PARTICIPANT
-            .try_with(LocalHandle::pin)
-            .unwrap_or_else(|_| pin_at_the_end())
-    }
-
-    /// A thread that is ending has no participant any more, and may still drop cells. A new participant frees garbage
-    /// when it is pinned for the first time, of which the cells' drops pin again: by the same participant, which then
-    /// frees nothing, or they would go as deep as there is garbage.
-    #[cold]
-    fn pin_at_the_end() -> Guard {
-        LAST.with(|last| {
-            let used = last.borrow().clone();
-            if let Some(participant) = used {
-                return participant.pin();
-            }
-            let participant = Rc::new(register());
-            last.replace(Some(participant.clone()));
-            let guard = participant.pin();
-            last.replace(None);
-            guard
-        })
+impl Participant {
+    /// Whether it keeps the epoch from rising above `epoch`.
+    fn is_behind(&self, epoch: u64) -> bool {
+        let state = self.state.0.load(Ordering::Relaxed);
+        state != 0 && state != pinned_in(epoch)
     }
 }
 
+fn pinned_in(epoch: u64) -> u64 {
+    (epoch << 1) | 1
+}
+
+/// The epoch, who takes part, and the garbage that is for all.
+struct Epochs {
+    epoch: Padded<AtomicU64>,
+    participants: Mutex<Vec<Arc<Participant>>>,
+    queue: Queue,
+}
+
 #[cfg(not(feature = "shuttle"))]
-pub use real::{is_pinned, pin};
+fn epochs() -> &'static Epochs {
+    static EPOCHS: Epochs = Epochs::new();
+    &EPOCHS
+}
 
 #[cfg(feature = "shuttle")]
-mod checked {
-    use crossbeam_epoch::{Collector, Guard, LocalHandle};
-    use std::mem::ManuallyDrop;
-
+fn epochs() -> &'static Epochs {
     std::thread_local! {
         /// Never dropped: what it still has to free belongs to executions that are over.
-        static COLLECTOR: ManuallyDrop<Collector> = ManuallyDrop::new(Collector::new());
+        static EPOCHS: &'static Epochs = Box::leak(Box::new(Epochs::new()));
+    }
+    EPOCHS.with(|epochs| *epochs)
+}
+
+impl Epochs {
+    const fn new() -> Self {
+        Self {
+            epoch: Padded(AtomicU64::new(1)),
+            participants: Mutex::new(Vec::new()),
+            queue: Queue::new(),
+        }
     }
 
-    shuttle::thread_local! {
-        static PARTICIPANT: LocalHandle = register();
+    fn register(&self) -> Arc<Participant> {
+        let participant = Arc::new(Participant {
+            state: Padded(AtomicU64::new(0)),
+        });
+        self.participants.lock().push(participant.clone());
+        participant
     }
 
-    fn register() -> LocalHandle {
-        COLLECTOR.with(|collector| collector.register())
+    fn leave(&self, participant: &Arc<Participant>) {
+        let mut participants = self.participants.lock();
+        let at = participants.iter().position(|other| Arc::ptr_eq(other, participant));
+        participants.swap_remove(at.expect("it was registered"));
     }
 
-    /// Whether the checked thread has a guard.
-    pub fn is_pinned() -> bool {
-        PARTICIPANT.try_with(LocalHandle::is_pinned).unwrap_or(false)
+    /// The epoch by which everything is retired that has left its cell before the call.
+    fn now(&self) -> u64 {
+        // Pairs with the one in `enter`: a reader that has not seen it leave is in this epoch at most.
+        fence(Ordering::SeqCst);
+        self.epoch.0.load(Ordering::Relaxed)
     }
 
-    /// Pins the current epoch for the checked thread.
-    pub fn pin() -> Guard {
-        // A thread that is ending has no participant any more, and may still drop cells.
-        PARTICIPANT
-            .try_with(LocalHandle::pin)
-            .unwrap_or_else(|_| register().pin())
+    /// Lets the epoch rise if everybody who is pinned has seen it. Answers the epoch.
+    #[cold]
+    fn advance(&self) -> u64 {
+        let epoch = self.now();
+        crate::schedule_point();
+        let is_seen = self
+            .participants
+            .try_lock()
+            .is_some_and(|participants| !participants.iter().any(|participant| participant.is_behind(epoch)));
+        // What they read before is over before anything is freed.
+        fence(Ordering::Acquire);
+        crate::schedule_point();
+        if is_seen {
+            // Where another thread was faster, it may have risen since they were asked.
+            let _ = self
+                .epoch
+                .0
+                .compare_exchange(epoch, epoch + 1, Ordering::Release, Ordering::Relaxed);
+        }
+        self.epoch.0.load(Ordering::Acquire)
     }
 }
 
-#[cfg(feature = "shuttle")]
-pub use checked::{is_pinned, pin};
+/// A thread's part in the epochs.
+struct Local {
+    participant: Arc<Participant>,
+    /// Guards of this thread.
+    guards: Cell<usize>,
+    /// Pins until it looks after its garbage without having retired more.
+    pins_left: Cell<u32>,
+    /// Groups that it has yet to retire before it asks for the next epoch.
+    groups_left: Cell<usize>,
+    /// A group was closed since.
+    is_closed: Cell<bool>,
+    garbage: RefCell<Garbage>,
+}
+
+crate::thread_local! {
+    static LOCAL: Rc<Local> = Local::register();
+}
+
+impl Local {
+    fn register() -> Rc<Self> {
+        Rc::new(Self {
+            participant: epochs().register(),
+            guards: Cell::new(0),
+            pins_left: Cell::new(PINS_BETWEEN_LOOKS),
+            groups_left: Cell::new(0),
+            is_closed: Cell::new(false),
+            garbage: RefCell::default(),
+        })
+    }
+
+    #[inline]
+    fn pin(self: &Rc<Self>) -> Guard {
+        let guards = self.guards.get();
+        self.guards.set(guards + 1);
+        let guard = Guard { local: self.clone() };
+        if guards == 0 {
+            self.enter();
+            let pins_left = self.pins_left.get();
+            if pins_left == 0 {
+                self.tend();
+            } else {
+                self.pins_left.set(pins_left - 1);
+            }
+        }
+        guard
+    }
+
+    /// Says that this thread is pinned, before it loads anything.
+    #[inline]
+    fn enter(&self) {
+        // It may have risen meanwhile: the thread is then a little longer in the way than it need be.
+        let state = pinned_in(epochs().epoch.0.load(Ordering::Relaxed));
+        crate::schedule_point();
+        // A full fence, and what was read under the guard before is released, too.
+        if cfg!(all(target_arch = "x86_64", not(miri))) {
+            // There a swap is a full fence, and the cheaper one. The language promises less, hence the second line.
+            self.participant.state.0.swap(state, Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            self.participant.state.0.store(state, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+        crate::schedule_point();
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let guards = self.guards.get();
+        if guards == 1 {
+            crate::schedule_point();
+            self.participant.state.0.store(0, Ordering::Release);
+        }
+        self.guards.set(guards - 1);
+    }
+
+    /// Keeps a value until nobody can see it.
+    #[inline]
+    fn retire(&self, retired: Retired) {
+        let is_group = self.garbage.borrow_mut().push(retired);
+        if is_group {
+            self.close_group();
+        }
+    }
+
+    /// Notes by which epoch the values retired last are, and has the next first guard free some.
+    #[cold]
+    fn close_group(&self) {
+        self.is_closed.set(true);
+        let epochs = epochs();
+        crate::schedule_point();
+        let overflow = self.garbage.borrow_mut().close(epochs.now());
+        if let Some(group) = overflow {
+            epochs.queue.push(group);
+        }
+        self.pins_left.set(0);
+    }
+
+    /// Frees a few of those that can be freed; the next first guard goes on if there are more. With a thread's first
+    /// guard, under which it holds no lock that a value's drop may take.
+    #[cold]
+    fn tend(&self) {
+        let epochs = epochs();
+        let epoch = if self.is_closed.replace(false) {
+            self.ask()
+        } else {
+            epochs.epoch.0.load(Ordering::Acquire)
+        };
+        let own = self.garbage.borrow_mut().take(epoch);
+        if let Some(mut group) = own {
+            // Where the garbage is not borrowed: values retire what they hold.
+            group.free(STEP);
+            self.garbage.borrow_mut().put_back(group);
+        } else if let Some(mut group) = epochs.queue.take(epoch) {
+            group.free(STEP);
+            epochs.queue.put_back(group);
+        }
+        let goes_on = self.garbage.borrow().can_free(epoch);
+        self.pins_left.set(if goes_on { 0 } else { PINS_BETWEEN_LOOKS });
+    }
+
+    /// Asks for the next epoch, or leaves that to others. Answers the epoch.
+    fn ask(&self) -> u64 {
+        let epochs = epochs();
+        match self.groups_left.get() {
+            0 => {
+                let participants = epochs
+                    .participants
+                    .try_lock()
+                    .map_or(0, |participants| participants.len());
+                self.groups_left.set(participants / PARTICIPANTS_PER_GROUP);
+                epochs.advance()
+            }
+            left => {
+                self.groups_left.set(left - 1);
+                epochs.epoch.0.load(Ordering::Acquire)
+            }
+        }
+    }
+
+    /// Frees what can be freed, up to a bound.
+    fn flush(&self) {
+        let epochs = epochs();
+        if self.garbage.borrow().has_open() {
+            self.close_group();
+        }
+        let epoch = epochs.advance();
+        let mut left = FLUSHED_MAX;
+        while left > 0 {
+            let own = self.garbage.borrow_mut().take(epoch);
+            let Some(mut group) = own.or_else(|| epochs.queue.take(epoch)) else {
+                return;
+            };
+            left = left.saturating_sub(group.free(usize::MAX));
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        let epochs = epochs();
+        for group in self.garbage.get_mut().take_all(epochs.now()) {
+            epochs.queue.push(group);
+        }
+        epochs.leave(&self.participant);
+    }
+}
+
+/// Keeps what is loaded under it from being freed. Of one thread.
+pub struct Guard {
+    local: Rc<Local>,
+}
+
+impl Guard {
+    /// Frees some of what nobody can see any more, whoever retired it. A call does not do all: the epoch rises once,
+    /// and what is freed may retire more.
+    pub fn flush(&self) {
+        self.local.flush();
+    }
+
+    /// Keeps a value until no guard of now is left.
+    #[inline]
+    pub(crate) fn retire(&self, retired: Retired) {
+        self.local.retire(retired);
+    }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        self.local.leave();
+    }
+}
+
+/// Whether this thread has a guard.
+#[inline]
+pub fn is_pinned() -> bool {
+    LOCAL.try_with(|local| local.guards.get() > 0).unwrap_or(false)
+}
+
+/// Pins the current epoch for this thread.
+#[inline]
+pub fn pin() -> Guard {
+    // A thread that is ending has no part in the epochs any more, and may still drop cells.
+    LOCAL.try_with(Local::pin).unwrap_or_else(|_| Local::register().pin())
+}
 
 /// A point where the schedule checker may switch threads; nothing at all without it.
 #[inline(always)]

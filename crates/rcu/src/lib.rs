@@ -2,7 +2,7 @@
 //!
 //! [`Rcu`] and [`RcuOption`] hold an immutable value that a writer replaces as a whole (read-copy-update). A reader
 //! pins the current epoch ([`pin`]) and gets references that stay good while the guard lives; what was replaced is
-//! freed when no reader can still see it (Fraser, *Practical lock-freedom*, 2004; the library is `crossbeam-epoch`).
+//! freed when no reader can still see it, in small steps (`epoch`, `garbage`).
 //!
 //! [`waiting()`] tells how much that is.
 //!
@@ -13,7 +13,9 @@
 mod cell;
 mod condvar;
 mod epoch;
+mod garbage;
 mod mutex;
+mod retired;
 mod rw_lock;
 mod waiting;
 

@@ -1,0 +1,174 @@
+//! Leaves whose deltas have grown, to be consolidated by a worker while their writers go on.
+//!
+//! A consolidation is as long as some ten writes. Its leaf is put here when the delta has grown, and the worker is woken
+//! when some have come together, so that waking it costs a writer little. Nothing depends on when it comes: a leaf that
+//! waits works as it is, only its delta takes memory. A writer that finds a delta much too large has overtaken the worker
+//! and consolidates by itself.
+//!
+//! Invariant: a leaf is in the queue once at most, as its state says (`LeafState::queued`).
+
+use crate::clock_list::ClockEntry;
+use crate::counters::Counters;
+use crate::foundation::Foundation;
+use crate::job::Job;
+use crate::leaf::{Base, Leaf};
+use crate::restructure::Structure;
+use crate::status::Status;
+use crate::tree::Tree;
+use crate::workers::{Class, Workers};
+use engine::Result;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Leaves that come together before the worker is woken.
+const WAKE_AT: usize = 16;
+
+/// See the module.
+pub(crate) struct ConsolidationQueue {
+    leaves: Mutex<Vec<ClockEntry>>,
+    structure: Arc<Structure>,
+    status: Arc<Status>,
+    workers: Arc<Workers>,
+    counters: Arc<Counters>,
+    job: Arc<Job>,
+}
+
+impl ConsolidationQueue {
+    pub(crate) fn new(base: &Foundation, structure: Arc<Structure>) -> Arc<Self> {
+        let queue = Arc::new(Self {
+            leaves: Mutex::default(),
+            structure,
+            status: base.status.clone(),
+            workers: base.workers.clone(),
+            counters: base.counters.clone(),
+            // At the usual priority: a thread that seldom runs would keep the leaf's lock for as long.
+            job: Job::new(Class::Urgent),
+        });
+        queue
+            .job
+            .set_work(&queue, &queue.status, "consolidation", Self::consolidate_all);
+        queue
+    }
+
+    /// Whether somebody works in the background.
+    pub(crate) fn has_workers(&self) -> bool {
+        self.workers.threads() > 0
+    }
+
+    /// Puts a leaf in that was not there, as its state says already. Not under its lock.
+    pub(crate) fn push(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
+        let waiting = {
+            let mut leaves = self.leaves.lock();
+            leaves.push((tree.clone(), leaf.clone()));
+            leaves.len()
+        };
+        if waiting >= WAKE_AT {
+            self.job.soon(&self.workers);
+        }
+    }
+
+    fn consolidate_all(&self) -> Result<()> {
+        loop {
+            let leaves = std::mem::take(&mut *self.leaves.lock());
+            if leaves.is_empty() {
+                return Ok(());
+            }
+            for (tree, leaf) in leaves {
+                self.status.check_running()?;
+                self.consolidate(&tree, &leaf);
+            }
+        }
+    }
+
+    /// Consolidates a leaf if its delta is as large as it was, and splits it if it is too large.
+    fn consolidate(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
+        let guard = rcu::pin();
+        let mut state = leaf.state.lock();
+        state.queued = false;
+        let view = leaf.view.load(&guard);
+        if view.retired || tree.is_dead() || matches!(view.base, Base::OnDisk(_)) || !state.delta_has_grown() {
+            return;
+        }
+        self.counters.consolidations_queued.add(1);
+        if view.rows_at_most(&state) > tree.split_above() {
+            drop(state);
+            self.structure.split(tree, leaf, false);
+        } else {
+            // It is neither on disk nor retired.
+            let _ = self
+                .structure
+                .consolidator()
+                .consolidate_leaf(tree, leaf, &mut state, None, &guard);
+        }
+    }
+
+    /// Has nobody consolidate anything.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) {
+        self.job.hold();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{ROWS, Store};
+    use crate::options::BtreeOptions;
+    use engine::{Engine, Snapshot};
+
+    const ROWS_IN_ALL: u32 = 4000;
+    const VALUE_BYTES: usize = 200;
+
+    fn store() -> Store {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(1),
+            ..BtreeOptions::default()
+        });
+        write(&mut store, 0);
+        store.checkpoint();
+        store
+    }
+
+    fn write(store: &mut Store, round: u8) {
+        for number in 0..ROWS_IN_ALL {
+            // Neighbours far apart, so that many leaves grow at once.
+            let row = number.wrapping_mul(1201) % ROWS_IN_ALL;
+            store.write(|batch| batch.put(ROWS, row.to_be_bytes().to_vec(), vec![round; VALUE_BYTES]));
+        }
+    }
+
+    fn check(store: &Store, round: u8) {
+        let snapshot = store.engine.snapshot().expect("a snapshot");
+        for row in 0..ROWS_IN_ALL {
+            let value = snapshot.get(ROWS, &row.to_be_bytes()).expect("a read");
+            assert_eq!(value.as_deref(), Some(&[round; VALUE_BYTES][..]), "row {row}");
+        }
+    }
+
+    #[test]
+    fn a_worker_consolidates_what_has_grown() {
+        let mut store = store();
+        write(&mut store, 1);
+        store.base().workers.drain().expect("it comes to an end");
+        assert!(store.base().counters.consolidations_queued.get() > 0);
+        check(&store, 1);
+    }
+
+    /// With nobody at work, deltas stay within a few times the size of their leaf, and nothing is lost.
+    #[test]
+    fn a_writer_that_is_ahead_consolidates_by_itself() {
+        let mut store = store();
+        store.parts().applier.consolidation_queue().hold();
+        for round in 1..8 {
+            write(&mut store, round);
+        }
+        let counters = &store.base().counters;
+        assert!(counters.consolidations.get() > 0 && counters.consolidations_queued.get() == 0);
+        check(&store, 7);
+        let (tree, guard) = (store.tree(ROWS), rcu::pin());
+        for row in 0..ROWS_IN_ALL {
+            let leaf = tree.leaf_in_memory(&row.to_be_bytes(), &guard).expect("it was written");
+            let rows = leaf.state.lock().delta_rows;
+            assert!(rows <= 4 * tree.shape.leaf_bytes, "{rows} bytes of rows in a delta");
+        }
+    }
+}
