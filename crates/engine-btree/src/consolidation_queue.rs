@@ -113,7 +113,7 @@ impl ConsolidationQueue {
 mod tests {
     use crate::fixture::{ROWS, Store};
     use crate::options::BtreeOptions;
-    use engine::{Engine, Snapshot};
+    use engine::Engine;
 
     const ROWS_IN_ALL: u32 = 4000;
     const VALUE_BYTES: usize = 200;
@@ -125,22 +125,32 @@ mod tests {
         });
         write(&mut store, 0);
         store.checkpoint();
+        store.base().workers.drain().expect("it comes to an end");
         store
+    }
+
+    /// Each round has keys of its own, between those of the others.
+    fn key(row: u32, round: u8) -> Vec<u8> {
+        [&row.to_be_bytes()[..], &[round]].concat()
     }
 
     fn write(store: &mut Store, round: u8) {
         for number in 0..ROWS_IN_ALL {
             // Neighbours far apart, so that many leaves grow at once.
             let row = number.wrapping_mul(1201) % ROWS_IN_ALL;
-            store.write(|batch| batch.put(ROWS, row.to_be_bytes().to_vec(), vec![round; VALUE_BYTES]));
+            store.write(|batch| batch.put(ROWS, key(row, round), vec![round; VALUE_BYTES]));
         }
     }
 
-    fn check(store: &Store, round: u8) {
+    fn check(store: &Store, rounds: u8) {
         let snapshot = store.engine.snapshot().expect("a snapshot");
-        for row in 0..ROWS_IN_ALL {
-            let value = snapshot.get(ROWS, &row.to_be_bytes()).expect("a read");
-            assert_eq!(value.as_deref(), Some(&[round; VALUE_BYTES][..]), "row {row}");
+        for (row, round) in (0..ROWS_IN_ALL).flat_map(|row| (0..rounds).map(move |round| (row, round))) {
+            let value = snapshot.get(ROWS, &key(row, round)).expect("a read");
+            assert_eq!(
+                value.as_deref(),
+                Some(&[round; VALUE_BYTES][..]),
+                "row {row} of round {round}"
+            );
         }
     }
 
@@ -150,23 +160,27 @@ mod tests {
         write(&mut store, 1);
         store.base().workers.drain().expect("it comes to an end");
         assert!(store.base().counters.consolidations_queued.get() > 0);
-        check(&store, 1);
+        check(&store, 2);
     }
 
     /// With nobody at work, deltas stay within a few times the size of their leaf, and nothing is lost.
     #[test]
     fn a_writer_that_is_ahead_consolidates_by_itself() {
+        const ROUNDS: u8 = 6;
         let mut store = store();
         store.parts().applier.consolidation_queue().hold();
-        for round in 1..8 {
+        let counters = &store.base().counters;
+        let before = (counters.consolidations.get(), counters.consolidations_queued.get());
+        for round in 1..ROUNDS {
             write(&mut store, round);
         }
         let counters = &store.base().counters;
-        assert!(counters.consolidations.get() > 0 && counters.consolidations_queued.get() == 0);
-        check(&store, 7);
+        assert!(counters.consolidations.get() > before.0, "writers did");
+        assert_eq!(counters.consolidations_queued.get(), before.1, "the worker did not");
+        check(&store, ROUNDS);
         let (tree, guard) = (store.tree(ROWS), rcu::pin());
         for row in 0..ROWS_IN_ALL {
-            let leaf = tree.leaf_in_memory(&row.to_be_bytes(), &guard).expect("it was written");
+            let leaf = tree.leaf_in_memory(&key(row, 0), &guard).expect("it was written");
             let rows = leaf.state.lock().delta_rows;
             assert!(rows <= 4 * tree.shape.leaf_bytes, "{rows} bytes of rows in a delta");
         }
