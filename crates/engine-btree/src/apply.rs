@@ -394,7 +394,7 @@ impl Applier {
         }
         let mut bytes = 0;
         for at in 0..view.order.len() {
-            let key = view.entry(at).key.clone();
+            let key = view.entry(at).key.to_vec();
             bytes += leaf.push(&mut state, &key, Change::Delete, seq, horizon, guard).bytes;
         }
         let view = leaf.view.load(guard);

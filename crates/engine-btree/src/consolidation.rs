@@ -342,7 +342,28 @@ impl<'a> Consolidation<'a> {
         }
     }
 
+    /// The newest value of an entry, where that is all there is to take: short, in the new base, and no snapshot is older.
+    fn only_value(&self, row: Option<usize>, entry: Option<&'a Entry>) -> Option<(&'a Entry, Seq, &'a [u8])> {
+        let entry = entry?;
+        let head = entry.chain.head(self.guard)?;
+        let Change::Put(Value::Inline(bytes)) = &head.change else {
+            return None;
+        };
+        let is_settled = head.seq <= self.plan.through && bytes.len() < self.plan.large_bytes_min;
+        let is_undo = self.plan.readers.first().is_some_and(|&oldest| oldest < head.seq);
+        let over_large = match (row, self.image) {
+            (Some(row), Some(image)) => matches!(image.value(row), CellValue::Large(_)),
+            _ => false,
+        };
+        (is_settled && !is_undo && !over_large).then_some((entry, head.seq, &**bytes))
+    }
+
     fn take(&mut self, row: Option<usize>, entry: Option<&'a Entry>) {
+        if let Some((entry, seq, value)) = self.only_value(row, entry) {
+            self.result.newest = self.result.newest.max(seq);
+            self.builder.push(KeyParts::from(&*entry.key), NewValue::Inline(value));
+            return;
+        }
         let (through, range_tombstone) = (self.plan.through, self.view.range_tombstone);
         let image = self.image;
         let below = row.map(|row| base_value(image.expect("the row is its"), row));
@@ -435,8 +456,7 @@ impl<'a> Consolidation<'a> {
                     self.retained_rows += value.bytes().min(self.plan.large_bytes_min);
                 }
             }
-            self.retained
-                .push(Entry::new(key.into(), chain_of(retained.into_iter())));
+            self.retained.push(Entry::new(&key, chain_of(retained.into_iter())));
         }
     }
 
@@ -518,7 +538,7 @@ pub(crate) fn without_blocks(
                 if let Change::Put(Value::Inline(bytes)) = &version.change
                     && bytes.len() >= large_bytes_min
                 {
-                    found.push((entry.key.clone(), version.seq, bytes.clone()));
+                    found.push(((*entry.key).into(), version.seq, bytes.clone()));
                 }
                 break;
             }

@@ -7,6 +7,7 @@
 
 use crate::page::head_u64;
 use crate::version::Chain;
+use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -18,19 +19,57 @@ const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
 /// Entries from which on a leaf takes no new key before it was consolidated or split.
 pub(crate) const WRITES_MAX: usize = 504;
 
+/// Keys up to this length lie in their entries: those of documents, and of most indexes of one number.
+const SHORT_KEY_BYTES: usize = 22;
+
+/// The key of an entry.
+pub(crate) struct EntryKey(Bytes);
+
+enum Bytes {
+    Short { len: u8, bytes: [u8; SHORT_KEY_BYTES] },
+    Long(Box<[u8]>),
+}
+
+impl From<&[u8]> for EntryKey {
+    #[inline]
+    fn from(key: &[u8]) -> Self {
+        if key.len() > SHORT_KEY_BYTES {
+            return Self(Bytes::Long(key.into()));
+        }
+        let mut bytes = [0; SHORT_KEY_BYTES];
+        bytes[..key.len()].copy_from_slice(key);
+        Self(Bytes::Short {
+            len: key.len() as u8,
+            bytes,
+        })
+    }
+}
+
+impl Deref for EntryKey {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Bytes::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// A key that was written.
 pub(crate) struct Entry {
     /// [`head_u64`] of the key: a search mostly needs no more, and does not wait for the key's memory.
     head: u64,
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: EntryKey,
     pub(crate) chain: Chain,
 }
 
 impl Entry {
-    pub(crate) fn new(key: Box<[u8]>, chain: Chain) -> Self {
+    pub(crate) fn new(key: &[u8], chain: Chain) -> Self {
         Self {
-            head: head_u64(&key),
-            key,
+            head: head_u64(key),
+            key: key.into(),
             chain,
         }
     }
@@ -43,7 +82,11 @@ impl Entry {
 
     /// Heap bytes of an entry without its versions.
     pub(crate) fn bytes(key: &[u8]) -> usize {
-        crate::budget::good_size(key.len()) + size_of::<OnceLock<Entry>>()
+        let apart = match key.len() {
+            0..=SHORT_KEY_BYTES => 0,
+            len => crate::budget::good_size(len),
+        };
+        apart + size_of::<OnceLock<Entry>>()
     }
 }
 
@@ -163,6 +206,15 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_all_lengths_are_what_was_put_in() {
+        for len in 0..3 * SHORT_KEY_BYTES {
+            let key: Vec<u8> = (0..len as u8).collect();
+            assert_eq!(*EntryKey::from(&*key), *key);
+        }
+        assert_eq!(size_of::<EntryKey>(), 24, "as large as a vector");
+    }
 
     #[test]
     fn places_follow_each_other_without_gaps() {

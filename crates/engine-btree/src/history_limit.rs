@@ -206,7 +206,7 @@ fn spillable(leaf: &Leaf, covered_max: Seq) -> Vec<(Box<[u8]>, Seq, Bytes)> {
                 && let Change::Put(Value::Inline(value)) = &older.change
                 && (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value.len())
             {
-                found.push((entry.key.clone(), older.seq, value.clone()));
+                found.push(((*entry.key).into(), older.seq, value.clone()));
             }
             newer = older;
         }

@@ -519,7 +519,7 @@ impl Leaf {
             }
             Err(place) => {
                 let chain = crate::version::chain_of(std::iter::once((seq, change)));
-                let entry = Entry::new(key.into(), chain);
+                let entry = Entry::new(key, chain);
                 bytes += Entry::bytes(key) as isize;
                 let number = state.entries;
                 let at_end = place == view.order.len() && !view.order.is_full();
