@@ -1,5 +1,5 @@
-//! Limits that the system puts on a server: memory and disk speed by a control group (version 2), and an empty page
-//! cache.
+//! Limits that the system puts on a server: memory and disk speed by control groups, of version 2 or, where that has not
+//! the controllers, of version 1; and an empty page cache.
 //!
 //! None of them is certain to be allowed. Each function says what it could not do, in a sentence for the report.
 
@@ -69,17 +69,104 @@ impl Hierarchy {
                 parent.display()
             )
         })?;
-        let group = ControlGroup { path };
+        let group = ControlGroup { paths: vec![path] };
         if let Some(bytes) = wanted.memory_bytes {
-            group.set("memory.max", &bytes.to_string())?;
+            set(&group.paths[0], "memory.max", &bytes.to_string())?;
             // What goes to swap would not be limited. A kernel without swap has no such file.
-            let _ = group.set("memory.swap.max", "0");
+            let _ = set(&group.paths[0], "memory.swap.max", "0");
         }
         if let Some(bytes) = wanted.read_bytes_per_second {
-            use std::os::unix::fs::MetadataExt;
-            let device = fs::metadata(data).map_err(|error| error.to_string())?.dev();
-            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-            group.set("io.max", &format!("{major}:{minor} rbps={bytes}"))?;
+            set(&group.paths[0], "io.max", &format!("{} rbps={bytes}", disk_of(data)?))?;
+        }
+        Ok(group)
+    }
+}
+
+/// The number of the disk that a path lies on: of the whole one, whose partitions have no limits of their own.
+fn disk_of(path: &Path) -> Result<String, String> {
+    use std::os::unix::fs::MetadataExt;
+    let device = fs::metadata(path).map_err(|error| error.to_string())?.dev();
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    // The link leads to a folder of the partition, in that of its disk.
+    let partition = fs::canonicalize(format!("/sys/dev/block/{number}"));
+    let disk = partition
+        .ok()
+        .filter(|partition| partition.join("partition").exists())
+        .and_then(|partition| fs::read_to_string(partition.parent()?.join("dev")).ok());
+    Ok(disk.map_or(number, |disk| disk.trim().to_owned()))
+}
+
+/// The groups of this process in the hierarchies of version 1, of which each controller has one.
+#[derive(Debug)]
+struct OldHierarchies {
+    mountinfo: String,
+    cgroup: String,
+}
+
+impl OldHierarchies {
+    fn of_this_process() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            mountinfo: text("/proc/self/mountinfo"),
+            cgroup: text("/proc/self/cgroup"),
+        }
+    }
+
+    /// The directory of this process's group.
+    fn own(&self, controller: &str) -> Option<PathBuf> {
+        let has = |list: &str| list.split(',').any(|name| name == controller);
+        let (root, mount) = self.mountinfo.lines().find_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let mut kind = kind.split(' ');
+            let is_here = kind.next() == Some("cgroup") && kind.nth(1).is_some_and(has);
+            let mut mount = mount.split(' ').skip(3);
+            is_here.then(|| Some((mount.next()?, mount.next()?))).flatten()
+        })?;
+        let own = self.cgroup.lines().find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let list = fields.next()?;
+            fields.next().filter(|_| has(list))
+        })?;
+        // Where only a part of the hierarchy is mounted, the group's path begins with it.
+        let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
+        Some(Path::new(mount).join(below))
+    }
+
+    /// Groups below this process's: there, one with processes may limit its children. `None` where a controller is not
+    /// to be had.
+    fn make(&self, wanted: Wanted, data: &Path) -> Option<Result<ControlGroup, String>> {
+        let needed = [
+            ("memory", wanted.memory_bytes.is_some()),
+            ("blkio", wanted.read_bytes_per_second.is_some()),
+        ];
+        let needed = needed.into_iter().filter(|(_, is_needed)| *is_needed);
+        let parents: Option<Vec<PathBuf>> = needed.map(|(controller, _)| self.own(controller)).collect();
+        Some(Self::make_in(&parents?, wanted, data))
+    }
+
+    fn make_in(parents: &[PathBuf], wanted: Wanted, data: &Path) -> Result<ControlGroup, String> {
+        let mut group = ControlGroup { paths: Vec::new() };
+        for parent in parents {
+            let path = parent.join(format!("tenon-bench-{}", std::process::id()));
+            fs::create_dir(&path).map_err(|error| {
+                format!(
+                    "no control group can be made in {} ({error}); it takes root",
+                    parent.display()
+                )
+            })?;
+            group.paths.push(path);
+        }
+        if let Some(bytes) = wanted.memory_bytes {
+            set(&group.paths[0], "memory.limit_in_bytes", &bytes.to_string())?;
+            // With what is in swap. A kernel that does not count that has no such file.
+            let _ = set(&group.paths[0], "memory.memsw.limit_in_bytes", &bytes.to_string());
+        }
+        if let (Some(bytes), Some(path)) = (wanted.read_bytes_per_second, group.paths.last()) {
+            set(
+                path,
+                "blkio.throttle.read_bps_device",
+                &format!("{} {bytes}", disk_of(data)?),
+            )?;
         }
         Ok(group)
     }
@@ -126,39 +213,53 @@ fn enable(parent: &Path, controller: &str) -> Result<(), String> {
     })
 }
 
-/// A control group of its own for a server. Dropping it removes it; the server must have ended.
+fn set(group: &Path, name: &str, value: &str) -> Result<(), String> {
+    fs::write(group.join(name), value).map_err(|error| format!("{name} of a control group: {error}"))
+}
+
+/// A control group of its own for a server, or one of each controller. Dropping it removes it; the server must have
+/// ended.
 #[derive(Debug)]
 pub struct ControlGroup {
-    path: PathBuf,
+    paths: Vec<PathBuf>,
 }
 
 impl ControlGroup {
     /// Makes one with limits, next to the group of this process. `data`: the directory whose disk is limited.
     pub fn new(wanted: Wanted, data: &Path) -> Result<Self, String> {
-        Hierarchy::of_this_process()?.make(wanted, data)
-    }
-
-    fn set(&self, name: &str, value: &str) -> Result<(), String> {
-        fs::write(self.path.join(name), value).map_err(|error| format!("{name} of a control group: {error}"))
+        let newer = Hierarchy::of_this_process().and_then(|hierarchy| hierarchy.make(wanted, data));
+        newer.or_else(|reason| {
+            let older = OldHierarchies::of_this_process().make(wanted, data);
+            older.unwrap_or(Err(reason))
+        })
     }
 
     /// Puts a process into it.
     pub fn add(&self, pid: u32) -> Result<(), String> {
-        self.set("cgroup.procs", &pid.to_string())
+        self.paths
+            .iter()
+            .try_for_each(|path| set(path, "cgroup.procs", &pid.to_string()))
     }
 
     /// True when a process of the group was killed because it needed more memory than it may have.
     pub fn has_killed(&self) -> bool {
-        let events = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
-        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        kills.is_some_and(|count| count.trim() != "0")
+        // What the two versions call the file; the line has one name.
+        self.paths.iter().any(|path| {
+            ["memory.events", "memory.oom_control"].iter().any(|name| {
+                let events = fs::read_to_string(path.join(name)).unwrap_or_default();
+                let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+                kills.is_some_and(|count| count.trim() != "0")
+            })
+        })
     }
 }
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         // A group that still has a process stays; the next boot removes it.
-        let _ = fs::remove_dir(&self.path);
+        for path in &self.paths {
+            let _ = fs::remove_dir(path);
+        }
     }
 }
 
@@ -245,8 +346,8 @@ mod tests {
         };
         let group = hierarchy.make(wanted, directory.path()).expect("everything is allowed");
         group.add(4711).expect("there is room");
-        let text = |name: &str| fs::read_to_string(group.path.join(name)).expect("written");
-        assert_eq!(group.path.parent(), Some(directory.path().join("slice").as_path()));
+        let text = |name: &str| fs::read_to_string(group.paths[0].join(name)).expect("written");
+        assert_eq!(group.paths[0].parent(), Some(directory.path().join("slice").as_path()));
         assert_eq!(
             (text("memory.max").as_str(), text("memory.swap.max").as_str()),
             ("67108864", "0")
@@ -260,8 +361,55 @@ mod tests {
             "the last one that was enabled"
         );
         assert!(!group.has_killed());
-        fs::write(group.path.join("memory.events"), "low 0\noom 3\noom_kill 1\n").expect("written");
+        fs::write(group.paths[0].join("memory.events"), "low 0\noom 3\noom_kill 1\n").expect("written");
         assert!(group.has_killed());
+    }
+
+    #[test]
+    fn hierarchies_of_version_1_have_a_group_each() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mount = |name: &str| directory.path().join(name).display().to_string();
+        let hierarchies = OldHierarchies {
+            mountinfo: format!(
+                "24 18 0:21 /box {} rw - cgroup cgroup rw,memory\n25 18 0:22 / {} rw - cgroup cgroup rw,blkio,cpu\n",
+                mount("memory"),
+                mount("blkio")
+            ),
+            cgroup: "4:memory:/box/a\n5:cpu,blkio:/\n".to_owned(),
+        };
+        for name in ["memory/a", "blkio"] {
+            fs::create_dir_all(directory.path().join(name)).expect("made");
+        }
+        let wanted = Wanted {
+            read_bytes_per_second: Some(20_000_000),
+            ..MEMORY
+        };
+        let group = hierarchies
+            .make(wanted, directory.path())
+            .expect("both are there")
+            .expect("everything is allowed");
+        group.add(4711).expect("there is room");
+        let own = format!("tenon-bench-{}", std::process::id());
+        let text = |name: &str| {
+            let (controller, file) = name.split_once(':').expect("two parts");
+            fs::read_to_string(directory.path().join(controller).join(&own).join(file)).expect("written")
+        };
+        assert_eq!(text("memory/a:memory.limit_in_bytes"), "67108864");
+        assert_eq!(text("memory/a:memory.memsw.limit_in_bytes"), "67108864");
+        assert!(text("blkio:blkio.throttle.read_bps_device").ends_with(" 20000000"));
+        assert_eq!(
+            (text("memory/a:cgroup.procs"), text("blkio:cgroup.procs")),
+            ("4711".into(), "4711".into())
+        );
+        assert!(!group.has_killed());
+        let events = directory.path().join("memory/a").join(&own).join("memory.oom_control");
+        fs::write(events, "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").expect("written");
+        assert!(group.has_killed());
+        let without = OldHierarchies {
+            cgroup: String::new(),
+            ..hierarchies
+        };
+        assert!(without.make(MEMORY, directory.path()).is_none());
     }
 
     #[test]
