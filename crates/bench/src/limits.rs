@@ -1,5 +1,5 @@
-//! Limits that the system puts on a server: memory and disk speed by control groups, of version 2 or, where that has not
-//! the controllers, of version 1; and an empty page cache.
+//! Limits that the system puts on a server: memory and disk speed by control groups, of version 2 or, where that has
+//! not the controllers, of version 1; and an empty page cache.
 //!
 //! None of them is certain to be allowed. Each function says what it could not do, in a sentence for the report.
 
@@ -62,14 +62,10 @@ impl Hierarchy {
                 enable(&parent, controller)?;
             }
         }
-        let path = parent.join(format!("tenon-bench-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| {
-            format!(
-                "no control group can be made in {} ({error}); it takes root, or systemd-run --user --scope -p Delegate=yes before the command",
-                parent.display()
-            )
-        })?;
-        let group = ControlGroup { paths: vec![path] };
+        let who_may = "root, or systemd-run --user --scope -p Delegate=yes before the command";
+        let group = ControlGroup {
+            paths: vec![make_group(&parent, who_may)?],
+        };
         if let Some(bytes) = wanted.memory_bytes {
             set(&group.paths[0], "memory.max", &bytes.to_string())?;
             // What goes to swap would not be limited. A kernel without swap has no such file.
@@ -147,14 +143,7 @@ impl OldHierarchies {
     fn make_in(parents: &[PathBuf], wanted: Wanted, data: &Path) -> Result<ControlGroup, String> {
         let mut group = ControlGroup { paths: Vec::new() };
         for parent in parents {
-            let path = parent.join(format!("tenon-bench-{}", std::process::id()));
-            fs::create_dir(&path).map_err(|error| {
-                format!(
-                    "no control group can be made in {} ({error}); it takes root",
-                    parent.display()
-                )
-            })?;
-            group.paths.push(path);
+            group.paths.push(make_group(parent, "root")?);
         }
         if let Some(bytes) = wanted.memory_bytes {
             set(&group.paths[0], "memory.limit_in_bytes", &bytes.to_string())?;
@@ -211,6 +200,18 @@ fn enable(parent: &Path, controller: &str) -> Result<(), String> {
             parent.display()
         )
     })
+}
+
+/// Makes the directory of a group, which takes `who_may`.
+fn make_group(parent: &Path, who_may: &str) -> Result<PathBuf, String> {
+    let path = parent.join(format!("tenon-bench-{}", std::process::id()));
+    match fs::create_dir(&path) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(format!(
+            "no control group can be made in {} ({error}); it takes {who_may}",
+            parent.display()
+        )),
+    }
 }
 
 fn set(group: &Path, name: &str, value: &str) -> Result<(), String> {

@@ -342,7 +342,8 @@ impl<'a> Consolidation<'a> {
         }
     }
 
-    /// The newest value of an entry, where that is all there is to take: short, in the new base, and no snapshot is older.
+    /// The newest value of an entry, where that is all there is to take: short, in the new base, and no snapshot is
+    /// older.
     fn only_value(&self, row: Option<usize>, entry: Option<&'a Entry>) -> Option<(&'a Entry, Seq, &'a [u8])> {
         let entry = entry?;
         let head = entry.chain.head(self.guard)?;

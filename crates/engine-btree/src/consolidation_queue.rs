@@ -1,9 +1,9 @@
 //! Leaves whose deltas have grown, to be consolidated by a worker while their writers go on.
 //!
-//! A consolidation is as long as some ten writes. Its leaf is put here when the delta has grown, and the worker is woken
-//! when some have come together, so that waking it costs a writer little. Nothing depends on when it comes: a leaf that
-//! waits works as it is, only its delta takes memory. A writer that finds a delta much too large has overtaken the worker
-//! and consolidates by itself.
+//! A consolidation is as long as some ten writes. Its leaf is put here when the delta has grown, and the worker is
+//! woken when some have come together, so that waking it costs a writer little. Nothing depends on when it comes: a
+//! leaf that waits works as it is, only its delta takes memory. A writer that finds a delta much too large has
+//! overtaken the worker and consolidates by itself.
 //!
 //! Invariant: a leaf is in the queue once at most, as its state says (`LeafState::queued`).
 

@@ -5,8 +5,8 @@
 //! - it leaves the cell only by a swap, and whoever swapped it out retires it exactly once: it is dropped when every
 //!   guard that was pinned before has gone;
 //! - a value that leaves a chain alone ([`RcuOption::take_over`], [`RcuOption::unlink`]) still points to the rest,
-//!   which another cell has taken over: that pointer is cleared before the value is dropped, when nobody can load it any
-//!   more;
+//!   which another cell has taken over: that pointer is cleared before the value is dropped, when nobody can load it
+//!   any more;
 //! - so a reference loaded under a guard stays good while that guard lives, even if the cell itself is dropped
 //!   meanwhile.
 //!

@@ -1,12 +1,12 @@
 //! Epochs: when nobody can still see what was taken out of a cell (Fraser, *Practical lock-freedom*, 2004, ch. 5).
 //!
-//! A number, the *epoch*, rises when every thread that reads has seen it. A thread that reads is *pinned* in the epoch it
-//! found. What was retired by epoch `e` is out of everybody's sight when the epoch is `e + 2`: who was pinned before it
-//! left its cell was in epoch `e` at most, and keeps the epoch from rising beyond the next one.
+//! A number, the *epoch*, rises when every thread that reads has seen it. A thread that reads is *pinned* in the epoch
+//! it found. What was retired by epoch `e` is out of everybody's sight when the epoch is `e + 2`: who was pinned before
+//! it left its cell was in epoch `e` at most, and keeps the epoch from rising beyond the next one.
 //!
 //! Each thread frees what it has retired, a few values at a time and about as fast as it retires them, so that no
-//! operation pays for many; readers, who retire nothing, free nothing. What is too much for one thread to keep, and what
-//! a thread leaves behind that ends, is for all (`garbage`).
+//! operation pays for many; readers, who retire nothing, free nothing. What is too much for one thread to keep, and
+//! what a thread leaves behind that ends, is for all (`garbage`).
 //!
 //! The schedule checker runs all threads of a test on one thread of the system: there each checked thread is a
 //! participant of its own, and each thread of the system has an epoch of its own.

@@ -23,8 +23,8 @@ impl Retired {
     ///
     /// # Safety
     ///
-    /// The pointer is the only one by which the value can be reached from now on, but for references loaded under guards
-    /// that live now.
+    /// The pointer is the only one by which the value can be reached from now on, but for references loaded under
+    /// guards that live now.
     #[inline]
     pub(crate) unsafe fn new<T: Send + Sync + 'static>(value: *mut T, bytes: usize) -> Self {
         /// # Safety
@@ -37,8 +37,8 @@ impl Retired {
         Self::weighed(value.cast(), std::ptr::null(), free::<T>, size_of::<T>() + bytes)
     }
 
-    /// As [`Retired::new`], for a value that has left a chain whose rest stays: `link` is the cell inside it that points
-    /// to the rest.
+    /// As [`Retired::new`], for a value that has left a chain whose rest stays: `link` is the cell inside it that
+    /// points to the rest.
     ///
     /// # Safety
     ///
