@@ -1,5 +1,5 @@
-//! Limits that the system puts on a server: memory and disk speed by control groups, of version 2 or, where that has
-//! not the controllers, of version 1; and an empty page cache.
+//! Limits that the system puts on a server: memory and disk speed by a control group of version 2, disk speed alone by
+//! one of version 1, too; and an empty page cache.
 //!
 //! None of them is certain to be allowed. Each function says what it could not do, in a sentence for the report.
 
@@ -64,15 +64,15 @@ impl Hierarchy {
         }
         let who_may = "root, or systemd-run --user --scope -p Delegate=yes before the command";
         let group = ControlGroup {
-            paths: vec![make_group(&parent, who_may)?],
+            path: make_group(&parent, who_may)?,
         };
         if let Some(bytes) = wanted.memory_bytes {
-            set(&group.paths[0], "memory.max", &bytes.to_string())?;
+            set(&group.path, "memory.max", &bytes.to_string())?;
             // What goes to swap would not be limited. A kernel without swap has no such file.
-            let _ = set(&group.paths[0], "memory.swap.max", "0");
+            let _ = set(&group.path, "memory.swap.max", "0");
         }
         if let Some(bytes) = wanted.read_bytes_per_second {
-            set(&group.paths[0], "io.max", &format!("{} rbps={bytes}", disk_of(data)?))?;
+            set(&group.path, "io.max", &format!("{} rbps={bytes}", disk_of(data)?))?;
         }
         Ok(group)
     }
@@ -92,71 +92,46 @@ fn disk_of(path: &Path) -> Result<String, String> {
     Ok(disk.map_or(number, |disk| disk.trim().to_owned()))
 }
 
-/// The groups of this process in the hierarchies of version 1, of which each controller has one.
+/// This process's group in the hierarchy of version 1 that limits disks. Memory is left to version 2.
 #[derive(Debug)]
-struct OldHierarchies {
-    mountinfo: String,
-    cgroup: String,
+struct OldHierarchy {
+    own: PathBuf,
 }
 
-impl OldHierarchies {
-    fn of_this_process() -> Self {
+impl OldHierarchy {
+    fn of_this_process() -> Option<Self> {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        Self {
-            mountinfo: text("/proc/self/mountinfo"),
-            cgroup: text("/proc/self/cgroup"),
-        }
+        Self::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
     }
 
-    /// The directory of this process's group.
-    fn own(&self, controller: &str) -> Option<PathBuf> {
-        let has = |list: &str| list.split(',').any(|name| name == controller);
-        let (root, mount) = self.mountinfo.lines().find_map(|line| {
+    fn find(mountinfo: &str, cgroup: &str) -> Option<Self> {
+        let has = |list: &str| list.split(',').any(|name| name == "blkio");
+        let (root, mount) = mountinfo.lines().find_map(|line| {
             let (mount, kind) = line.split_once(" - ")?;
             let mut kind = kind.split(' ');
             let is_here = kind.next() == Some("cgroup") && kind.nth(1).is_some_and(has);
             let mut mount = mount.split(' ').skip(3);
             is_here.then(|| Some((mount.next()?, mount.next()?))).flatten()
         })?;
-        let own = self.cgroup.lines().find_map(|line| {
+        let own = cgroup.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
             let list = fields.next()?;
             fields.next().filter(|_| has(list))
         })?;
         // Where only a part of the hierarchy is mounted, the group's path begins with it.
         let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
-        Some(Path::new(mount).join(below))
+        Some(Self {
+            own: Path::new(mount).join(below),
+        })
     }
 
-    /// Groups below this process's: there, one with processes may limit its children. `None` where a controller is not
-    /// to be had.
-    fn make(&self, wanted: Wanted, data: &Path) -> Option<Result<ControlGroup, String>> {
-        let needed = [
-            ("memory", wanted.memory_bytes.is_some()),
-            ("blkio", wanted.read_bytes_per_second.is_some()),
-        ];
-        let needed = needed.into_iter().filter(|(_, is_needed)| *is_needed);
-        let parents: Option<Vec<PathBuf>> = needed.map(|(controller, _)| self.own(controller)).collect();
-        Some(Self::make_in(&parents?, wanted, data))
-    }
-
-    fn make_in(parents: &[PathBuf], wanted: Wanted, data: &Path) -> Result<ControlGroup, String> {
-        let mut group = ControlGroup { paths: Vec::new() };
-        for parent in parents {
-            group.paths.push(make_group(parent, "root")?);
-        }
-        if let Some(bytes) = wanted.memory_bytes {
-            set(&group.paths[0], "memory.limit_in_bytes", &bytes.to_string())?;
-            // With what is in swap. A kernel that does not count that has no such file.
-            let _ = set(&group.paths[0], "memory.memsw.limit_in_bytes", &bytes.to_string());
-        }
-        if let (Some(bytes), Some(path)) = (wanted.read_bytes_per_second, group.paths.last()) {
-            set(
-                path,
-                "blkio.throttle.read_bps_device",
-                &format!("{} {bytes}", disk_of(data)?),
-            )?;
-        }
+    /// A group below this process's: here, one with processes may limit its children.
+    fn make(&self, read_bytes_per_second: u64, data: &Path) -> Result<ControlGroup, String> {
+        let group = ControlGroup {
+            path: make_group(&self.own, "root")?,
+        };
+        let limit = format!("{} {read_bytes_per_second}", disk_of(data)?);
+        set(&group.path, "blkio.throttle.read_bps_device", &limit)?;
         Ok(group)
     }
 }
@@ -218,49 +193,42 @@ fn set(group: &Path, name: &str, value: &str) -> Result<(), String> {
     fs::write(group.join(name), value).map_err(|error| format!("{name} of a control group: {error}"))
 }
 
-/// A control group of its own for a server, or one of each controller. Dropping it removes it; the server must have
-/// ended.
+/// A control group of its own for a server. Dropping it removes it; the server must have ended.
 #[derive(Debug)]
 pub struct ControlGroup {
-    paths: Vec<PathBuf>,
+    path: PathBuf,
 }
 
 impl ControlGroup {
     /// Makes one with limits, next to the group of this process. `data`: the directory whose disk is limited.
     pub fn new(wanted: Wanted, data: &Path) -> Result<Self, String> {
         let newer = Hierarchy::of_this_process().and_then(|hierarchy| hierarchy.make(wanted, data));
-        newer.or_else(|reason| {
-            let older = OldHierarchies::of_this_process().make(wanted, data);
-            older.unwrap_or(Err(reason))
-        })
+        let Err(reason) = newer else {
+            return newer;
+        };
+        match (wanted.read_bytes_per_second, OldHierarchy::of_this_process()) {
+            (Some(bytes), Some(older)) if wanted.memory_bytes.is_none() => older.make(bytes, data),
+            _ => Err(reason),
+        }
     }
 
     /// Puts a process into it.
     pub fn add(&self, pid: u32) -> Result<(), String> {
-        self.paths
-            .iter()
-            .try_for_each(|path| set(path, "cgroup.procs", &pid.to_string()))
+        set(&self.path, "cgroup.procs", &pid.to_string())
     }
 
     /// True when a process of the group was killed because it needed more memory than it may have.
     pub fn has_killed(&self) -> bool {
-        // What the two versions call the file; the line has one name.
-        self.paths.iter().any(|path| {
-            ["memory.events", "memory.oom_control"].iter().any(|name| {
-                let events = fs::read_to_string(path.join(name)).unwrap_or_default();
-                let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
-                kills.is_some_and(|count| count.trim() != "0")
-            })
-        })
+        let events = fs::read_to_string(self.path.join("memory.events")).unwrap_or_default();
+        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        kills.is_some_and(|count| count.trim() != "0")
     }
 }
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         // A group that still has a process stays; the next boot removes it.
-        for path in &self.paths {
-            let _ = fs::remove_dir(path);
-        }
+        let _ = fs::remove_dir(&self.path);
     }
 }
 
@@ -347,8 +315,8 @@ mod tests {
         };
         let group = hierarchy.make(wanted, directory.path()).expect("everything is allowed");
         group.add(4711).expect("there is room");
-        let text = |name: &str| fs::read_to_string(group.paths[0].join(name)).expect("written");
-        assert_eq!(group.paths[0].parent(), Some(directory.path().join("slice").as_path()));
+        let text = |name: &str| fs::read_to_string(group.path.join(name)).expect("written");
+        assert_eq!(group.path.parent(), Some(directory.path().join("slice").as_path()));
         assert_eq!(
             (text("memory.max").as_str(), text("memory.swap.max").as_str()),
             ("67108864", "0")
@@ -362,55 +330,31 @@ mod tests {
             "the last one that was enabled"
         );
         assert!(!group.has_killed());
-        fs::write(group.paths[0].join("memory.events"), "low 0\noom 3\noom_kill 1\n").expect("written");
+        fs::write(group.path.join("memory.events"), "low 0\noom 3\noom_kill 1\n").expect("written");
         assert!(group.has_killed());
     }
 
     #[test]
-    fn hierarchies_of_version_1_have_a_group_each() {
+    fn version_1_limits_disks() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mount = |name: &str| directory.path().join(name).display().to_string();
-        let hierarchies = OldHierarchies {
-            mountinfo: format!(
-                "24 18 0:21 /box {} rw - cgroup cgroup rw,memory\n25 18 0:22 / {} rw - cgroup cgroup rw,blkio,cpu\n",
-                mount("memory"),
-                mount("blkio")
-            ),
-            cgroup: "4:memory:/box/a\n5:cpu,blkio:/\n".to_owned(),
-        };
-        for name in ["memory/a", "blkio"] {
-            fs::create_dir_all(directory.path().join(name)).expect("made");
-        }
-        let wanted = Wanted {
-            read_bytes_per_second: Some(20_000_000),
-            ..MEMORY
-        };
-        let group = hierarchies
-            .make(wanted, directory.path())
-            .expect("both are there")
+        let mount = directory.path().join("blkio");
+        let mountinfo = format!(
+            "24 18 0:21 / /elsewhere rw - cgroup cgroup rw,memory\n25 18 0:22 /box {} rw - cgroup cgroup rw,cpu,blkio\n",
+            mount.display()
+        );
+        let hierarchy = OldHierarchy::find(&mountinfo, "4:memory:/\n5:cpu,blkio:/box/a\n").expect("it is there");
+        assert_eq!(hierarchy.own, mount.join("a"));
+        fs::create_dir_all(&hierarchy.own).expect("made");
+        let group = hierarchy
+            .make(20_000_000, directory.path())
             .expect("everything is allowed");
         group.add(4711).expect("there is room");
-        let own = format!("tenon-bench-{}", std::process::id());
-        let text = |name: &str| {
-            let (controller, file) = name.split_once(':').expect("two parts");
-            fs::read_to_string(directory.path().join(controller).join(&own).join(file)).expect("written")
-        };
-        assert_eq!(text("memory/a:memory.limit_in_bytes"), "67108864");
-        assert_eq!(text("memory/a:memory.memsw.limit_in_bytes"), "67108864");
-        assert!(text("blkio:blkio.throttle.read_bps_device").ends_with(" 20000000"));
-        assert_eq!(
-            (text("memory/a:cgroup.procs"), text("blkio:cgroup.procs")),
-            ("4711".into(), "4711".into())
-        );
-        assert!(!group.has_killed());
-        let events = directory.path().join("memory/a").join(&own).join("memory.oom_control");
-        fs::write(events, "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n").expect("written");
-        assert!(group.has_killed());
-        let without = OldHierarchies {
-            cgroup: String::new(),
-            ..hierarchies
-        };
-        assert!(without.make(MEMORY, directory.path()).is_none());
+        let text = |name: &str| fs::read_to_string(group.path.join(name)).expect("written");
+        assert_eq!(group.path.parent(), Some(hierarchy.own.as_path()));
+        assert!(text("blkio.throttle.read_bps_device").ends_with(" 20000000"));
+        assert_eq!(text("cgroup.procs"), "4711");
+        assert!(OldHierarchy::find(&mountinfo, "4:memory:/\n").is_none());
+        assert!(OldHierarchy::find("", "5:cpu,blkio:/\n").is_none());
     }
 
     #[test]
