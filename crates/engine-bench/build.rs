@@ -11,7 +11,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=WIREDTIGER_LIB");
     let include = folder("WIREDTIGER_INCLUDE", "includedir").unwrap_or_else(|| "/usr/include".into());
     let header = include.join("wiredtiger.h");
-    // Also when it is missing: the build is repeated once it has been installed.
+    // Where a package brings a header older than this build, `scripts/setup-engine-bench.sh` has it repeated.
     println!("cargo::rerun-if-changed={}", header.display());
     let Some(library) = folder("WIREDTIGER_LIB", "libdir").filter(|_| header.exists()) else {
         return;
