@@ -227,7 +227,7 @@ impl Applier {
             };
         let (mut split, mut queue) = (false, false);
         if grown && !is_on_disk {
-            let can_wait = self.queue.has_workers() && !is_full && !at_end && !state.delta_is_overdue(target);
+            let can_wait = self.cache.has_workers() && !is_full && !at_end && !state.delta_is_overdue(target);
             if can_wait {
                 queue = !std::mem::replace(&mut state.queued, true);
             } else {

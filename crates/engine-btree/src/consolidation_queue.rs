@@ -50,11 +50,6 @@ impl ConsolidationQueue {
         queue
     }
 
-    /// Whether somebody works in the background.
-    pub(crate) fn has_workers(&self) -> bool {
-        self.workers.threads() > 0
-    }
-
     /// Puts a leaf in that was not there, as its state says already. Not under its lock.
     pub(crate) fn push(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) {
         let waiting = {

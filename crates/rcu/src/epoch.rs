@@ -5,8 +5,8 @@
 //! it left its cell was in epoch `e` at most, and keeps the epoch from rising beyond the next one.
 //!
 //! Each thread frees what it has retired, a few values at a time and about as fast as it retires them, so that no
-//! operation pays for many; readers, who retire nothing, free nothing. What is too much for one thread to keep, and
-//! what a thread leaves behind that ends, is for all (`garbage`).
+//! operation pays for many. What is too much for one thread to keep, and what a thread leaves behind that ends, is for
+//! all (`garbage`), readers too, who free nothing else.
 //!
 //! The schedule checker runs all threads of a test on one thread of the system: there each checked thread is a
 //! participant of its own, and each thread of the system has an epoch of its own.
@@ -25,9 +25,9 @@ const STEP: usize = 8;
 const FLUSHED_MAX: usize = 512;
 /// Pins after which a thread that retires nothing any more looks after what it still has.
 const PINS_BETWEEN_LOOKS: u32 = 64;
-/// The epoch rises by one for so many participants and groups of values: asking all of them costs a line of the
+/// A thread leaves it to others to ask for the next epoch once for so many participants: to ask costs a line of the
 /// processor's cache each.
-const PARTICIPANTS_PER_GROUP: usize = 16;
+const PARTICIPANTS_PER_TURN: usize = 16;
 
 /// A line of the processor's cache, and the one that is fetched with it.
 #[repr(align(128))]
@@ -133,10 +133,8 @@ struct Local {
     guards: Cell<usize>,
     /// Pins until it looks after its garbage without having retired more.
     pins_left: Cell<u32>,
-    /// Groups that it has yet to retire before it asks for the next epoch.
-    groups_left: Cell<usize>,
-    /// A group was closed since.
-    is_closed: Cell<bool>,
+    /// Times that it leaves it to others to ask for the next epoch.
+    turns_left: Cell<usize>,
     garbage: RefCell<Garbage>,
 }
 
@@ -150,8 +148,7 @@ impl Local {
             participant: epochs().register(),
             guards: Cell::new(0),
             pins_left: Cell::new(PINS_BETWEEN_LOOKS),
-            groups_left: Cell::new(0),
-            is_closed: Cell::new(false),
+            turns_left: Cell::new(0),
             garbage: RefCell::default(),
         })
     }
@@ -213,7 +210,6 @@ impl Local {
     /// Notes by which epoch the values retired last are, and has the next first guard free some.
     #[cold]
     fn close_group(&self) {
-        self.is_closed.set(true);
         let epochs = epochs();
         crate::schedule_point();
         let overflow = self.garbage.borrow_mut().close(epochs.now());
@@ -228,11 +224,10 @@ impl Local {
     #[cold]
     fn tend(&self) {
         let epochs = epochs();
-        let epoch = if self.is_closed.replace(false) {
-            self.ask()
-        } else {
-            epochs.epoch.0.load(Ordering::Acquire)
-        };
+        let mut epoch = epochs.epoch.0.load(Ordering::Acquire);
+        if self.garbage.borrow().waits_in(epoch) {
+            epoch = self.ask();
+        }
         let own = self.garbage.borrow_mut().take(epoch);
         if let Some(mut group) = own {
             // Where the garbage is not borrowed: values retire what they hold.
@@ -249,17 +244,17 @@ impl Local {
     /// Asks for the next epoch, or leaves that to others. Answers the epoch.
     fn ask(&self) -> u64 {
         let epochs = epochs();
-        match self.groups_left.get() {
+        match self.turns_left.get() {
             0 => {
                 let participants = epochs
                     .participants
                     .try_lock()
                     .map_or(0, |participants| participants.len());
-                self.groups_left.set(participants / PARTICIPANTS_PER_GROUP);
+                self.turns_left.set(participants / PARTICIPANTS_PER_TURN);
                 epochs.advance()
             }
             left => {
-                self.groups_left.set(left - 1);
+                self.turns_left.set(left - 1);
                 epochs.epoch.0.load(Ordering::Acquire)
             }
         }

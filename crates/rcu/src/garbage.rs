@@ -64,6 +64,11 @@ impl Garbage {
         self.closed.front().is_some_and(|group| group.is_over(epoch))
     }
 
+    /// Whether there are groups, and none can be freed before the epoch rises.
+    pub(crate) fn waits_in(&self, epoch: u64) -> bool {
+        self.closed.front().is_some_and(|group| !group.is_over(epoch))
+    }
+
     /// Takes back what is left of the oldest group.
     pub(crate) fn put_back(&mut self, group: Group) {
         if group.values.is_empty() {

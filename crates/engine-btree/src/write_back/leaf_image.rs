@@ -365,7 +365,7 @@ impl WriteBack {
 
 /// Whether a leaf should be split before it is written.
 fn is_too_large(tree: &Tree, view: &LeafView, state: &LeafState, guard: &Guard) -> bool {
-    let most = tree.shape.leaf_bytes + tree.shape.leaf_bytes / 2;
+    let most = tree.split_above();
     view.rows_at_most(state) > most && row_bytes(view, tree.shape.large_bytes_min, guard) > most
 }
 
