@@ -23,6 +23,9 @@ use std::thread::{self, JoinHandle};
 
 /// After a job, at most: others may free what they gave up all the time.
 const FLUSHES_BEFORE_REST: usize = 32;
+/// Of these in a row that free nothing the last does none either: what was given up last is freed by the third at the
+/// latest where nobody reads.
+const FLUSHES_IN_VAIN: usize = 3;
 
 /// What runs.
 type Task = Box<dyn FnOnce() + Send>;
@@ -339,11 +342,12 @@ impl Pool {
         }
         // A thread that rests would keep what its job gave up, blocks of large values among it; and what is freed gives
         // up more in turn.
-        let mut freed = rcu::waiting().freed;
+        let (mut freed, mut in_vain) = (rcu::waiting().freed, 0);
         for _ in 0..FLUSHES_BEFORE_REST {
             rcu::pin().flush();
             let now = rcu::waiting().freed;
-            if now == freed {
+            in_vain = if now == freed { in_vain + 1 } else { 0 };
+            if in_vain == FLUSHES_IN_VAIN {
                 break;
             }
             freed = now;

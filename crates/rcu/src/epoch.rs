@@ -6,18 +6,19 @@
 //!
 //! Each thread frees what it has retired, a few values at a time and about as fast as it retires them, so that no
 //! operation pays for many. What is too much for one thread to keep, and what a thread leaves behind that ends, is for
-//! all (`garbage`), readers too, who free nothing else.
+//! all (`garbage`), readers too, who free nothing else. And what a thread has that rests, any thread may take that
+//! flushes: values own more than memory, blocks of files among it, and a thread may rest for days.
 //!
 //! The schedule checker runs all threads of a test on one thread of the system: there each checked thread is a
 //! participant of its own, and each thread of the system has an epoch of its own.
 
-use crate::garbage::{Garbage, Queue};
+use crate::garbage::{EPOCHS_IN_SIGHT, Garbage, Group, Queue};
 use crate::retired::Retired;
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 /// Values that are freed with a guard.
 const STEP: usize = 8;
@@ -33,22 +34,129 @@ const PARTICIPANTS_PER_TURN: usize = 16;
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// Where a thread says that it is pinned.
+/// What a thread says of itself, and what it has retired.
 struct Participant {
-    /// Twice the epoch and one while it is pinned, otherwise 0.
+    /// Twice the epoch in which it is or was pinned, and one more while it is ([`PINNED`]). Or one of the two below.
     state: Padded<AtomicU64>,
+    /// Says to a thread that came back while it was [`CLAIMED`] that its garbage is its own again.
+    is_given_back: AtomicBool,
+    /// Of the thread while it is pinned; else of whoever has made the state `CLAIMED`.
+    garbage: RefCell<Garbage>,
 }
 
+/// Of a state: the thread has a guard.
+const PINNED: u64 = 1;
+/// The thread rests and has no garbage.
+const NOTHING: u64 = 0;
+/// The thread rests, or did a moment ago, and another takes its garbage.
+const CLAIMED: u64 = !PINNED;
+
+fn pinned_in(epoch: u64) -> u64 {
+    (epoch << 1) | PINNED
+}
+
+/// The epoch in which a thread that rests was pinned last; `None` of one that is pinned, claimed or has nothing.
+fn rested_since(state: u64) -> Option<u64> {
+    (state & PINNED == 0 && state != NOTHING && state != CLAIMED).then_some(state >> 1)
+}
+
+// SAFETY: `garbage` alone is not `Sync`. Its thread uses it between `enter` and `leave`, and `claim` between two
+// exchanges of the state, from rest to `CLAIMED` and back. `enter` waits where it comes between the two; a state that
+// is pinned or claimed is not claimed. Each of these changes releases, and acquires what the one before it released.
+unsafe impl Sync for Participant {}
+
 impl Participant {
+    fn new() -> Self {
+        Self {
+            state: Padded(AtomicU64::new(NOTHING)),
+            is_given_back: AtomicBool::new(false),
+            garbage: RefCell::default(),
+        }
+    }
+
     /// Whether it keeps the epoch from rising above `epoch`.
     fn is_behind(&self, epoch: u64) -> bool {
         let state = self.state.0.load(Ordering::Relaxed);
-        state != 0 && state != pinned_in(epoch)
+        state & PINNED != 0 && state != pinned_in(epoch)
+    }
+
+    /// Whether it has rested for so long that all it has retired is out of sight in `epoch`.
+    fn has_rested(&self, epoch: u64) -> bool {
+        rested_since(self.state.0.load(Ordering::Relaxed))
+            .is_some_and(|last| retired_by(last) + EPOCHS_IN_SIGHT <= epoch)
+    }
+
+    /// Says that its thread is pinned, before that loads anything.
+    #[inline]
+    fn enter(&self, epoch: u64) {
+        let state = pinned_in(epoch);
+        crate::schedule_point();
+        // A full fence, and what was read under the guard before is released, too.
+        let before = if cfg!(all(target_arch = "x86_64", not(miri))) {
+            // There a swap is a full fence, and the cheaper one. The language promises less, hence the second line.
+            let before = self.state.0.swap(state, Ordering::SeqCst);
+            compiler_fence(Ordering::SeqCst);
+            before
+        } else {
+            let before = self.state.0.swap(state, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+            before
+        };
+        if before == CLAIMED {
+            self.wait_for_garbage();
+        }
+        crate::schedule_point();
+    }
+
+    #[cold]
+    fn wait_for_garbage(&self) {
+        while !self.is_given_back.swap(false, Ordering::Acquire) {
+            crate::yield_now();
+        }
+    }
+
+    /// Says that its thread has no guard any more.
+    #[inline]
+    fn leave(&self) {
+        crate::schedule_point();
+        let state = self.state.0.load(Ordering::Relaxed);
+        self.state.0.store(state & !PINNED, Ordering::Release);
+    }
+
+    /// Takes the garbage of a thread that rests. Empty where that is over, or another was faster.
+    fn claim(&self) -> impl Iterator<Item = Group> {
+        let state = self.state.0.load(Ordering::Relaxed);
+        let claimed = rested_since(state).filter(|_| {
+            crate::schedule_point();
+            let claim = self
+                .state
+                .0
+                .compare_exchange(state, CLAIMED, Ordering::Acquire, Ordering::Relaxed);
+            claim.is_ok()
+        });
+        let groups = claimed.map(|last| {
+            let mut garbage = self.garbage.borrow_mut();
+            crate::schedule_point();
+            let groups = garbage.take_all(retired_by(last));
+            drop(garbage);
+            let rests = self
+                .state
+                .0
+                .compare_exchange(CLAIMED, NOTHING, Ordering::Release, Ordering::Relaxed);
+            if rests.is_err() {
+                // It has come back, and waits.
+                self.is_given_back.store(true, Ordering::Release);
+            }
+            groups
+        });
+        groups.into_iter().flatten()
     }
 }
 
-fn pinned_in(epoch: u64) -> u64 {
-    (epoch << 1) | 1
+/// The epoch by which everything is retired that a thread gives up while it is pinned in `epoch`: it keeps it from
+/// rising further.
+fn retired_by(epoch: u64) -> u64 {
+    epoch + 1
 }
 
 /// The epoch, who takes part, and the garbage that is for all.
@@ -83,9 +191,7 @@ impl Epochs {
     }
 
     fn register(&self) -> Arc<Participant> {
-        let participant = Arc::new(Participant {
-            state: Padded(AtomicU64::new(0)),
-        });
+        let participant = Arc::new(Participant::new());
         self.participants.lock().push(participant.clone());
         participant
     }
@@ -124,6 +230,18 @@ impl Epochs {
         }
         self.epoch.0.load(Ordering::Acquire)
     }
+
+    /// Makes what threads have that rest everybody's, as far as it is out of sight in `epoch`.
+    fn take_from_rested(&self, epoch: u64) {
+        let rested = |participant: &&Arc<Participant>| participant.has_rested(epoch);
+        let rested: Vec<_> = match self.participants.try_lock() {
+            Some(participants) => participants.iter().filter(rested).cloned().collect(),
+            None => return,
+        };
+        for participant in rested {
+            participant.claim().for_each(|group| self.queue.put_back(group));
+        }
+    }
 }
 
 /// A thread's part in the epochs.
@@ -135,7 +253,6 @@ struct Local {
     pins_left: Cell<u32>,
     /// Times that it leaves it to others to ask for the next epoch.
     turns_left: Cell<usize>,
-    garbage: RefCell<Garbage>,
 }
 
 crate::thread_local! {
@@ -149,7 +266,6 @@ impl Local {
             guards: Cell::new(0),
             pins_left: Cell::new(PINS_BETWEEN_LOOKS),
             turns_left: Cell::new(0),
-            garbage: RefCell::default(),
         })
     }
 
@@ -170,38 +286,31 @@ impl Local {
         guard
     }
 
-    /// Says that this thread is pinned, before it loads anything.
     #[inline]
     fn enter(&self) {
         // It may have risen meanwhile: the thread is then a little longer in the way than it need be.
-        let state = pinned_in(epochs().epoch.0.load(Ordering::Relaxed));
-        crate::schedule_point();
-        // A full fence, and what was read under the guard before is released, too.
-        if cfg!(all(target_arch = "x86_64", not(miri))) {
-            // There a swap is a full fence, and the cheaper one. The language promises less, hence the second line.
-            self.participant.state.0.swap(state, Ordering::SeqCst);
-            compiler_fence(Ordering::SeqCst);
-        } else {
-            self.participant.state.0.store(state, Ordering::Release);
-            fence(Ordering::SeqCst);
-        }
-        crate::schedule_point();
+        self.participant.enter(epochs().epoch.0.load(Ordering::Relaxed));
     }
 
     #[inline]
     fn leave(&self) {
         let guards = self.guards.get();
         if guards == 1 {
-            crate::schedule_point();
-            self.participant.state.0.store(0, Ordering::Release);
+            self.participant.leave();
         }
         self.guards.set(guards - 1);
+    }
+
+    /// What this thread has retired; only while it is pinned.
+    #[inline]
+    fn garbage(&self) -> RefMut<'_, Garbage> {
+        self.participant.garbage.borrow_mut()
     }
 
     /// Keeps a value until nobody can see it.
     #[inline]
     fn retire(&self, retired: Retired) {
-        let is_group = self.garbage.borrow_mut().push(retired);
+        let is_group = self.garbage().push(retired);
         if is_group {
             self.close_group();
         }
@@ -212,7 +321,7 @@ impl Local {
     fn close_group(&self) {
         let epochs = epochs();
         crate::schedule_point();
-        let overflow = self.garbage.borrow_mut().close(epochs.now());
+        let overflow = self.garbage().close(epochs.now());
         if let Some(group) = overflow {
             epochs.queue.push(group);
         }
@@ -225,19 +334,19 @@ impl Local {
     fn tend(&self) {
         let epochs = epochs();
         let mut epoch = epochs.epoch.0.load(Ordering::Acquire);
-        if self.garbage.borrow().waits_in(epoch) {
+        if self.garbage().waits_in(epoch) {
             epoch = self.ask();
         }
-        let own = self.garbage.borrow_mut().take(epoch);
+        let own = self.garbage().take(epoch);
         if let Some(mut group) = own {
             // Where the garbage is not borrowed: values retire what they hold.
             group.free(STEP);
-            self.garbage.borrow_mut().put_back(group);
+            self.garbage().put_back(group);
         } else if let Some(mut group) = epochs.queue.take(epoch) {
             group.free(STEP);
             epochs.queue.put_back(group);
         }
-        let goes_on = self.garbage.borrow().can_free(epoch);
+        let goes_on = self.garbage().can_free(epoch);
         self.pins_left.set(if goes_on { 0 } else { PINS_BETWEEN_LOOKS });
     }
 
@@ -263,14 +372,18 @@ impl Local {
     /// Frees what can be freed, up to a bound.
     fn flush(&self) {
         let epochs = epochs();
-        if self.garbage.borrow().has_open() {
+        if self.garbage().has_open() {
             self.close_group();
         }
         let epoch = epochs.advance();
         let mut left = FLUSHED_MAX;
         while left > 0 {
-            let own = self.garbage.borrow_mut().take(epoch);
-            let Some(mut group) = own.or_else(|| epochs.queue.take(epoch)) else {
+            let own = self.garbage().take(epoch);
+            let found = own.or_else(|| epochs.queue.take(epoch));
+            let Some(mut group) = found.or_else(|| {
+                epochs.take_from_rested(epoch);
+                epochs.queue.take(epoch)
+            }) else {
                 return;
             };
             left = left.saturating_sub(group.free(usize::MAX));
@@ -281,7 +394,9 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         let epochs = epochs();
-        for group in self.garbage.get_mut().take_all(epochs.now()) {
+        // Without a guard, and for good: nobody claims it any more.
+        self.enter();
+        for group in self.garbage().take_all(epochs.now()) {
             epochs.queue.push(group);
         }
         epochs.leave(&self.participant);
@@ -344,4 +459,93 @@ pub fn yield_now() {
     shuttle::thread::yield_now();
     #[cfg(not(feature = "shuttle"))]
     std::thread::yield_now();
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::RcuOption;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc;
+
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Flushes, until so many are freed; tests beside this one may hold guards for a while.
+    #[track_caller]
+    fn flush_until(freed: &AtomicUsize, expected: usize) {
+        const TRIES: usize = 100_000;
+        for _ in 0..TRIES {
+            if freed.load(Ordering::SeqCst) == expected {
+                return;
+            }
+            pin().flush();
+            crate::yield_now();
+        }
+        panic!("{} are freed, not {expected}", freed.load(Ordering::SeqCst));
+    }
+
+    /// One value or a hundred, of which a thread keeps the last few in a group that is still open: each time it rests
+    /// anew, and comes back for more.
+    #[test]
+    fn what_a_thread_has_that_rests_others_free() {
+        let freed = Arc::new(AtomicUsize::new(0));
+        let (order, orders) = mpsc::channel::<usize>();
+        let (done, dones) = mpsc::channel();
+        let resting = {
+            let freed = freed.clone();
+            std::thread::spawn(move || {
+                for count in orders {
+                    let cell = RcuOption::none();
+                    for _ in 0..count {
+                        cell.replace(Some(Counted(freed.clone())), &pin());
+                    }
+                    cell.replace(None, &pin());
+                    done.send(()).expect("the test listens");
+                }
+            })
+        };
+        let mut expected = 0;
+        for count in [1, 100, 1, 40] {
+            order.send(count).expect("the thread listens");
+            dones.recv().expect("it is done");
+            expected += count;
+            flush_until(&freed, expected);
+        }
+        drop(order);
+        resting.join().expect("it ends");
+        assert_eq!(freed.load(Ordering::SeqCst), expected, "each once");
+    }
+
+    /// Threads that come back all the time, beside one that takes what they have.
+    #[test]
+    fn a_thread_that_comes_back_while_its_garbage_is_taken_waits_for_it() {
+        const THREADS: usize = 3;
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        let freed = Arc::new(AtomicUsize::new(0));
+        let running: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let freed = freed.clone();
+                std::thread::spawn(move || {
+                    let cell = RcuOption::none();
+                    for round in 0..rounds {
+                        cell.replace(Some(Counted(freed.clone())), &pin());
+                        if round % 8 == 0 {
+                            crate::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        while running.iter().any(|thread| !thread.is_finished()) {
+            pin().flush();
+        }
+        running.into_iter().for_each(|thread| thread.join().expect("it ends"));
+        flush_until(&freed, THREADS * rounds);
+    }
 }

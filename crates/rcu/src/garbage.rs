@@ -13,7 +13,7 @@ const GROUP_VALUES: usize = 16;
 const OWN_GROUPS_MAX: usize = 64;
 const OWN_BYTES_MAX: usize = 256 << 10;
 /// Epochs until what was retired by one is out of everybody's sight.
-const EPOCHS_IN_SIGHT: u64 = 2;
+pub(crate) const EPOCHS_IN_SIGHT: u64 = 2;
 
 /// Values and the epoch by which they were retired.
 pub(crate) struct Group {
@@ -104,7 +104,7 @@ impl Garbage {
     }
 
     /// Everything, all of it retired by `epoch`.
-    pub(crate) fn take_all(&mut self, epoch: u64) -> impl Iterator<Item = Group> {
+    pub(crate) fn take_all(&mut self, epoch: u64) -> impl Iterator<Item = Group> + use<> {
         let overflow = if self.has_open() { self.close(epoch) } else { None };
         self.closed_bytes = 0;
         overflow.into_iter().chain(std::mem::take(&mut self.closed))
@@ -144,7 +144,7 @@ impl Queue {
         group
     }
 
-    /// Takes back what is left of the oldest group.
+    /// Takes back what is left of the oldest group, or a group that is older than all.
     pub(crate) fn put_back(&self, group: Group) {
         if !group.values.is_empty() {
             let mut groups = self.groups.lock();

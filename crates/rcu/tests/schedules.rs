@@ -252,6 +252,42 @@ fn threads_that_end_leave_nothing_behind_and_free_nothing_too_early() {
     );
 }
 
+/// A thread gives values up, rests, and comes back; another flushes all the time, and in the end, while the first still
+/// rests, has freed all of it.
+fn a_thread_rests() {
+    let register = Register::default();
+    let (resting, rested) = shuttle::sync::mpsc::channel();
+    let (go, gone) = shuttle::sync::mpsc::channel::<()>();
+    let writer = {
+        let register = register.clone();
+        thread::spawn(move || {
+            let cell = RcuOption::none();
+            for number in 0..4 {
+                let guard = pin();
+                let seen = cell.load(&guard).map(|value: &Tracked| value.id);
+                cell.replace(Some(register.make(number)), &guard);
+                schedule_point();
+                register.expect_alive(seen.as_slice());
+            }
+            cell.replace(None, &pin());
+            resting.send(()).unwrap();
+            gone.recv().unwrap();
+        })
+    };
+    for _ in 0..4 {
+        collect();
+    }
+    rested.recv().unwrap();
+    register.expect_all_freed();
+    go.send(()).unwrap();
+    writer.join().unwrap();
+}
+
+#[test]
+fn what_a_thread_has_that_rests_is_freed_by_others() {
+    check("what_a_thread_has_that_rests_is_freed_by_others", 2000, a_thread_rests);
+}
+
 struct Link {
     value: Tracked,
     older: RcuOption<Link>,
