@@ -148,9 +148,10 @@ def test_cache_and_checkpoint_figures_are_there_for_tools(tmp_path):
         assert stats["indexDetails"]["_id_"]["block-manager"]["file size in bytes"] == stats["indexSizes"]["_id_"] > 0
 
 
-def test_data_larger_than_the_cache(tmp_path):
+@pytest.mark.parametrize("options", [[], ["--btreeDirectIO"]], ids=["cached", "direct"])
+def test_data_larger_than_the_cache(tmp_path, options):
     """A cache of some 10 MB and four times as much data: everything is there, before and after a restart."""
-    server = Server(tmp_path, "btree", options=["--wiredTigerCacheSizeGB", "0.01"])
+    server = Server(tmp_path, "btree", options=["--wiredTigerCacheSizeGB", "0.01", *options])
     with server:
         c = server.client().t.c
         c.create_index("a")
@@ -168,8 +169,30 @@ def test_data_larger_than_the_cache(tmp_path):
     with server:
         c = server.client().t.c
         assert len(list(c.find({}, {"_id": 1}))) == 40_000
+        assert [c.find_one({"_id": i})["_id"] for i in range(0, 40_000, 97)] == list(range(0, 40_000, 97))
         assert server.client().t.command("validate", "c", full=True)["valid"]
-        assert server.client().admin.command("serverStatus")["wiredTiger"]["cache"]["pages read into cache"] > 0
+        status = server.client().admin.command("serverStatus")
+        assert status["wiredTiger"]["cache"]["pages read into cache"] > 0
+        check_direct(server, status["tenon"]["engine"]["files"]["readDirectly"], bool(options))
+
+
+def check_direct(server, files, is_wanted):
+    """Files are read past the system's cache when that is wanted; where the disk cannot, the start says so."""
+    warnings = server.client().admin.command("getLog", "startupWarnings")["log"]
+    refused = any("past the system's cache" in line for line in warnings)
+    assert (files > 0) == (is_wanted and not refused), (files, warnings)
+
+
+def test_direct_reads_of_betree(tmp_path):
+    server = Server(tmp_path, "betree", options=["--PerconaFTEngineCacheSize", str(4 << 20), "--PerconaFTEngineDirectio"])
+    with server:
+        server.client().t.c.insert_many([{"_id": i, "pad": os.urandom(1000)} for i in range(20_000)])
+    with server:
+        c = server.client().t.c
+        assert [c.find_one({"_id": i})["_id"] for i in range(0, 20_000, 97)] == list(range(0, 20_000, 97))
+        assert len(list(c.find({}, {"_id": 1}))) == 20_000
+        engine = server.client().admin.command("serverStatus")["tenon"]["engine"]
+        check_direct(server, engine["blocks"]["files_read_directly"], True)
 
 
 def test_opening_reads_nothing_of_collections_that_nobody_uses(tmp_path):

@@ -52,6 +52,7 @@ impl BlockStore {
         let sealing = Sealing::of(&*env.fs, found.superblock.store);
         let main = Arc::new(Volume::new(
             &*env.fs,
+            options.access(),
             sealing.clone(),
             VolumeId::MAIN,
             "",
@@ -80,6 +81,7 @@ impl BlockStore {
             fs: env.fs.clone(),
             directory: directory.to_owned(),
             segment_sectors,
+            access: options.access(),
             store_id: superblock.store,
             sealing,
             volumes: RwLock::new(HashMap::from([(VolumeId::MAIN, main)])),
@@ -166,6 +168,7 @@ impl BlockStore {
         let length = file.len().map_err(BlockError::io("measure", &path))?;
         let volume = Volume::new(
             &*self.fs,
+            self.access,
             self.sealing.clone(),
             listed.id,
             &listed.name,

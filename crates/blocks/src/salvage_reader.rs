@@ -75,7 +75,16 @@ impl SalvageReader {
                 false => volume_of(env, &path, &*file, store, sealing.clone()),
             };
             if let Some(id) = id {
-                volumes.extend(Volume::new(&*env.fs, sealing.clone(), id, "", path, file, length));
+                volumes.extend(Volume::new(
+                    &*env.fs,
+                    Access::Read,
+                    sealing.clone(),
+                    id,
+                    "",
+                    path,
+                    file,
+                    length,
+                ));
             }
         }
         let meta = superblocks.first().and_then(|superblock| superblock.directory);

@@ -24,6 +24,8 @@ pub struct StoreStats {
     pub total: VolumeStats,
     /// Each volume.
     pub volumes: Vec<(VolumeId, VolumeStats)>,
+    /// So many of them are read past the system's cache ([`crate::StoreOptions::direct_io`]).
+    pub direct_volumes: u64,
     /// Blocks written, the store's own included.
     pub blocks_written: u64,
     /// Their bytes on disk.
@@ -78,6 +80,7 @@ impl BlockStore {
         let state = self.state.lock();
         stats.checkpoint = state.durable_number;
         for volume in volumes {
+            stats.direct_volumes += u64::from(volume.single.is_direct());
             let Some(space) = state.spaces.get(&volume.id) else {
                 continue;
             };

@@ -28,11 +28,27 @@ pub struct StoreOptions {
     /// Length of a segment: a power of two from 32 KiB to 16 MiB; longer blocks take whole ones in a row. Fixed when
     /// the store is made; an existing one keeps its own.
     pub segment_bytes: u32,
+    /// Read single blocks past the system's cache, where disk and file system can do that, and drop from it what was
+    /// written once that is durable.
+    pub direct_io: bool,
+}
+
+impl StoreOptions {
+    pub(crate) fn access(&self) -> Access {
+        if self.direct_io {
+            Access::ReadDirect
+        } else {
+            Access::Read
+        }
+    }
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { segment_bytes: 1 << 20 }
+        Self {
+            segment_bytes: 1 << 20,
+            direct_io: false,
+        }
     }
 }
 
@@ -128,6 +144,8 @@ pub struct BlockStore {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) directory: PathBuf,
     pub(crate) segment_sectors: u32,
+    /// How single blocks are read.
+    pub(crate) access: Access,
     pub(crate) store_id: u64,
     /// With what everything in it is sealed.
     pub(crate) sealing: Option<Sealing>,
@@ -219,7 +237,7 @@ impl BlockStore {
             .map_err(BlockError::io("create", &path))?;
         // A file of that name is what a crash left of a volume that no checkpoint knows.
         file.set_len(0).map_err(BlockError::io("empty", &path))?;
-        let volume = Volume::new(&*self.fs, self.sealing.clone(), id, name, path, file, 0)?;
+        let volume = Volume::new(&*self.fs, self.access, self.sealing.clone(), id, name, path, file, 0)?;
         let header = VolumeHeader {
             segment_bytes: self.segment_bytes(),
             store: self.store_id,

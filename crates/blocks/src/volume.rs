@@ -18,7 +18,7 @@ pub(crate) struct Volume {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     /// The same file for reads of single blocks: behind those the system reads nothing on, as it does behind many in
-    /// order.
+    /// order. Directly, where that was asked for and can be.
     pub single: Arc<dyn File>,
     /// What is in it is sealed, with this.
     pub sealing: Option<Sealing>,
@@ -31,9 +31,11 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// `file` is open at `path`.
+    /// `file` is open at `path`; `access` is how single blocks are read.
+    #[expect(clippy::too_many_arguments, reason = "what a volume is")]
     pub fn new(
         fs: &dyn FileSystem,
+        access: Access,
         sealing: Option<Sealing>,
         id: VolumeId,
         name: &str,
@@ -41,7 +43,7 @@ impl Volume {
         file: Arc<dyn File>,
         length: u64,
     ) -> Result<Self> {
-        let single = fs.open(&path, Access::Read).map_err(BlockError::io("open", &path))?;
+        let single = fs.open(&path, access).map_err(BlockError::io("open", &path))?;
         single.expect_random_reads();
         Ok(Self {
             id,
@@ -137,6 +139,10 @@ impl Volume {
             return Ok(false);
         }
         self.file.sync_data().map_err(BlockError::io("sync", &self.path))?;
+        if self.single.is_direct() {
+            // What was written lies there, too, and blocks are not read from there.
+            self.file.expect_no_reads(0, self.length());
+        }
         Ok(true)
     }
 }

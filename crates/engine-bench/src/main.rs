@@ -63,6 +63,9 @@ struct Arguments {
     /// Leave out the open loops.
     #[arg(long)]
     closed_only: bool,
+    /// Tenon's engines read past the system's cache, where they can.
+    #[arg(long)]
+    direct_io: bool,
     /// Where everything random comes from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -180,6 +183,7 @@ fn plan(arguments: &Arguments) -> Result<Plan> {
         checkpoint_seconds: arguments.checkpoint_seconds,
         volume_mib: arguments.volume,
         open_loop: !arguments.closed_only,
+        direct_io: arguments.direct_io,
         seed: arguments.seed,
         directory,
         memory_group: arguments.cgroup.clone(),

@@ -34,6 +34,8 @@ pub struct RunSpec {
     pub checkpoint_seconds: f64,
     /// Raw bytes of W12's dirty data and W19's log, in MiB.
     pub volume_mib: u64,
+    /// Tenon's engines read past the system's cache, where they can.
+    pub direct_io: bool,
     /// Measure latency in an open loop, too.
     pub open_loop: bool,
     /// Where everything random comes from.

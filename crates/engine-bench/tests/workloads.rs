@@ -24,6 +24,7 @@ fn spec(workload: Workload, subject: SubjectKind, directory: &Path) -> RunSpec {
         checkpoint_seconds: 0.2,
         volume_mib: 1,
         open_loop: true,
+        direct_io: false,
         seed: 7,
         directory: directory.to_owned(),
         memory_group: None,

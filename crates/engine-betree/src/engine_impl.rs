@@ -37,6 +37,7 @@ impl BetreeEngine {
         let options = options.bounded();
         let store_options = StoreOptions {
             segment_bytes: options.segment_bytes,
+            direct_io: options.direct_io,
         };
         let (store, root) = BlockStore::open(env, directory, store_options)?;
         let corrupt = |what: &str| EngineError::Corrupt {

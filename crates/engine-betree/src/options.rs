@@ -25,6 +25,8 @@ pub struct BetreeOptions {
     pub threads: Option<usize>,
     /// Segment length of new files, in bytes.
     pub segment_bytes: u32,
+    /// Read single pieces past the system's cache, for a cache that has most of the memory.
+    pub direct_io: bool,
 }
 
 impl BetreeOptions {
@@ -64,6 +66,7 @@ impl Default for BetreeOptions {
             memtable_bytes: None,
             threads: None,
             segment_bytes: 512 << 10,
+            direct_io: false,
         }
     }
 }

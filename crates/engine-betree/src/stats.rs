@@ -43,4 +43,5 @@ pub(crate) fn report(core: &Core, sink: &mut dyn FnMut(&str, StatValue)) {
     number("blocks.written", store.blocks_written);
     number("blocks.read", store.blocks_read);
     number("blocks.syncs", store.syncs);
+    number("blocks.files_read_directly", store.direct_volumes);
 }

@@ -51,6 +51,7 @@ impl BtreeEngine {
     pub fn open(env: &Env, directory: &Path, options: BtreeOptions) -> Result<Self> {
         let store_options = StoreOptions {
             segment_bytes: options.segment_bytes,
+            direct_io: options.direct_io,
         };
         crate::salvage::finish_exchange(env, directory)?;
         let (store, root) = BlockStore::open(env, directory, store_options)?;

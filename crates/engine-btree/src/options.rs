@@ -31,6 +31,8 @@ pub struct BtreeOptions {
     pub heap: Option<Heap>,
     /// Segment length of new files, in bytes.
     pub segment_bytes: u32,
+    /// Read single pages past the system's cache, for a cache that has most of the memory.
+    pub direct_io: bool,
 }
 
 /// What the heap of the process takes, whoever uses it.
@@ -80,6 +82,7 @@ impl Default for BtreeOptions {
             threads: None,
             heap: None,
             segment_bytes: 1 << 20,
+            direct_io: false,
         }
     }
 }

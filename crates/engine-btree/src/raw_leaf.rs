@@ -7,6 +7,7 @@ use blocks::{BlockAddr, Stretch, VolumeId};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use vfs::DirectBuffer;
 
 /// Heap bytes of a walk.
 pub(crate) struct WalkMemory {
@@ -91,7 +92,7 @@ impl HeldStretch {
     }
 
     /// Its memory, for another one.
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
+    pub(crate) fn into_buffer(self) -> DirectBuffer {
         self.stretch.into_buffer()
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("files.usedBytes", store.total.used_bytes),
         ("files.freeBytes", store.total.free_bytes),
         ("files.waitingBytes", store.total.waiting_bytes),
+        ("files.readDirectly", store.direct_volumes),
         ("files.blocksRead", store.blocks_read),
         ("files.bytesRead", store.bytes_read),
         ("files.blocksWritten", store.blocks_written),

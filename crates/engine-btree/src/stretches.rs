@@ -7,6 +7,7 @@ use engine::Direction;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use vfs::DirectBuffer;
 
 /// Most bytes of one: what was copied from the system's cache shall be in the processor's when it is opened.
 pub(crate) const STRETCH_BYTES_MAX: usize = 128 << 10;
@@ -78,7 +79,7 @@ impl Stretches {
     }
 
     /// The next one for who reads it, with memory for it, when it is time.
-    pub(crate) fn begin(&mut self) -> Option<(Range<u64>, Vec<u8>)> {
+    pub(crate) fn begin(&mut self) -> Option<(Range<u64>, DirectBuffer)> {
         if self.reading.is_some() || self.held.len() >= HELD_MAX {
             return None;
         }
@@ -89,7 +90,7 @@ impl Stretches {
     }
 
     /// As [`Stretches::begin`], for the walk that has come to a block of one: those before it are passed.
-    pub(crate) fn begin_at(&mut self, block: &BlockAddr) -> Option<(Range<u64>, Vec<u8>)> {
+    pub(crate) fn begin_at(&mut self, block: &BlockAddr) -> Option<(Range<u64>, DirectBuffer)> {
         let at = self.unread.iter().position(|sectors| contains(sectors, block))?;
         if self.reading.is_some() {
             return None;

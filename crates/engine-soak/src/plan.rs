@@ -52,6 +52,7 @@ impl Plan {
                 directory_per_db: dice.percent(30),
                 threads: Some(0),
                 segment_bytes: 32 << 10,
+                direct_io: dice.percent(50),
                 ..BtreeOptions::default()
             },
             betree: None,
@@ -107,6 +108,7 @@ impl Plan {
                 fanout: dice.one_of(&[4, 5, 16]),
                 threads: options.threads,
                 segment_bytes: options.segment_bytes,
+                direct_io: options.direct_io,
                 memtable_bytes: dice.one_of(&[None, Some(2 << 10), Some(20 << 10)]),
             }),
             ..self

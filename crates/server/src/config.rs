@@ -157,6 +157,8 @@ pub struct StorageConfig {
     pub cache_percent: Option<f64>,
     /// Level of zstd, by `storage.wiredTiger`.
     pub zstd_level: Option<i32>,
+    /// The btree engine reads pages past the system's cache.
+    pub direct_io: Option<bool>,
     /// Memory bound of the inMemory engine in bytes.
     pub in_memory_bytes: Option<u64>,
     /// Cache of rocksdb in bytes.
@@ -205,6 +207,8 @@ pub struct BetreeConfig {
     pub read_page_bytes: Option<u32>,
     /// Children of a node.
     pub fanout: Option<u32>,
+    /// Read pieces of nodes past the system's cache.
+    pub direct_io: Option<bool>,
 }
 
 /// The MongoDB versions that can be announced: name, version, wire version.
@@ -637,6 +641,7 @@ fn storage(values: &Values, current_directory: &Path) -> StorageConfig {
         zstd_level: values
             .integer("storage.wiredTiger.engineConfig.zstdCompressionLevel")
             .and_then(|level| i32::try_from(level).ok()),
+        direct_io: values.boolean("storage.btree.directIO"),
         in_memory_bytes: bytes("storage.inMemory.engineConfig.inMemorySizeGB"),
         rocksdb_cache_bytes: bytes("storage.rocksdb.cacheSizeGB"),
         rocksdb_compression: text("storage.rocksdb.compression"),
@@ -669,6 +674,7 @@ fn betree(values: &Values) -> BetreeConfig {
         page_bytes: small("collectionOptions.pageSize"),
         read_page_bytes: small("collectionOptions.readPageSize"),
         fanout: small("collectionOptions.fanout"),
+        direct_io: values.boolean("storage.PerconaFT.engineOptions.directio"),
     }
 }
 

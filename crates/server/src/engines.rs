@@ -13,7 +13,7 @@ use engine_inmemory::{InMemoryEngine, InMemoryOptions};
 use oplog::LogOptions;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::Env;
+use vfs::{Access, Env, FileSystem};
 
 /// The engines that can be chosen, by the names users write; the first is the default.
 #[cfg(feature = "rocksdb")]
@@ -191,6 +191,20 @@ pub fn warnings(name: &str, config: &Config, memory_bytes: u64) -> Vec<String> {
     warnings
 }
 
+/// A warning where direct reads were asked for and the file system of `probe`, a file beside the data, or its disk has
+/// none for the sectors that data comes in.
+pub fn direct_io_warning(name: &str, storage: &StorageConfig, fs: &dyn FileSystem, probe: &Path) -> Option<String> {
+    let (option, is_wanted) = match name {
+        "btree" => ("storage.btree.directIO", storage.direct_io),
+        "betree" => ("storage.PerconaFT.engineOptions.directio", storage.betree.direct_io),
+        _ => return None,
+    };
+    let is_direct = || fs.open(probe, Access::ReadDirect).is_ok_and(|file| file.is_direct());
+    (is_wanted == Some(true) && !is_direct()).then(|| {
+        format!("{option} has no effect: the file system or the disk of dbPath does not read single sectors of 512 bytes past the system's cache")
+    })
+}
+
 fn without_effect(name: &str, config: &Config) -> Vec<String> {
     let storage = &config.storage;
     // Options of one engine by the end of their names, and which of them were given.
@@ -229,6 +243,7 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
         ),
         ("collectionOptions.fanout", storage.betree.fanout.is_some()),
         ("indexOptions.compression", storage.betree.index_compressor.is_some()),
+        ("engineOptions.directio", storage.betree.direct_io.is_some()),
     ];
     let of_none = [
         (
@@ -253,6 +268,7 @@ fn without_effect(name: &str, config: &Config) -> Vec<String> {
     }
     if name != "btree" {
         add("wiredTiger.", &of_wired_tiger);
+        add("btree.", &[("directIO", storage.direct_io.is_some())]);
     }
     if name != "rocksdb" {
         add("rocksdb.", &of_rocksdb);
@@ -361,6 +377,15 @@ mod tests {
             "storage:\n  directoryPerDB: true\n  mmapv1:\n    smallFiles: true\n    quota:\n      enforced: true\n",
         );
         assert_eq!(warnings("mmapv1", &of_mmapv1, 64 << 30), Vec::<String>::new());
+        let direct =
+            config("storage:\n  btree:\n    directIO: true\n  PerconaFT:\n    engineOptions:\n      directio: true\n");
+        for (name, expected) in [
+            ("btree", "PerconaFT.engineOptions.directio"),
+            ("betree", "btree.directIO"),
+        ] {
+            let ignored = warnings(name, &direct, 64 << 30);
+            assert!(ignored.len() == 1 && ignored[0].contains(expected), "{ignored:?}");
+        }
         let ignored = warnings("btree", &of_mmapv1, 64 << 30);
         assert!(
             ignored.len() == 2 && ignored[0].contains("storage.mmapv1.quota.enforced"),

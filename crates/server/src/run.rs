@@ -15,7 +15,7 @@ use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
 use crate::settings::{own_host, settings};
 use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
-use crate::{announcement, daemon, engines};
+use crate::{announcement, daemon, data_directory, engines};
 use anyhow::{Context, anyhow};
 use auth::ClusterAuth;
 use bson::{Document, doc};
@@ -248,7 +248,9 @@ impl Running {
         let env = directory.env(&env);
         log_encryption(directory.keys.as_deref(), logger);
         let memory_bytes = crate::memory::bytes(&*env.fs);
-        let unwise = engines::warnings(name, config, memory_bytes);
+        let mut unwise = engines::warnings(name, config, memory_bytes);
+        let probe = config.storage.db_path.join(data_directory::METADATA_FILE);
+        unwise.extend(engines::direct_io_warning(name, &config.storage, &*env.fs, &probe));
         start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
         let instance = match &config.replica_set {

@@ -11,6 +11,9 @@ use std::sync::Arc;
 pub enum Access {
     /// The file must exist; writes fail.
     Read,
+    /// As `Read`, for who keeps what was read: reads of whole sectors into a [`crate::DirectBuffer`] go past the
+    /// system's cache where disk and file system can do that, and through it otherwise.
+    ReadDirect,
     /// The file must exist.
     ReadWrite,
     /// The file must not exist.
@@ -91,6 +94,12 @@ pub trait File: Send + Sync {
     /// A hint that each read is of what is wanted and no more, in no order: the system need not read on behind it. On a
     /// file system without such hints it does nothing.
     fn expect_random_reads(&self) {}
+    /// Whether the file was opened for direct reads ([`Access::ReadDirect`]), and so far they succeed.
+    fn is_direct(&self) -> bool {
+        false
+    }
+    /// A hint that what is durable of `[offset, offset + bytes)` need not stay in the system's cache.
+    fn expect_no_reads(&self, _offset: u64, _bytes: u64) {}
     /// A hint that `[offset, offset + bytes)` will be read soon: the system may read it now, in as large pieces as it
     /// likes. Does not wait for that.
     fn expect_read(&self, _offset: u64, _bytes: u64) {}

@@ -6,6 +6,7 @@
 
 mod asleep;
 mod clock;
+mod direct_buffer;
 mod file_system;
 mod keyed;
 mod overlay;
@@ -17,6 +18,7 @@ mod watched;
 
 pub use asleep::{Asleep, Lender, Lent, asleep, lend};
 pub use clock::{Clock, SimulatedClock, SystemClock};
+pub use direct_buffer::{DIRECT_BYTES, DirectBuffer};
 pub use file_system::{Access, DirectoryLock, File, FileSystem, Space, create_directory_durably};
 pub use keyed::KeyedFs;
 pub use overlay::OverlayFs;

@@ -8,6 +8,7 @@
     reason = "the one place that reads and writes the machine's files"
 )]
 
+use crate::direct_buffer::{DIRECT_BYTES, DirectBuffer, is_aligned};
 use crate::{Access, DirectoryLock, File, FileSystem, Space};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
@@ -19,6 +20,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A file is never opened through a symbolic link, which could lead a write anywhere. (Directories may be links: that
 /// is how an operator puts a database on a disk of its own.)
@@ -69,7 +71,7 @@ impl FileSystem for RealFs {
         let mut options = fs::OpenOptions::new();
         options.read(true).custom_flags(NO_LINK);
         match access {
-            Access::Read => {}
+            Access::Read | Access::ReadDirect => {}
             Access::ReadWrite => {
                 options.write(true);
             }
@@ -80,7 +82,12 @@ impl FileSystem for RealFs {
                 options.write(true).create(true).truncate(false);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path).map_err(opening)?)))
+        let file = options.open(path).map_err(opening)?;
+        let direct = match access {
+            Access::ReadDirect => Direct::open(path)?,
+            _ => None,
+        };
+        Ok(Arc::new(RealFile { file, direct }))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
@@ -177,12 +184,86 @@ impl DirectoryLock for RealLock {
     }
 }
 
-struct RealFile(fs::File);
+/// A second handle of a file, for reads past the system's cache.
+struct Direct {
+    file: fs::File,
+    /// A read was refused for what it was: the disk has longer sectors, or the file system does not read so after all.
+    is_refused: AtomicBool,
+}
+
+impl Direct {
+    /// `None` where the file system has no such reads.
+    fn open(path: &Path) -> Result<Option<Self>> {
+        const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+        match fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(NO_LINK | DIRECT)
+            .open(path)
+        {
+            Ok(file) => {
+                let direct = Self {
+                    file,
+                    is_refused: AtomicBool::new(false),
+                };
+                // Only a read tells whether the disk's sectors are short enough.
+                let probe = direct.read_at(DirectBuffer::default().filled(DIRECT_BYTES), 0);
+                Ok(probe.map(|_| direct))
+            }
+            Err(error) if is_not_supported(&error) => Ok(None),
+            Err(error) => Err(opening(error)),
+        }
+    }
+
+    /// `None` where it has to be read through the cache.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        if self.is_refused.load(Ordering::Relaxed) || !is_aligned(buffer, offset) {
+            return None;
+        }
+        match read_uninterrupted(&self.file, buffer, offset) {
+            Err(error) if is_not_supported(&error) => {
+                self.is_refused.store(true, Ordering::Relaxed);
+                None
+            }
+            result => Some(result),
+        }
+    }
+}
+
+/// Whether the system says that it does not do that, ever.
+fn is_not_supported(error: &Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::INVAL | Errno::OPNOTSUPP))
+}
+
+fn read_uninterrupted(file: &fs::File, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    loop {
+        match file.read_at(buffer, offset) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+struct RealFile {
+    file: fs::File,
+    direct: Option<Direct>,
+}
 
 impl File for RealFile {
     fn expect_random_reads(&self) {
         // Only speed depends on it.
-        let _ = rustix::fs::fadvise(&self.0, 0, None, Advice::Random);
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    fn is_direct(&self) -> bool {
+        let refused = |direct: &Direct| direct.is_refused.load(Ordering::Relaxed);
+        self.direct.as_ref().is_some_and(|direct| !refused(direct))
+    }
+
+    fn expect_no_reads(&self, offset: u64, bytes: u64) {
+        if let Some(bytes) = std::num::NonZeroU64::new(bytes) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(bytes), Advice::DontNeed);
+        }
     }
 
     fn expect_read(&self, mut offset: u64, mut bytes: u64) {
@@ -191,7 +272,7 @@ impl File for RealFile {
         const PIECE: u64 = 128 * 1024;
         while bytes > 0 {
             let piece = bytes.min(PIECE);
-            let _ = rustix::fs::fadvise(&self.0, offset, std::num::NonZeroU64::new(piece), Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(piece), Advice::WillNeed);
             offset += piece;
             bytes -= piece;
         }
@@ -199,29 +280,25 @@ impl File for RealFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let _asleep = crate::asleep();
-        loop {
-            match self.0.read_at(buffer, offset) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
+        let direct = self.direct.as_ref().and_then(|direct| direct.read_at(buffer, offset));
+        direct.unwrap_or_else(|| read_uninterrupted(&self.file, buffer, offset))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn sync_data(&self) -> Result<()> {
         let _asleep = crate::asleep();
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
-        self.0.set_len(bytes)
+        self.file.set_len(bytes)
     }
 
     fn allocate(&self, offset: u64, bytes: u64) -> Result<()> {
@@ -229,7 +306,7 @@ impl File for RealFile {
             return Ok(());
         }
         loop {
-            match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), offset, bytes) {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, bytes) {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
                 result => return Ok(result?),

@@ -2,7 +2,7 @@
 //! ones.
 #![allow(clippy::unwrap_used)]
 
-use crate::{Access, FileSystem, RealFs, SimulatedFs};
+use crate::{Access, DirectBuffer, FileSystem, Random, RealFs, SeededRandom, SimulatedFs};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -95,4 +95,75 @@ fn the_machines_files_keep_the_contract() {
 #[test]
 fn simulated_files_keep_the_contract() {
     contract(&SimulatedFs::new(1), Path::new("/"));
+}
+
+/// What a direct handle reads is what a usual one does: whole sectors and parts of some, at the file's end and beyond,
+/// and what was written a moment ago and is in the system's cache only.
+fn direct_reads_are_like_others(fs: &dyn FileSystem, root: &Path) {
+    const BYTES: usize = 64 * 1024 + 100;
+    let path = root.join("direct");
+    assert_eq!(
+        fs.open(&path, Access::ReadDirect).map(drop).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    let file = fs.open(&path, Access::CreateNew).unwrap();
+    let direct = fs.open(&path, Access::ReadDirect).unwrap();
+    assert!(!file.is_direct());
+    println!("read directly: {}", direct.is_direct());
+    assert!(direct.write_all_at(b"x", 0).is_err());
+    let random = SeededRandom::new(7);
+    let mut content = vec![0; BYTES];
+    let mut memory = DirectBuffer::default();
+    for round in 0..3 {
+        random.fill(&mut content);
+        file.write_all_at(&content, 0).unwrap();
+        if round == 1 {
+            file.sync_data().unwrap();
+            file.expect_no_reads(0, BYTES as u64);
+        }
+        for _ in 0..200 {
+            let bytes = 512 * (1 + random.next_u64() as usize % 20);
+            let offset = 512 * (random.next_u64() as usize % (BYTES / 512 + 2));
+            let read = memory.filled(bytes);
+            read.fill(0);
+            let count = direct.read_at(read, offset as u64).unwrap();
+            let expected = &content[offset.min(BYTES)..(offset + bytes).min(BYTES)];
+            assert!(read[..count] == *expected, "{bytes} bytes at {offset} in round {round}");
+            assert_eq!(
+                direct.read_exact_at(read, offset as u64).is_ok(),
+                offset + bytes <= BYTES,
+                "{bytes} bytes at {offset}"
+            );
+        }
+        // Not in form: through the cache.
+        let mut some = [0; 1000];
+        direct.read_exact_at(&mut some, 777).unwrap();
+        assert!(some == content[777..1777]);
+        direct.read_exact_at(memory.filled(700), 1025).unwrap();
+        assert!(memory.as_slice()[..700] == content[1025..1725]);
+    }
+}
+
+#[test]
+fn the_machines_files_are_read_directly() {
+    // Beside the build, which is on a disk, and where the system has its temporary files, which need not be.
+    let beside = std::env::current_exe().unwrap();
+    for root in [
+        tempfile::tempdir_in(beside.parent().unwrap()).unwrap(),
+        tempfile::tempdir().unwrap(),
+    ] {
+        direct_reads_are_like_others(&RealFs::new(), root.path());
+    }
+}
+
+#[test]
+fn simulated_files_are_read_directly() {
+    let fs = SimulatedFs::new(1);
+    direct_reads_are_like_others(&fs, Path::new("/"));
+    let direct = fs.open(Path::new("/direct"), Access::ReadDirect).unwrap();
+    let mut memory = DirectBuffer::default();
+    let unaligned = direct.read_at(&mut memory.filled(1024)[1..513], 0);
+    assert_eq!(unaligned.unwrap_err().kind(), ErrorKind::InvalidInput);
+    let part = direct.read_at(memory.filled(700), 512);
+    assert_eq!(part.unwrap_err().kind(), ErrorKind::InvalidInput);
 }

@@ -135,6 +135,14 @@ impl<W: Watch> File for WatchedFile<W> {
         self.below.expect_random_reads();
     }
 
+    fn is_direct(&self) -> bool {
+        self.below.is_direct()
+    }
+
+    fn expect_no_reads(&self, offset: u64, bytes: u64) {
+        self.below.expect_no_reads(offset, bytes);
+    }
+
     fn expect_read(&self, offset: u64, bytes: u64) {
         self.below.expect_read(offset, bytes);
     }

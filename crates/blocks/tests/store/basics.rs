@@ -195,7 +195,10 @@ fn blocks_and_levels_out_of_bounds_change_nothing() {
             .is_err()
     );
     for bytes in [0, 1000, 16 << 10, 32 << 20] {
-        let options = StoreOptions { segment_bytes: bytes };
+        let options = StoreOptions {
+            segment_bytes: bytes,
+            ..StoreOptions::default()
+        };
         let error = BlockStore::open(&env(&disk(2)), Path::new(DIRECTORY), options)
             .err()
             .unwrap();

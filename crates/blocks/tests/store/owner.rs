@@ -40,7 +40,11 @@ pub fn open_with(
     fs: &SimulatedFs,
     segment_bytes: u32,
 ) -> Result<(Arc<BlockStore>, Option<CheckpointRoot>), BlockError> {
-    let options = StoreOptions { segment_bytes };
+    // Reads past the cache are checked by the simulated disk for what a real one demands.
+    let options = StoreOptions {
+        segment_bytes,
+        direct_io: true,
+    };
     BlockStore::open(&env(fs), Path::new(DIRECTORY), options)
 }
 

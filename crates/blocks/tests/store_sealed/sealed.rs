@@ -139,6 +139,7 @@ fn without_the_keys_and_with_others_nothing_opens_and_nothing_is_changed() {
         let env = Env { fs: other, ..env(&fs) };
         let options = StoreOptions {
             segment_bytes: 64 << 10,
+            ..StoreOptions::default()
         };
         let error = BlockStore::open(&env, Path::new(DIRECTORY), options).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corrupt);

@@ -378,6 +378,7 @@ fn open_engine(kind: EngineKind, env: &Env, directory: &Path, spec: &RunSpec) ->
                 cache_bytes: spec.cache_bytes,
                 collection_compressor: spec.codec,
                 heap: Some(HEAP),
+                direct_io: spec.direct_io,
                 ..engine_btree::BtreeOptions::default()
             };
             Ok(Arc::new(engine_btree::BtreeEngine::open(env, directory, options)?))
@@ -386,6 +387,7 @@ fn open_engine(kind: EngineKind, env: &Env, directory: &Path, spec: &RunSpec) ->
             let options = engine_betree::BetreeOptions {
                 cache_bytes: spec.cache_bytes,
                 collection_compressor: spec.codec,
+                direct_io: spec.direct_io,
                 ..engine_betree::BetreeOptions::default()
             };
             Ok(Arc::new(engine_betree::BetreeEngine::open(env, directory, options)?))

@@ -25,6 +25,7 @@ fn open_tiny(env: &Env, directory: &Path) -> Result<Arc<dyn Engine>> {
         fanout: 4,
         threads: Some(0),
         segment_bytes: 32 << 10,
+        direct_io: true,
         ..BetreeOptions::default()
     };
     Ok(Arc::new(BetreeEngine::open(env, directory, options)?))

@@ -41,6 +41,7 @@ fn options() -> BetreeOptions {
         memtable_bytes: Some(256 << 10),
         threads: Some(0),
         segment_bytes: 32 << 10,
+        direct_io: true,
     }
 }
 

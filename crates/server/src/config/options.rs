@@ -4,25 +4,7 @@
 //! MongoDB that are not built are in the table too, so that they are refused by name instead of being unknown.
 
 pub use super::spec::{Kind, Spec};
-
-const fn spec(yaml: &'static str, flag: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Spec {
-    Spec {
-        yaml,
-        flag,
-        short: 0,
-        kind,
-        default,
-        help,
-    }
-}
-
-const fn short(letter: u8, spec: Spec) -> Spec {
-    Spec { short: letter, ..spec }
-}
-
-const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -> Spec {
-    spec(yaml, flag, Kind::NotBuilt(what, &[]), "", "not built")
-}
+use super::spec::{not_built, short, spec};
 
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
 const WT_CONFIG: &str = "a text of WiredTiger options";
@@ -435,10 +417,12 @@ pub const OPTIONS: &[Spec] = &[
         "PerconaFTEngineCompressBuffersBeforeEviction",
         "compression of what is in memory",
     ),
-    not_built(
+    spec(
         "storage.PerconaFT.engineOptions.directio",
         "PerconaFTEngineDirectio",
-        "reading and writing past the system's file cache",
+        Kind::Boolean,
+        "false",
+        "read pieces of nodes of the betree engine past the system's file cache",
     ),
     not_built(
         "storage.PerconaFT.engineOptions.fsRedzone",
@@ -486,6 +470,13 @@ pub const OPTIONS: &[Spec] = &[
         "storage.PerconaFT.indexOptions.readPageSize",
         "PerconaFTIndexReadPageSize",
         "sizes for indexes alone",
+    ),
+    spec(
+        "storage.btree.directIO",
+        "btreeDirectIO",
+        Kind::Boolean,
+        "false",
+        "read pages of the btree engine past the system's file cache",
     ),
     spec(
         "storage.dbPath",

@@ -65,3 +65,31 @@ impl Spec {
         (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value) || self.flag == "cpu"
     }
 }
+
+/// An option.
+pub(super) const fn spec(
+    yaml: &'static str,
+    flag: &'static str,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+) -> Spec {
+    Spec {
+        yaml,
+        flag,
+        short: 0,
+        kind,
+        default,
+        help,
+    }
+}
+
+/// One that has a letter, too.
+pub(super) const fn short(letter: u8, spec: Spec) -> Spec {
+    Spec { short: letter, ..spec }
+}
+
+/// One of MongoDB's that is refused: this is not built.
+pub(super) const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -> Spec {
+    spec(yaml, flag, Kind::NotBuilt(what, &[]), "", "not built")
+}

@@ -42,6 +42,7 @@ fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BetreeOptions, 
         node_bytes: given.page_bytes.unwrap_or(usual.node_bytes),
         basement_bytes: given.read_page_bytes.unwrap_or(usual.basement_bytes),
         fanout: given.fanout.unwrap_or(usual.fanout),
+        direct_io: given.direct_io.unwrap_or(usual.direct_io),
         ..usual
     })
 }
@@ -52,11 +53,12 @@ mod tests {
 
     #[test]
     fn options_of_percona_ft_reach_the_engine() {
-        let text = "storage:\n  PerconaFT:\n    engineOptions:\n      cacheSize: 536870912\n    collectionOptions:\n      compression: zlib\n      \
+        let text = "storage:\n  PerconaFT:\n    engineOptions:\n      cacheSize: 536870912\n      directio: true\n    collectionOptions:\n      compression: zlib\n      \
                     pageSize: 4194304\n      readPageSize: 65536\n      fanout: 8\n    indexOptions:\n      compression: lz4\n";
         let config = crate::config::from_file_text(text, Path::new("/")).expect("it parses");
         let given = options(&config.storage, 8 << 30).expect("all of it is known");
         assert_eq!((given.cache_bytes, given.fanout), (512 << 20, 8));
+        assert!(given.direct_io);
         assert_eq!(
             (given.collection_compressor, given.index_compressor),
             (Codec::Zlib, Codec::Lz4)

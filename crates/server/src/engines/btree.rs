@@ -78,6 +78,7 @@ fn options(storage: &StorageConfig, memory_bytes: u64) -> Result<BtreeOptions, E
         cache_bytes: cache_bytes(storage, memory_bytes),
         collection_compressor,
         zstd_level: storage.zstd_level,
+        direct_io: storage.direct_io.unwrap_or(false),
         directory_per_db: storage.directory_per_db,
         heap: Some(HEAP),
         ..BtreeOptions::default()
@@ -98,7 +99,7 @@ mod tests {
     fn options_of_wired_tiger_reach_the_engine() {
         let given = of(
             "storage:\n  directoryPerDB: true\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 0.5\n      zstdCompressionLevel: 9\n    \
-             collectionConfig:\n      blockCompressor: zstd\n",
+             collectionConfig:\n      blockCompressor: zstd\n  btree:\n    directIO: true\n",
             64 << 30,
         );
         assert_eq!(
@@ -106,6 +107,7 @@ mod tests {
             (512 << 20, Codec::Zstd)
         );
         assert_eq!((given.zstd_level, given.directory_per_db), (Some(9), true));
+        assert!(given.direct_io && !of("", 8 << 30).direct_io);
         let share = of(
             "storage:\n  wiredTiger:\n    engineConfig:\n      cacheSizePct: 25\n",
             8 << 30,

@@ -183,7 +183,7 @@ impl World {
                 return Err(ErrorKind::AlreadyExists.into());
             }
             Some(Node::File(inode)) => inode,
-            None if matches!(access, Access::Read | Access::ReadWrite) => {
+            None if matches!(access, Access::Read | Access::ReadDirect | Access::ReadWrite) => {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!("{} does not exist", path.display()),
