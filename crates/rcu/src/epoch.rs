@@ -80,10 +80,9 @@ impl Participant {
         state & PINNED != 0 && state != pinned_in(epoch)
     }
 
-    /// Whether it has rested for so long that all it has retired is out of sight in `epoch`.
+    /// Whether its thread has not been seen for as long as garbage waits.
     fn has_rested(&self, epoch: u64) -> bool {
-        rested_since(self.state.0.load(Ordering::Relaxed))
-            .is_some_and(|last| retired_by(last) + EPOCHS_IN_SIGHT <= epoch)
+        rested_since(self.state.0.load(Ordering::Relaxed)).is_some_and(|last| last + EPOCHS_IN_SIGHT < epoch)
     }
 
     /// Says that its thread is pinned, before that loads anything.
@@ -123,40 +122,36 @@ impl Participant {
         self.state.0.store(state & !PINNED, Ordering::Release);
     }
 
-    /// Takes the garbage of a thread that rests. Empty where that is over, or another was faster.
-    fn claim(&self) -> impl Iterator<Item = Group> {
+    /// Takes the garbage of a thread that rests. Nothing where that is over, or another was faster. `now` tells the
+    /// epoch by which all of it is retired; that in which the thread was pinned does not: it may have pinned itself in
+    /// one that was over by then, and what it gave up can have been seen in any until now.
+    fn claim(&self, now: impl FnOnce() -> u64) -> Vec<Group> {
         let state = self.state.0.load(Ordering::Relaxed);
-        let claimed = rested_since(state).filter(|_| {
-            crate::schedule_point();
+        crate::schedule_point();
+        let claims = |state| {
             let claim = self
                 .state
                 .0
                 .compare_exchange(state, CLAIMED, Ordering::Acquire, Ordering::Relaxed);
             claim.is_ok()
-        });
-        let groups = claimed.map(|last| {
-            let mut garbage = self.garbage.borrow_mut();
-            crate::schedule_point();
-            let groups = garbage.take_all(retired_by(last));
-            drop(garbage);
-            let rests = self
-                .state
-                .0
-                .compare_exchange(CLAIMED, NOTHING, Ordering::Release, Ordering::Relaxed);
-            if rests.is_err() {
-                // It has come back, and waits.
-                self.is_given_back.store(true, Ordering::Release);
-            }
-            groups
-        });
-        groups.into_iter().flatten()
+        };
+        if rested_since(state).is_none() || !claims(state) {
+            return Vec::new();
+        }
+        let mut garbage = self.garbage.borrow_mut();
+        crate::schedule_point();
+        let groups = garbage.take_all(now()).collect();
+        drop(garbage);
+        let rests = self
+            .state
+            .0
+            .compare_exchange(CLAIMED, NOTHING, Ordering::Release, Ordering::Relaxed);
+        if rests.is_err() {
+            // It has come back, and waits.
+            self.is_given_back.store(true, Ordering::Release);
+        }
+        groups
     }
-}
-
-/// The epoch by which everything is retired that a thread gives up while it is pinned in `epoch`: it keeps it from
-/// rising further.
-fn retired_by(epoch: u64) -> u64 {
-    epoch + 1
 }
 
 /// The epoch, who takes part, and the garbage that is for all.
@@ -231,7 +226,7 @@ impl Epochs {
         self.epoch.0.load(Ordering::Acquire)
     }
 
-    /// Makes what threads have that rest everybody's, as far as it is out of sight in `epoch`.
+    /// Makes what threads have that rest everybody's.
     fn take_from_rested(&self, epoch: u64) {
         let rested = |participant: &&Arc<Participant>| participant.has_rested(epoch);
         let rested: Vec<_> = match self.participants.try_lock() {
@@ -239,7 +234,8 @@ impl Epochs {
             None => return,
         };
         for participant in rested {
-            participant.claim().for_each(|group| self.queue.put_back(group));
+            let groups = participant.claim(|| self.now());
+            groups.into_iter().for_each(|group| self.queue.push(group));
         }
     }
 }

@@ -144,7 +144,7 @@ impl Queue {
         group
     }
 
-    /// Takes back what is left of the oldest group, or a group that is older than all.
+    /// Takes back what is left of the oldest group.
     pub(crate) fn put_back(&self, group: Group) {
         if !group.values.is_empty() {
             let mut groups = self.groups.lock();

@@ -252,16 +252,16 @@ fn threads_that_end_leave_nothing_behind_and_free_nothing_too_early() {
     );
 }
 
-/// A thread gives values up, rests, and comes back; another flushes all the time, and in the end, while the first still
-/// rests, has freed all of it.
+/// A thread gives values up, rests, and comes back, beside one that reads them; another flushes all the time, and in
+/// the end, while the first still rests, has freed all of it.
 fn a_thread_rests() {
     let register = Register::default();
+    let cell = Arc::new(RcuOption::none());
     let (resting, rested) = shuttle::sync::mpsc::channel();
     let (go, gone) = shuttle::sync::mpsc::channel::<()>();
     let writer = {
-        let register = register.clone();
+        let (cell, register) = (cell.clone(), register.clone());
         thread::spawn(move || {
-            let cell = RcuOption::none();
             for number in 0..4 {
                 let guard = pin();
                 let seen = cell.load(&guard).map(|value: &Tracked| value.id);
@@ -274,10 +274,24 @@ fn a_thread_rests() {
             gone.recv().unwrap();
         })
     };
+    let reader = {
+        let (cell, register) = (cell.clone(), register.clone());
+        thread::spawn(move || {
+            for _ in 0..4 {
+                let guard = pin();
+                let seen = cell.load(&guard).map(|value: &Tracked| value.id);
+                for _ in 0..3 {
+                    schedule_point();
+                    register.expect_alive(seen.as_slice());
+                }
+            }
+        })
+    };
     for _ in 0..4 {
         collect();
     }
     rested.recv().unwrap();
+    reader.join().unwrap();
     register.expect_all_freed();
     go.send(()).unwrap();
     writer.join().unwrap();
