@@ -90,6 +90,7 @@ fuzz_target!(|data: &[u8]| {
     let mut scratch = ReadScratch::default();
     let options = StoreOptions {
         segment_bytes: SEGMENT_BYTES,
+        direct_io: true,
     };
     let Ok((store, _)) = BlockStore::open(&env, directory, options.clone()) else {
         return;

@@ -135,6 +135,7 @@ fn table_row(source: &mut Source<'_>, pages: &[BlockAddr]) -> Vec<u8> {
 fn make(env: &Env, source: &mut Source<'_>) {
     let options = StoreOptions {
         segment_bytes: SEGMENT_BYTES,
+        direct_io: false,
     };
     let (store, _) = BlockStore::open(env, Path::new("/data"), options).expect("an empty directory");
     let mut writer = store.writer(VolumeId::MAIN, Purpose::Checkpoint);
