@@ -308,8 +308,8 @@ fn read_from(file: &dyn File, volume: &Volume, bytes: &mut [u8], sector: u64) ->
     }
 }
 
-/// Fills `bytes` with a long stretch as far as the file goes; answers how far. Always through the system's cache: that
-/// reads on behind it, many pieces at once, while blocks of it are opened. Read directly, scans took twice the time.
+/// Fills `bytes` as far as the file goes; answers how far. Always through the system's cache: that reads on behind a
+/// long stretch, many pieces at once, while blocks of it are opened. Read directly, scans took twice the time.
 pub(crate) fn read_up_to(volume: &Volume, bytes: &mut [u8], sector: u64) -> Result<usize> {
     let mut len = 0;
     while len < bytes.len() {

@@ -25,7 +25,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vfs::DirectBuffer;
 
 /// Leaves that the hand of the CLOCK passes for one that a client gives up: the hottest are cold after four rounds.
 const LOOKS_OF_CLIENT: usize = 64;
@@ -253,7 +252,7 @@ impl Pages {
         &self,
         tree: &Tree,
         sectors: Range<u64>,
-        buffer: DirectBuffer,
+        buffer: Vec<u8>,
         memory: WalkMemory,
     ) -> Result<HeldStretch> {
         let stretch = self.store.read_stretch(tree.shape.volume, sectors.clone(), buffer)?;

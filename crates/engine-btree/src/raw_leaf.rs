@@ -7,7 +7,6 @@ use blocks::{BlockAddr, Stretch, VolumeId};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use vfs::DirectBuffer;
 
 /// Heap bytes of a walk.
 pub(crate) struct WalkMemory {
@@ -92,7 +91,7 @@ impl HeldStretch {
     }
 
     /// Its memory, for another one.
-    pub(crate) fn into_buffer(self) -> DirectBuffer {
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.stretch.into_buffer()
     }
 }

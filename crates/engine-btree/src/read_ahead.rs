@@ -26,7 +26,6 @@ use rcu::Guard;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use vfs::DirectBuffer;
 
 /// Leaves on disk that a walk meets before it reads ahead.
 const MISSES_MIN: usize = 2;
@@ -192,14 +191,14 @@ impl LoadQueue {
 
     /// Reads the stretch that comes next, which is noted as being read. Where that fails, its leaves are read one by
     /// one, and tell why.
-    fn read_stretch(&self, pages: &Pages, (sectors, buffer): (Range<u64>, DirectBuffer)) {
+    fn read_stretch(&self, pages: &Pages, (sectors, buffer): (Range<u64>, Vec<u8>)) {
         let mut read = StretchRead {
             queue: self,
             stretch: None,
         };
         // Counted before it is read: other walks that begin now look at what is left, too.
         let bytes = (sectors.end - sectors.start) as usize * SECTOR_BYTES;
-        let memory = WalkMemory::new(pages.cache(), good_size(bytes.max(buffer.len())));
+        let memory = WalkMemory::new(pages.cache(), good_size(bytes.max(buffer.capacity())));
         if is_within_share(pages) {
             read.stretch = pages.read_stretch(&self.tree, sectors, buffer, memory).ok();
         }
@@ -286,7 +285,7 @@ impl LoadQueue {
 
 /// What a worker does at once.
 enum Step {
-    Read((Range<u64>, DirectBuffer)),
+    Read((Range<u64>, Vec<u8>)),
     Load(Node),
 }
 

@@ -7,7 +7,6 @@ use engine::Direction;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use vfs::DirectBuffer;
 
 /// Most bytes of one: what was copied from the system's cache shall be in the processor's when it is opened.
 pub(crate) const STRETCH_BYTES_MAX: usize = 128 << 10;
@@ -79,7 +78,7 @@ impl Stretches {
     }
 
     /// The next one for who reads it, with memory for it, when it is time.
-    pub(crate) fn begin(&mut self) -> Option<(Range<u64>, DirectBuffer)> {
+    pub(crate) fn begin(&mut self) -> Option<(Range<u64>, Vec<u8>)> {
         if self.reading.is_some() || self.held.len() >= HELD_MAX {
             return None;
         }
@@ -90,7 +89,7 @@ impl Stretches {
     }
 
     /// As [`Stretches::begin`], for the walk that has come to a block of one: those before it are passed.
-    pub(crate) fn begin_at(&mut self, block: &BlockAddr) -> Option<(Range<u64>, DirectBuffer)> {
+    pub(crate) fn begin_at(&mut self, block: &BlockAddr) -> Option<(Range<u64>, Vec<u8>)> {
         let at = self.unread.iter().position(|sectors| contains(sectors, block))?;
         if self.reading.is_some() {
             return None;

@@ -300,6 +300,10 @@ impl Local {
     /// What this thread has retired; only while it is pinned.
     #[inline]
     fn garbage(&self) -> RefMut<'_, Garbage> {
+        debug_assert!(
+            self.participant.state.0.load(Ordering::Relaxed) & PINNED != 0,
+            "another thread may take it"
+        );
         self.participant.garbage.borrow_mut()
     }
 

@@ -359,6 +359,23 @@ mod tests {
     }
 
     #[test]
+    fn direct_reads_that_cannot_be_had_are_told_of() {
+        let able: Arc<dyn FileSystem> = Arc::new(vfs::SimulatedFs::new(1));
+        let probe = Path::new("/probe");
+        able.open(probe, Access::CreateNew).expect("an empty disk");
+        let unable = vfs::OverlayFs::new(able.clone());
+        let both =
+            config("storage:\n  btree:\n    directIO: true\n  PerconaFT:\n    engineOptions:\n      directio: true\n");
+        for (name, option) in [("btree", "storage.btree.directIO"), ("betree", "storage.PerconaFT")] {
+            assert_eq!(direct_io_warning(name, &both.storage, &*able, probe), None);
+            let warning = direct_io_warning(name, &both.storage, &unable, probe).expect("it cannot");
+            assert!(warning.starts_with(option), "{warning}");
+            assert_eq!(direct_io_warning(name, &config("").storage, &unable, probe), None);
+        }
+        assert_eq!(direct_io_warning("mmapv1", &both.storage, &unable, probe), None);
+    }
+
+    #[test]
     fn what_an_engine_cannot_honour_is_said() {
         let all = config(
             "storage:\n  directoryPerDB: true\n  wiredTiger:\n    engineConfig:\n      cacheSizeGB: 8\n      directoryForIndexes: true\n    \

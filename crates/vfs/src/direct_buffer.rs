@@ -3,6 +3,9 @@
 /// What such a read's offset, length and memory are multiples of: the smallest sector of a disk.
 pub const DIRECT_BYTES: usize = 512;
 
+/// A buffer that is too short becomes longer by so much, or a multiple.
+const GROWTH_BYTES: usize = 4096;
+
 /// Whether `[offset, offset + buffer.len())` can be read into `buffer` past the system's cache.
 pub(crate) fn is_aligned(buffer: &[u8], offset: u64) -> bool {
     let numbers = [buffer.as_ptr().addr(), buffer.len(), offset as usize];
@@ -21,9 +24,9 @@ impl DirectBuffer {
     /// The first `bytes`, of any content.
     pub fn filled(&mut self, bytes: usize) -> &mut [u8] {
         if self.len() < bytes {
-            // Nothing of what was in it is wanted: growing it would copy that.
+            // Nothing of what was in it is wanted: growing it would copy that. In steps, as blocks differ by little.
             self.bytes = Vec::new();
-            self.bytes = vec![0; bytes + DIRECT_BYTES - 1];
+            self.bytes = vec![0; bytes.next_multiple_of(GROWTH_BYTES) + DIRECT_BYTES - 1];
             self.start = self.bytes.as_ptr().align_offset(DIRECT_BYTES);
         }
         &mut self.bytes[self.start..self.start + bytes]
@@ -60,7 +63,7 @@ mod tests {
             assert_eq!(is_aligned(filled, 0), bytes % DIRECT_BYTES == 0, "{bytes}");
             assert_eq!(buffer.as_slice()[..bytes], vec![7; bytes]);
         }
-        assert_eq!(buffer.len(), 1 << 20);
+        assert_eq!(buffer.len(), 1 << 20, "it does not shrink");
         let filled = buffer.filled(1024);
         assert!(!is_aligned(filled, 100));
         assert!(!is_aligned(&filled[1..513], 512));

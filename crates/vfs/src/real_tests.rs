@@ -145,7 +145,7 @@ fn direct_reads_are_like_others(fs: &dyn FileSystem, root: &Path) {
 }
 
 #[test]
-fn the_machines_files_are_read_directly() {
+fn direct_reads_of_the_machines_files_are_like_others() {
     // Beside the build, which is on a disk, and where the system has its temporary files, which need not be.
     let beside = std::env::current_exe().unwrap();
     for root in [
@@ -157,7 +157,7 @@ fn the_machines_files_are_read_directly() {
 }
 
 #[test]
-fn simulated_files_are_read_directly() {
+fn direct_reads_of_simulated_files_are_like_others() {
     let fs = SimulatedFs::new(1);
     direct_reads_are_like_others(&fs, Path::new("/"));
     let direct = fs.open(Path::new("/direct"), Access::ReadDirect).unwrap();
