@@ -120,7 +120,7 @@ soak-engine: ## Random runs and kills of the btree engine (SOAK="--betree": of b
 	$(CARGO_TARGET_DIR)/debug/engine-soak run --directory $(CACHE)/soak $(SOAK)
 
 miri: ## The cells that readers load without a latch, in an interpreter that finds undefined behaviour; see docs/testing.md
-	CARGO_TARGET_DIR=$(CACHE)/target-miri cargo +nightly miri test -p rcu --lib
+	CARGO_TARGET_DIR=$(CACHE)/target-miri cargo +nightly miri test -p rcu --lib --test own_garbage
 
 clean-cache: ## Remove build products and client packages
 	rm -rf $(CACHE)

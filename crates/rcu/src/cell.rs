@@ -346,51 +346,6 @@ mod tests {
         (0..flushes).for_each(|_| pin().flush());
     }
 
-    std::thread_local! {
-        /// What this thread has freed of [`CountedHere`].
-        static FREED_HERE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    }
-
-    struct CountedHere;
-
-    impl Drop for CountedHere {
-        fn drop(&mut self) {
-            FREED_HERE.set(FREED_HERE.get() + 1);
-        }
-    }
-
-    #[test]
-    fn what_is_replaced_is_freed_in_small_steps() {
-        const AT_ONCE: usize = 4;
-        let cell = Rcu::new(CountedHere);
-        let (mut most, rounds) = (0, if cfg!(miri) { 100 } else { 5000 });
-        for _ in 0..rounds {
-            let before = FREED_HERE.get();
-            let guard = pin();
-            most = most.max(FREED_HERE.get() - before);
-            for _ in 0..AT_ONCE {
-                cell.replace(CountedHere, &guard);
-            }
-        }
-        assert!(most <= 8, "{most} values were freed at once");
-        assert!(most > 0 || cfg!(miri), "some were freed");
-    }
-
-    /// Readers that come later are enough; nobody has to retire more, nor to flush.
-    #[test]
-    fn who_only_reads_any_more_frees_what_it_has_retired() {
-        let cell = Rcu::new(CountedHere);
-        let values = 64;
-        for _ in 0..values {
-            cell.replace(CountedHere, &pin());
-        }
-        // Other tests of the process hold guards for a while.
-        while FREED_HERE.get() < values - 16 {
-            drop(pin());
-            crate::yield_now();
-        }
-    }
-
     /// What a thread drops at its end, when it is no participant any more, frees others' garbage, whose drops retire
     /// again: that went as deep as there was garbage, and over the end of the stack.
     #[test]

@@ -5,9 +5,11 @@
 //! that there are none.
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -27,6 +29,12 @@ const LONGEST_FIRST: &[&str] = &[
     "workloads",
     "server",
 ];
+
+/// What runs for longer hangs, and is stopped: its output says in which test. The longest take a fifth of it.
+const TIME_MAX: Timespec = Timespec {
+    tv_sec: 1200,
+    tv_nsec: 0,
+};
 
 /// A built test program.
 struct Program {
@@ -132,16 +140,23 @@ fn run_one(program: &Program) -> Result<End> {
     let began = Instant::now();
     // One pipe for both streams would need a thread; a file keeps their order, too.
     let log = program.executable.with_extension("output");
-    let to = fs::File::create(&log)?;
+    // Appended to by the program and by us.
+    let mut to = fs::File::options().create(true).append(true).open(&log)?;
+    to.set_len(0)?;
     let mut child = Command::new(&program.executable)
         .current_dir(&program.package)
         .env("CARGO_MANIFEST_DIR", &program.package)
         .stdin(Stdio::null())
         .stdout(to.try_clone()?)
-        .stderr(to)
+        .stderr(to.try_clone()?)
         .spawn()
         .with_context(|| format!("cannot start {}", program.executable.display()))?;
     let pid = Pid::from_child(&child);
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&TIME_MAX))? == 0 {
+        writeln!(to, "stopped after {} s: it hangs", TIME_MAX.tv_sec)?;
+        child.kill()?;
+    }
     // Ended but not waited for, it still has its figures in /proc.
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     let processor_seconds = processor_seconds(pid).unwrap_or_default();
