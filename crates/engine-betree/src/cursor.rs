@@ -1,6 +1,7 @@
 //! Cursors: windows, one after the other.
 
 use crate::fold::Seen;
+use crate::memtable::Wanted;
 use crate::run::{Key, behind, half_open};
 use crate::snapshot::BetreeSnapshot;
 use crate::table::Table;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 /// Keys of one window, at least and at most.
 const KEYS_MIN: usize = 16;
 const KEYS_MAX: usize = 2048;
+/// Bytes of one window that memtables give, at least, unless they have fewer.
+const BYTES_MIN: usize = 16 << 10;
 
 /// See the module. Holds nothing of the tree between two calls: only its snapshot.
 pub(crate) struct BetreeCursor {
@@ -116,12 +119,16 @@ impl Cursor for BetreeCursor {
     fn fill(&mut self, rows: &mut Rows, limits: FillLimits) -> Result<bool> {
         rows.clear();
         while !self.is_at_end {
-            let wanted = limits.rows_max.saturating_sub(rows.len());
+            let keys = limits.rows_max.saturating_sub(rows.len());
+            let bytes = limits.bytes_max.saturating_sub(rows.byte_size());
             let reading = Reading {
                 core: self.snapshot.core(),
                 table: &self.table,
                 direction: self.direction,
-                keys_wanted: wanted.clamp(KEYS_MIN, KEYS_MAX),
+                wanted: Wanted {
+                    keys: keys.clamp(KEYS_MIN, KEYS_MAX),
+                    bytes: bytes.max(BYTES_MIN),
+                },
                 is_scan: self.is_scan,
             };
             let window = reading.window(&self.low, self.high.as_ref())?;

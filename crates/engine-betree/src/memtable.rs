@@ -22,6 +22,20 @@ const OVERHEAD_BYTES: usize = 72;
 /// With more tombstones a memtable is flushed: each lookup goes through all of them.
 pub(crate) const TOMBSTONES_MAX: usize = 128;
 
+/// How much is copied, about: whole keys, and at least one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) keys: usize,
+    /// Of keys and values: many large ones are copied for the few that are taken.
+    pub(crate) bytes: usize,
+}
+
+impl Wanted {
+    fn is_reached_by(self, keys: usize, bytes: usize) -> bool {
+        keys >= self.keys || bytes >= self.bytes
+    }
+}
+
 /// A version of a key: its bytes are the key's and behind them the value's.
 struct Slot {
     bytes: Box<[u8]>,
@@ -336,8 +350,8 @@ impl Memtable {
         covered.map(|_| take(seeing.end()))
     }
 
-    /// A copy of up to `keys_max` keys of a range, from its start on, and the end of what was copied.
-    pub(crate) fn copy_forward(&self, low: &[u8], high: Option<&[u8]>, keys_max: usize) -> (Run, Option<Key>) {
+    /// A copy of `wanted` of a range, from its start on, and the end of what was copied.
+    pub(crate) fn copy_forward(&self, low: &[u8], high: Option<&[u8]>, wanted: Wanted) -> (Run, Option<Key>) {
         let content = self.content.read();
         let mut builder = RunBuilder::new(content.newest);
         let mut keys = 0;
@@ -348,7 +362,7 @@ impl Memtable {
                 break;
             }
             if keys == 0 || slot.key() != last {
-                if keys == keys_max {
+                if keys > 0 && wanted.is_reached_by(keys, builder.bytes()) {
                     cut = Some(behind(last));
                     break;
                 }
@@ -368,7 +382,7 @@ impl Memtable {
     }
 
     /// The same from the end backwards; answers the first key that was copied, if it did not reach the start.
-    pub(crate) fn copy_backward(&self, low: &[u8], high: Option<&[u8]>, keys_max: usize) -> (Run, Option<Key>) {
+    pub(crate) fn copy_backward(&self, low: &[u8], high: Option<&[u8]>, wanted: Wanted) -> (Run, Option<Key>) {
         let content = self.content.read();
         let start = At(low, Seq(u64::MAX));
         let end = high.map(|high| At(high, Seq(u64::MAX)));
@@ -380,16 +394,17 @@ impl Memtable {
             return (RunBuilder::new(content.newest).finish(), None);
         }
         let mut slots: Vec<&Slot> = Vec::new();
-        let mut keys = 0;
+        let (mut keys, mut bytes) = (0, 0);
         let mut cut: Option<Key> = None;
         for slot in content.slots.range::<dyn Place, _>(bounds).rev() {
             if slots.last().is_none_or(|last| last.key() != slot.key()) {
-                if keys == keys_max {
+                if keys > 0 && wanted.is_reached_by(keys, bytes) {
                     cut = slots.last().map(|last| last.key().into());
                     break;
                 }
                 keys += 1;
             }
+            bytes += slot.bytes.len();
             slots.push(slot);
         }
         let mut builder = RunBuilder::new(content.newest);
@@ -462,6 +477,32 @@ mod tests {
             .collect()
     }
 
+    fn keys(keys: usize) -> Wanted {
+        Wanted {
+            keys,
+            bytes: usize::MAX,
+        }
+    }
+
+    /// A reader that takes a few large values has not all of them copied each time.
+    #[test]
+    fn no_more_large_values_are_copied_than_are_wanted() {
+        let memtable = Memtable::default();
+        let now = Horizon::new(Seq(9), vec![]);
+        let value = vec![1; 10_000];
+        for key in [b"a", b"b", b"c", b"d", b"e"] {
+            memtable.write(key, Seq(1), OpRef::Put(&value), &now);
+        }
+        for (bytes, copied) in [(0, 1), (1, 1), (15_000, 2), (25_000, 3), (100_000, 5)] {
+            let wanted = Wanted { keys: 100, bytes };
+            let (forward, forward_cut) = memtable.copy_forward(b"", None, wanted);
+            let (backward, backward_cut) = memtable.copy_backward(b"", None, wanted);
+            assert_eq!((forward.len(), backward.len()), (copied, copied), "{bytes}");
+            let is_cut = copied < 5;
+            assert_eq!((forward_cut.is_some(), backward_cut.is_some()), (is_cut, is_cut));
+        }
+    }
+
     #[test]
     fn versions_are_folded_and_copied_both_ways() {
         let memtable = Memtable::default();
@@ -469,7 +510,7 @@ mod tests {
         for (key, seq) in [(b"a", 1), (b"b", 2), (b"b", 3), (b"b", 4), (b"c", 5)] {
             memtable.write(key, Seq(seq), OpRef::Put(b"v"), &held);
         }
-        let (run, cut) = memtable.copy_forward(b"", None, 10);
+        let (run, cut) = memtable.copy_forward(b"", None, keys(10));
         assert_eq!(cut, None);
         let all = [
             (b"a".to_vec(), 1),
@@ -478,9 +519,9 @@ mod tests {
             (b"c".to_vec(), 5),
         ];
         assert_eq!(dump(&run), all, "3 is not needed");
-        let (run, cut) = memtable.copy_forward(b"", None, 2);
+        let (run, cut) = memtable.copy_forward(b"", None, keys(2));
         assert_eq!((dump(&run), cut.as_deref()), (all[..3].to_vec(), Some(&b"b\0"[..])));
-        let (run, cut) = memtable.copy_backward(b"a", Some(b"c"), 1);
+        let (run, cut) = memtable.copy_backward(b"a", Some(b"c"), keys(1));
         assert_eq!((dump(&run), cut.as_deref()), (all[1..3].to_vec(), Some(&b"b"[..])));
         let (run, cut) = memtable.piece(b"", Seq(4), usize::MAX);
         assert_eq!((dump(&run), cut), (all[..3].to_vec(), None));

@@ -8,6 +8,7 @@
 
 use crate::core::Core;
 use crate::fold::{Seeing, Seen, Sweep};
+use crate::memtable::Wanted;
 use crate::merge::{end_of_key, sorted};
 use crate::node::{Node, Segment, SegmentPlace};
 use crate::run::{Entry, Key, OpRef, Run, behind};
@@ -32,8 +33,7 @@ pub(crate) struct Reading<'r> {
     pub(crate) core: &'r Core,
     pub(crate) table: &'r Table,
     pub(crate) direction: Direction,
-    /// About so many rows are wanted.
-    pub(crate) keys_wanted: usize,
+    pub(crate) wanted: Wanted,
     /// The window before was read to its end: more will be read.
     pub(crate) is_scan: bool,
 }
@@ -56,8 +56,8 @@ impl Reading<'_> {
         for memtable in state.memtables().filter(|memtable| !memtable.is_empty()) {
             let (low, high) = (&window.low, window.high.as_deref());
             let (run, cut) = match self.direction {
-                Direction::Forward => memtable.copy_forward(low, high, self.keys_wanted),
-                Direction::Reverse => memtable.copy_backward(low, high, self.keys_wanted),
+                Direction::Forward => memtable.copy_forward(low, high, self.wanted),
+                Direction::Reverse => memtable.copy_backward(low, high, self.wanted),
             };
             window.cut(cut, self.direction);
             if !run.is_empty() {
@@ -136,14 +136,14 @@ impl Reading<'_> {
         match self.direction {
             Direction::Forward => {
                 let start = run.start_bound(&window.low);
-                let end = start + self.keys_wanted;
+                let end = start + self.wanted.keys;
                 if end < run.len() && run.key(end) > run.key(start) {
                     window.narrow(&[], Some(run.key(end)));
                 }
             }
             Direction::Reverse => {
                 let end = run.end_bound(window.high.as_deref());
-                if let Some(start) = end.checked_sub(self.keys_wanted + 1)
+                if let Some(start) = end.checked_sub(self.wanted.keys + 1)
                     && run.key(start) < run.key(end - 1)
                 {
                     window.narrow(&behind(run.key(start)), None);
