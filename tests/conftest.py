@@ -10,6 +10,31 @@ sys.path.insert(0, str(Path(__file__).parent))
 from server import ENGINES, Server  # noqa: E402
 
 
+# The files that take longest, in the order in which they are begun; the others follow.
+LONGEST_FIRST = [
+    "test_bench.py",
+    "test_crash.py",
+    "test_stress.py",
+    "test_change_streams.py",
+    "test_members.py",
+    "test_encryption.py",
+    "test_replica_set.py",
+    "test_report_page.py",
+    "test_point_in_time.py",
+    "test_backup.py",
+    "test_set_changes.py",
+    "test_packages.py",
+    "test_migrate.py",
+    "test_javascript.py",
+]
+
+
+def pytest_collection_modifyitems(items):
+    """The tests of one file run in one process, which takes the next file when it is through."""
+    rank = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
+
 @pytest.fixture(scope="module")
 def new_folder(request, tmp_path_factory):
     """Makes folders for what the tests of a module share. They go with it, unless one of them failed: those of a whole

@@ -9,7 +9,7 @@ from crash.kill_loop import run
 from pymongo.errors import PyMongoError
 from server import ENGINES, Server
 
-ROUNDS = int(os.environ.get("TENON_KILL_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("TENON_KILL_ROUNDS", "8"))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

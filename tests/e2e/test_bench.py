@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from server import ENGINES, Server, binary
+from server import ENGINES, Server, binary, of_extent
 
 MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
 TENON = Path(os.environ.get("TENON", Path(binary()).with_name("tenon")))
@@ -29,8 +29,9 @@ def runs(path):
 
 def test_every_workload_ends_on_every_engine(tmp_path):
     out = tmp_path / "all.json"
+    engines = of_extent(ENGINES[:2], ENGINES)
     done = bench(
-        "all", "--tenond", binary(), "--engines", ",".join(ENGINES), "--directory", tmp_path, "--scale", 0.02, "--loops", 2,
+        "all", "--tenond", binary(), "--engines", ",".join(engines), "--directory", tmp_path, "--scale", 0.02, "--loops", 2,
         "--duration", 1, "--warm-up", 0, "--json", out, "--csv", tmp_path / "all.csv", "--report", tmp_path / "all.html", "--quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,7 +44,7 @@ def test_every_workload_ends_on_every_engine(tmp_path):
         "hot": ["load", "insertAndCount"],
         "transactions": ["load", "disjoint", "hot"],
     }
-    assert found == {(engine, name, phase) for engine in ENGINES for name, list_ in phases.items() for phase in list_}
+    assert found == {(engine, name, phase) for engine in engines for name, list_ in phases.items() for phase in list_}
     for run in runs(out):
         assert run["outcome"] == {"state": "complete"}
         assert sum(operation["count"] for operation in run["operations"].values()) > 0, run
@@ -58,7 +59,7 @@ def test_every_workload_ends_on_every_engine(tmp_path):
     read = next(run for run in runs(out) if run["workload"] == "book" and run["phase"] == "read")
     assert [iteration["cold"] for iteration in read["iterations"]] == [True, False]
     page = (tmp_path / "all.html").read_text()
-    assert all(word in page for word in ["linkbench", "Table 10.3", *ENGINES])
+    assert all(word in page for word in ["linkbench", "Table 10.3", *engines])
     lines = (tmp_path / "all.csv").read_text().splitlines()
     assert len(lines) > len(runs(out))
     assert not list(tmp_path.glob("tenon-bench-*")), "the data was removed"

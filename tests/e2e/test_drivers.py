@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from server import ENGINES, Server
+from server import ENGINES, Server, of_extent
 
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 HERE = Path(__file__).parents[1]
 
 # What a driver sees does not depend on the engine; a release tries every pair of them.
-TRIED = ENGINES if os.environ.get("TENON_EXTENT") == "all" else ENGINES[:1]
+TRIED = of_extent(ENGINES[:1], ENGINES)
 pytestmark = pytest.mark.parametrize("server", TRIED, indirect=True, scope="module")
 
 

@@ -14,12 +14,12 @@ import time
 import pytest
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import AutoReconnect, NotPrimaryError, PyMongoError
-from server import ENGINES, Server, binary
+from server import ENGINES, Server, binary, of_extent
 
 PAIR = ("btree", "inMemory")
 pytestmark = pytest.mark.skipif(not set(PAIR) <= set(ENGINES), reason=f"the build has not both of {PAIR}")
 # There and back is each ordered pair of two engines. One of them is for every change, all are for releases.
-PAIRS = list(itertools.combinations(ENGINES, 2)) if os.environ.get("TENON_EXTENT") == "all" else [PAIR]
+PAIRS = of_extent([PAIR], list(itertools.combinations(ENGINES, 2)))
 
 # What an operator would write: it ends the member of the port, wipes its data, and starts it with the engine.
 HOOK = """

@@ -199,10 +199,10 @@ def test_transactions_are_whole_or_not_there_after_kills(tmp_path, engine):
     server = Server(tmp_path, engine, options=MEMBER)
     server.start()
     committed = 0
+    connect(server).t.create_collection("a")
+    connect(server).t.create_collection("b")
     for life in range(4):
         client = connect(server, serverSelectionTimeoutMS=500)
-        client.t.create_collection("a") if life == 0 else None
-        client.t.create_collection("b") if life == 0 else None
         killer = threading.Timer(0.3, server.process.kill)
         killer.start()
         try:
@@ -219,7 +219,7 @@ def test_transactions_are_whole_or_not_there_after_kills(tmp_path, engine):
         server.process.stdout.close()
         server.close_clients()
         server.start()
-        t = connect(server, serverSelectionTimeoutMS=500).t
+        t = connect(server).t
         there = {each["_id"] for each in t.a.find()}
         assert set(range(committed)) <= there <= set(range(committed + 1)), (life, committed, max(there, default=None))
         assert t.b.count_documents({}) == 2 * len(there)

@@ -9,7 +9,7 @@ import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
-from server import ENGINES, send
+from server import ENGINES, of_extent, send
 
 
 def test_what_a_set_cannot_begin_with(tmp_path):
@@ -158,7 +158,7 @@ def test_a_member_that_fell_off_the_log_copies_all_data(tmp_path):
 
 
 # Rows go to any engine; the last one is for every change, all are for releases.
-COPIERS = [("logical", engine) for engine in (ENGINES if os.environ.get("TENON_EXTENT") == "all" else ENGINES[-1:])]
+COPIERS = [("logical", engine) for engine in of_extent(ENGINES[-1:], ENGINES)]
 
 
 @pytest.mark.parametrize("method, engine", [*COPIERS, ("fileCopyBased", "btree")])

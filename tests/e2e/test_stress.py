@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from server import ENGINES, binary
+from server import ENGINES, binary, of_extent
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = """
@@ -79,7 +79,7 @@ test: {documentSize: 4 KiB, threads: 2}
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", of_extent(["btree", "inMemory"], ENGINES))
 def test_whole_matrix(tmp_path, engine):
     run = Run(
         tmp_path, SETTINGS, "--engines", engine, "--csv", str(tmp_path / "out.csv"), "--report", str(tmp_path / "o.html")

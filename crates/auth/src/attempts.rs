@@ -157,7 +157,7 @@ mod tests {
         for _ in 0..20 {
             attempts.failed(u64::MAX, at(0));
         }
-        for key in 0..20_000 {
+        for key in 0..ATTEMPTS_MAX as u64 + 1000 {
             attempts.failed(key, at(1));
         }
         assert_eq!(attempts.failures.len(), ATTEMPTS_MAX);
