@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from server import ENGINES, Server  # noqa: E402
+from server import Server, engines_for  # noqa: E402
 
 
 # The files that take longest, in the order in which they are begun; the others follow.
@@ -65,7 +65,14 @@ def no_server_is_left(request):
                 server.kill()
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+def pytest_generate_tests(metafunc):
+    """A module's tests may choose engines of their own."""
+    is_chosen = any(mark.args[0] == "server" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "server" in metafunc.fixturenames and not is_chosen:
+        metafunc.parametrize("server", engines_for(metafunc.module.__name__), indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def server(request, new_folder):
     """One server per test module and engine, with the module's SERVER_OPTIONS; it must end cleanly."""
     options = getattr(request.module, "SERVER_OPTIONS", ["--setParameter", "ttlMonitorSleepSecs=1"])

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import time
+import zlib
 from pathlib import Path
 
 import bson
@@ -39,6 +40,12 @@ IS_WHOLE = os.environ.get("TENON_EXTENT") == "all"
 
 def of_extent(usual, whole):
     return whole if IS_WHOLE else usual
+
+
+def engines_for(module):
+    """Engines for tests of what lies above them: the default one, and another that differs from file to file."""
+    others = ENGINES[1:]
+    return of_extent([ENGINES[0], *others[zlib.crc32(module.encode()) % max(len(others), 1) :][:1]], ENGINES)
 
 
 def send(server, database, command):

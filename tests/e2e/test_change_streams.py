@@ -12,13 +12,13 @@ import pytest
 from bson import ObjectId, Timestamp
 from pymongo import CursorType, MongoClient, WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
-from server import ENGINES, Server
+from server import ENGINES, Server, engines_for
 
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=engines_for(__name__))
 def member(request, new_folder):
     made = Server(new_folder("streams"), request.param, options=MEMBER)
     made.start()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("server", TRIED, indirect=True, scope="modu
 
 
 def run(command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -13,7 +13,7 @@ from members import ReplicaSet, wait
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
-from server import ENGINES, Server
+from server import Server, engines_for
 from test_tls import authority, certificate
 
 PATIENCE = 60
@@ -63,7 +63,7 @@ def raw(server, request):
     return received
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=engines_for(__name__))
 def served(request, new_folder):
     made = Server(new_folder("http"), request.param, options=["--httpPort", "0"])
     made.start()

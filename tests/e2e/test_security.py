@@ -15,13 +15,13 @@ from pathlib import Path
 import bson
 import pytest
 from pymongo.errors import ConfigurationError, OperationFailure
-from server import ENGINES, Server, binary
+from server import Server, binary, engines_for
 
 CLIENTS = Path(os.environ.get("TENON_CLIENTS", os.path.expanduser("~/.cache/tenon/clients")))
 ROOT = {"username": "root", "password": "r00t", "authSource": "admin"}
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=engines_for(__name__))
 def guarded(request, new_folder):
     """A server with a root, a shop's user and a stranger's data."""
     made = Server(new_folder("tenond"), request.param, options=["--auth", "--javascriptEnabled"])

@@ -75,6 +75,8 @@ test("a change stream goes on after an error, and by its token", async () => {
   const watched = db.collection("watched");
   await watched.insertOne({ _id: 0 });
   const stream = watched.watch([{ $match: { operationType: { $ne: "delete" } } }], { fullDocument: "updateLookup" });
+  // Else the insert may come to the server first.
+  await stream.tryNext();
   const first = stream.next();
   await watched.insertOne({ _id: 1 });
   const token = (await first)._id;
@@ -117,9 +119,12 @@ test("mongoose: models, transactions and streams", async () => {
   await Account.createCollection();
   const [ann, bob] = await Account.create([{ owner: "ann", amount: 10 }, { owner: "bob", amount: 0 }]);
   const seen = [];
-  const stream = Entry.watch();
-  stream.on("change", (change) => seen.push(change.fullDocument.change));
-  await new Promise((resolve) => stream.once("ready", resolve));
+  const stream = Entry.watch([{ $match: { operationType: "insert" } }]);
+  let isOpen = false;
+  stream.on("change", ({ fullDocument: { change } }) => (change === 0 ? (isOpen = true) : seen.push(change)));
+  // It is "ready" before the server has heard of it.
+  for (; !isOpen; await new Promise((resolve) => setTimeout(resolve, 10))) await Entry.create({ change: 0 });
+  await Entry.deleteMany({});
 
   const move = async (amount) =>
     connection.transaction(async (session) => {
