@@ -1,5 +1,6 @@
-//! What a thread frees itself of what it has retired. In a program of its own, in which nobody flushes: who flushes takes
-//! the garbage of threads that have no processor for a moment, and the rest of the crate's tests flush all the time.
+//! What a thread frees itself of what it has retired. In a program of its own, in which nobody flushes: who flushes
+//! takes the garbage of threads that have no processor for a moment, and the rest of the crate's tests flush all the
+//! time.
 
 #![cfg(not(feature = "shuttle"))]
 
