@@ -28,11 +28,21 @@ fn opening_and_closing_leaks_no_threads_or_descriptors(fixture: &dyn Fixture) {
     drop(driver);
     // The first rounds fill pools that live as long as the process.
     (0..3).for_each(|_| cycle());
-    let before = (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let counts = || (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let before = counts();
     (0..30).for_each(|_| cycle());
-    let after = (entries("/proc/self/fd"), entries("/proc/self/task"));
+    let mut after = counts();
+    let has_leaks = |after: (usize, usize)| after.0 > before.0 + 5 || after.1 > before.1 + 3;
+    // The process may run the kit on other engines meanwhile, whose descriptors and threads go: a leak only grows.
+    for _ in 0..10_000 {
+        if !has_leaks(after) {
+            break;
+        }
+        cycle();
+        after = counts();
+    }
     assert!(
-        after.0 <= before.0 + 5 && after.1 <= before.1 + 3,
+        !has_leaks(after),
         "descriptors and threads: {before:?} became {after:?}"
     );
 }
