@@ -154,13 +154,14 @@ class Server:
         self.process.wait()
         self.process.stdout.close()
         self.process = None
-        for client in self.clients:
-            # A client that has sessions to end would look for the server until its time is over.
-            client._topology.pop_all_sessions()
         self.close_clients()
 
     def close_clients(self):
+        is_gone = self.process is None or self.process.poll() is not None
         for client in self.clients:
+            if is_gone:
+                # To end its sessions a client would look for the server until its time is over.
+                client._topology.pop_all_sessions()
             try:
                 client.close()
             except PyMongoError:
