@@ -6,33 +6,33 @@ use query::raw::{Elements, Values};
 use wire::ErrorCode;
 
 /// Fields every command may carry and that are handled once, before the command runs.
-pub fn is_generic(name: &str) -> bool {
+pub fn is_generic(name: &[u8]) -> bool {
     matches!(
         name,
-        "$db"
-            | "lsid"
-            | "$clusterTime"
-            | "$readPreference"
-            | "$configTime"
-            | "$topologyTime"
-            | "$audit"
-            | "$client"
-            | "txnNumber"
-            | "autocommit"
-            | "startTransaction"
-            | "readConcern"
-            | "writeConcern"
-            | "maxTimeMS"
-            | "maxTimeMSOpOnly"
-            | "comment"
-            | "apiVersion"
-            | "apiStrict"
-            | "apiDeprecationErrors"
-            | "help"
-            | "databaseVersion"
-            | "shardVersion"
-            | "mayBypassWriteBlocking"
-            | "rawData"
+        b"$db"
+            | b"lsid"
+            | b"$clusterTime"
+            | b"$readPreference"
+            | b"$configTime"
+            | b"$topologyTime"
+            | b"$audit"
+            | b"$client"
+            | b"txnNumber"
+            | b"autocommit"
+            | b"startTransaction"
+            | b"readConcern"
+            | b"writeConcern"
+            | b"maxTimeMS"
+            | b"maxTimeMSOpOnly"
+            | b"comment"
+            | b"apiVersion"
+            | b"apiStrict"
+            | b"apiDeprecationErrors"
+            | b"help"
+            | b"databaseVersion"
+            | b"shardVersion"
+            | b"mayBypassWriteBlocking"
+            | b"rawData"
     )
 }
 

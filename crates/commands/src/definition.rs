@@ -78,6 +78,8 @@ pub struct Command {
     pub in_transactions: InTransactions,
     /// Fields whose values are shown to nobody: neither log lines nor `currentOp` have them.
     pub secret: &'static [&'static str],
+    /// Fields that are documents to be worked on one by one, see [`Invocation::documents`].
+    pub batches: &'static [&'static str],
     /// What `top`, `opcounters` and `opLatencies` count it as.
     pub kind: OperationKind,
     /// Does it; appends fields to the reply.
@@ -103,6 +105,7 @@ impl Command {
             api_version_1: false,
             in_transactions: InTransactions::No,
             secret: &[],
+            batches: &[],
             kind,
             access,
             run,
@@ -142,6 +145,12 @@ impl Command {
     /// The values of these fields are shown to nobody.
     pub const fn secret(mut self, fields: &'static [&'static str]) -> Self {
         self.secret = fields;
+        self
+    }
+
+    /// These fields are documents to be worked on one by one.
+    pub const fn batches(mut self, fields: &'static [&'static str]) -> Self {
+        self.batches = fields;
         self
     }
 

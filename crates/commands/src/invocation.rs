@@ -21,7 +21,7 @@ use query::EvaluationContext;
 use query::exec::ExecContext;
 use query::expression::ExpressionContext;
 use query::plan::{QuerySettings, ShapeHash};
-use query::raw::{Elements, Values};
+use query::raw::{self, Elements, Values, kind};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
@@ -184,8 +184,8 @@ impl<'i> Generic<'i> {
         let mut values = Values::of(request.body);
         for element in Elements::new(request.body) {
             let element = element?;
-            let name = element.name_str()?;
-            if is_generic(name) {
+            if is_generic(element.name()) {
+                let name = element.name_str()?;
                 take(name, values.value(element)?, &mut |name, value| {
                     generic.take(name, value, arguments, deployment).map(|()| true)
                 })?;
@@ -590,13 +590,17 @@ impl<'i> Invocation<'i> {
         Ok(namespace)
     }
 
-    /// The command's own fields, after the first: `handle` answers false for a name it does not know.
+    /// The command's own fields, after the first and beside its batches: `handle` answers false for a name it does not
+    /// know.
     pub fn for_each_field(&self, mut handle: impl FnMut(&'i str, RawBsonRef<'i>) -> Result<bool>) -> Result<()> {
         let mut values = Values::of(self.body);
         for element in Elements::new(self.body).skip(1) {
             let element = element?;
+            if is_generic(element.name()) {
+                continue;
+            }
             let name = element.name_str()?;
-            if is_generic(name) {
+            if self.command.batches.contains(&name) {
                 continue;
             }
             if !take(name, values.value(element)?, &mut handle)? {
@@ -624,33 +628,30 @@ impl<'i> Invocation<'i> {
             }
             return Ok(Some(documents));
         }
-        match self.body.get(field)? {
-            None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => Ok(None),
-            Some(RawBsonRef::Array(array)) => {
-                let mut documents = Vec::new();
-                for (index, element) in array.into_iter().enumerate() {
-                    match element? {
-                        RawBsonRef::Document(document) => documents.push(document),
-                        other => {
-                            return Err(wrong_type(
-                                self.command.name,
-                                &format!("{field}.{index}"),
-                                other,
-                                "type 'object'",
-                            ));
-                        }
-                    }
-                }
-                Ok(Some(documents))
-            }
-            Some(other) => Err(wrong_type(self.command.name, field, other, "type 'array'")),
+        let Some(array) = raw::find(self.body, field.as_bytes())? else {
+            return Ok(None);
+        };
+        match array.kind() {
+            kind::NULL | kind::UNDEFINED => return Ok(None),
+            kind::ARRAY => {}
+            _ => return Err(wrong_type(self.command.name, field, array.value()?, "type 'array'")),
         }
+        let mut documents = Vec::new();
+        for (index, element) in Elements::new(array.frame()?).enumerate() {
+            let element = element?;
+            if element.kind() != kind::DOCUMENT {
+                let place = format!("{field}.{index}");
+                return Err(wrong_type(self.command.name, &place, element.value()?, "type 'object'"));
+            }
+            documents.push(element.frame()?);
+        }
+        Ok(Some(documents))
     }
 
     /// What expressions of this call see.
     pub fn expressions(&self) -> ExpressionContext {
         let random = Arc::clone(&self.server.env.random);
-        ExpressionContext::new(self.operation.started_ms(), random).for_operation(&self.operation)
+        ExpressionContext::of_operation(&self.operation, random)
     }
 
     /// The same for a statement on a collection: with the variables of `let`, and with the collection's order of

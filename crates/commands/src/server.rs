@@ -284,8 +284,8 @@ impl Server {
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
-        let operation = Operation::within(Arc::clone(&self.env.clock), id, &self.memory);
-        Arc::new(operation.with_scripts(Arc::clone(&self.scripts)))
+        let (clock, scripts) = (Arc::clone(&self.env.clock), Arc::clone(&self.scripts));
+        Arc::new(Operation::for_client(clock, id, &self.memory, scripts))
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.

@@ -21,6 +21,8 @@ pub mod kind {
     pub const DOCUMENT: u8 = 0x03;
     /// Array.
     pub const ARRAY: u8 = 0x04;
+    /// Undefined.
+    pub const UNDEFINED: u8 = 0x06;
     /// Null.
     pub const NULL: u8 = 0x0A;
 }

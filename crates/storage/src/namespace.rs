@@ -77,21 +77,30 @@ pub fn check_database_name(db: &str) -> Result<(), StorageError> {
     if db.len() > DATABASE_NAME_BYTES_MAX {
         return Err(invalid(db, "the database name is longer than 63 bytes"));
     }
-    if let Some(bad) = db.chars().find(|c| "/\\. \"$*<>:|?\0".contains(*c)) {
-        // `$external` is the one name with a dollar sign: users that another service authenticates.
-        if db != "$external" {
-            return Err(invalid(db, &format!("the database name contains {bad:?}")));
+    // `$external` is the one name with a dollar sign: users that another service authenticates.
+    match db.bytes().find(|byte| is_refused_in_database_name(*byte)) {
+        Some(bad) if db != "$external" => {
+            let bad = char::from(bad);
+            Err(invalid(db, &format!("the database name contains {bad:?}")))
         }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+const fn is_refused_in_database_name(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'/' | b'\\' | b'.' | b' ' | b'"' | b'$' | b'*' | b'<' | b'>' | b':' | b'|' | b'?' | 0
+    )
 }
 
 fn check_collection_name(db: &str, collection: &str) -> Result<(), StorageError> {
+    let contains = |bad: u8| collection.bytes().any(|byte| byte == bad);
     let broken = if collection.is_empty() {
         "the collection name is empty"
-    } else if collection.contains('\0') {
+    } else if contains(0) {
         "the collection name contains a NUL"
-    } else if collection.contains('$') {
+    } else if contains(b'$') {
         "the collection name contains '$'"
     } else if collection.starts_with('.') {
         "the collection name starts with '.'"

@@ -119,15 +119,26 @@ impl Operation {
 
     /// As [`Operation::new`], ended by a flag that exists already.
     pub fn with_kill_flag(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>) -> Self {
-        Self::build(clock, id, killed, &MemoryBudget::unlimited())
+        Self::build(clock, id, killed, &MemoryBudget::unlimited(), Arc::default())
     }
 
     /// An operation without a deadline that charges what it gathers in memory to a budget.
     pub fn within(clock: Arc<dyn Clock>, id: u32, budget: &Arc<MemoryBudget>) -> Self {
-        Self::build(clock, id, Arc::default(), budget)
+        Self::for_client(clock, id, budget, Arc::default())
     }
 
-    fn build(clock: Arc<dyn Clock>, id: u32, killed: Arc<KillFlag>, budget: &Arc<MemoryBudget>) -> Self {
+    /// As [`Operation::within`], whose scripts have these limits.
+    pub fn for_client(clock: Arc<dyn Clock>, id: u32, budget: &Arc<MemoryBudget>, scripts: Arc<ScriptLimits>) -> Self {
+        Self::build(clock, id, Arc::default(), budget, scripts)
+    }
+
+    fn build(
+        clock: Arc<dyn Clock>,
+        id: u32,
+        killed: Arc<KillFlag>,
+        budget: &Arc<MemoryBudget>,
+        scripts: Arc<ScriptLimits>,
+    ) -> Self {
         Self {
             id,
             started_ms: clock.now_ms(),
@@ -137,7 +148,7 @@ impl Operation {
             checks: AtomicU32::new(0),
             counters: OperationCounters::default(),
             memory: MemoryAccount::new(budget),
-            scripts: Arc::default(),
+            scripts,
             locks_held: Arc::default(),
             awaited: Mutex::new(None),
             has_awaited: AtomicBool::new(false),
@@ -148,11 +159,6 @@ impl Operation {
             catalog_changes: Mutex::default(),
             has_catalog_changes: AtomicBool::new(false),
         }
-    }
-
-    /// The same operation, whose scripts have these limits.
-    pub fn with_scripts(self, scripts: Arc<ScriptLimits>) -> Self {
-        Self { scripts, ..self }
     }
 
     /// What its scripts may have.

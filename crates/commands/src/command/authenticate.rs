@@ -35,7 +35,9 @@ pub const SASL_START: Command = Command::new(
     Access::Open,
     |call, reply| {
         let (database, body) = (call.database, call.body);
-        let turn = start(call, "saslStart", database, body, crate::arguments::is_generic)?;
+        let turn = start(call, "saslStart", database, body, |name| {
+            crate::arguments::is_generic(name.as_bytes())
+        })?;
         turn.write(reply);
         Ok(())
     },

@@ -26,6 +26,7 @@ pub const BULK_WRITE: Command = Command::new(
     Access::Fields(access),
     run,
 )
+.batches(&["ops", "nsInfo"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .admin_only()
 .api_version_1();
@@ -102,7 +103,6 @@ impl<'a> Options<'a> {
         };
         call.for_each_field(|name, value| {
             match name {
-                "ops" | "nsInfo" => {}
                 "ordered" => options.ordered = arguments.flag(name, value)?,
                 "errorsOnly" => options.errors_only = arguments.flag(name, value)?,
                 "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),

@@ -28,6 +28,7 @@ pub const DELETE: Command = Command::new(
     Access::Fields(access),
     delete,
 )
+.batches(&["deletes"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
 
@@ -54,7 +55,6 @@ impl<'a> Options<'a> {
         };
         call.for_each_field(|name, value| {
             match name {
-                "deletes" => {}
                 "ordered" => options.ordered = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
                 name => return options.ids.take(arguments, name, value),

@@ -199,7 +199,7 @@ fn strip_generic(body: &RawDocument) -> Result<bson::RawDocumentBuf> {
     let mut own = bson::RawDocumentBuf::new();
     for element in body {
         let (name, value): (_, RawBsonRef<'_>) = element?;
-        if !crate::arguments::is_generic(name.as_str()) {
+        if !crate::arguments::is_generic(name.as_str().as_bytes()) {
             own.append(name, value);
         }
     }

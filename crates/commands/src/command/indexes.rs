@@ -24,6 +24,7 @@ pub const CREATE_INDEXES: Command = Command::new(
     Access::collection(&[Action::CreateIndex]),
     create,
 )
+.batches(&["indexes"])
 .in_transactions(InTransactions::Allowed)
 .api_version_1();
 /// `listIndexes`.
@@ -84,8 +85,7 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut commit_quorum = None;
     call.for_each_field(|name, value| {
         match name {
-            "indexes" | "commitQuorum" if matches!(value, RawBsonRef::Null) => return Ok(true),
-            "indexes" => drop(arguments.array(name, value)?),
+            "commitQuorum" if matches!(value, RawBsonRef::Null) => return Ok(true),
             "commitQuorum" => commit_quorum = Some(Bson::try_from(value)?),
             "ignoreUnknownIndexOptions" => ignore_unknown = arguments.boolean(name, value)?,
             "v" => {}

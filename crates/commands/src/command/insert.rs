@@ -26,6 +26,7 @@ pub const INSERT: Command = Command::new(
     Access::Fields(access),
     insert,
 )
+.batches(&["documents"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
 
@@ -58,7 +59,6 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut ids = StatementIds::default();
     call.for_each_field(|name, value| {
         match name {
-            "documents" => {}
             "ordered" => ordered = arguments.flag(name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.flag(name, value)?,

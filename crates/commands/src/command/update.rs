@@ -36,6 +36,7 @@ pub const UPDATE: Command = Command::new(
     Access::Fields(access),
     update,
 )
+.batches(&["updates"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
 
@@ -168,7 +169,6 @@ impl<'a> Options<'a> {
         };
         call.for_each_field(|name, value| {
             match name {
-                "updates" => {}
                 "ordered" => options.ordered = arguments.flag(name, value)?,
                 "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
                 "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
@@ -405,7 +405,8 @@ enum Scan {
 /// Finds what to write to, and locks the collection for each record.
 ///
 /// The plan takes and releases its own lock in each call, so that the writer must hold none between records; the
-/// collection's UUID tells whether the one it finds again is still the one the plan reads.
+/// collection's UUID tells whether the one it finds again is still the one the plan reads. A look-up by `_id`, which
+/// has one record at most, leaves the lock it was planned under to the writer.
 pub struct WriteTargets {
     plan: PlanExecutor,
     uuid: [u8; 16],
@@ -422,7 +423,6 @@ pub struct Target {
 impl WriteTargets {
     /// Plans the statement's filter; `None` when there is no such collection (the statement is checked all the same).
     pub fn find(call: &mut Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<Option<Self>> {
-        let collection = call.definition(namespace);
         let mut request = FindRequest::new(namespace.clone(), statement.filter);
         request.hint = statement.hint;
         request.sort = statement.sort;
@@ -431,10 +431,8 @@ impl WriteTargets {
         request.for_write = true;
         let plan = query::find(&call.context(), &request)?;
         call.set_plan_summary(plan.plan_summary());
-        Ok(collection.map(|collection| Self {
-            plan,
-            uuid: collection.uuid(),
-        }))
+        let uuid = plan.locked_collection().map(|guard| guard.uuid());
+        Ok(uuid.map(|uuid| Self { plan, uuid }))
     }
 
     /// The next record; `None` at the end, or when the collection is another one now.
@@ -442,8 +440,10 @@ impl WriteTargets {
         let Some(id) = self.plan.next_record(&call.context())? else {
             return Ok(None);
         };
-        let namespace = self.plan.namespace();
-        let guard = call.collection(namespace, LockMode::IntentExclusive)?;
+        let guard = match self.plan.take_lock() {
+            Some(kept) => Some(kept),
+            None => call.collection(self.plan.namespace(), LockMode::IntentExclusive)?,
+        };
         Ok(guard
             .filter(|guard| guard.uuid() == self.uuid)
             .map(|guard| Target { guard, id }))

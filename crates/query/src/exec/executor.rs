@@ -354,7 +354,13 @@ impl PlanExecutor {
     /// [`PlanExecutor::filter`]. Records are read ahead a few at a time; each is given once.
     pub fn next_record(&mut self, context: &ExecContext<'_>) -> Result<Option<RecordId>, QueryError> {
         match &mut self.body {
-            Body::Id(lookup) => Ok(run_lookup(lookup, &self.ns, *context, self.locked.take())?.map(|found| found.id)),
+            Body::Id(lookup) => {
+                let found = run_lookup(lookup, &self.ns, *context, self.locked.take())?;
+                Ok(found.map(|found| {
+                    self.locked = lookup.for_write.then_some(found.guard);
+                    found.id
+                }))
+            }
             Body::Plan(planned) => {
                 if planned.ahead.is_empty() && !self.ended {
                     let mut ahead = VecDeque::new();
@@ -375,6 +381,20 @@ impl PlanExecutor {
             }
             Body::Nothing => Ok(None),
             Body::Pipeline(_) => Err(QueryError::new(ErrorCode::InternalError, "a pipeline gives no records")),
+        }
+    }
+
+    /// The collection as it was locked for planning, until the first run.
+    pub fn locked_collection(&self) -> Option<&CollectionGuard> {
+        self.locked.as_ref()
+    }
+
+    /// The collection, still locked since it was planned for a writer: what looked a record up by its `_id` looks up no
+    /// other, for which it would have to let go of the lock. `None` of other plans, and before the record was found.
+    pub fn take_lock(&mut self) -> Option<CollectionGuard> {
+        match &self.body {
+            Body::Id(lookup) if lookup.done => self.locked.take(),
+            _ => None,
         }
     }
 

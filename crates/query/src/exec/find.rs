@@ -50,7 +50,16 @@ pub(crate) fn find_with(
     request: &FindRequest<'_>,
     memory: Memory,
 ) -> Result<PlanExecutor, QueryError> {
-    let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
+    let lookup = plain_id(request).and_then(|id| match request.projection {
+        Some(projection) if !projection.is_empty() => Some((id, Some(TopFields::of(projection)?))),
+        _ => Some((id, None)),
+    });
+    let for_write = lookup.is_some() && request.for_write && memory == Memory::Use;
+    let mode = match for_write {
+        true => LockMode::IntentExclusive,
+        false => LockMode::IntentShared,
+    };
+    let guard = match context.data().collection(&request.ns, mode) {
         Ok(None) if is_virtual(context.storage, &request.ns) => {
             return super::aggregate::find_in_virtual(context, request);
         }
@@ -58,10 +67,6 @@ pub(crate) fn find_with(
         Err(StorageError::IsView(_)) => return super::view::find(context, request),
         Err(error) => return Err(error.into()),
     };
-    let lookup = plain_id(request).and_then(|id| match request.projection {
-        Some(projection) if !projection.is_empty() => Some((id, Some(TopFields::of(projection)?))),
-        _ => Some((id, None)),
-    });
     let known = match (&lookup, &guard) {
         // `explain` shows what the planner makes of it.
         (None, Some(guard)) if memory == Memory::Use && allowed_by_settings(context, guard).is_none() => {
@@ -82,6 +87,7 @@ pub(crate) fn find_with(
                     guard.id_index().record_access();
                     Body::Id(IdLookup {
                         fields,
+                        for_write,
                         ..IdLookup::new(id, guard.id_index())
                     })
                 }
@@ -112,8 +118,7 @@ pub(crate) fn expression_context(
     collation: Option<Arc<Collation>>,
 ) -> Result<ExpressionContext, QueryError> {
     let random = context.storage.env().random.clone();
-    let expressions = ExpressionContext::new(context.op.started_ms(), random)
-        .for_operation(context.op)
+    let expressions = ExpressionContext::of_operation(context.op, random)
         .with_settings(context.settings.cloned())
         .with_collation(collation);
     match variables {

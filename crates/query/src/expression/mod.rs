@@ -76,7 +76,7 @@ pub struct ExpressionContext {
     /// The source of `$rand` and `$sample`.
     pub random: Arc<dyn Random>,
     /// The variables of the command's `let`, and of the `$lookup`s around.
-    pub(crate) variables: Arc<HashMap<String, Variable>>,
+    variables: Option<Arc<HashMap<String, Variable>>>,
     /// The operation that parses: folding constants ends with it.
     operation: Option<Arc<Operation>>,
     /// Bytes of the constants that parsing has computed.
@@ -106,13 +106,26 @@ impl ExpressionContext {
             comparer: Comparer::default(),
             collation: None,
             random,
-            variables: Arc::default(),
+            variables: None,
             operation: None,
             folded_bytes: Arc::default(),
             metadata: Arc::default(),
             script_globals: None,
             settings: None,
         }
+    }
+
+    /// A context of an operation: parsing ends when the operation does.
+    pub fn of_operation(operation: &Arc<Operation>, random: Arc<dyn Random>) -> Self {
+        Self {
+            operation: Some(operation.clone()),
+            ..Self::new(operation.started_ms(), random)
+        }
+    }
+
+    /// The variable of that name.
+    fn variable(&self, name: &str) -> Option<&Variable> {
+        self.variables.as_ref()?.get(name)
     }
 
     /// The same context, whose scripts find the fields of a document as variables.
@@ -211,32 +224,29 @@ impl ExpressionContext {
 
     /// The same context without variables of these names.
     pub(crate) fn without<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Self {
-        let mut left = (*self.variables).clone();
-        names.into_iter().for_each(|name| drop(left.remove(name)));
-        Self {
-            variables: Arc::new(left),
-            ..self.clone()
+        let mut context = self.clone();
+        if let Some(variables) = context.variables.as_mut().map(Arc::make_mut) {
+            names.into_iter().for_each(|name| drop(variables.remove(name)));
         }
+        context
     }
 
     /// The same context without the variables whose values change.
     pub(crate) fn without_outer(&self) -> Self {
-        let mut left = (*self.variables).clone();
-        left.retain(|_, variable| matches!(variable, Variable::Constant(_)));
-        Self {
-            variables: Arc::new(left),
-            ..self.clone()
+        let mut context = self.clone();
+        if let Some(variables) = context.variables.as_mut().map(Arc::make_mut) {
+            variables.retain(|_, variable| matches!(variable, Variable::Constant(_)));
         }
+        context
     }
 
     fn with(&self, variables: impl IntoIterator<Item = (String, Variable)>) -> Self {
-        let mut all = (*self.variables).clone();
-        all.extend(variables);
-        Self {
-            variables: Arc::new(all),
+        let mut context = Self {
             folded_bytes: Arc::default(),
             ..self.clone()
-        }
+        };
+        Arc::make_mut(context.variables.get_or_insert_default()).extend(variables);
+        context
     }
 
     /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
@@ -256,7 +266,8 @@ impl ExpressionContext {
             // They live as long as the command; all of them together are bounded.
             evaluation.hold(value.owned_bytes())?;
             // Nobody else has this map but at the first of them: there may be many.
-            Arc::make_mut(&mut context.variables).insert(name.as_str().to_owned(), Variable::Constant(value));
+            let variables = Arc::make_mut(context.variables.get_or_insert_default());
+            variables.insert(name.as_str().to_owned(), Variable::Constant(value));
         }
         Ok(context)
     }

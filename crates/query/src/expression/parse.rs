@@ -116,7 +116,7 @@ impl Parser<'_> {
             None => Ok(Node::Constant(value)),
             Some(path) => Ok(Node::Constant(path.of_value(&value)?)),
         };
-        match self.context.variables.get(name) {
+        match self.context.variable(name) {
             Some(Variable::Constant(value)) => return constant(value.clone()),
             Some(Variable::Outer(variable)) => {
                 let variable = variable.clone();

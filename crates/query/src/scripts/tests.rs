@@ -17,6 +17,11 @@ fn operation(budget: &Arc<MemoryBudget>) -> Arc<Operation> {
     Arc::new(Operation::within(Arc::new(LookedAt::default()), 1, budget))
 }
 
+fn limited_operation(limits: Arc<ScriptLimits>) -> Arc<Operation> {
+    let (clock, budget) = (Arc::new(LookedAt::default()), MemoryBudget::unlimited());
+    Arc::new(Operation::for_client(clock, 1, &budget, limits))
+}
+
 fn matcher(filter: Document, operation: &Arc<Operation>) -> Result<Matcher, QueryError> {
     let context = ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(1))).for_operation(operation);
     let filter = RawDocumentBuf::try_from(&filter).unwrap();
@@ -42,8 +47,8 @@ fn a_script_ends_with_its_operation() {
     };
     let limits = Arc::new(ScriptLimits::default());
     limits.set_call_ms_max(1000);
-    let limited = Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits);
-    assert_eq!(code(matches(endless(), &Arc::new(limited))), 139);
+    let limited = limited_operation(limits);
+    assert_eq!(code(matches(endless(), &limited)), 139);
     let killed = operation(&MemoryBudget::unlimited());
     let filter = matcher(endless(), &killed).unwrap();
     killed.kill();
@@ -74,12 +79,9 @@ fn the_heap_is_the_operations_memory() {
     };
     let limits = Arc::new(ScriptLimits::default());
     limits.set_heap_bytes_max(16 * MIB);
-    let limited = Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits);
+    let limited = limited_operation(limits);
     assert_eq!(
-        code(matches(
-            doc! { "$where": "new Uint8Array(20 << 20)" },
-            &Arc::new(limited)
-        )),
+        code(matches(doc! { "$where": "new Uint8Array(20 << 20)" }, &limited)),
         139
     );
 }
@@ -149,7 +151,7 @@ fn other_conditions_are_asked_first() {
 fn without_scripting_nothing_runs() {
     let limits = Arc::new(ScriptLimits::default());
     limits.disable();
-    let operation = Arc::new(Operation::new(Arc::new(LookedAt::default()), 1).with_scripts(limits));
+    let operation = limited_operation(limits);
     assert_eq!(code(matches(doc! { "$where": "true" }, &operation)), 6108304);
     let function = doc! { "body": "function() { return true }", "args": [], "lang": "js" };
     assert_eq!(

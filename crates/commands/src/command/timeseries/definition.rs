@@ -36,7 +36,7 @@ pub fn check_options(call: &Invocation<'_>, namespace: &Namespace) -> Result<()>
         let (name, value) = element?;
         let is_off = name.as_str() == "capped" && matches!(value, RawBsonRef::Boolean(false));
         let is_absent = matches!(value, RawBsonRef::Null);
-        let is_allowed = ALLOWED.contains(&name.as_str()) || crate::arguments::is_generic(name.as_str());
+        let is_allowed = ALLOWED.contains(&name.as_str()) || crate::arguments::is_generic(name.as_str().as_bytes());
         if !is_off && !is_absent && !is_allowed {
             return Err(invalid(format!(
                 "{namespace}: 'timeseries' is not allowed with '{}'",

@@ -77,6 +77,30 @@ fn a_find_locks_its_collection_once_and_not_while_it_is_put_aside() {
 }
 
 #[test]
+fn what_writes_by_id_locks_its_collection_once() {
+    let fixture = numbers(30);
+    let op = fixture.op();
+    let context = fixture.context(&op);
+    let locks_kept = |filter, for_write| {
+        let mut request = FindRequest::new(ns("c"), filter);
+        request.for_write = for_write;
+        let mut executor = find(&context, &request).expect("planned");
+        let before = executor.take_lock().is_some();
+        let found = executor.next_record(&context).expect("run").is_some();
+        (before, found, executor.take_lock().is_some())
+    };
+    let acquired = |mode| op.counters().lock(mode).acquired.get();
+    let (by_id, missing, by_value) = (rawdoc! { "_id": 7 }, rawdoc! { "_id": 99 }, rawdoc! { "a": 3 });
+    assert_eq!(locks_kept(&by_id, true), (false, true, true));
+    assert_eq!(locks_kept(&missing, true), (false, false, false));
+    assert_eq!(acquired(LockMode::IntentExclusive), 2);
+    assert_eq!(acquired(LockMode::IntentShared), 0);
+    assert_eq!(locks_kept(&by_id, false), (false, true, false));
+    assert_eq!(locks_kept(&by_value, true), (false, true, false));
+    assert_eq!(acquired(LockMode::IntentExclusive), 2);
+}
+
+#[test]
 fn an_id_is_looked_up_without_a_plan() {
     let fixture = numbers(30);
     let filter = rawdoc! { "_id": 7.0 };
