@@ -32,10 +32,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vfs::{Clock, Env, WaitList};
 
-/// A waiter spins so long before it sleeps: a third of a sync, far less than a hand-over costs on a busy machine.
-const SPIN: Duration = Duration::from_micros(30);
-/// And never more rounds than this, whatever the clock says.
-const SPIN_ROUNDS_MAX: u32 = 4_000;
 /// How often a waiter asks whether its wait is to be ended.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 
@@ -57,7 +53,6 @@ pub(crate) struct Shared {
     flush_soon_bytes: usize,
     buffer_bytes_refused: usize,
     background: bool,
-    spinners_max: usize,
     on_failure: Option<FailureHandler>,
     clock: Arc<dyn Clock>,
     pub disk: Disk,
@@ -85,7 +80,6 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     /// The last flush found the disk full.
     full: AtomicBool,
-    spinners: AtomicUsize,
     waiters: Waiters,
     /// Those who wait for more to be on disk without a thread.
     wait_list: Arc<WaitList>,
@@ -133,15 +127,12 @@ impl Log {
             group_bytes(options.buffer_bytes_max),
             env,
         )?;
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Arc::new(Shared {
             mode: options.mode,
             buffer_bytes_max: options.buffer_bytes_max,
             flush_soon_bytes: flush_soon_bytes(options.buffer_bytes_max),
             buffer_bytes_refused: options.buffer_bytes_refused,
             background: options.background && options.mode == LogMode::On,
-            // The schedule checker knows no time.
-            spinners_max: if cfg!(feature = "shuttle") { 0 } else { cpus / 2 },
             on_failure: options.on_failure,
             clock: env.clock.clone(),
             disk,
@@ -164,7 +155,6 @@ impl Log {
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            spinners: AtomicUsize::new(0),
             waiters: Waiters::default(),
             wait_list: Arc::default(),
             over: AtomicBool::new(false),
@@ -644,9 +634,6 @@ impl Shared {
             if self.over.load(Ordering::Acquire) {
                 return Err(LogError::Closed);
             }
-            if self.waiters.is_led() && self.spin(served) {
-                continue;
-            }
             match self.waiters.enter(seq, served) {
                 Turn::Served => {}
                 Turn::Lead(lead) => {
@@ -737,24 +724,6 @@ impl Shared {
             handler(error);
         }
         LogError::Failed(reason)
-    }
-
-    /// Spins for a moment, unless enough others do; true when there may be something to do.
-    fn spin(&self, served: &dyn Fn() -> bool) -> bool {
-        let allowed = self.spinners.fetch_add(1, Ordering::Relaxed) < self.spinners_max;
-        let mut done = false;
-        if allowed {
-            let until = self.clock.monotonic() + SPIN;
-            for _ in 0..SPIN_ROUNDS_MAX {
-                std::hint::spin_loop();
-                done = served() || !self.waiters.is_led();
-                if done || self.clock.monotonic() > until {
-                    break;
-                }
-            }
-        }
-        self.spinners.fetch_sub(1, Ordering::Relaxed);
-        done
     }
 
     /// The background thread: flushes what nobody waits for, and makes files ahead of time.

@@ -14,7 +14,6 @@
 use engine::Seq;
 use rcu::Mutex;
 use rcu::thread::{self, Thread};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A place on the list.
@@ -60,8 +59,6 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Waiters {
     state: Mutex<State>,
-    /// A copy of `State::led`, for those who spin.
-    led: AtomicBool,
 }
 
 impl State {
@@ -97,12 +94,6 @@ fn wake(sleepers: impl IntoIterator<Item = Sleeper>) {
 }
 
 impl Waiters {
-    /// Whether somebody leads, as far as can be seen without the lock.
-    pub fn is_led(&self) -> bool {
-        rcu::schedule_point();
-        self.led.load(Ordering::Acquire)
-    }
-
     /// The caller wants `seq` durable. `served` tells whether it is, and is asked under the lock: a leader makes it
     /// true before it leaves.
     pub fn enter(&self, seq: Seq, served: impl Fn() -> bool) -> Turn<'_> {
@@ -115,7 +106,6 @@ impl Waiters {
             return Turn::Sleep(state.list(seq, Role::Writer));
         }
         state.led = true;
-        self.led.store(true, Ordering::Release);
         Turn::Lead(Lead(self))
     }
 
@@ -177,12 +167,6 @@ impl Waiters {
         wake(next);
     }
 
-    fn end_turn(&self, state: &mut State) {
-        debug_assert!(state.led, "only the leader leaves");
-        state.led = false;
-        self.led.store(false, Ordering::Release);
-    }
-
     /// Wakes everybody: the log failed or is closed.
     pub fn wake_all(&self) {
         let all = std::mem::take(&mut self.state.lock().sleepers);
@@ -203,7 +187,8 @@ impl Lead<'_> {
     /// The leader is done: wakes those it has served, and one of the rest to lead.
     pub fn leave(self, durable: Seq) {
         let mut state = self.0.state.lock();
-        self.0.end_turn(&mut state);
+        debug_assert!(state.led, "only the leader leaves");
+        state.led = false;
         let served = state.take_served(durable);
         let next = state.take_next_leader();
         drop(state);
@@ -215,7 +200,8 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        self.0.end_turn(&mut state);
+        debug_assert!(state.led, "only the leader leaves");
+        state.led = false;
         let all = std::mem::take(&mut state.sleepers);
         drop(state);
         wake(all);
