@@ -393,6 +393,9 @@ def test_users_writes_are_held_off(tmp_path):
                     write()
                 code = error.value.code if error.value.code != 65 else error.value.details["writeErrors"][0]["code"]
                 assert code == 371, (number, error.value)
+            # What finds nothing changes nothing.
+            assert amy.t.c.update_one({"_id": 9}, {"$set": {"n": 1}}).matched_count == 0
+            assert amy.t.c.delete_one({"_id": 9}).deleted_count == 0
             assert amy.t.c.find_one() == {"_id": 1} and amy.t.list_collection_names() == ["c"]
             assert root.admin.command("serverStatus")["repl"]["userWriteBlockMode"] == 2
             root.admin.command("createUser", "new", pwd="pw", roles=[])

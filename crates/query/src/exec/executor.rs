@@ -393,7 +393,7 @@ impl PlanExecutor {
     /// other, for which it would have to let go of the lock. `None` of other plans, and before the record was found.
     pub fn take_lock(&mut self) -> Option<CollectionGuard> {
         match &self.body {
-            Body::Id(lookup) if lookup.done => self.locked.take(),
+            Body::Id(lookup) if lookup.for_write && lookup.done => self.locked.take(),
             _ => None,
         }
     }

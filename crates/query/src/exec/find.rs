@@ -54,7 +54,9 @@ pub(crate) fn find_with(
         Some(projection) if !projection.is_empty() => Some((id, Some(TopFields::of(projection)?))),
         _ => Some((id, None)),
     });
-    let for_write = lookup.is_some() && request.for_write && memory == Memory::Use;
+    // While users' writes are held off, one that finds nothing is not refused: then whoever writes locks for itself.
+    let for_write =
+        lookup.is_some() && request.for_write && memory == Memory::Use && !context.storage.are_user_writes_blocked();
     let mode = match for_write {
         true => LockMode::IntentExclusive,
         false => LockMode::IntentShared,
