@@ -79,6 +79,11 @@ impl State {
         self.sleepers.extract_if(.., |sleeper| sleeper.seq <= durable).collect()
     }
 
+    fn end_turn(&mut self) {
+        debug_assert!(self.led, "only the leader leaves");
+        self.led = false;
+    }
+
     /// The one that has waited longest, so that nobody is left behind for ever.
     fn take_next_leader(&mut self) -> Option<Sleeper> {
         let index = self.sleepers.iter().position(|sleeper| sleeper.role == Role::Writer)?;
@@ -187,8 +192,7 @@ impl Lead<'_> {
     /// The leader is done: wakes those it has served, and one of the rest to lead.
     pub fn leave(self, durable: Seq) {
         let mut state = self.0.state.lock();
-        debug_assert!(state.led, "only the leader leaves");
-        state.led = false;
+        state.end_turn();
         let served = state.take_served(durable);
         let next = state.take_next_leader();
         drop(state);
@@ -200,8 +204,7 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        debug_assert!(state.led, "only the leader leaves");
-        state.led = false;
+        state.end_turn();
         let all = std::mem::take(&mut state.sleepers);
         drop(state);
         wake(all);

@@ -551,6 +551,11 @@ impl CollectionGuard {
         self.0.held.mode()
     }
 
+    /// Whether documents may be changed under it.
+    pub fn is_for_writers(&self) -> bool {
+        matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
+    }
+
     pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
         Self(Arc::new(Guarded { collection, held }))
     }

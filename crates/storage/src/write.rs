@@ -20,7 +20,7 @@ use crate::sessions::{Kept, SessionEffect};
 use crate::storage::Storage;
 use crate::transaction::{Home, Parts};
 use crate::user_writes::is_bound;
-use crate::{Charge, Collection, CollectionGuard, Index, LockMode, Operation, RecordId, StorageError};
+use crate::{Charge, Collection, CollectionGuard, Index, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, Snapshot};
@@ -473,10 +473,7 @@ impl<'a> WriteUnit<'a> {
 
     /// Checks that the unit may go on, makes room in the log, and notes the collection. Answers its place in `touched`.
     fn begin_change(&mut self, c: &CollectionGuard) -> Result<usize, StorageError> {
-        debug_assert!(
-            matches!(c.mode(), LockMode::IntentExclusive | LockMode::Exclusive),
-            "locked for writing"
-        );
+        debug_assert!(c.is_for_writers(), "locked for writing");
         let Evaluator { storage, op, .. } = self.evaluator;
         op.check()?;
         if let Some(place) = self

@@ -6,7 +6,7 @@ use super::*;
 use crate::catalog::rows::Meta;
 use crate::fold::Replay;
 use crate::testing::{Calls, Machine, index, ns};
-use crate::{DuplicateKey, Namespace};
+use crate::{DuplicateKey, LockMode, Namespace};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;

@@ -357,7 +357,7 @@ impl PlanExecutor {
             Body::Id(lookup) => {
                 let found = run_lookup(lookup, &self.ns, *context, self.locked.take())?;
                 Ok(found.map(|found| {
-                    self.locked = lookup.for_write.then_some(found.guard);
+                    self.locked = Some(found.guard).filter(CollectionGuard::is_for_writers);
                     found.id
                 }))
             }
@@ -393,7 +393,7 @@ impl PlanExecutor {
     /// other, for which it would have to let go of the lock. `None` of other plans, and before the record was found.
     pub fn take_lock(&mut self) -> Option<CollectionGuard> {
         match &self.body {
-            Body::Id(lookup) if lookup.for_write && lookup.done => self.locked.take(),
+            Body::Id(lookup) if lookup.done => self.locked.take(),
             _ => None,
         }
     }

@@ -89,7 +89,6 @@ pub(crate) fn find_with(
                     guard.id_index().record_access();
                     Body::Id(IdLookup {
                         fields,
-                        for_write,
                         ..IdLookup::new(id, guard.id_index())
                     })
                 }

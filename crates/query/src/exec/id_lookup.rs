@@ -16,8 +16,6 @@ pub(crate) struct IdLookup {
     pub(crate) keys_examined: u64,
     pub(crate) docs_examined: u64,
     pub(crate) done: bool,
-    /// The collection is locked for a writer.
-    pub(crate) for_write: bool,
     /// What of the document goes out; `None`: all of it.
     pub(crate) fields: Option<TopFields>,
 }
@@ -31,7 +29,6 @@ impl IdLookup {
             keys_examined: 0,
             docs_examined: 0,
             done: false,
-            for_write: false,
             fields: None,
         }
     }
