@@ -10,8 +10,11 @@ TENOND := $(CARGO_TARGET_DIR)/release/tenond
 export ENGINES ?= default
 ifeq ($(ENGINES),all)
 FEATURES := --features rocksdb
+# With the server: alone its build scripts have other features, and RocksDB's C++ would be compiled a second time.
+ENGINE_BENCH_PACKAGES := -p server -p engine-bench --features server/rocksdb,engine-bench/rocksdb
 else ifeq ($(ENGINES),default)
 FEATURES :=
+ENGINE_BENCH_PACKAGES := -p engine-bench
 else
 $(error ENGINES is "$(ENGINES)": it takes "default" (btree, betree, inMemory, mmapv1) and "all" (rocksdb too))
 endif
@@ -101,7 +104,7 @@ stress: build ## Write concern x journal x capped on every engine, with a report
 engine-bench: ## Storage engines side by side, WiredTiger included; ENGINE_BENCH="--only W1,W3 --rows 1000000"
 	@scripts/setup-build.sh
 	@scripts/setup-engine-bench.sh
-	cargo build --release -p engine-bench $(FEATURES)
+	cargo build --release $(ENGINE_BENCH_PACKAGES)
 	$(CARGO_TARGET_DIR)/release/engine-bench --json $(CACHE)/engine-bench.json $(ENGINE_BENCH)
 
 book: build ## The scripts of MongoDB in Action, chapter 10, for every engine: tables 10.3 to 10.5

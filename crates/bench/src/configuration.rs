@@ -153,13 +153,7 @@ impl Setup {
             _ if self.file.is_some() => self
                 .notes
                 .push("the cache size is that of the configuration file".to_owned()),
-            Some((option, unit)) => {
-                let value = match unit {
-                    Unit::Bytes => bytes.to_string(),
-                    Unit::Gigabytes => format!("{:.4}", bytes as f64 / f64::from(1u32 << 30)),
-                };
-                self.options.insert(option.to_owned(), value);
-            }
+            Some(option) => drop(self.options.insert(option.name.to_owned(), option.value(bytes))),
             None => self
                 .notes
                 .push(format!("no limit on the cache: {} has no such option", self.engine)),
@@ -239,21 +233,55 @@ fn flatten(prefix: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
+/// How an engine is told the size of its cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOption {
+    /// In a configuration file.
+    pub name: &'static str,
+    /// On the command line.
+    pub flag: &'static str,
+    unit: Unit,
+}
+
 /// What a cache size is given in.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Unit {
     Bytes,
     Gigabytes,
 }
 
-fn cache_option(engine: &str) -> Option<(&'static str, Unit)> {
-    Some(match engine {
-        "betree" | "PerconaFT" | "tokuft" | "tokumx" => ("storage.PerconaFT.engineOptions.cacheSize", Unit::Bytes),
-        "btree" | "wiredTiger" => ("storage.wiredTiger.engineConfig.cacheSizeGB", Unit::Gigabytes),
-        "mmapv1" => ("storage.mmapv1.cacheSizeGB", Unit::Gigabytes),
-        "rocksdb" => ("storage.rocksdb.cacheSizeGB", Unit::Gigabytes),
+impl CacheOption {
+    /// A size as the option takes it.
+    pub fn value(&self, bytes: u64) -> String {
+        match self.unit {
+            Unit::Bytes => bytes.to_string(),
+            Unit::Gigabytes => format!("{:.4}", bytes as f64 / f64::from(1u32 << 30)),
+        }
+    }
+}
+
+/// The option of an engine's cache; `None` for one that has none, or is not known.
+pub fn cache_option(engine: &str) -> Option<CacheOption> {
+    let (name, flag, unit) = match engine {
+        "betree" | "PerconaFT" | "tokuft" | "tokumx" => (
+            "storage.PerconaFT.engineOptions.cacheSize",
+            "--PerconaFTEngineCacheSize",
+            Unit::Bytes,
+        ),
+        "btree" | "wiredTiger" => (
+            "storage.wiredTiger.engineConfig.cacheSizeGB",
+            "--wiredTigerCacheSizeGB",
+            Unit::Gigabytes,
+        ),
+        "mmapv1" => (
+            "storage.mmapv1.cacheSizeGB",
+            "--mmapv1CacheSizeGB",
+            Unit::Gigabytes,
+        ),
+        "rocksdb" => ("storage.rocksdb.cacheSizeGB", "--rocksdbCacheSizeGB", Unit::Gigabytes),
         _ => return None,
-    })
+    };
+    Some(CacheOption { name, flag, unit })
 }
 
 fn compressor_option(engine: &str) -> Option<&'static str> {

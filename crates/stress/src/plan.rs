@@ -6,6 +6,7 @@
 use crate::matrix::{Capped, Cell, Journal, Size, Topology};
 use crate::request::{COLLECTION, DATABASE, write_concern};
 use crate::settings::Settings;
+use bench::configuration::cache_option;
 use bench::limits::Wanted;
 use bench::server::ServerCommand;
 use bson::{Document, doc};
@@ -17,13 +18,6 @@ use std::time::Duration;
 const CAPPED_MORE: f64 = 1.02;
 /// Of the memory that a server is limited to, the engine's cache gets this part; the rest is for everything else.
 const CACHE_PART: u64 = 2;
-/// The option that sets an engine's cache, in GiB.
-const CACHE_OPTIONS: [(&str, &str); 3] = [
-    ("rocksdb", "--rocksdbCacheSizeGB"),
-    ("wiredTiger", "--wiredTigerCacheSizeGB"),
-    ("btree", "--wiredTigerCacheSizeGB"),
-];
-
 /// An admin command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
@@ -183,10 +177,8 @@ fn server(settings: &Settings, cell: &Cell, engine: &str, program: &Path, folder
         arguments.push("--nojournal".to_owned());
     }
     let memory_bytes = (cell.size == Size::LargerThanRam).then_some(settings.memory_bytes);
-    let cache_option = CACHE_OPTIONS.iter().find(|(known, _)| *known == engine);
-    if let (Some(bytes), Some((_, option))) = (memory_bytes, cache_option) {
-        let gibibytes = (bytes / CACHE_PART) as f64 / f64::from(1 << 30);
-        arguments.extend([(*option).to_owned(), format!("{gibibytes}")]);
+    if let (Some(bytes), Some(option)) = (memory_bytes, cache_option(engine)) {
+        arguments.extend([option.flag.to_owned(), option.value(bytes / CACHE_PART)]);
     }
     arguments.extend(settings.arguments.iter().cloned());
     ServerCommand {
@@ -321,6 +313,25 @@ mod tests {
         );
         assert!(admin[3].contains(r#"writeConcern { "w": 0 }"#), "{admin:?}");
         assert_eq!(plan.stop_line(Some(7)), "CMD> kill -TERM 7");
+    }
+
+    #[test]
+    fn each_engine_with_a_cache_gets_half_of_the_memory_for_it() {
+        let settings = Settings {
+            memory_bytes: 1 << 30,
+            ..Settings::default()
+        };
+        for (engine, option) in [
+            ("btree", "--wiredTigerCacheSizeGB 0.5"),
+            ("wiredTiger", "--wiredTigerCacheSizeGB 0.5"),
+            ("betree", "--PerconaFTEngineCacheSize 536870912"),
+            ("mmapv1", "--mmapv1CacheSizeGB 0.5"),
+            ("rocksdb", "--rocksdbCacheSizeGB 0.5"),
+        ] {
+            let plan = plan(&settings, engine, |cell| cell.size == Size::LargerThanRam);
+            let line = plan.start_lines().pop().expect("it has lines");
+            assert!(line.contains(option), "{line}");
+        }
     }
 
     #[test]

@@ -151,6 +151,9 @@ struct YcsbArgs {
     /// Which of the workloads to run
     #[arg(long, default_value = "abcfde", help_heading = "Workload ycsb")]
     workloads: String,
+    /// Writes are answered when they are on disk: write concern { w: 1, j: true }
+    #[arg(long, help_heading = "Workload ycsb")]
+    journaled: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -441,6 +444,7 @@ impl YcsbArgs {
     fn workload(&self) -> Workload {
         Workload::Ycsb(ycsb::Choices {
             workloads: self.workloads.clone(),
+            journaled: self.journaled,
         })
     }
 }

@@ -87,6 +87,8 @@ pub const MIXES: [Mix; 6] = [
 pub struct Choices {
     /// Letters of the workloads to run.
     pub workloads: String,
+    /// Writes are answered when they are on disk: `j: true`.
+    pub journaled: bool,
 }
 
 /// Refuses letters that are no workload's, and none at all.
@@ -121,13 +123,16 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
         make: Box::new(move |number, message| put_document(seed, number, message)),
     };
     load.measure(context, subject, "ycsb", clients)?;
-    let state = Arc::new(State::new(records, seed));
+    let state = Arc::new(State::new(records, seed, choices.journaled));
     for mix in MIXES {
         if !choices.workloads.to_lowercase().contains(mix.letter) {
             continue;
         }
         let mut phase =
             Phase::timed("ycsb", &mix.letter.to_string(), NAMES, context, DURATION).with("documents", records);
+        if choices.journaled {
+            phase = phase.with("writeConcern", "j: true");
+        }
         phase.seed = u64::from(mix.letter);
         let actors = (0..clients)
             .map(|client| Box::new(Client::new(&state, mix, client as u64)) as Box<dyn Actor>)
@@ -142,6 +147,7 @@ pub fn run(context: &mut Context, subject: &mut Subject, choices: &Choices) -> R
 struct State {
     seed: u64,
     zipf: Zipf,
+    journaled: bool,
     next: AtomicU64,
     /// All documents with smaller numbers are there.
     complete: AtomicU64,
@@ -150,10 +156,11 @@ struct State {
 }
 
 impl State {
-    fn new(records: u64, seed: u64) -> Self {
+    fn new(records: u64, seed: u64, journaled: bool) -> Self {
         Self {
             seed,
             zipf: Zipf::new(records, ZIPF_CONSTANT),
+            journaled,
             next: AtomicU64::new(records),
             complete: AtomicU64::new(records),
             beyond: Mutex::default(),
@@ -253,9 +260,20 @@ impl Client {
         message.end_body(DATABASE);
     }
 
+    /// Ends the body of a write.
+    fn end_write(&self, message: &mut Message) {
+        if self.state.journaled {
+            message.document("writeConcern");
+            message.int32("w", 1);
+            message.boolean("j", true);
+            message.end();
+        }
+        message.end_body(DATABASE);
+    }
+
     fn update(&mut self, message: &mut Message) {
         message.begin("update", COLLECTION);
-        message.end_body(DATABASE);
+        self.end_write(message);
         message.begin_sequence("updates");
         message.element();
         message.document("q");
@@ -276,7 +294,7 @@ impl Client {
         let number = self.state.next.fetch_add(1, Ordering::Relaxed);
         self.inserting = number;
         message.begin("insert", COLLECTION);
-        message.end_body(DATABASE);
+        self.end_write(message);
         message.begin_sequence("documents");
         message.element();
         put_document(self.state.seed, number, message);

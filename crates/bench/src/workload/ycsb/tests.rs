@@ -9,7 +9,7 @@ fn client(letter: char, records: u64) -> Client {
         .into_iter()
         .find(|mix| mix.letter == letter)
         .expect("there is one");
-    Client::new(&Arc::new(State::new(records, 5)), mix, 0)
+    Client::new(&Arc::new(State::new(records, 5, false)), mix, 0)
 }
 
 #[test]
@@ -150,4 +150,25 @@ fn an_update_sets_one_field_any_of_ten() {
         .map(|count| (f64::from(*count) - 2000.0).powi(2) / 2000.0)
         .sum();
     assert!(chi_squared < 27.9, "{chi_squared}: {counts:?}");
+}
+
+#[test]
+fn writes_are_answered_from_disk_where_that_is_asked_for() {
+    for journaled in [false, true] {
+        let state = Arc::new(State::new(1000, 5, journaled));
+        let [mut half, mut newest] = [MIXES[0], MIXES[4]].map(|mix| Client::new(&state, mix, 0));
+        let mut message = Message::new(1);
+        let mut seen = [0; NAMES.len()];
+        for _ in 0..1000 {
+            for client in [&mut half, &mut newest] {
+                let operation = client.begin(&mut message).expect("it never ends");
+                let (command, _) = parts(&message);
+                let concern = command.get_document("writeConcern").ok();
+                let is_journaled = concern.is_some_and(|concern| concern.get_bool("j").unwrap_or(false));
+                assert_eq!(is_journaled, journaled && operation != READ, "{command:?}");
+                seen[operation] += 1;
+            }
+        }
+        assert!(seen[READ] > 0 && seen[UPDATE] > 0 && seen[INSERT] > 0, "{seen:?}");
+    }
 }
