@@ -46,7 +46,7 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 	@echo "==> building tenond (cold: see README.md; warm: seconds)"
 	cargo build --release -p server $(FEATURES)
 
-programs: build
+programs: build ## Build the server and the tools (tenond, tenon), release profile
 	cargo build --release -p tenon $(FEATURES)
 
 install: ## Programs, man pages, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local); builds what is not built

@@ -17,6 +17,6 @@ cp -r docs "$root/$name/share/doc"
 cp -r LICENSE README.md CHANGELOG.md packaging "$root/$name/"
 mkdir -p "$target"
 # The same programs make the same file.
-tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$root" -cf - "$name" | gzip -9n >"$target/$name.tar.gz"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$root" -cf - "$name" | gzip -n >"$target/$name.tar.gz"
 (cd "$target" && sha256sum "$name.tar.gz" >"$name.tar.gz.sha256")
 echo "$target/$name.tar.gz"

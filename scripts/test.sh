@@ -36,7 +36,7 @@ programs() {
 clients() {
     export TENOND="$CARGO_TARGET_DIR/fast/tenond" TENON_CLIENTS
     # More processes than processors: those that wait for elections and kills need none.
-    "$TENON_CLIENTS/python/bin/python" -m pytest tests -q -p no:cacheprovider --timeout 1800 --numprocesses $(($(nproc) * 3 / 2)) \
+    "$TENON_CLIENTS/python/bin/python" -m pytest tests -q -p no:cacheprovider --timeout 1800 --numprocesses $(($(nproc) * 2)) \
         --dist loadfile --no-loadscope-reorder --durations 15
 }
 

@@ -213,7 +213,7 @@ def test_a_transaction_is_told_when_it_commits(db):
 def test_a_large_transaction(tmp_path):
     """A chain of log entries: whole after a kill, one event a document, a chain of documents in the log."""
     text = "x" * (1 << 20)
-    for engine in ENGINES:
+    for engine in engines_for(__name__):
         server = Server(tmp_path / engine, engine, options=MEMBER)
         server.start()
         client = connect(server, serverSelectionTimeoutMS=1000)

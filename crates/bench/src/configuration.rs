@@ -273,11 +273,7 @@ pub fn cache_option(engine: &str) -> Option<CacheOption> {
             "--wiredTigerCacheSizeGB",
             Unit::Gigabytes,
         ),
-        "mmapv1" => (
-            "storage.mmapv1.cacheSizeGB",
-            "--mmapv1CacheSizeGB",
-            Unit::Gigabytes,
-        ),
+        "mmapv1" => ("storage.mmapv1.cacheSizeGB", "--mmapv1CacheSizeGB", Unit::Gigabytes),
         "rocksdb" => ("storage.rocksdb.cacheSizeGB", "--rocksdbCacheSizeGB", Unit::Gigabytes),
         _ => return None,
     };

@@ -23,8 +23,8 @@ use rustix::net::RecvFlags;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(100);
 /// Operations that are under way when a run ends have so long.
 const DRAIN: Duration = Duration::from_secs(10);
+/// When the user wants to stop, the server has so long to end the connections.
+const HANG_UP: Duration = Duration::from_secs(2);
 /// More refused operations of one thread end the run: something is wrong with the set-up.
 pub const ERRORS_MAX: u64 = 100;
 /// The timer among the connections.
@@ -344,6 +346,9 @@ impl<'s> Worker<'s> {
     /// Works until the run is over or there is nothing left to do.
     pub fn run(mut self) -> Recorded {
         let failure = self.work().err();
+        if self.shared.phase() == ABANDON {
+            self.hang_up();
+        }
         let counters = &self.shared.threads[self.index];
         counters.failed.store(failure.is_some(), Ordering::Relaxed);
         counters.ended.store(true, Ordering::Relaxed);
@@ -352,6 +357,29 @@ impl<'s> Worker<'s> {
             clients: self.clients.iter().map(|client| client.progress).collect(),
             first_error: self.first_error,
             failure,
+        }
+    }
+
+    /// The server still carries out what it has received, and a statement may begin a transaction, or an insert make a
+    /// collection: whoever cleans up after this run has to come behind them. That a connection is closed tells.
+    fn hang_up(&mut self) {
+        let until = Instant::now() + HANG_UP;
+        for client in &self.clients {
+            let _ = client.stream.shutdown(Shutdown::Write);
+        }
+        let mut dropped = [0; 4096];
+        for client in &mut self.clients {
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() || client.stream.set_read_timeout(Some(left)).is_err() {
+                    return;
+                }
+                match client.stream.read(&mut dropped) {
+                    Ok(0) => break,
+                    Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => break,
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -42,6 +42,7 @@ fn context(json: Option<std::path::PathBuf>) -> Context {
 fn choices(workloads: &str) -> Choices {
     Choices {
         workloads: workloads.to_owned(),
+        journaled: false,
     }
 }
 

@@ -11,9 +11,10 @@ use crate::reply::Reply;
 use crate::transactions::{CheckedOut, OpenTransaction, TransactionFields};
 use bson::Document;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{Charge, SessionKey, StorageError, Transaction};
+use storage::{SessionKey, StorageError};
 use wire::ErrorCode;
 
 /// Runs the command.
@@ -68,15 +69,24 @@ fn statement(
     let server = call.server;
     let parameters = &server.parameters;
     let lifetime = Duration::from_secs(parameters.transaction_lifetime_s.load(Ordering::Relaxed) as u64);
-    let expires = server.env.clock.monotonic() + lifetime;
-    let begin = || -> Result<(Transaction, Charge)> {
+    let now = || server.env.clock.monotonic();
+    let began = now();
+    let begin = || -> Result<OpenTransaction> {
         let mut transaction = server.storage.begin_transaction()?;
         transaction.in_session(session.key(), fields.number);
         let timeout = parameters.transaction_lock_timeout_ms.load(Ordering::Relaxed);
         transaction.set_lock_timeout(Duration::from_millis(timeout as u64));
-        Ok((transaction, server.account()))
+        Ok(OpenTransaction {
+            transaction,
+            memory: server.account(),
+            began,
+            began_ms: server.env.clock.now_ms(),
+            expires: began + lifetime,
+            worked: Duration::ZERO,
+            client: call.client.clone(),
+        })
     };
-    let mut open: Box<OpenTransaction> = session.take_transaction(fields, expires, begin)?;
+    let mut open = session.take_transaction(fields, begin)?;
     call.transaction = Some(RefCell::new(open.transaction));
     let mut result = (call.command.run)(call, reply);
     let transaction = call.transaction.take().map(RefCell::into_inner);
@@ -90,6 +100,10 @@ fn statement(
     match transaction.filter(|_| is_kept) {
         Some(transaction) => {
             open.transaction = transaction;
+            open.worked += now().saturating_sub(began);
+            if !Arc::ptr_eq(&open.client, call.client) {
+                open.client = call.client.clone();
+            }
             session.put_back(open);
         }
         None => {

@@ -8,6 +8,7 @@
 //! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
 //! session, and neither while an operation works.
 
+use crate::client::Client;
 use crate::error::{CommandError, Result};
 use crate::metrics::Counter;
 use parking_lot::{Condvar, Mutex};
@@ -37,8 +38,16 @@ pub struct OpenTransaction {
     pub transaction: Transaction,
     /// What its changes take of the memory of all operations.
     pub memory: Charge,
+    /// Monotonic time at which it began.
+    pub began: Duration,
+    /// The same by the clock on the wall, in milliseconds.
+    pub began_ms: i64,
     /// Monotonic time at which it is ended.
-    expires: Duration,
+    pub expires: Duration,
+    /// How long its statements have worked.
+    pub worked: Duration,
+    /// Who sent its last statement.
+    pub client: Arc<Client>,
 }
 
 /// What became of the newest number.
@@ -204,6 +213,16 @@ impl ServerSessions {
         }
     }
 
+    /// Looks at the transactions that wait for their next statement: each with its session and its number.
+    pub fn for_each_inactive(&self, mut look: impl FnMut(&SessionKey, i64, &OpenTransaction)) {
+        for session in self.sessions.lock().values() {
+            let state = session.state.lock();
+            if let Phase::Open(open) = &state.phase {
+                look(&session.key, state.number, open);
+            }
+        }
+    }
+
     /// Transactions that wait for their next statement, and those in one.
     pub fn open(&self) -> (u64, u64) {
         let (mut inactive, mut active) = (0, 0);
@@ -271,7 +290,7 @@ impl CheckedOut {
         }
     }
 
-    /// A new transaction, or an open one's next statement. `begin` makes a new one, which is ended at `expires`.
+    /// A new transaction, which `begin` makes, or an open one's next statement.
     ///
     /// # Errors
     /// `TransactionTooOld`; 50911 when the number to begin with was used; `NoSuchTransaction`, `TransactionCommitted`;
@@ -279,8 +298,7 @@ impl CheckedOut {
     pub fn take_transaction(
         &self,
         fields: TransactionFields,
-        expires: Duration,
-        begin: impl FnOnce() -> Result<(Transaction, Charge)>,
+        begin: impl FnOnce() -> Result<OpenTransaction>,
     ) -> Result<Box<OpenTransaction>> {
         if !fields.starts {
             return self.take_open(fields.number)?.ok_or_else(|| {
@@ -305,14 +323,10 @@ impl CheckedOut {
             ));
         }
         self.set_number(&mut state, fields.number);
-        let (transaction, memory) = begin()?;
-        (state.phase, state.expires) = (Phase::Working, expires);
+        let open = begin()?;
+        (state.phase, state.expires) = (Phase::Working, open.expires);
         self.counters.started.add(1);
-        Ok(Box::new(OpenTransaction {
-            transaction,
-            memory,
-            expires,
-        }))
+        Ok(Box::new(open))
     }
 
     /// The open transaction of a number, to go on or to end it; `None` when it was committed.

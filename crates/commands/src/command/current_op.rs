@@ -12,8 +12,10 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, DateTime, Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DateTime, Document, doc};
 use query::plan::QueryShape;
+use std::time::Duration;
 
 /// `currentOp`.
 pub const CURRENT_OP: Command = Command::new(
@@ -37,14 +39,27 @@ pub const KILL_OP: Command = Command::new(
 .secondary_ok();
 
 /// Which operations to show.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Shown {
     /// Connections that run nothing, too.
     pub idle_connections: bool,
     /// Open cursors that no operation uses, too.
     pub idle_cursors: bool,
+    /// Transactions that wait for their next statement, too: they hold locks.
+    pub idle_sessions: bool,
     /// Only what the caller's user runs.
     pub own_only: bool,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            idle_connections: false,
+            idle_cursors: false,
+            idle_sessions: true,
+            own_only: false,
+        }
+    }
 }
 
 /// The running operations as `currentOp` and `$currentOp` show them.
@@ -86,7 +101,49 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
             });
         });
     }
+    if shown.idle_sessions {
+        idle_sessions(call, shown.own_only, &mut operations);
+    }
     operations
+}
+
+/// Transactions that wait for their next statement.
+fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Document>) {
+    let now = call.server.env.clock.monotonic();
+    let micros = |time: Duration| time.as_micros() as i64;
+    let time = |ms: i64| DateTime::from_millis(ms).try_to_rfc3339_string().unwrap_or_default();
+    let user = call.rights.session_user();
+    call.server.sessions.for_each_inactive(|session, number, open| {
+        if own_only && session.user != user {
+            return;
+        }
+        let binary = |subtype, bytes: &[u8]| Binary {
+            subtype,
+            bytes: bytes.to_vec(),
+        };
+        let is_open = now.saturating_sub(open.began);
+        let lifetime = open.expires.saturating_sub(open.began);
+        let mut document = of_connection(call, &open.client);
+        document.extend(doc! {
+            "type": "idleSession",
+            "desc": "inactive transaction",
+            "active": false,
+            "lsid": {
+                "id": binary(BinarySubtype::Uuid, &session.id),
+                "uid": binary(BinarySubtype::Generic, &session.user),
+            },
+            "transaction": {
+                "parameters": { "txnNumber": number, "autocommit": false },
+                "startWallClockTime": time(open.began_ms),
+                "timeOpenMicros": micros(is_open),
+                "timeActiveMicros": micros(open.worked),
+                "timeInactiveMicros": micros(is_open.saturating_sub(open.worked)),
+                "expiryTime": time(open.began_ms + lifetime.as_millis() as i64),
+            },
+            "waitingForLock": false,
+        });
+        operations.push(document);
+    });
 }
 
 fn host(call: &Invocation<'_>) -> String {

@@ -226,9 +226,10 @@ fn current_op(call: &Invocation<'_>, (ns, db): Subject<'_>, options: &RawDocumen
         match name {
             "idleConnections" => shown.idle_connections = arguments.flag(name, value)?,
             "idleCursors" => shown.idle_cursors = arguments.flag(name, value)?,
+            "idleSessions" => shown.idle_sessions = arguments.flag(name, value)?,
             "allUsers" => shown.own_only &= !arguments.flag(name, value)?,
-            // There is one server and there are no session catalogues: nothing to widen or to leave out.
-            "localOps" | "idleSessions" | "truncateOps" | "targetAllNodes" => {
+            // There is one server, and what is shown of a command is short: nothing to widen or to leave out.
+            "localOps" | "truncateOps" | "targetAllNodes" => {
                 arguments.flag(name, value)?;
             }
             other => {

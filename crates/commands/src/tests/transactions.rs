@@ -124,6 +124,45 @@ fn a_transaction_reads_the_state_of_its_beginning() {
 }
 
 #[test]
+fn a_transaction_that_waits_for_its_next_statement_is_shown() {
+    let bench = bench();
+    let shown = |options: Document| {
+        let pipeline = [
+            doc! { "$currentOp": options },
+            doc! { "$match": { "type": "idleSession" } },
+        ];
+        first_batch(&bench.admin(doc! { "aggregate": 1, "pipeline": pipeline.to_vec(), "cursor": {} }))
+    };
+    assert_eq!(shown(doc! {}), []);
+    bench.ok(of(2, insert(3), 7, true));
+    bench.clock.advance(Duration::from_secs(2));
+    let [idle] = &shown(doc! {})[..] else {
+        panic!("one transaction is open")
+    };
+    assert_eq!(idle.get_document("lsid").unwrap().get("id"), lsid(2).get("id"));
+    assert_eq!(
+        (idle.get_bool("active").unwrap(), idle.get_str("desc").unwrap()),
+        (false, "inactive transaction")
+    );
+    let transaction = idle.get_document("transaction").unwrap();
+    assert_eq!(
+        transaction.get_document("parameters").unwrap(),
+        &doc! { "txnNumber": 7_i64, "autocommit": false }
+    );
+    let micros = |name: &str| transaction.get_i64(name).unwrap();
+    assert_eq!(
+        micros("timeOpenMicros"),
+        micros("timeActiveMicros") + micros("timeInactiveMicros")
+    );
+    assert!(micros("timeInactiveMicros") >= 2_000_000, "{transaction}");
+    assert_eq!(shown(doc! { "idleSessions": false }), []);
+    let all = bench.admin(doc! { "currentOp": 1, "type": "idleSession" });
+    assert_eq!(all.get_array("inprog").unwrap().len(), 1, "{all}");
+    succeeded(end(&bench, "abortTransaction", 2, 7));
+    assert_eq!(shown(doc! {}), []);
+}
+
+#[test]
 fn an_index_that_came_later_makes_the_transaction_begin_again() {
     let bench = bench();
     bench.insert("other", &[doc! { "_id": 1 }]);
