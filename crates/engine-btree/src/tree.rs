@@ -480,7 +480,7 @@ impl Tree {
                 return replaced;
             };
             let keys: Vec<&[u8]> = more.iter().map(|(low, _)| low.as_slice()).collect();
-            let separators = parent.separators.with_replaced(index..index, &keys);
+            let separators = parent.separators.with_inserted(index, &keys);
             let mut children: Vec<Child> = Vec::with_capacity(parent.children.len() + more.len());
             children.extend(parent.children[..index].iter().map(|cell| cell.load(guard).clone()));
             children.push(first);
@@ -531,7 +531,7 @@ impl Tree {
         children: Vec<Child>,
         guard: &Guard,
     ) -> Replaced {
-        let separators = parent.separators.with_replaced::<&[u8]>(separator..separator + 1, &[]);
+        let separators = parent.separators.without(separator..separator + 1);
         let inner = Inner::new(parent.level, separators, children);
         let memory = inner.memory_bytes() as isize - parent.memory_bytes() as isize;
         let child = Child::Inner(Arc::new(inner));
@@ -574,7 +574,12 @@ fn split_inner(
         .div_ceil(CHILDREN_MAX)
         .max(key_bytes.div_ceil(SEPARATOR_BYTES))
         .min(total.div_ceil(2));
-    let size = if parts > 1 && appended && key_bytes <= SEPARATOR_BYTES {
+    if parts == 1 {
+        let inner = Inner::new(level, separators, children);
+        *memory += inner.memory_bytes() as isize;
+        return (Child::Inner(Arc::new(inner)), Vec::new());
+    }
+    let size = if appended && key_bytes <= SEPARATOR_BYTES {
         CHILDREN_MAX - 1
     } else {
         total.div_ceil(parts)

@@ -19,7 +19,7 @@ pub(crate) const LEVEL_MAX: u8 = 48;
 pub(crate) const SEPARATOR_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Rising keys that part the children of an inner page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Separators {
     /// The common prefix, then all suffixes.
     data: Box<[u8]>,
@@ -109,15 +109,52 @@ impl Separators {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// The same with separators `replaced` taken out and `keys` put there.
-    pub(crate) fn with_replaced<K: AsRef<[u8]>>(&self, replaced: std::ops::Range<usize>, keys: &[K]) -> Self {
-        let before = (0..replaced.start).map(|index| self.get(index));
-        let after = (replaced.end..self.len()).map(|index| self.get(index));
-        Self::from_iter(
-            before
-                .chain(keys.iter().map(|key| KeyParts::from(key.as_ref())))
-                .chain(after),
-        )
+    /// The same without some of them.
+    pub(crate) fn without(&self, gone: std::ops::Range<usize>) -> Self {
+        let after = (gone.end..self.len()).map(|index| self.get(index));
+        Self::from_iter((0..gone.start).map(|index| self.get(index)).chain(after))
+    }
+
+    /// The same with `keys` before separator `at`.
+    pub(crate) fn with_inserted<K: AsRef<[u8]>>(&self, at: usize, keys: &[K]) -> Self {
+        let prefix = self.prefix();
+        // Of two or more it stays the longest that all have, whatever is put among or around them that has it.
+        if self.len() < 2 || !keys.iter().all(|key| key.as_ref().starts_with(prefix)) {
+            let before = (0..at).map(|index| self.get(index));
+            let after = (at..self.len()).map(|index| self.get(index));
+            let keys = keys.iter().map(|key| KeyParts::from(key.as_ref()));
+            return Self::from_iter(before.chain(keys).chain(after));
+        }
+        let suffixes = keys.iter().map(|key| &key.as_ref()[prefix.len()..]);
+        let bytes: usize = suffixes.clone().map(<[u8]>::len).sum();
+        assert!(
+            self.data.len() + bytes <= SEPARATOR_BYTES_MAX,
+            "too many bytes of separators"
+        );
+        let mut data = Vec::with_capacity(self.data.len() + bytes);
+        let mut heads = Vec::with_capacity(self.len() + keys.len());
+        let mut offsets = Vec::with_capacity(self.offsets.len() + keys.len());
+        let start = self.offsets[at] as usize;
+        data.extend_from_slice(&self.data[..start]);
+        heads.extend_from_slice(&self.heads[..at]);
+        offsets.extend_from_slice(&self.offsets[..at]);
+        for suffix in suffixes {
+            offsets.push(data.len() as u32);
+            heads.push(head_u64(suffix));
+            data.extend_from_slice(suffix);
+        }
+        data.extend_from_slice(&self.data[start..]);
+        heads.extend_from_slice(&self.heads[at..]);
+        offsets.extend(self.offsets[at..].iter().map(|offset| offset + bytes as u32));
+        let separators = Self {
+            data: data.into_boxed_slice(),
+            heads: heads.into_boxed_slice(),
+            offsets: offsets.into_boxed_slice(),
+        };
+        if cfg!(debug_assertions) {
+            separators.check_invariants();
+        }
+        separators
     }
 
     /// Number of separators at or below `key`: the child that holds it.

@@ -222,15 +222,16 @@ proptest! {
     }
 
     #[test]
-    fn separators_are_replaced(keys in prop::collection::btree_set(key(), 1..40), at in any::<prop::sample::Index>()) {
+    fn separators_are_taken_out_and_put_in(keys in prop::collection::btree_set(key(), 1..40), at in any::<prop::sample::Index>()) {
         let keys: Vec<_> = keys.into_iter().filter(|key| !key.is_empty()).collect();
         prop_assume!(!keys.is_empty());
         let (from, to) = (at.index(keys.len()), (at.index(keys.len()) + 3).min(keys.len()));
         let without = [&keys[..from], &keys[to..]].concat();
-        let fewer = Separators::from_keys(&keys).with_replaced::<&[u8]>(from..to, &[]);
+        let fewer = Separators::from_keys(&keys).without(from..to);
         prop_assert_eq!(fewer.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), without);
-        let again = fewer.with_replaced(from..from, &keys[from..to]);
-        prop_assert_eq!(again.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), keys);
+        let again = fewer.with_inserted(from, &keys[from..to]);
+        prop_assert_eq!(again.iter().map(KeyParts::to_vec).collect::<Vec<_>>(), keys.clone());
+        prop_assert_eq!(again, Separators::from_keys(&keys), "the prefix is the longest");
     }
 
     #[test]
