@@ -42,7 +42,7 @@ def of_extent(usual, whole):
     return whole if IS_WHOLE else usual
 
 
-# Its files of the usual size, which have to be written with zeros, would take a third of the tests' time in the system.
+# Of mmapv1: files of the usual size are written with zeros, and encrypted where all is, which takes some tests four times as long.
 SMALL_FILES = of_extent(["--smallfiles", "--nssize", "1"], [])
 
 
