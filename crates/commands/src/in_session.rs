@@ -11,7 +11,6 @@ use crate::reply::Reply;
 use crate::transactions::{CheckedOut, OpenTransaction, TransactionFields};
 use bson::Document;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{SessionKey, StorageError};
@@ -83,7 +82,7 @@ fn statement(
             began_ms: server.env.clock.now_ms(),
             expires: began + lifetime,
             worked: Duration::ZERO,
-            client: call.client.clone(),
+            connection: call.client.id(),
         })
     };
     let mut open = session.take_transaction(fields, begin)?;
@@ -101,9 +100,7 @@ fn statement(
         Some(transaction) => {
             open.transaction = transaction;
             open.worked += now().saturating_sub(began);
-            if !Arc::ptr_eq(&open.client, call.client) {
-                open.client = call.client.clone();
-            }
+            open.connection = call.client.id();
             session.put_back(open);
         }
         None => {

@@ -8,7 +8,6 @@
 //! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
 //! session, and neither while an operation works.
 
-use crate::client::Client;
 use crate::error::{CommandError, Result};
 use crate::metrics::Counter;
 use parking_lot::{Condvar, Mutex};
@@ -46,8 +45,8 @@ pub struct OpenTransaction {
     pub expires: Duration,
     /// How long its statements have worked.
     pub worked: Duration,
-    /// Who sent its last statement.
-    pub client: Arc<Client>,
+    /// The number of the connection that its last statement came by.
+    pub connection: u32,
 }
 
 /// What became of the newest number.

@@ -113,6 +113,7 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
     let micros = |time: Duration| time.as_micros() as i64;
     let time = |ms: i64| DateTime::from_millis(ms).try_to_rfc3339_string().unwrap_or_default();
     let user = call.rights.session_user();
+    let clients = call.server.connected();
     call.server.sessions.for_each_inactive(|session, number, open| {
         if own_only && session.user != user {
             return;
@@ -123,7 +124,11 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
         };
         let is_open = now.saturating_sub(open.began);
         let lifetime = open.expires.saturating_sub(open.began);
-        let mut document = of_connection(call, &open.client);
+        let client = clients.iter().find(|client| client.id() == open.connection);
+        let mut document = match client {
+            Some(client) => of_connection(call, client),
+            None => doc! { "type": "", "host": host(call), "desc": "", "connectionId": open.connection as i32 },
+        };
         document.extend(doc! {
             "type": "idleSession",
             "desc": "inactive transaction",

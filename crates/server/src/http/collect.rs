@@ -152,11 +152,17 @@ fn operations(reply: &Document, own: u32) -> Vec<Value> {
             if is_idle || operation.get_i32("connectionId").is_ok_and(|id| id == own as i32) {
                 return None;
             }
-            let us = operation.get_i64("microsecs_running").unwrap_or(0);
+            // One that waits for its client's next statement holds locks, for as long as it is open.
+            let transaction = operation.get_document("transaction").ok();
+            let us = match transaction {
+                Some(transaction) => transaction.get_i64("timeOpenMicros"),
+                None => operation.get_i64("microsecs_running"),
+            };
+            let us = us.unwrap_or(0);
             let row = json!({
-                "id": operation.get_i32("opid").unwrap_or(0),
+                "id": operation.get_i32("opid").ok(),
                 "us": us,
-                "op": operation.get_str("op").unwrap_or(""),
+                "op": operation.get_str("op").or(operation.get_str("desc")).unwrap_or(""),
                 "command": command,
                 "ns": operation.get_str("ns").unwrap_or(""),
                 "plan": operation.get_str("planSummary").unwrap_or(""),
@@ -288,13 +294,30 @@ mod tests {
             running(1, doc! { "hello": 1 }),
             running(2, doc! { "currentOp": 1 }),
             running(3, doc! { "find": "orders", "filter": { "card": "4711" } }),
+            doc! {
+                "type": "idleSession", "connectionId": 4, "desc": "inactive transaction",
+                "transaction": { "timeOpenMicros": 9_000_i64 }, "waitingForLock": false,
+            },
         ] };
         let shown = operations(&reply, 2);
+        let told = |row: &Value| {
+            (
+                row["op"].clone(),
+                row["command"].clone(),
+                row["us"].clone(),
+                row["id"].clone(),
+            )
+        };
+        assert_eq!(shown.len(), 2);
         assert_eq!(
-            (shown.len(), &shown[0]["command"], &shown[0]["us"]),
-            (1, &json!("find"), &json!(7000))
+            told(&shown[0]),
+            (json!("inactive transaction"), Value::Null, json!(9000), Value::Null)
         );
-        assert!(!shown[0].to_string().contains("4711"));
+        assert_eq!(
+            told(&shown[1]),
+            (json!("command"), json!("find"), json!(7000), json!(5))
+        );
+        assert!(!shown[1].to_string().contains("4711"));
     }
 
     #[test]
