@@ -151,7 +151,7 @@ struct YcsbArgs {
     /// Which of the workloads to run
     #[arg(long, default_value = "abcfde", help_heading = "Workload ycsb")]
     workloads: String,
-    /// Writes are answered when they are on disk: write concern { w: 1, j: true }
+    /// Writes after the load are answered when they are on disk: write concern { w: 1, j: true }
     #[arg(long, help_heading = "Workload ycsb")]
     journaled: bool,
 }

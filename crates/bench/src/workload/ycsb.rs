@@ -87,7 +87,7 @@ pub const MIXES: [Mix; 6] = [
 pub struct Choices {
     /// Letters of the workloads to run.
     pub workloads: String,
-    /// Writes are answered when they are on disk: `j: true`.
+    /// Writes after the load are answered when they are on disk: `j: true`.
     pub journaled: bool,
 }
 

@@ -127,10 +127,6 @@ impl Separators {
         }
         let suffixes = keys.iter().map(|key| &key.as_ref()[prefix.len()..]);
         let bytes: usize = suffixes.clone().map(<[u8]>::len).sum();
-        assert!(
-            self.data.len() + bytes <= SEPARATOR_BYTES_MAX,
-            "too many bytes of separators"
-        );
         let mut data = Vec::with_capacity(self.data.len() + bytes);
         let mut heads = Vec::with_capacity(self.len() + keys.len());
         let mut offsets = Vec::with_capacity(self.offsets.len() + keys.len());
@@ -151,6 +147,11 @@ impl Separators {
             heads: heads.into_boxed_slice(),
             offsets: offsets.into_boxed_slice(),
         };
+        assert!(
+            separators.key_bytes() <= SEPARATOR_BYTES_MAX,
+            "separators of {} bytes",
+            separators.key_bytes()
+        );
         if cfg!(debug_assertions) {
             separators.check_invariants();
         }
