@@ -692,3 +692,54 @@ impl Schedule {
             .doing("setting a timer")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::RawDocument;
+    use std::net::TcpListener;
+
+    /// Asks for one thing.
+    struct Once;
+
+    impl Actor for Once {
+        fn begin(&mut self, message: &mut Message) -> Option<usize> {
+            message.begin("ping", "x");
+            message.end_body("admin");
+            Some(0)
+        }
+
+        fn advance(&mut self, _: &RawDocument, _: &mut Message) -> Result<Progress> {
+            panic!("nobody answers")
+        }
+    }
+
+    #[test]
+    fn who_stops_waits_until_the_server_has_carried_out_what_it_received() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("an address");
+        let plan = Plan {
+            names: &["ping"],
+            pacing: Pacing::Closed,
+            seed: 1,
+        };
+        let shared = Shared::new(1, 1);
+        let is_done = AtomicBool::new(false);
+        let actors: Vec<Box<dyn Actor>> = vec![Box::new(Once)];
+        let worker = Worker::connect(&plan, &shared, 0, address, actors, &Interrupt::new()).expect("connected");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut received = Vec::new();
+                shared.stop();
+                shared.abandon();
+                // To the end, which the client tells of: only then is all of it carried out.
+                stream.read_to_end(&mut received).expect("a request");
+                std::thread::sleep(LOOK);
+                is_done.store(!received.is_empty(), Ordering::SeqCst);
+            });
+            worker.run();
+            assert!(is_done.load(Ordering::SeqCst));
+        });
+    }
+}

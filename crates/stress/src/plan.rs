@@ -8,7 +8,7 @@ use crate::request::{COLLECTION, DATABASE, write_concern};
 use crate::settings::Settings;
 use bench::configuration::cache_option;
 use bench::limits::Wanted;
-use bench::server::ServerCommand;
+use bench::server::{Build, ServerCommand};
 use bson::{Document, doc};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -55,12 +55,18 @@ pub struct Plan {
 impl Plan {
     /// The plan of a cell whose servers run `program`, one on each of `ports`, with its data somewhere below a folder,
     /// the first one's below the first folder and so on.
-    pub fn new(settings: &Settings, cell: &Cell, program: &Path, folders: &[PathBuf], ports: &[u16]) -> Self {
+    pub fn new(
+        settings: &Settings,
+        cell: &Cell,
+        (program, build): (&Path, &Build),
+        folders: &[PathBuf],
+        ports: &[u16],
+    ) -> Self {
         let place = |(number, &port): (usize, &u16)| {
             let folder = folders
                 .get(number % folders.len().max(1))
                 .map_or(Path::new(""), PathBuf::as_path);
-            let mut command = server(settings, cell, engine_of(cell, number), program, folder);
+            let mut command = server(settings, cell, engine_of(cell, number), (program, build), folder);
             if settings.topology == Topology::ReplicaSet {
                 command.directory.push(format!("member{number}"));
                 command.arguments.extend(["--replSet".to_owned(), SET.to_owned()]);
@@ -170,14 +176,22 @@ fn initiate(settings: &Settings, ports: &[u16]) -> Admin {
     }
 }
 
-fn server(settings: &Settings, cell: &Cell, engine: &str, program: &Path, folder: &Path) -> ServerCommand {
+fn server(
+    settings: &Settings,
+    cell: &Cell,
+    engine: &str,
+    (program, build): (&Path, &Build),
+    folder: &Path,
+) -> ServerCommand {
     let mut arguments = vec!["--storageEngine".to_owned(), engine.to_owned()];
     // With a journal is the default of every server since 2.0, and newer ones have no option for it.
     if cell.journal == Journal::Off {
         arguments.push("--nojournal".to_owned());
     }
     let memory_bytes = (cell.size == Size::LargerThanRam).then_some(settings.memory_bytes);
-    if let (Some(bytes), Some(option)) = (memory_bytes, cache_option(engine)) {
+    // mongod's own mmapv1 leaves its cache to the system, and has no such option.
+    let has_option = engine != "mmapv1" || build.engines.iter().any(|known| known == engine);
+    if let (Some(bytes), Some(option)) = (memory_bytes, cache_option(engine).filter(|_| has_option)) {
         arguments.extend([option.flag.to_owned(), option.value(bytes / CACHE_PART)]);
     }
     arguments.extend(settings.arguments.iter().cloned());
@@ -272,12 +286,20 @@ mod tests {
     use crate::matrix::{WriteConcern, cells};
 
     fn plan(settings: &Settings, engine: &str, pick: impl Fn(&Cell) -> bool) -> Plan {
+        let build = Build {
+            engines: vec!["btree".to_owned(), "mmapv1".to_owned()],
+            ..Build::default()
+        };
+        plan_for(&build, settings, engine, pick)
+    }
+
+    fn plan_for(build: &Build, settings: &Settings, engine: &str, pick: impl Fn(&Cell) -> bool) -> Plan {
         let cells = cells(settings, &[engine.to_owned()]);
         let cell = cells.iter().find(|cell| pick(cell)).expect("the matrix has it");
         let folders = [PathBuf::from("/my data"), PathBuf::from("/other")];
         let ports = [27117, 27118, 27119];
         let ports = &ports[..settings.servers() as usize];
-        Plan::new(settings, cell, Path::new("/opt/tenond"), &folders, ports)
+        Plan::new(settings, cell, (Path::new("/opt/tenond"), build), &folders, ports)
     }
 
     #[test]
@@ -332,6 +354,11 @@ mod tests {
             let line = plan.start_lines().pop().expect("it has lines");
             assert!(line.contains(option), "{line}");
         }
+        let of_mongod = plan_for(&Build::default(), &settings, "mmapv1", |cell| {
+            cell.size == Size::LargerThanRam
+        });
+        let line = of_mongod.start_lines().pop().expect("it has lines");
+        assert!(!line.contains("CacheSize"), "{line}");
     }
 
     #[test]

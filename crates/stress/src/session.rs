@@ -77,7 +77,13 @@ impl Bench {
         let mut folders = vec![self.folder.clone()];
         let more = settings.folders.iter().skip(1);
         folders.extend(more.map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())));
-        Ok(Plan::new(settings, cell, &self.program, &folders, &ports))
+        Ok(Plan::new(
+            settings,
+            cell,
+            (&self.program, &self.build),
+            &folders,
+            &ports,
+        ))
     }
 }
 

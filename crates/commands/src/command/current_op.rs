@@ -127,7 +127,7 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
         let client = clients.iter().find(|client| client.id() == open.connection);
         let mut document = match client {
             Some(client) => of_connection(call, client),
-            None => doc! { "type": "", "host": host(call), "desc": "", "connectionId": open.connection as i32 },
+            None => doc! { "host": host(call), "connectionId": open.connection as i32 },
         };
         document.extend(doc! {
             "type": "idleSession",
