@@ -13,7 +13,7 @@ import time
 
 import pytest
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import AutoReconnect, NotPrimaryError, PyMongoError
+from pymongo.errors import AutoReconnect, NotPrimaryError, PyMongoError, WriteConcernError
 from server import ENGINES, Server, binary, of_extent
 
 PAIR = ("btree", "inMemory")
@@ -199,8 +199,12 @@ class Writers:
     def check(self):
         """Drivers send a write again once. Two elections in a row can be seen, and nothing else."""
         assert len(self.acknowledged) > 10
-        others = [error for error in self.failed if not isinstance(error, (NotPrimaryError, AutoReconnect))]
+        # Of a write that waits for the majority, an election is told as a write concern error that can be sent again.
+        of_elections = (NotPrimaryError, AutoReconnect, WriteConcernError)
+        others = [error for error in self.failed if not isinstance(error, of_elections)]
         assert others == []
+        refused = [error for error in self.failed if isinstance(error, WriteConcernError)]
+        assert all(error.has_error_label("RetryableWriteError") for error in refused), refused
 
 
 def fill(members):

@@ -538,41 +538,6 @@ def test_transactions_over_failovers(rs, db):
     assert db.a.count_documents({"_id": 2}) == db.b.count_documents({"_id": 2}) == 1
 
 
-def test_steps_down_and_up(rs, db):
-    primary = rs.primary
-    run = primary.direct.admin.command
-    assert code_of(run, "replSetStepDown", 5, secondaryCatchUpPeriodSecs=10) == 2
-    assert code_of(rs.secondaries[0].direct.admin.command, "replSetStepDown", 5) == 10107
-    # Nobody can catch up: it stays, and takes writes on.
-    others = rs.secondaries
-    db.c.insert_one({"_id": 1})
-    others[0].kill()
-    others[1].direct.admin.command("replSetFreeze", 0)
-    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=0))
-    assert code_of(run, "replSetStepDown", 3, secondaryCatchUpPeriodSecs=1) == 262
-    assert rs.find_primary() is primary
-    db.c.insert_one({"_id": 2})
-    rs.reconfig(lambda config: config["members"][others[1].number].update(priority=1))
-    others[0].start()
-    rs.wait_healthy()
-    # It steps down for somebody who is there and has everything, and does not come back meanwhile.
-    now = rs.step_down(seconds=60)
-    assert now is not primary and primary.state() == "SECONDARY"
-    db.c.insert_one({"_id": 3})
-    # Asked by name it does.
-    primary.direct.admin.command("replSetStepUp")
-    assert rs.primary is primary
-    assert db.c.count_documents({}) == 3
-    # Who is frozen is not elected; who is left leads when it is not frozen any more.
-    assert code_of(run, "replSetFreeze", 10) == 95
-    frozen, other = others
-    frozen.direct.admin.command("replSetFreeze", 60)
-    primary.kill()
-    assert wait(rs.find_primary, "the one that is not frozen") is other
-    assert frozen.direct.admin.command("replSetFreeze", 0)["info"] == "unfreezing"
-    primary.start()
-
-
 def test_a_higher_priority_takes_over(rs, db):
     chosen = rs.secondaries[0]
     rs.reconfig(lambda config: config["members"][chosen.number].update(priority=5))
@@ -638,30 +603,6 @@ def test_definitions_arrive_everywhere(rs, db):
         carried = list(there.many.find({"n": {"$gte": 3}}).hint("n_-1"))
         assert carried == list(db.many.find({"n": {"$gte": 3}}).hint("n_-1")) and any("more" in found for found in carried)
         assert there.command("validate", "many")["valid"]
-
-
-def test_an_index_build_goes_on_through_a_step_down(rs, db):
-    db.c.insert_many([{"_id": number, "a": number % 100, "b": "x" * 50} for number in range(20000)])
-
-    def build():
-        try:
-            db.c.create_index([("a", 1), ("b", 1)])
-        except PyMongoError as error:
-            # The primary is another one before the build is over.
-            failures.append(error)
-
-    failures = []
-    builder = threading.Thread(target=build)
-    builder.start()
-    rs.step_down()
-    builder.join(120)
-    assert not builder.is_alive()
-    wait(lambda: db.c.create_index([("a", 1), ("b", 1)]), f"the index, after {failures}")
-    rs.wait_applied()
-    for each in rs.members:
-        there = each.direct[db.name].c
-        wait(lambda there=there: "a_1_b_1" in there.index_information(), "the index everywhere")
-        assert len(list(there.find({"a": 7}, {"_id": 1}).hint("a_1_b_1"))) == 200
 
 
 def test_a_wiped_member_comes_back_on_another_engine(rs, db):

@@ -306,6 +306,7 @@ impl Call<'_> {
                 .and_then(|()| self.wait_for_time(&generic, &invocation))
                 .and_then(|()| self.take_turn(&invocation, waiting)),
         };
+        let is_refused = turn.is_err() && !self.is_injected;
         let mut result = match turn {
             Ok(Next::Wait(waiting)) => return self.put_off(invocation, started, failure, Some(waiting)),
             Ok(Next::Run) => in_session::run(&mut invocation, reply),
@@ -329,25 +330,22 @@ impl Call<'_> {
             result = result.and(Err(error.into()));
         }
         let waited = wait_for_concerns(&invocation, &result, generic.has_write_concern);
-        match (&mut result, waited) {
-            (_, Ok(None)) => {}
-            (Ok(()), Ok(Some(cannot))) => reply.value("writeConcernError", &cannot.into()),
-            (Err(error), Ok(Some(cannot))) => {
-                drop(error.extra.get_or_insert_default().insert("writeConcernError", cannot));
+        // What a fail point injects is told of a call that came so far, and had none of its own.
+        let injected = failure.and_then(|failure| failure.write_concern_error);
+        let cannot = match waited {
+            Ok(cannot) => cannot.or(injected.filter(|_| result.is_ok())),
+            Err(error) => {
+                result = result.and(Err(error));
+                None
             }
-            (Ok(()), Err(error)) => result = Err(error),
-            (Err(_), Err(_)) => {}
+        };
+        if let Some(cannot) = cannot {
+            in_session::tell_write_concern_error(&invocation, cannot, &mut result, reply);
         }
-        match (&mut result, failure.and_then(|failure| failure.write_concern_error)) {
-            (Err(error), _) if !is_labelled => in_session::label(&invocation, error),
-            (Ok(()), Some(mut error)) => {
-                match error.remove("errorLabels") {
-                    Some(labels) => reply.value("errorLabels", &labels),
-                    None => in_session::label_write_concern_error(&invocation, &error, reply),
-                }
-                reply.value("writeConcernError", &error.into());
-            }
-            _ => {}
+        if let Err(error) = &mut result
+            && !is_labelled
+        {
+            in_session::label(&invocation, error, is_refused);
         }
         if result.is_ok() {
             reply.double("ok", 1.0);

@@ -119,10 +119,11 @@ impl CommandError {
         ) || self.is_retryable()
     }
 
-    /// Adds a label to `errorLabels`.
+    /// Adds a label to `errorLabels`, once.
     pub fn label(&mut self, label: &str) {
         let extra = self.extra.get_or_insert_default();
         match extra.get_array_mut("errorLabels") {
+            Ok(labels) if labels.iter().any(|known| known.as_str() == Some(label)) => {}
             Ok(labels) => labels.push(label.into()),
             Err(_) => drop(extra.insert("errorLabels", vec![label])),
         }

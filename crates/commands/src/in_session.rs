@@ -113,8 +113,9 @@ fn statement(
     result
 }
 
-/// Adds to an error what tells a driver that it may try again.
-pub fn label(call: &Invocation<'_>, error: &mut CommandError) {
+/// Adds to an error what tells a driver that it may try again. `is_refused`: the command did not begin, so that of two
+/// errors in a row the other one tells more.
+pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) {
     if call.report.is_change_stream {
         match error.code {
             ErrorCode::ChangeStreamFatalError | ErrorCode::ChangeStreamHistoryLost => {
@@ -134,17 +135,43 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError) {
     }
     if error.is_retryable() {
         error.label("RetryableWriteError");
+        if is_refused {
+            error.label("NoWritesPerformed");
+        }
     } else if ends && error.is_transient() {
         error.label("TransientTransactionError");
     }
 }
 
-/// As [`label`], of a `writeConcernError`: what was written may not stay, and can be sent again.
-pub fn label_write_concern_error(call: &Invocation<'_>, error: &Document, reply: &mut Reply<'_>) {
-    let code = error.get_i32("code").map_or(ErrorCode::UnknownError, ErrorCode);
+/// Answers that the write concern was not met, beside what the command did. What was written may not stay when the
+/// member's role changed meanwhile: drivers send it again by its label, as they do with errors (retryable writes
+/// specification).
+pub fn tell_write_concern_error(
+    call: &Invocation<'_>,
+    mut cannot: Document,
+    result: &mut Result<()>,
+    reply: &mut Reply<'_>,
+) {
+    let code = cannot.get_i32("code").map_or(ErrorCode::UnknownError, ErrorCode);
     let ends = call.command.in_transactions == InTransactions::Ends;
-    let is_retryable = CommandError::new(code, "").is_retryable();
-    if is_retryable && (call.may_be_sent_again() || ends) {
-        reply.value("errorLabels", &vec!["RetryableWriteError"].into());
+    let is_retryable = CommandError::new(code, "").is_retryable() && (call.may_be_sent_again() || ends);
+    // Those of a fail point are in its place.
+    let labels = cannot
+        .remove("errorLabels")
+        .or_else(|| is_retryable.then(|| vec!["RetryableWriteError"].into()));
+    match result {
+        Ok(()) => {
+            if let Some(labels) = labels {
+                reply.value("errorLabels", &labels);
+            }
+            reply.value("writeConcernError", &cannot.into());
+        }
+        Err(error) => {
+            let extra = error.extra.get_or_insert_default();
+            if let Some(labels) = labels {
+                extra.insert("errorLabels", labels);
+            }
+            extra.insert("writeConcernError", cannot);
+        }
     }
 }

@@ -706,4 +706,8 @@ fn who_waits_while_the_primary_steps_down_may_try_again_elsewhere() {
     });
     assert_eq!((code(&refused), labels(&refused)), (11602, vec!["RetryableWriteError"]));
     drop(held);
+    // Who comes now is told that nothing has begun: of two errors in a row, a driver shows the other one.
+    let refused = bench.run(numbered(insert(9), 8));
+    let expected = vec!["RetryableWriteError", "NoWritesPerformed"];
+    assert_eq!((code(&refused), labels(&refused)), (10107, expected));
 }
