@@ -341,6 +341,11 @@ def test_large_events_are_split(db):
     with db.c.watch(split, resume_after=fragments[0]["_id"], **options) as stream:
         events = take(stream, 2)
         assert events[0]["splitEvent"] == {"fragment": 2, "of": 2} and events[1]["documentKey"] == {"_id": 2}
+    # What an operator did is told as that, also where the new document would be shorter.
+    with db.c.watch() as stream:
+        db.c.update_one({"_id": 1}, {"$set": {"text": "y" * (9 << 20)}})
+        event = take(stream, 1)[0]
+        assert event["operationType"] == "update" and event["updateDescription"]["updatedFields"] == {"text": "y" * (9 << 20)}
 
 
 def test_no_event_is_lost_or_doubled(db):

@@ -195,6 +195,8 @@ pub(crate) enum Detail<'t> {
 
 /// Differences below this are told even where the new version is shorter.
 const TOLD_BYTES_FREE: usize = 64 << 10;
+/// What operators did is told as it was asked for, as long as that is no longer than a document may be.
+const OPERATORS_BYTES_FREE: usize = 16 << 20;
 /// What the end of a short array may take beyond the array.
 const EXTENDED_BYTES_FREE: usize = 64;
 
@@ -229,7 +231,8 @@ pub(crate) fn between(old: &[u8], new: &[u8], detail: Detail<'_>, out: &mut Vec<
     let shorter = new.len().saturating_sub(key_bytes);
     let limit = match detail {
         Detail::Compact => shorter,
-        Detail::Told | Detail::ToldAs(_) => shorter.max(TOLD_BYTES_FREE),
+        Detail::Told => shorter.max(TOLD_BYTES_FREE),
+        Detail::ToldAs(_) => shorter.max(OPERATORS_BYTES_FREE),
     };
     diff(old, new, detail, limit, out)
 }

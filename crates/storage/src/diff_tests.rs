@@ -256,6 +256,29 @@ fn a_difference_not_below_the_limit_is_none() {
 }
 
 #[test]
+fn what_operators_did_is_told_though_the_document_is_shorter() {
+    struct OfField;
+    impl Targets for OfField {
+        fn at(&self, _: &[&[u8]]) -> Target {
+            Target::Whole
+        }
+    }
+    let of = |letter: &str, bytes: usize| rawdoc! { "_id": 1, "a": letter.repeat(bytes) };
+    let is_told = |detail, bytes| {
+        between(
+            of("x", bytes).as_bytes(),
+            of("y", bytes).as_bytes(),
+            detail,
+            &mut Vec::new(),
+        )
+    };
+    assert!(!is_told(Detail::Compact, 100) && is_told(Detail::Told, 100));
+    assert!(!is_told(Detail::Told, TOLD_BYTES_FREE) && is_told(Detail::ToldAs(&OfField), TOLD_BYTES_FREE));
+    assert!(is_told(Detail::ToldAs(&OfField), OPERATORS_BYTES_FREE - 100));
+    assert!(!is_told(Detail::ToldAs(&OfField), OPERATORS_BYTES_FREE));
+}
+
+#[test]
 fn what_does_not_fit_is_an_error_and_never_a_panic() {
     let generator = Generator(SeededRandom::new(7));
     let (mut refused, mut tried) = (0, 0);
