@@ -339,20 +339,23 @@ fn read_mode(mode: RawBsonRef<'_>) -> Result<Option<Mode>> {
         RawBsonRef::String("off") => Ok(None),
         RawBsonRef::String("alwaysOn") => Ok(Some(Mode::Always)),
         RawBsonRef::Document(document) => {
-            let mut read = None;
+            // Of several, as drivers send them, the first of this order is meant.
+            let (mut times, mut skip, mut share) = (None, None, None);
             arguments.each(document, |name, value| {
-                read = Some(match name {
-                    "times" => Mode::Times(arguments.non_negative(name, value)?),
-                    "skip" => Mode::Skip(arguments.non_negative(name, value)?),
+                match name {
+                    "times" => times = Some(Mode::Times(arguments.non_negative(name, value)?)),
+                    "skip" => skip = Some(Mode::Skip(arguments.non_negative(name, value)?)),
                     "activationProbability" => match value {
-                        RawBsonRef::Double(share) if (0.0..=1.0).contains(&share) => Mode::Share(share),
+                        RawBsonRef::Double(of_calls) if (0.0..=1.0).contains(&of_calls) => {
+                            share = Some(Mode::Share(of_calls));
+                        }
                         _ => return Err(bad()),
                     },
                     _ => return Ok(false),
-                });
+                }
                 Ok(true)
             })?;
-            read.map(Some).ok_or_else(bad)
+            times.or(skip).or(share).map(Some).ok_or_else(bad)
         }
         _ => Err(bad()),
     }
@@ -428,7 +431,7 @@ mod tests {
             enter(&points, "isMaster").is_some_and(|failure| failure.closes),
             "by any of its names"
         );
-        set(&points, &rawdoc! { "m": { "times": 2 } }, &data);
+        set(&points, &rawdoc! { "m": { "times": 2, "skip": 0 } }, &data);
         let happened: Vec<_> = (0..3).map(|_| enter(&points, "find").is_some()).collect();
         assert_eq!(happened, [true, true, false]);
         assert_eq!(
