@@ -28,13 +28,19 @@ const NOT_BUILT: &[&str] = &[
     "$backupCursorExtend",
     "$listClusterCatalog",
     "$listSampledQueries",
-    "$listSearchIndexes",
     "$queryStats",
     "$shardedDataDistribution",
 ];
 
 /// Stages of a real server's search extension, which answers so without it.
-const SEARCH: &[&str] = &["$search", "$searchMeta", "$vectorSearch", "$rankFusion", "$scoreFusion"];
+const SEARCH: &[&str] = &[
+    "$search",
+    "$searchMeta",
+    "$vectorSearch",
+    "$rankFusion",
+    "$scoreFusion",
+    "$listSearchIndexes",
+];
 
 pub(super) fn parse_array(array: &RawArray, context: &ExpressionContext, depth: usize) -> Result<Pipeline, QueryError> {
     let context = &context.apart();
@@ -192,7 +198,7 @@ fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> 
         return failure(
             ErrorCode::SearchNotEnabled.0,
             format!(
-                "Using {name} and other search stages requires additional configuration that this server does not have."
+                "Using {name} and other stages of Atlas Search requires additional configuration that this server does not have."
             ),
         );
     }

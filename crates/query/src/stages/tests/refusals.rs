@@ -10,6 +10,7 @@ fn names() {
     code(doc! {"$match": {}, "$limit": 1}, 40323);
     code(doc! {"$geoNear": {}}, 16606);
     code(doc! {"$search": {}}, 31082);
+    code(doc! {"$listSearchIndexes": {}}, 31082);
     let error = parse(&[doc! {"$nothing": 1}]).unwrap_err();
     assert_eq!(error.to_string(), "Unrecognized pipeline stage name: '$nothing'");
     let late = parse(&[doc! {"$limit": 1}, doc! {"$indexStats": {}}]).unwrap_err();
