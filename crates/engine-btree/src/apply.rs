@@ -29,6 +29,8 @@ use std::sync::Arc;
 /// have a bound, too, see `CONSOLIDATE_VERSIONS`.
 const BUFFER_ENTRIES: usize = 96;
 const BUFFER_LEAVES: usize = 8;
+/// Leaves' worth of rows that one batch may append to a leaf before it is split.
+const UNPUBLISHED_LEAVES: usize = 16;
 /// Room that must be left in the arena of a leaf whose base is not in memory; below it the writer brings the base in
 /// itself.
 const FULL_ENTRIES: usize = crate::delta::WRITES_MAX - 8;
@@ -206,7 +208,7 @@ impl Applier {
             return Wrote::Full;
         }
         let change = change.take().expect("a change is written once");
-        let rows_before = state.delta_rows;
+        let (rows_before, newest_before) = (state.delta_rows, state.newest);
         let pushed = leaf.push(&mut state, key, change, seq, horizon, guard);
         leaf.warm_a_little();
         let newly_listed = !std::mem::replace(&mut state.listed, true);
@@ -214,14 +216,16 @@ impl Applier {
         let is_on_disk = matches!(view.base, Base::OnDisk(_));
         let rows = view.rows_at_most(&state);
         let target = tree.shape.leaf_bytes;
-        // An append goes on until the leaf is full: each row is then merged once.
-        let appending = at_end && rows < target;
+        // An append goes on until the leaf is full, and until the next batch, as one that is at work is not published:
+        // each row is then merged once.
+        let is_first_of_batch = newest_before < seq;
+        let appending = at_end && (rows < target || !(is_first_of_batch || rows >= UNPUBLISHED_LEAVES * target));
         let many_versions = state.has_many_versions();
         let entries = usize::from(state.entries);
         let is_full = entries >= FULL_ENTRIES;
         let grown = is_full
             || if appending {
-                many_versions
+                many_versions && state.versions >= 2 * entries
             } else {
                 state.delta_has_grown()
             };
@@ -514,6 +518,35 @@ mod tests {
             assert!(store.base().cache.budget().used(Use::Deltas) < 8 << 10);
             assert!(open.is_none_or(|open| number(&open) == 7));
             assert_eq!(number(&store.engine.snapshot().expect("a snapshot")), 7 + WRITES as i64);
+        }
+    }
+
+    #[test]
+    fn rows_that_a_batch_appends_are_merged_once_it_is_published() {
+        let mut store = store();
+        let append = |store: &mut Store, from: u64, rows: u64| {
+            store.write(|batch| {
+                (from..from + rows).for_each(|row| batch.put(ROWS, row.to_be_bytes().to_vec(), vec![1; 200]));
+            });
+        };
+        let splits = |store: &Store| store.base().counters.splits.get();
+        append(&mut store, 0, 200);
+        assert_eq!(splits(&store), 0, "more than two leaves' worth");
+        append(&mut store, 200, 1);
+        assert_eq!(splits(&store), 1);
+        let in_deltas = store.base().cache.budget().used(Use::Deltas);
+        assert!(
+            in_deltas < 2000,
+            "all but the last row are in images: {in_deltas} bytes"
+        );
+        append(&mut store, 201, 2000);
+        assert!(splits(&store) > 2, "a large batch does not wait");
+        let snapshot = store.engine.snapshot().expect("a snapshot");
+        for row in [0, 199, 200, 2200_u64] {
+            assert!(
+                snapshot.get(ROWS, &row.to_be_bytes()).expect("a read").is_some(),
+                "{row}"
+            );
         }
     }
 
