@@ -193,9 +193,8 @@ pub(crate) enum Detail<'t> {
     ToldAs(&'t dyn Targets),
 }
 
-/// Differences below this are told even where the new version is shorter.
+/// Differences below these are told even where the new version is shorter: those of operators up to a whole document.
 const TOLD_BYTES_FREE: usize = 64 << 10;
-/// What operators did is told as it was asked for, as long as that is no longer than a document may be.
 const OPERATORS_BYTES_FREE: usize = 16 << 20;
 /// What the end of a short array may take beyond the array.
 const EXTENDED_BYTES_FREE: usize = 64;
@@ -207,8 +206,7 @@ struct Teller<'t, 'd> {
 }
 
 impl<'d> Teller<'_, 'd> {
-    /// What is done at the place inside the one that is looked at, which it is moved to. [`Teller::leave`] moves it
-    /// back.
+    /// What is done at the place inside the one that is looked at, which it is moved to until [`Teller::leave`].
     fn enter(&mut self, name: &'d [u8]) -> Target {
         let Some(targets) = self.targets else {
             return Target::Unknown;
@@ -229,16 +227,15 @@ pub(crate) fn between(old: &[u8], new: &[u8], detail: Detail<'_>, out: &mut Vec<
     out.clear();
     let key_bytes = first_element(new).map_or(new.len(), |first| first.len() + 5);
     let shorter = new.len().saturating_sub(key_bytes);
-    let limit = match detail {
-        Detail::Compact => shorter,
-        Detail::Told => shorter.max(TOLD_BYTES_FREE),
-        Detail::ToldAs(_) => shorter.max(OPERATORS_BYTES_FREE),
+    let free = match detail {
+        Detail::Compact => 0,
+        Detail::Told => TOLD_BYTES_FREE,
+        Detail::ToldAs(_) => OPERATORS_BYTES_FREE,
     };
-    diff(old, new, detail, limit, out)
+    diff(old, new, detail, shorter.max(free), out)
 }
 
-/// Appends the difference of two documents to `out`. False, and `out` as it was, when it has not less than `limit`
-/// bytes or the form cannot say it.
+/// Appends the difference to `out`. False, and `out` as it was, when it has `limit` bytes or the form cannot say it.
 pub(crate) fn diff(old: &[u8], new: &[u8], detail: Detail<'_>, limit: usize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut teller = Teller {
