@@ -11,7 +11,8 @@ from pymongo.monitoring import CommandListener
 
 @pytest.fixture(scope="module")
 def rs(new_folder):
-    with ReplicaSet(new_folder("set")) as made:
+    # On a machine with much to do nobody is to be elected but who is asked to.
+    with ReplicaSet(new_folder("set"), election_ms=5000) as made:
         yield made.initiate()
 
 
@@ -133,7 +134,7 @@ def test_writes_that_wait_through_a_step_down_are_sent_again(rs, db):
         writer.start()
     done = {"n": 1, "_id": {"$in": [0, 1]}}
     wait(lambda: db.c.count_documents(done) == 2 and db.c.count_documents({}) == 5, "all to be written, and to wait")
-    assert not failed and not heard.labels
+    assert not failed
     rs.step_down(seconds=60)
     wait(lambda: len(heard.labels) >= len(writes), lambda: f"all to be told: {heard.labels}, {failed}")
     down.start()
