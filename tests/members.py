@@ -1,5 +1,6 @@
 """Replica sets of several real tenonds, for the tests: made, watched, broken, mended, and compared."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -357,3 +358,18 @@ def mongosh(uri, script):
     program = CLIENTS / "node" / "node_modules" / ".bin" / "mongosh"
     done = subprocess.run([str(program), "--quiet", "--norc", uri, "--eval", script], capture_output=True, text=True, timeout=300)
     return done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def database(rs, name):
+    """A database of a test's own. Afterwards the set is healthy again, and all members have the same."""
+    for each in rs.members:
+        if not each.is_running:
+            each.start()
+    rs.wait_healthy()
+    client = rs.client()
+    client.drop_database(name)
+    yield client[name]
+    rs.wait_healthy()
+    rs.check_equal()
+    client.drop_database(name)

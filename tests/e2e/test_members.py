@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 from bson import Timestamp
-from members import ReplicaSet, code_of, mongosh, persist, wait
+from members import ReplicaSet, code_of, database, mongosh, persist, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
 from pymongo.read_concern import ReadConcern
@@ -28,18 +28,8 @@ def rs(new_folder):
 
 @pytest.fixture
 def db(rs, request):
-    """A database of the test's own. Afterwards the set is healthy again, and all members have the same."""
-    for each in rs.members:
-        if not each.is_running:
-            each.start()
-    rs.wait_healthy()
-    client = rs.client()
-    name = ("t_" + request.node.name.split("[")[0])[:60]
-    client.drop_database(name)
-    yield client[name]
-    rs.wait_healthy()
-    rs.check_equal()
-    client.drop_database(name)
+    with database(rs, ("t_" + request.node.name.split("[")[0])[:60]) as made:
+        yield made
 
 
 # What drivers see.

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from members import ReplicaSet, code_of, wait
+from members import ReplicaSet, code_of, database, wait
 from pymongo import WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.monitoring import CommandListener
@@ -18,18 +18,8 @@ def rs(new_folder):
 
 @pytest.fixture
 def db(rs, request):
-    """A database of the test's own. Afterwards the set is healthy again, and all members have the same."""
-    for each in rs.members:
-        if not each.is_running:
-            each.start()
-    rs.wait_healthy()
-    client = rs.client()
-    name = request.node.name[:60]
-    client.drop_database(name)
-    yield client[name]
-    rs.wait_healthy()
-    rs.check_equal()
-    client.drop_database(name)
+    with database(rs, request.node.name[:60]) as made:
+        yield made
 
 
 def test_steps_down_and_up(rs, db):
