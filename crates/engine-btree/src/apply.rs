@@ -223,6 +223,7 @@ impl Applier {
         let many_versions = state.has_many_versions();
         let entries = usize::from(state.entries);
         let is_full = entries >= FULL_ENTRIES;
+        // Appends leave one version a row: more are of rows that are written again and again.
         let grown = is_full
             || if appending {
                 many_versions && state.versions >= 2 * entries
