@@ -67,7 +67,7 @@ class Member(Server):
         """A client of this member alone, which reads there whatever it is."""
         if self._direct is None:
             self._direct = MongoClient(
-                "127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=5000, read_preference=ReadPreference.NEAREST
+                "127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=30000, read_preference=ReadPreference.NEAREST
             )
         return self._direct
 
@@ -118,9 +118,11 @@ class Member(Server):
 
 
 class ReplicaSet:
-    """Members on ports of their own. Use as a context: members that were not stopped are, and have to end well."""
+    """Members on ports of their own. Use as a context: members that were not stopped are, and have to end well.
 
-    def __init__(self, directory, engines=3, name="rs0", options=(), election_ms=1500, settings=None, oplog_mb=100):
+    Elections are for leaders that have gone: on a machine with much to do one may be silent for a second or two."""
+
+    def __init__(self, directory, engines=3, name="rs0", options=(), election_ms=5000, settings=None, oplog_mb=100):
         if isinstance(engines, int):
             engines = list(itertools.islice(itertools.cycle(ENGINES), engines))
         self.directory, self.name, self.clients = directory, name, []

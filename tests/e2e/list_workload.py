@@ -117,7 +117,7 @@ class Workload:
     def finish(self, threads):
         self.stop.set()
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join(timeout=60)
             assert not thread.is_alive()
         assert not self.failures, self.failures
         client = self.client()

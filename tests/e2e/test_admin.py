@@ -218,7 +218,7 @@ def test_operations_that_wait_are_shown(db, server):
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(1000):
+        for _ in range(3000):
             queue = admin.command("serverStatus")["globalLock"]["currentQueue"]
             if queue["writers"]:
                 break

@@ -15,7 +15,7 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "..", "clients", "node", "appl
 
 
 def test_an_application_through_kills_of_the_primary(tmp_path):
-    with ReplicaSet(tmp_path, 3, election_ms=1000) as rs:
+    with ReplicaSet(tmp_path, 3, election_ms=3000) as rs:
         rs.initiate()
         rs.wait_healthy()
         hosts = ",".join(member.host for member in rs.members)

@@ -181,7 +181,7 @@ def serve(tmp_path, files, *options):
 def shown_by(server, files, name, **options):
     options = {name: value for name, value in {"authMechanism": "MONGODB-X509", **options}.items() if value}
     shown = {"tlsCertificateKeyFile": files[name]} if name else {}
-    return server.client(tls=True, tlsCAFile=files["ca"], serverSelectionTimeoutMS=3000, **shown, **options)
+    return server.client(tls=True, tlsCAFile=files["ca"], **shown, **options)
 
 
 def who(client):

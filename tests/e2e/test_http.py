@@ -353,14 +353,20 @@ def test_members_tell_of_each_other_and_serve_the_page_after_a_copy(tmp_path):
         rs.initiate()
         rs.client().shop.c.with_options(write_concern=WriteConcern(w=3)).insert_one({})
         rs.wait_healthy()
+        primary = rs.primary
+        expected = {of.host: 1 if of is primary else 2 for of in rs.members}
+
+        def told(member):
+            found = metrics(member)
+            states = {dict(key[1:])["member"]: value for key, value in found.items() if key[0] == "tenon_member_state"}
+            lags = [value for key, value in found.items() if key[0] == "tenon_member_lag_seconds"]
+            return states, len(lags), min(lags, default=None)
+
         for each in rs.members:
             lines = [json.loads(line) for line in each.log.read_text().splitlines() if "The monitoring page is served" in line]
-            assert len({line["attr"]["port"] for line in lines}) == 1 and (len(lines) == 2 or each is rs.primary)
-            found = metrics(each)
-            states = {dict(key[1:])["member"]: value for key, value in found.items() if key[0] == "tenon_member_state"}
-            assert states == {of.host: 1 if of is rs.primary else 2 for of in rs.members}
-            lags = [value for key, value in found.items() if key[0] == "tenon_member_lag_seconds"]
-            assert len(lags) == 3 and min(lags) == 0
+            assert len({line["attr"]["port"] for line in lines}) == 1 and (len(lines) == 2 or each is primary)
+            # Of the others each knows what they said last.
+            wait(lambda each=each: told(each) == (expected, 3, 0), lambda each=each: told(each))
         host = rs.secondaries[0].host
         rs.secondaries[0].stop()
         wait(lambda: metrics(rs.primary)[("tenon_member_up", ("member", host))] == 0, "the member is seen to be down")

@@ -14,7 +14,7 @@ SETS = {"alone": [], "set": ["--replSet", "rs0", "--replSetInitiate"]}
 
 def fill(client):
     """Documents that keep a pipeline busy for long: each is looked up by a scan."""
-    client.shop.orders.insert_many([{"_id": i, "text": "x" * 500} for i in range(3000)])
+    client.shop.orders.insert_many([{"_id": i, "text": "x" * 500} for i in range(6000)])
 
 
 SLOW_OUT = [
@@ -51,7 +51,7 @@ def test_a_crash_leaves_nothing(tmp_path, engine, kind):
         client.shop.results.insert_one({"_id": "former"})
         # Of somebody who likes such names.
         client.shop["tmp.agg_out.mine"].insert_one({})
-        other = server.client(directConnection=True, serverSelectionTimeoutMS=1000)
+        other = server.client(directConnection=True, serverSelectionTimeoutMS=10000)
         thread = begin(client, lambda: other.shop.orders.aggregate(SLOW_OUT))
         server.kill()
         thread.join()
@@ -59,7 +59,7 @@ def test_a_crash_leaves_nothing(tmp_path, engine, kind):
         client = server.client(directConnection=True)
         assert sorted(client.shop.list_collection_names()) == ["orders", "other", "results", "tmp.agg_out.mine"]
         assert [document["_id"] for document in client.shop.results.find()] == ["former"]
-        assert client.shop.orders.count_documents({}) == 3000
+        assert client.shop.orders.count_documents({}) == 6000
         assert "Dropped a temporary collection" in server.log.read_text()
 
 
@@ -69,7 +69,7 @@ def test_the_next_primary_drops_what_the_last_one_left(tmp_path):
         client = rs.client()
         fill(client)
         primary = rs.primary
-        other = primary.client(directConnection=True, serverSelectionTimeoutMS=1000)
+        other = primary.client(directConnection=True, serverSelectionTimeoutMS=10000)
         thread = begin(primary.direct, lambda: other.shop.orders.aggregate(SLOW_OUT))
         # On a majority, so that the next one has it.
         persist(client.shop.other, "after")
@@ -80,7 +80,9 @@ def test_the_next_primary_drops_what_the_last_one_left(tmp_path):
             return sorted(rs.primary.direct.shop.list_collection_names(filter={"name": {"$regex": "^tmp"}}))
 
         wait(lambda: names() == [], names)
-        assert any("Dropped a temporary collection" in each.log.read_text() for each in rs.members if each is not primary)
+        # It is told when it is done.
+        told = lambda: any("Dropped a temporary collection" in each.log.read_text() for each in rs.members if each is not primary)
+        wait(told, "the log to tell of it")
         primary.start()
         rs.wait_healthy()
         rs.check_equal()

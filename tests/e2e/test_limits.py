@@ -72,7 +72,7 @@ def message(body, opcode=2013, flags=0):
 
 def exchange(server, data):
     """Sends bytes and answers what comes back until the server closes or falls silent."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         received = b""
         try:
             connection.sendall(data)

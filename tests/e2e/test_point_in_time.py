@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from bson import Timestamp
+from members import wait
 from server import ENGINES, Server, binary
 
 MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
@@ -62,7 +63,9 @@ def test_any_point_after_a_backup_under_load(tmp_path, engine):
     shutil.copytree(server.data, backup)
     client.admin.command("fsyncUnlock")
     copied = client.admin.command("ping")["operationTime"]
+    enough = len(replies) + 60
     time.sleep(1.5)
+    wait(lambda: len(replies) > enough, "transfers after the copy")
     stop.set()
     for thread in writers:
         thread.join()

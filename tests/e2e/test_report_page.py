@@ -87,7 +87,7 @@ def test_pointing_at_a_chart_shows_figures(opened):
     box = plot.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = plot.locator("g[aria-label=tip] text")
-    tip.first.wait_for(timeout=10_000)
+    tip.first.wait_for(timeout=60_000)
     assert "rocksdb" in tip.first.text_content()
 
 

@@ -251,7 +251,9 @@ def test_writers_wait_for_a_majority_that_lags(tmp_path):
         def status():
             return primary.direct.admin.command("serverStatus")["flowControl"]
 
-        assert status()["enabled"] and not status()["isLagged"]
+        # A set that was busy starting may lag for a moment.
+        wait(lambda: not status()["isLagged"], status)
+        assert status()["enabled"]
         locked = [each for each in rs.secondaries]
         for each in locked:
             each.direct.admin.command("fsync", lock=True)
@@ -316,7 +318,7 @@ def test_members_prove_themselves(tmp_path):
             direct = MongoClient("127.0.0.1", each.port, directConnection=True, username="root", password="r00t")
             assert wait(lambda direct=direct: direct.shop.get_collection("c", read_preference=ReadPreference.NEAREST).find_one()) == {"_id": 1}
             direct.close()
-        client.admin.command("replSetStepDown", 10)
+        wait(lambda: client.admin.command("replSetStepDown", 10), "the primary to step down")
         wait(lambda: client.shop.c.insert_one({}).acknowledged)
         for each in (client, member):
             each.close()

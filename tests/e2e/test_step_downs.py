@@ -44,8 +44,7 @@ def test_steps_down_and_up(rs, db):
     assert now is not primary and primary.state() == "SECONDARY"
     db.c.insert_one({"_id": 3})
     # Asked by name it does.
-    primary.direct.admin.command("replSetStepUp")
-    assert rs.primary is primary
+    rs.make_primary(primary)
     assert db.c.count_documents({}) == 3
     # Who is frozen is not elected; who is left leads when it is not frozen any more.
     assert code_of(run, "replSetFreeze", 10) == 95

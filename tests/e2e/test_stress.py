@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from members import free_port
 from server import ENGINES, binary, of_extent
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ class Run:
 
     def wait_for_load(self):
         """Waits until an inMemory server holds a part of its documents, and returns its process id."""
-        for _ in range(3000):
+        for _ in range(10_000):
             for pid in self.servers():
                 try:
                     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -117,7 +118,7 @@ def test_whole_matrix(tmp_path, engine):
 
 def test_commands_can_be_repeated(tmp_path):
     """A dry run tells the same commands as a real one, and starts nothing."""
-    settings = "matrix: {writeConcerns: SAFE, journal: no, capped: yes, sizes: inRam}\ninRam.documents: 256\nserver.port: 38217\n"
+    settings = f"matrix: {{writeConcerns: SAFE, journal: no, capped: yes, sizes: inRam}}\ninRam.documents: 256\nserver.port: {free_port()}\n"
     tell = ("CMD> mkdir", "CMD> " + binary(), "CMD> mongosh", "mongosh>")
     dry = Run(tmp_path, settings, "--engines", "inMemory", "--dry-run")
     code, out, err = dry.end()
@@ -190,7 +191,7 @@ def test_the_shipped_files(tmp_path):
 
 SET = """
 topology: replicaSet
-set: {members: 3, electionTimeoutMillis: 1000}
+set: {members: 3, electionTimeoutMillis: 3000}
 matrix: {writeConcerns: [NORMAL, MAJORITY, REPLICA_ALL], journal: yes, capped: CAPPED, failover: [no, yes], sizes: inRam}
 inRam.documents: 1024
 test: {documentSize: 4 KiB, batch: 16, readBatch: 50, threads: 3}

@@ -519,7 +519,7 @@ def test_expired_buckets_go(server, db):
     db.y.create_index("t", expireAfterSeconds=3600, partialFilterExpression={"m": 1})
     db.y.insert_many([{"t": old, "m": 1}, {"t": old, "m": 2}, {"t": young, "m": 1}])
     db.client.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)
-    for _ in range(200):
+    for _ in range(600):
         if db.x.count_documents({}) == 2 and db.y.count_documents({}) == 2:
             break
         threading.Event().wait(0.1)
