@@ -362,11 +362,12 @@ impl Tree {
         if dirty.taken != some.taken {
             return;
         }
-        let mut place = some.places.start;
-        for _ in some.places.clone() {
-            match dirty.leaves.get(place) {
-                Some(leaf) if is_clean.remove(&Arc::as_ptr(leaf)) => gone.push(dirty.leaves.swap_remove(place)),
-                _ => place += 1,
+        // From the end: what comes into a place that gets free has been looked at, or is of no concern here.
+        for place in some.places.clone().rev() {
+            if let Some(leaf) = dirty.leaves.get(place)
+                && is_clean.remove(&Arc::as_ptr(leaf))
+            {
+                gone.push(dirty.leaves.swap_remove(place));
             }
         }
         // Dropping a leaf may take long: not under the lock.

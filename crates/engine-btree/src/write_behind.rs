@@ -195,9 +195,12 @@ fn is_quiet(tree: &Tree, leaf: &Leaf, since: Seq) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{ROWS, Store};
+    use crate::fixture::{ROWS, Store, lone_tree};
+    use crate::leaf::Leaf;
     use crate::options::BtreeOptions;
+    use crate::tree::Child;
     use engine::TableId;
+    use std::sync::Arc;
     use vfs::{Random, SeededRandom};
 
     const COUNT: u32 = 60_000;
@@ -235,6 +238,20 @@ mod tests {
         assert!(listed <= rounds, "{listed} leaves are still listed");
         assert!(all - before <= rounds + 20, "{behind} of {all} before the checkpoint");
         assert!(behind > 2 * rounds);
+    }
+
+    #[test]
+    fn all_that_are_clean_leave_the_list() {
+        let tree = lone_tree(Child::Nothing);
+        for number in 0..100_u8 {
+            tree.list_dirty(Arc::new(Leaf::empty([number].into())), &rcu::pin());
+        }
+        let some = tree.next_dirty(64);
+        let clean = some.leaves.iter().filter(|leaf| leaf.low[0] != 7);
+        tree.unlist(&some, clean.map(Arc::as_ptr).collect());
+        let mut left: Vec<u8> = tree.take_dirty().iter().map(|leaf| leaf.low[0]).collect();
+        left.sort_unstable();
+        assert_eq!(left, [7].into_iter().chain(64..100).collect::<Vec<_>>());
     }
 
     #[test]
