@@ -173,6 +173,14 @@ def test_what_may_not_be_asked(db):
 
     near = {"loc": {"$near": {"$geometry": point(1, 1)}}}
     assert code(near) == 291
+    # Applications read which index to make.
+    for query, tree in (
+        ({"loc": {"$nearSphere": [1, 1], "$maxDistance": 0.5}}, "GEONEAR  field=loc maxdist=0.5 isNearSphere=1"),
+        (near, "GEONEAR  field=loc maxdist=1.79769e+308 isNearSphere=0"),
+    ):
+        with pytest.raises(OperationFailure, match="unable to find index for .geoNear query") as refused:
+            list(db.c.find(query))
+        assert tree in str(refused.value)
     db.c.create_index([("loc", "2dsphere")])
     assert code({"loc": {"$near": [1, 1]}}) == 291
     assert code({"$or": [near, {"a": 1}]}) == 2

@@ -74,6 +74,8 @@ pub struct Command {
     pub is_timed_read: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
+    /// For tests of drivers and applications: there only with `enableTestCommands`.
+    pub for_tests: bool,
     /// What it is in transactions, and whether it may be sent again.
     pub in_transactions: InTransactions,
     /// Fields whose values are shown to nobody: neither log lines nor `currentOp` have them.
@@ -103,6 +105,7 @@ impl Command {
             secondary_ok: false,
             is_timed_read: false,
             api_version_1: false,
+            for_tests: false,
             in_transactions: InTransactions::No,
             secret: &[],
             batches: &[],
@@ -157,6 +160,12 @@ impl Command {
     /// In Stable API version 1.
     pub const fn api_version_1(mut self) -> Self {
         self.api_version_1 = true;
+        self
+    }
+
+    /// There only with `enableTestCommands`.
+    pub const fn for_tests(mut self) -> Self {
+        self.for_tests = true;
         self
     }
 }

@@ -87,6 +87,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Whether the command is there on this server.
+    pub(crate) fn has(&self, command: &Command) -> bool {
+        !command.for_tests || self.fail_points.is_enabled()
+    }
+
     /// Runs one request and appends exactly one BSON document to `reply`. Never panics on the request's content.
     pub fn handle(self: &Arc<Self>, client: &Arc<Client>, request: &Request<'_>, reply: &mut Vec<u8>) -> Outcome {
         let mut reply = Reply::begin(reply);
@@ -94,7 +99,8 @@ impl Server {
             Some(Ok(first)) => first.name_str().unwrap_or(""),
             _ => "",
         };
-        let Some((command, place)) = self.commands.find(name) else {
+        let found = self.commands.find(name);
+        let Some((command, place)) = found.filter(|(command, _)| self.has(command)) else {
             self.metrics.asserts.user.add(1);
             write_error(&mut reply, &not_built::refusal(name));
             reply.finish();

@@ -71,7 +71,7 @@ const OF_SEARCH: [&str; 4] = [
     "updateSearchIndex",
 ];
 
-/// The error for a name that is not in the table of commands.
+/// The error for a name that is not in the table of commands, or there for tests only.
 pub fn refusal(name: &str) -> CommandError {
     if NAMES.binary_search(&name).is_ok() {
         return CommandError::not_implemented(format!("the command {name}"));
@@ -83,6 +83,7 @@ pub fn refusal(name: &str) -> CommandError {
         );
     }
     let hint = match name {
+        "configureFailPoint" | "testVersion2" => " (start the server with --setParameter enableTestCommands=1)",
         // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
         "getnonce" => " (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)",
         _ => "",

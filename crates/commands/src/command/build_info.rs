@@ -100,7 +100,8 @@ pub fn build_document(settings: &Settings) -> Document {
 fn list_commands(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     reply.open_document("commands");
-    for command in call.server.commands.iter() {
+    let server = call.server;
+    for command in server.commands.iter().filter(|command| server.has(command)) {
         let versions = if command.api_version_1 {
             vec![Bson::String("1".into())]
         } else {

@@ -1,4 +1,4 @@
-//! `configureFailPoint`, for tests of drivers and applications.
+//! `configureFailPoint` and `testVersion2`, for tests of drivers and applications.
 
 use crate::arguments::missing_field;
 use crate::definition::{Access, Command};
@@ -9,7 +9,6 @@ use crate::replica_set::Role;
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::RawBsonRef;
-use wire::ErrorCode;
 
 /// `configureFailPoint`.
 pub const CONFIGURE_FAIL_POINT: Command = Command::new(
@@ -20,7 +19,19 @@ pub const CONFIGURE_FAIL_POINT: Command = Command::new(
     configure,
 )
 .admin_only()
-.secondary_ok();
+.secondary_ok()
+.for_tests();
+
+/// `testVersion2`.
+pub const TEST_VERSION_2: Command = Command::new(
+    "testVersion2",
+    "Does nothing, and is not in version 1 of the Stable API: with enableTestCommands only.",
+    OperationKind::Command,
+    Access::User,
+    |call, _| call.for_each_field(|_, _| Ok(false)),
+)
+.secondary_ok()
+.for_tests();
 
 fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
@@ -33,13 +44,6 @@ fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    if !call.server.fail_points.is_enabled() {
-        // As of a command that is not there, which it is not in MongoDB then.
-        return Err(CommandError::new(
-            ErrorCode::CommandNotFound,
-            "no such command: 'configureFailPoint': start the server with --setParameter enableTestCommands=1",
-        ));
-    }
     let mode = mode.ok_or_else(|| missing_field("configureFailPoint", "mode"))?;
     match call.target()? {
         RawBsonRef::String("failCommand") => {}

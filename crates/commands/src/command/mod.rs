@@ -203,6 +203,7 @@ pub const ALL: &[&Command] = &[
     &user_writes::SET_USER_WRITE_BLOCK_MODE,
     &shutdown::SHUTDOWN,
     &sessions::START_SESSION,
+    &fail_point::TEST_VERSION_2,
     &top::TOP,
     &update::UPDATE,
     &roles::UPDATE_ROLE,

@@ -360,6 +360,25 @@ fn the_stable_api_is_kept_to() {
 }
 
 #[test]
+fn commands_for_tests_are_there_for_tests() {
+    let strict = doc! { "testVersion2": 1, "apiVersion": "1", "apiStrict": true };
+    let is_listed = |bench: &Bench| {
+        let listed = succeeded(bench.admin(doc! { "listCommands": 1 }));
+        let listed = listed.get_document("commands").unwrap();
+        ["configureFailPoint", "testVersion2"].map(|name| listed.contains_key(name))
+    };
+    let bench = Bench::with_parameters(&[("enableTestCommands", "1")]).unwrap();
+    succeeded(bench.run(doc! { "testVersion2": 1 }));
+    assert_eq!(code(&bench.run(strict.clone())), 323);
+    assert_eq!(is_listed(&bench), [true, true]);
+    let bench = Bench::new();
+    assert_eq!(is_listed(&bench), [false, false]);
+    for command in [strict, doc! { "testVersion2": 1 }, doc! { "configureFailPoint": 1 }] {
+        assert_eq!(code(&bench.admin(command)), 59);
+    }
+}
+
+#[test]
 fn the_version_is_a_document_and_databases_of_the_server_are_listed() {
     let bench = Bench::new();
     bench.server.keep_version().unwrap();

@@ -53,7 +53,7 @@ impl Bench {
 
     /// A server with access control, whose first client is its first user, a `root`.
     fn guarded() -> Self {
-        let bench = Self::build(&[], None, true, None).expect("the server starts");
+        let bench = Self::build(&[("enableTestCommands", "1")], None, true, None).expect("the server starts");
         bench.server.keep_version().expect("kept");
         bench.keep_user("admin", "root", &[doc! { "role": "root", "db": "admin" }.into()]);
         bench.become_user(&bench.client, "admin", "root");
@@ -102,7 +102,8 @@ impl Bench {
     /// The only member of the set `rs`, which has been initiated if `initiates`.
     fn member(initiates: bool) -> Self {
         let set = ReplicaSet::new("rs".to_owned(), initiates, ("localhost", 27017), [1; 16]);
-        let bench = Self::build(&[], Some(Arc::new(set)), false, None).expect("the server starts");
+        let bench =
+            Self::build(&[("enableTestCommands", "1")], Some(Arc::new(set)), false, None).expect("the server starts");
         bench.server.join_set(None).expect("joined");
         bench
     }

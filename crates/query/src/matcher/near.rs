@@ -1,5 +1,6 @@
 //! The point of `$near`, `$nearSphere` and `$geoNear`, and the distance of what a document has.
 
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
 use bson::RawDocument;
@@ -35,6 +36,24 @@ pub(crate) struct NearQuery {
     pub(crate) test: Arc<NearTest>,
     /// What `$geoNear` adds to documents.
     pub(crate) output: Option<NearOutput>,
+}
+
+/// As MongoDB's debug string of it, of which applications read the field that lacks an index (Parse Server makes one).
+impl Display for NearQuery {
+    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
+        let field = self.path.as_ref().map_or("", Path::text);
+        let most = match self.test.most * self.test.unit {
+            most if most.is_finite() => most.to_string(),
+            // The greatest number there is, in six digits.
+            _ => "1.79769e+308".to_owned(),
+        };
+        let is_near_sphere = self.test.source.iter().any(|(name, _)| name == "$nearSphere");
+        let is_near_sphere = i32::from(is_near_sphere);
+        write!(
+            out,
+            "GEONEAR  field={field} maxdist={most} isNearSphere={is_near_sphere}"
+        )
+    }
 }
 
 /// The fields that `$geoNear` adds.

@@ -294,8 +294,8 @@ impl Planner<'_> {
             return Err(QueryError::new(
                 ErrorCode::NoQueryExecutionPlans,
                 format!(
-                    "error processing query: ns={}: planner returned error :: caused by :: unable to find index for \
-                     $geoNear query",
+                    "error processing query: ns={}Tree: {near}\n planner returned error :: caused by :: unable to find \
+                     index for $geoNear query",
                     self.collection.namespace()
                 ),
             ));
