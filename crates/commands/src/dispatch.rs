@@ -103,6 +103,7 @@ impl Server {
         let Some((command, place)) = found.filter(|(command, _)| self.has(command)) else {
             self.metrics.asserts.user.add(1);
             write_error(&mut reply, &not_built::refusal(name));
+            self.write_times(&mut reply);
             reply.finish();
             return Outcome::default();
         };

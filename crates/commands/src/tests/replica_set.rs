@@ -347,6 +347,14 @@ fn a_write_concern_that_cannot_be_met_is_told_whatever_the_write_did() {
     assert!(!read.contains_key("writeConcernError"), "{read}");
 }
 
+/// A session learns of the time whatever it asks for: the bench looks for it in each reply of a member.
+#[test]
+fn unknown_commands_are_answered_with_the_time() {
+    let bench = Bench::member(true);
+    assert_eq!(bench.code(doc! { "bad": 1 }), 59);
+    assert_eq!(bench.code(doc! { "moveChunk": 1 }), 238);
+}
+
 #[test]
 fn fail_points_end_operations_at_their_limit() {
     let bench = Bench::with_parameters(&[("enableTestCommands", "1")]).unwrap();
