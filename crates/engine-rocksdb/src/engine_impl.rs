@@ -622,6 +622,17 @@ impl Engine for RocksEngine {
         Ok(Box::new(backup::create(&self.env, &self.db, self.next_name())?))
     }
 
+    /// What merges have replaced is removed afterwards. The manifest only grows: what a copy has of it refers to files
+    /// that were there.
+    fn keep_files(&self, keep: bool) -> Result<()> {
+        self.check_open()?;
+        match keep {
+            true => self.db.disable_file_deletions(),
+            false => self.db.enable_file_deletions(),
+        }
+        .map_err(rocks_error("keep files"))
+    }
+
     /// The files stay open, and the directory locked, until the engine and its last snapshot are dropped.
     fn close(&self, mode: CloseMode) -> Result<()> {
         let result = match mode {

@@ -158,6 +158,13 @@ pub trait Engine: Send + Sync {
     /// Pins a checkpoint and lists the files that hold it. `Unsupported` where `Capabilities::hot_backup` is false.
     fn backup(&self) -> Result<Box<dyn Backup>>;
 
+    /// While nobody writes, and files are copied one by one as they lie: no file that is there goes. Counted: that lasts
+    /// until it was called with false as often as with true. Nothing to do for an engine that removes files only in a
+    /// checkpoint that has something to write.
+    fn keep_files(&self, _keep: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Stops background work. With `CloseMode::Checkpoint` everything published is durable on return and reopening
     /// needs no replay. Later calls **must** answer `Closed`; snapshots and cursors that are still open may go on or
     /// answer it.

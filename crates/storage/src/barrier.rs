@@ -16,9 +16,10 @@ use std::time::Duration;
 /// How long a waiter sleeps between two looks at its operation.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 
-/// While one of these exists, no write is committed.
+/// While one of these exists, no write is committed, and the engine's files stay.
 pub struct WriteBarrier {
     storage: Arc<Storage>,
+    keeps_files: bool,
 }
 
 impl Storage {
@@ -28,10 +29,13 @@ impl Storage {
         let order = self.pipeline.order.lock();
         self.barriers.fetch_add(1, Ordering::AcqRel);
         drop(order);
-        let barrier = WriteBarrier {
+        let mut barrier = WriteBarrier {
             storage: Arc::clone(self),
+            keeps_files: false,
         };
         self.settle(&|| Ok(op.check_now()?))?;
+        self.engine.keep_files(true)?;
+        barrier.keeps_files = true;
         Ok(barrier)
     }
 
@@ -68,6 +72,10 @@ impl Storage {
 
 impl Drop for WriteBarrier {
     fn drop(&mut self) {
+        if self.keeps_files {
+            // An engine that has stopped, or cannot, keeps them until it is opened again.
+            let _ = self.storage.engine.keep_files(false);
+        }
         let _order = self.storage.pipeline.order.lock();
         self.storage.barriers.fetch_sub(1, Ordering::AcqRel);
         self.storage.unblocked.notify_all();
