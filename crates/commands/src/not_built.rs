@@ -71,8 +71,8 @@ const OF_SEARCH: [&str; 4] = [
     "updateSearchIndex",
 ];
 
-/// The error for a name that is not in the table of commands, or there for tests only.
-pub fn refusal(name: &str) -> CommandError {
+/// The error for a name that is not in the table of commands, or is there for tests only.
+pub fn refusal(name: &str, for_tests: bool) -> CommandError {
     if NAMES.binary_search(&name).is_ok() {
         return CommandError::not_implemented(format!("the command {name}"));
     }
@@ -83,7 +83,7 @@ pub fn refusal(name: &str) -> CommandError {
         );
     }
     let hint = match name {
-        "configureFailPoint" | "testVersion2" => " (start the server with --setParameter enableTestCommands=1)",
+        _ if for_tests => " (start the server with --setParameter enableTestCommands=1)",
         // The first step of MONGODB-CR: drivers show this to who wonders why it cannot log in.
         "getnonce" => " (MONGODB-CR is no longer spoken: use SCRAM-SHA-256 or SCRAM-SHA-1)",
         _ => "",
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn three_kinds_of_names() {
-        let of = |name| (refusal(name).code.0, refusal(name).message);
+        let of = |name| (refusal(name, false).code.0, refusal(name, false).message);
         assert_eq!(of("moveChunk").0, 238);
         assert!(of("moveChunk").1.contains("moveChunk"));
         assert_eq!(of("createSearchIndexes").0, 31082);
