@@ -47,6 +47,8 @@ pub(crate) struct BlockHeader {
     pub volume: VolumeId,
     /// So many of the raw bytes, the last ones, are its label.
     pub label_bytes: u8,
+    /// Number of sections that the stored bytes are compressed in; 0 for what is compressed as a whole.
+    pub sections: u16,
     pub raw_bytes: u32,
     pub stored_bytes: u32,
     pub sector: u64,
@@ -77,7 +79,7 @@ impl BlockHeader {
         block[7] = self.kind as u8;
         block[8] = self.codec.tag();
         block[9] = self.label_bytes;
-        block[10..12].fill(0);
+        block[10..12].copy_from_slice(&self.sections.to_le_bytes());
         block[12..16].copy_from_slice(&self.owner.to_le_bytes());
         block[16..20].copy_from_slice(&self.volume.0.to_le_bytes());
         block[20..24].copy_from_slice(&self.raw_bytes.to_le_bytes());
@@ -104,13 +106,11 @@ impl BlockHeader {
         if ![BLOCK_VERSION, SEALED_BLOCK_VERSION].contains(&bytes[6]) {
             return Err(mismatch("format version", BLOCK_VERSION, bytes[6]));
         }
-        if bytes[10..12] != [0; 2] {
-            return Err(mismatch("reserved", "0", format!("{:02x?}", &bytes[10..12])));
-        }
         let header = Self {
             kind: BlockKind::from_tag(bytes[7]).ok_or_else(|| mismatch("kind", "1 to 5", bytes[7]))?,
             codec: Codec::from_tag(bytes[8]).map_err(|_| mismatch("codec", "0 to 4", bytes[8]))?,
             label_bytes: bytes[9],
+            sections: u16::from_le_bytes([bytes[10], bytes[11]]),
             owner: u32_at(bytes, 12),
             volume: VolumeId(u32_at(bytes, 16)),
             raw_bytes: u32_at(bytes, 20),
@@ -132,6 +132,11 @@ impl BlockHeader {
                 format!("at most {}", header.raw_bytes),
                 header.label_bytes,
             ));
+        }
+        let is_whole = header.codec == Codec::None || header.label_bytes > 0;
+        if header.sections == 1 || header.sections > 0 && is_whole {
+            let of_them = if is_whole { "0" } else { "0, or 2 and more" };
+            return Err(mismatch("number of sections", of_them, header.sections));
         }
         if header.stored_bytes > header.raw_bytes {
             return Err(mismatch(

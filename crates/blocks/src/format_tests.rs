@@ -25,6 +25,7 @@ fn header() -> BlockHeader {
         owner: 0x0102_0304,
         volume: VolumeId(0x0506_0708),
         label_bytes: 9,
+        sections: 0,
         raw_bytes: 700,
         stored_bytes: 600,
         sector: 0x1122_3344_5566,
@@ -169,12 +170,34 @@ fn fields_out_of_bounds_are_refused_behind_a_right_checksum() {
             "kind",
             "kind",
             "codec",
-            "reserved",
+            "number of sections",
             "raw length",
             "stored length",
             "label's length"
         ]
     );
+    // With a label, or stored as it is, a block has none; one alone is none.
+    let in_sections = |sections, label_bytes, codec| BlockHeader {
+        sections,
+        label_bytes,
+        codec,
+        ..header()
+    };
+    for (header, is_one) in [
+        (in_sections(2, 0, Codec::Lz4), true),
+        (in_sections(u16::MAX, 0, Codec::Snappy), true),
+        (in_sections(1, 0, Codec::Lz4), false),
+        (in_sections(2, 1, Codec::Lz4), false),
+        (in_sections(2, 0, Codec::None), false),
+    ] {
+        let mut block = vec![0; 2 * SECTOR_BYTES];
+        header.finish(&mut block, None);
+        let decoded = BlockHeader::decode(block.first_chunk().unwrap());
+        match is_one {
+            true => assert_eq!(decoded, Ok(header)),
+            false => assert_eq!(decoded.unwrap_err().0, "number of sections"),
+        }
+    }
 }
 
 #[test]
@@ -231,6 +254,15 @@ fn layout_snapshot() {
     line(
         "sectors: head, of a map page",
         &[Decimal(HEAD_SECTORS as usize), Decimal(PAGE_SECTORS as usize)],
+    );
+    line(
+        "sections: at most, longest, entry in the table",
+        &[
+            limits::SECTIONS_MAX,
+            limits::SECTION_BYTES_MAX,
+            crate::sections::ENTRY_BYTES,
+        ]
+        .map(Decimal),
     );
     line(
         "limits: root, raw, label, name",

@@ -13,6 +13,9 @@ pub(crate) const BLOCK_SECTORS_MAX: usize = u16::MAX as usize;
 pub(crate) const RAW_BYTES_MAX: usize = BLOCK_SECTORS_MAX * SECTOR_BYTES - BLOCK_HEADER_BYTES;
 /// Longest label of a block: its length has eight bits.
 pub(crate) const LABEL_BYTES_MAX: usize = u8::MAX as usize;
+/// Longest section of a block, and most of them: their lengths, and their number, have sixteen bits.
+pub(crate) const SECTION_BYTES_MAX: usize = u16::MAX as usize;
+pub(crate) const SECTIONS_MAX: usize = u16::MAX as usize;
 /// Shortest segment: its map is whole words, and the volume's head fits in.
 pub(crate) const SEGMENT_BYTES_MIN: u32 = 32 << 10;
 /// Longest segment: a map page describes whole ones.

@@ -3,6 +3,7 @@
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
 use crate::sealing::{Sealing, stored_bytes};
+use crate::sections::{self, Sections};
 use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Result, SECTOR_BYTES, VolumeId};
@@ -18,6 +19,15 @@ pub enum Near {
     Nothing,
     /// Many others, in the order of the file or nearly so: the system may read on.
     Others,
+}
+
+/// Where a block's bytes come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'b> {
+    /// The file.
+    Disk(Near),
+    /// Memory, in two pieces: it is the block that was had from [`ReadScratch::last_block`]. The same is checked.
+    Memory([&'b [u8]; 2]),
 }
 
 /// Buffers and contexts that reading uses again and again; one for each thread.
@@ -45,8 +55,10 @@ impl ReadScratch {
         if self.buffer.len() > BUFFER_BYTES_MAX {
             self.buffer = DirectBuffer::default();
         }
-        if self.opener.plain.len() > RAW_BUFFER_BYTES_MAX {
-            self.opener.plain = Vec::new();
+        for buffer in [&mut self.raw, &mut self.opener.plain] {
+            if buffer.len() > RAW_BUFFER_BYTES_MAX {
+                *buffer = Vec::new();
+            }
         }
     }
 
@@ -66,12 +78,12 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
-        self.read_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
+        let source = Source::Disk(Near::Nothing);
+        self.read_with(volume, addr, owner, kind, source, scratch, <[u8]>::to_vec)
     }
 
-    /// As [`BlockStore::read`], for who tells what it reads near the block, and makes something else of the raw bytes:
-    /// they lie in memory of `scratch` that the next block uses again, so that nothing is allocated and cleared for
-    /// each.
+    /// As [`BlockStore::read`], for who tells where the block is, and makes something else of the raw bytes: they lie
+    /// in memory of `scratch` that the next block uses again, so that nothing is allocated and cleared for each.
     #[expect(clippy::too_many_arguments, reason = "what is checked, and how it is read")]
     pub fn read_with<T>(
         &self,
@@ -79,35 +91,40 @@ impl BlockStore {
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
-        near: Near,
+        source: Source<'_>,
         scratch: &mut ReadScratch,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
-        self.read_at_with(&volume, addr, owner, kind, near, scratch, take)
+        self.read_at_with(&volume, addr, owner, kind, source, scratch, take)
     }
 
-    /// As [`BlockStore::read_with`], of a block that the caller has had from [`ReadScratch::last_block`], in two
-    /// pieces: with the same checks, and without the disk.
-    #[expect(clippy::too_many_arguments, reason = "those of `read_with` and the block")]
-    pub fn open_with<T>(
+    /// As [`BlockStore::read_with`], of which `take` asks for the sections that it needs: others are not decompressed.
+    #[expect(clippy::too_many_arguments, reason = "those of `read_with`")]
+    pub fn read_sections_with<T>(
         &self,
         volume: VolumeId,
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
-        block: [&[u8]; 2],
+        source: Source<'_>,
         scratch: &mut ReadScratch,
-        take: impl FnOnce(&[u8]) -> T,
+        take: impl FnOnce(&mut Sections<'_>) -> T,
     ) -> Result<T> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
         let ReadScratch {
             buffer, raw, opener, ..
         } = scratch;
-        let bytes = joined(buffer, block);
-        let taken = open_with(&volume, addr, owner, kind, bytes, raw, opener, take);
+        let bytes = self.bytes_of(&volume, addr, source, buffer)?;
+        let Opener { plain, decompressor } = opener;
+        let taken = check_block(volume.id, addr, owner, kind, bytes)
+            .and_then(|header| {
+                let stored = stored_bytes(volume.sealing.as_ref(), &header, bytes, plain)?;
+                Ok(take(&mut Sections::new(&volume, header, stored, raw, decompressor)?))
+            })
+            .map_err(|mismatch| damaged(&volume, addr.sector(), mismatch));
         scratch.give_back();
         taken
     }
@@ -121,43 +138,37 @@ impl BlockStore {
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
-        near: Near,
+        source: Source<'_>,
         scratch: &mut ReadScratch,
         raw: &mut Vec<u8>,
     ) -> Result<()> {
         self.check_open()?;
         let volume = self.find_volume(volume)?;
         let ReadScratch { buffer, opener, .. } = scratch;
-        let bytes = buffer.filled(addr.bytes() as usize);
-        read_from(volume.file_for(near), &volume, bytes, addr.sector())?;
-        self.count_read(addr);
+        let bytes = self.bytes_of(&volume, addr, source, buffer)?;
         let opened = open_into(&volume, addr, owner, kind, bytes, raw, opener);
         scratch.give_back();
         opened
     }
 
-    /// As [`BlockStore::open_with`], for who keeps the raw bytes; see [`BlockStore::read_into`].
-    #[expect(clippy::too_many_arguments, reason = "those of `open_with`")]
-    pub fn open_into(
+    /// A block's bytes as they are on disk, in `buffer` unless they lie in one piece elsewhere.
+    fn bytes_of<'b>(
         &self,
-        volume: VolumeId,
+        volume: &Volume,
         addr: &BlockAddr,
-        owner: u32,
-        kind: BlockKind,
-        block: [&[u8]; 2],
-        scratch: &mut ReadScratch,
-        raw: &mut Vec<u8>,
-    ) -> Result<()> {
-        self.check_open()?;
-        let volume = self.find_volume(volume)?;
-        let ReadScratch { buffer, opener, .. } = scratch;
-        let bytes = match block {
-            [whole, []] => whole,
-            pieces => joined(buffer, pieces),
-        };
-        let opened = open_into(&volume, addr, owner, kind, bytes, raw, opener);
-        scratch.give_back();
-        opened
+        source: Source<'b>,
+        buffer: &'b mut DirectBuffer,
+    ) -> Result<&'b [u8]> {
+        match source {
+            Source::Disk(near) => {
+                let bytes = buffer.filled(addr.bytes() as usize);
+                read_from(volume.file_for(near), volume, bytes, addr.sector())?;
+                self.count_read(addr);
+                Ok(bytes)
+            }
+            Source::Memory([whole, []]) => Ok(whole),
+            Source::Memory(pieces) => Ok(joined(buffer, pieces)),
+        }
     }
 
     /// A hint that a stretch of sectors will be read soon. Costs a call of the system; may be wrong.
@@ -177,7 +188,8 @@ impl BlockStore {
         kind: BlockKind,
         scratch: &mut ReadScratch,
     ) -> Result<Vec<u8>> {
-        self.read_at_with(volume, addr, owner, kind, Near::Nothing, scratch, <[u8]>::to_vec)
+        let source = Source::Disk(Near::Nothing);
+        self.read_at_with(volume, addr, owner, kind, source, scratch, <[u8]>::to_vec)
     }
 
     #[expect(clippy::too_many_arguments, reason = "those of `read_with`")]
@@ -187,16 +199,14 @@ impl BlockStore {
         addr: &BlockAddr,
         owner: u32,
         kind: BlockKind,
-        near: Near,
+        source: Source<'_>,
         scratch: &mut ReadScratch,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T> {
         let ReadScratch {
             buffer, raw, opener, ..
         } = scratch;
-        let bytes = buffer.filled(addr.bytes() as usize);
-        read_from(volume.file_for(near), volume, bytes, addr.sector())?;
-        self.count_read(addr);
+        let bytes = self.bytes_of(volume, addr, source, buffer)?;
         let taken = open_with(volume, addr, owner, kind, bytes, raw, opener, take);
         scratch.give_back();
         taken
@@ -345,16 +355,12 @@ fn open_with<T>(
     opener: &mut Opener,
     take: impl FnOnce(&[u8]) -> T,
 ) -> Result<T> {
-    let taken = check_block(volume.id, addr, owner, kind, bytes)
+    check_block(volume.id, addr, owner, kind, bytes)
         .and_then(|header| {
             let raw = decompress_again(&header, bytes, raw, volume.sealing.as_ref(), opener)?;
             Ok(take(&raw[..header.content_bytes()]))
         })
-        .map_err(|mismatch| damaged(volume, addr.sector(), mismatch));
-    if raw.len() > RAW_BUFFER_BYTES_MAX {
-        *raw = Vec::new();
-    }
-    taken
+        .map_err(|mismatch| damaged(volume, addr.sector(), mismatch))
 }
 
 /// Writes the raw bytes without the label to `raw`.
@@ -372,9 +378,7 @@ fn open_into(
             let stored = stored_bytes(volume.sealing.as_ref(), &header, bytes, plain)?;
             // What a longer block has left here is overwritten, as all of it is.
             raw.resize(header.raw_bytes as usize, 0);
-            decompressor
-                .decompress_into(header.codec, stored, raw)
-                .map_err(|error| mismatch("content", "compressed bytes", error))?;
+            sections::decompress(&header, stored, decompressor, raw)?;
             raw.truncate(header.content_bytes());
             Ok(())
         })
@@ -444,9 +448,7 @@ fn decompress_again<'b>(
         return Ok(stored);
     }
     let raw = filled(raw, header.raw_bytes as usize);
-    decompressor
-        .decompress_into(header.codec, stored, raw)
-        .map_err(|error| mismatch("content", "compressed bytes", error))?;
+    sections::decompress(header, stored, decompressor, raw)?;
     Ok(raw)
 }
 
@@ -458,10 +460,8 @@ pub(crate) fn decompress(
     Opener { plain, decompressor }: &mut Opener,
 ) -> std::result::Result<(Vec<u8>, Vec<u8>), Mismatch> {
     let stored = stored_bytes(sealing, header, bytes, plain)?;
-    let mut raw = Vec::with_capacity(header.raw_bytes as usize);
-    decompressor
-        .decompress(header.codec, stored, header.raw_bytes as usize, &mut raw)
-        .map_err(|error| mismatch("content", "compressed bytes", error))?;
+    let mut raw = vec![0; header.raw_bytes as usize];
+    sections::decompress(header, stored, decompressor, &mut raw)?;
     let label = raw.split_off(header.content_bytes());
     Ok((raw, label))
 }

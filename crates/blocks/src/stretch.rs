@@ -6,7 +6,7 @@ use crate::{BlockAddr, BlockStore, Result, SECTOR_BYTES, VolumeId};
 use std::ops::Range;
 
 /// Sectors of a volume as they were on disk when they were read. Nothing of it has been checked: that is done when a
-/// block is opened ([`BlockStore::open_into`]), and may find that another one lies there now.
+/// block is read from here ([`crate::Source::Memory`]), and may find that another one lies there now.
 pub struct Stretch {
     volume: VolumeId,
     first: u64,

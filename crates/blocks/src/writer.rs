@@ -5,6 +5,7 @@
 
 use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, seal_bytes};
 use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
+use crate::sections;
 use crate::space::Mark;
 use crate::stats::add;
 use crate::volume::Volume;
@@ -53,6 +54,22 @@ struct Pending {
     checkpoint: u64,
 }
 
+/// What becomes a block.
+struct Content<'a> {
+    raw: &'a [u8],
+    /// Where it is cut in sections.
+    cuts: &'a [usize],
+    /// So many of the raw bytes are its label.
+    label_bytes: u8,
+}
+
+/// How it is stored.
+struct Stored {
+    codec: Codec,
+    sections: u16,
+    bytes: usize,
+}
+
 impl RunWriter {
     pub(crate) fn new(store: &Arc<BlockStore>, id: VolumeId, purpose: Option<Purpose>) -> Self {
         Self {
@@ -82,13 +99,13 @@ impl RunWriter {
         Some(&self.buffer[start..])
     }
 
-    /// Bytes that a block of `raw` bytes would take, without what would be left of its last sector. Nothing is
-    /// appended. `Invalid` as for [`RunWriter::append`].
-    pub fn block_bytes(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<usize> {
+    /// Bytes that a block of `raw` bytes would take, cut as for [`RunWriter::append_cut`], without what would be left
+    /// of its last sector. Nothing is appended. `Invalid` as for [`RunWriter::append`].
+    pub fn block_bytes(&mut self, codec: Codec, level: Option<i32>, raw: &[u8], cuts: &[usize]) -> Result<usize> {
         let start = self.buffer.len();
-        let encoded = self.encode(codec, level, raw);
+        let encoded = self.encode(codec, level, raw, cuts);
         self.buffer.truncate(start);
-        encoded.map(|(_, stored_bytes)| self.head_bytes() + stored_bytes)
+        encoded.map(|stored| self.head_bytes() + stored.bytes)
     }
 
     /// Appends a block of `raw` bytes, compressed where that saves a sector, and returns its address. It **must not be
@@ -107,7 +124,27 @@ impl RunWriter {
         level: Option<i32>,
         raw: &[u8],
     ) -> Result<BlockAddr> {
-        self.append_raw(kind, owner, codec, level, raw, 0)
+        self.append_cut(kind, owner, codec, level, raw, &[])
+    }
+
+    /// As [`RunWriter::append`], of bytes that are cut at rising places in *sections*: each is compressed for itself,
+    /// and who reads with [`BlockStore::read_sections_with`] decompresses those that it asks for. They take a little
+    /// more room than one. Where one would be longer than 65,535 bytes there is only one.
+    pub fn append_cut(
+        &mut self,
+        kind: BlockKind,
+        owner: u32,
+        codec: Codec,
+        level: Option<i32>,
+        raw: &[u8],
+        cuts: &[usize],
+    ) -> Result<BlockAddr> {
+        let content = Content {
+            raw,
+            cuts,
+            label_bytes: 0,
+        };
+        self.append_content(kind, owner, codec, level, &content)
     }
 
     /// As [`RunWriter::append`], with a label: bytes that reading leaves out and [`BlockStore::read_segment_to_empty`]
@@ -134,40 +171,46 @@ impl RunWriter {
         raw.clear();
         raw.extend_from_slice(content);
         raw.extend_from_slice(label);
-        let appended = self.append_raw(kind, owner, codec, level, &raw, label_bytes);
+        let content = Content {
+            raw: &raw,
+            cuts: &[],
+            label_bytes,
+        };
+        let appended = self.append_content(kind, owner, codec, level, &content);
         self.labelled = raw;
         appended
     }
 
-    fn append_raw(
+    fn append_content(
         &mut self,
         kind: BlockKind,
         owner: u32,
         codec: Codec,
         level: Option<i32>,
-        raw: &[u8],
-        label_bytes: u8,
+        content: &Content<'_>,
     ) -> Result<BlockAddr> {
         let result = self.store.check_open();
         result.map_err(|error| self.fail(error))?;
         let start = self.buffer.len();
-        let placed = self.encode(codec, level, raw).and_then(|(codec, stored_bytes)| {
+        let encoded = self.encode(codec, level, content.raw, content.cuts);
+        let placed = encoded.and_then(|stored| {
             let sectors = (self.buffer.len() - start) / SECTOR_BYTES;
             let (sector, checkpoint) = self.place(sectors)?;
             let header = BlockHeader {
                 kind,
-                codec,
+                codec: stored.codec,
                 owner,
                 volume: self.id,
-                label_bytes,
-                raw_bytes: raw.len() as u32,
-                stored_bytes: stored_bytes as u32,
+                label_bytes: content.label_bytes,
+                sections: stored.sections,
+                raw_bytes: content.raw.len() as u32,
+                stored_bytes: stored.bytes as u32,
                 sector,
                 checkpoint,
                 is_sealed: self.store.is_sealed(),
             };
             let crc = header.finish(&mut self.buffer[start..], self.store.sealing.as_ref());
-            self.last_block_bytes = self.head_bytes() + stored_bytes;
+            self.last_block_bytes = self.head_bytes() + stored.bytes;
             Ok(BlockAddr::new(sector, sectors as u16, crc))
         });
         let addr = match placed {
@@ -202,7 +245,7 @@ impl RunWriter {
     }
 
     /// Appends room for the header, the stored bytes and zeros up to the sector's end to the buffer.
-    fn encode(&mut self, codec: Codec, level: Option<i32>, raw: &[u8]) -> Result<(Codec, usize)> {
+    fn encode(&mut self, codec: Codec, level: Option<i32>, raw: &[u8], cuts: &[usize]) -> Result<Stored> {
         let head_bytes = self.head_bytes();
         let raw_bytes_max = RAW_BYTES_MAX + BLOCK_HEADER_BYTES - head_bytes;
         if raw.len() > raw_bytes_max {
@@ -213,24 +256,35 @@ impl RunWriter {
         }
         let header_end = self.buffer.len() + head_bytes;
         self.buffer.resize(header_end, 0);
-        let mut stored_as = codec;
+        let lengths = sections::lengths(raw.len(), cuts);
+        let mut stored = Stored {
+            codec,
+            sections: lengths.len() as u16,
+            bytes: raw.len(),
+        };
         if codec != Codec::None {
             let compressor = find_compressor(&mut self.compressors, codec, level)?;
-            let compressed = compressor.compress(raw, &mut self.buffer).map_err(invalid_codec)?;
-            let sectors = |bytes: usize| (head_bytes + bytes).div_ceil(SECTOR_BYTES);
-            if sectors(compressed) >= sectors(raw.len()) {
-                self.buffer.truncate(header_end);
-                stored_as = Codec::None;
+            match stored.sections {
+                0 => compressor.compress(raw, &mut self.buffer).map(drop),
+                _ => sections::compress(compressor, raw, &lengths, &mut self.buffer),
             }
+            .map_err(invalid_codec)?;
+            stored.bytes = self.buffer.len() - header_end;
         }
-        if stored_as == Codec::None {
+        let sectors = |bytes: usize| (head_bytes + bytes).div_ceil(SECTOR_BYTES);
+        if sectors(stored.bytes) >= sectors(raw.len()) {
+            self.buffer.truncate(header_end);
             self.buffer.extend_from_slice(raw);
+            stored = Stored {
+                codec: Codec::None,
+                sections: 0,
+                bytes: raw.len(),
+            };
         }
-        let stored_bytes = self.buffer.len() - header_end;
         let start = header_end - head_bytes;
         let block_bytes = (self.buffer.len() - start).next_multiple_of(SECTOR_BYTES);
         self.buffer.resize(start + block_bytes, 0);
-        Ok((stored_as, stored_bytes))
+        Ok(stored)
     }
 
     /// Takes sectors for a block: the first one, and the number of the checkpoint it belongs to.

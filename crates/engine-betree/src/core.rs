@@ -10,7 +10,7 @@ use crate::node::{Child, Node, UnitRef};
 use crate::options::BetreeOptions;
 use crate::run::Run;
 use crate::table::{Retired, Table};
-use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, VolumeId};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, Source, VolumeId};
 use engine::{EngineError, Result, Seq, TableId, WriteAheadRule};
 use parking_lot::{Mutex, RwLock};
 use pins::{Horizon, Pins};
@@ -232,9 +232,15 @@ impl Core {
             _ => {
                 let (looked, block) = self.with_scratch(|scratch| {
                     let addr = &unit.first;
-                    let looked = self
-                        .store
-                        .read_with(VOLUME, addr, table.0, KIND_ROWS, Near::Nothing, scratch, look);
+                    let looked = self.store.read_with(
+                        VOLUME,
+                        addr,
+                        table.0,
+                        KIND_ROWS,
+                        Source::Disk(Near::Nothing),
+                        scratch,
+                        look,
+                    );
                     looked.map(|looked| (looked, scratch.last_block(addr).map(Arc::from)))
                 })?;
                 if let Some(block) = block {
@@ -248,9 +254,9 @@ impl Core {
 
     fn open_block<T>(&self, table: TableId, unit: &UnitRef, block: &[u8], take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let opened = self.with_scratch(|scratch| {
-            let pieces = [block, &[]];
+            let source = Source::Memory([block, &[]]);
             self.store
-                .open_with(VOLUME, &unit.first, table.0, KIND_ROWS, pieces, scratch, take)
+                .read_with(VOLUME, &unit.first, table.0, KIND_ROWS, source, scratch, take)
         });
         Ok(opened?)
     }

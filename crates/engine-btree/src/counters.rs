@@ -34,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) gets: Counter,
     pub(crate) pages_read: Counter,
     pub(crate) read_again: Counter,
+    /// Of these and those read from disk, those of which one section was decompressed.
+    pub(crate) read_in_part: Counter,
     /// Leaves that walks read for themselves.
     pub(crate) pages_walked: Counter,
     pub(crate) pages_written: Counter,

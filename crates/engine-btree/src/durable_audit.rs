@@ -8,7 +8,7 @@ use crate::directory::{self, DIRECTORY, decode_root};
 use crate::maintain::outside;
 use crate::page::{CellValue, LeafImage, PageDamage, decode_inner};
 use crate::tree::Child;
-use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, VolumeId};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Source, VolumeId};
 use engine::{EngineError, ErrorKind, Result, TableId};
 
 /// A debug build reads every checkpoint of a store with no more bytes of blocks than this.
@@ -98,9 +98,15 @@ impl DurableWalk<'_> {
     ) -> Result<Option<T>> {
         self.blocks.push((self.volume, address));
         let (owner, scratch) = (self.owner.0, &mut self.scratch);
-        let read = self
-            .store
-            .read_with(self.volume, &address, owner, kind, Near::Others, scratch, take);
+        let read = self.store.read_with(
+            self.volume,
+            &address,
+            owner,
+            kind,
+            Source::Disk(Near::Others),
+            scratch,
+            take,
+        );
         let what = match read.map_err(EngineError::from) {
             Ok(Ok(page)) => return Ok(Some(page)),
             Ok(Err(damage)) => damage.to_string(),

@@ -31,6 +31,7 @@ mod consolidation;
 mod consolidation_queue;
 mod consolidator;
 mod counters;
+mod cutting;
 mod delta;
 mod directory;
 mod durable_audit;

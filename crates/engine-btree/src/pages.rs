@@ -11,13 +11,13 @@ use crate::budget::Use;
 use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
-use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, NewValue, PageDamage, decode_inner};
+use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, LeafSearch, NewValue, PageDamage, decode_inner};
 use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
 use crate::workers::{Class, Workers};
-use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch};
+use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Source};
 use bytes::Bytes;
 use engine::{EngineError, Result, Seq};
 use rcu::Guard;
@@ -125,7 +125,10 @@ impl Pages {
         self.counters.pages_read.add(1);
         let (volume, owner) = (tree.shape.volume, tree.id.0);
         SCRATCH
-            .with_borrow_mut(|scratch| self.store.read_with(volume, &address, owner, kind, near, scratch, take))
+            .with_borrow_mut(|scratch| {
+                self.store
+                    .read_with(volume, &address, owner, kind, Source::Disk(near), scratch, take)
+            })
             .map_err(EngineError::from)
     }
 
@@ -141,8 +144,9 @@ impl Pages {
         if let Some(block) = self.cache.take_block(&(volume, address)) {
             let (owner, kind) = (tree.id.0, BlockKind::Leaf);
             let opened = SCRATCH.with_borrow_mut(|scratch| {
+                let source = Source::Memory(block.get());
                 self.store
-                    .open_with(volume, &address, owner, kind, block.get(), scratch, LeafImage::decode)
+                    .read_with(volume, &address, owner, kind, source, scratch, LeafImage::decode)
             });
             if let Ok(Ok(image)) = opened {
                 self.counters.read_again.add(1);
@@ -180,8 +184,9 @@ impl Pages {
         if let Some(block) = kept {
             let (owner, kind) = (tree.id.0, BlockKind::Leaf);
             let opened = SCRATCH.with_borrow_mut(|scratch| {
+                let source = Source::Memory(block.get());
                 self.store
-                    .open_into(key.0, &address, owner, kind, block.get(), scratch, &mut raw)
+                    .read_into(key.0, &address, owner, kind, source, scratch, &mut raw)
             });
             if opened.is_ok() {
                 self.counters.read_again.add(1);
@@ -216,9 +221,9 @@ impl Pages {
         let keeps = self.keeps_walked(address, has_room);
         let (volume, owner) = (tree.shape.volume, tree.id.0);
         let block = SCRATCH.with_borrow_mut(|scratch| {
-            let (kind, near) = (BlockKind::Leaf, Near::Others);
+            let (kind, disk) = (BlockKind::Leaf, Source::Disk(Near::Others));
             self.store
-                .read_into(volume, &address, owner, kind, near, scratch, raw)?;
+                .read_into(volume, &address, owner, kind, disk, scratch, raw)?;
             Ok::<_, EngineError>(scratch.last_block(&address).filter(|_| keeps).map(Pieces::new))
         })?;
         if let Some(block) = block {
@@ -231,8 +236,9 @@ impl Pages {
     fn open_walked(&self, tree: &Tree, address: BlockAddr, has_room: bool, block: &[u8], raw: &mut Vec<u8>) -> bool {
         let (volume, owner, kind) = (tree.shape.volume, tree.id.0, BlockKind::Leaf);
         let opened = SCRATCH.with_borrow_mut(|scratch| {
+            let source = Source::Memory([block, &[]]);
             self.store
-                .open_into(volume, &address, owner, kind, [block, &[]], scratch, raw)
+                .read_into(volume, &address, owner, kind, source, scratch, raw)
         });
         if opened.is_ok() && self.keeps_walked(address, has_room) {
             self.cache.put_block((volume, address), Pieces::new(block));
@@ -269,24 +275,17 @@ impl Pages {
         if !budget.is_tight() || address.bytes() > budget.blocks_limit() / 64 {
             return None;
         }
-        let look = |raw: &[u8]| {
-            LeafImage::find_in(raw, key).map(|value| match value {
-                None => Found::Nothing,
-                Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
-                Some(NewValue::Large(large)) => {
-                    Found::Elsewhere(Elsewhere::Large(Bytes::copy_from_slice(large.cell())))
-                }
-            })
-        };
         match self.cache.look_up_block(&block_key) {
             BlockLookup::Hot => return None,
             BlockLookup::Warm(block) => {
                 self.counters.read_again.add(1);
+                let source = Source::Memory(block.get());
                 return SCRATCH.with_borrow_mut(|scratch| {
-                    let opened = self
-                        .store
-                        .open_with(block_key.0, &address, owner, kind, block.get(), scratch, look);
-                    opened.ok()?.ok()
+                    self.store
+                        .read_sections_with(block_key.0, &address, owner, kind, source, scratch, |sections| {
+                            find_in_block(sections, key, &self.counters)
+                        })
+                        .ok()?
                 });
             }
             BlockLookup::Unknown => {}
@@ -298,11 +297,15 @@ impl Pages {
         self.make_room(None);
         self.counters.pages_read.add(1);
         let (found, block) = SCRATCH.with_borrow_mut(|scratch| {
-            let read = self
+            let source = Source::Disk(Near::Nothing);
+            let found = self
                 .store
-                .read_with(block_key.0, &address, owner, kind, Near::Nothing, scratch, look);
+                .read_sections_with(block_key.0, &address, owner, kind, source, scratch, |sections| {
+                    find_in_block(sections, key, &self.counters)
+                })
+                .ok()??;
             let block = scratch.last_block(&address)?;
-            Some((read.ok()?.ok()?, Pieces::new(block)))
+            Some((found, Pieces::new(block)))
         })?;
         self.cache.put_block(block_key, block);
         Some(found)
@@ -516,6 +519,30 @@ impl Pages {
             .account(tree, -(leaf.overhead_bytes() as isize), -(state.delta_bytes as isize));
         true
     }
+}
+
+/// A row of a leaf, from the sections of its block that it takes. `None` when something is wrong with them.
+fn find_in_block(sections: &mut Sections<'_>, key: &[u8], counters: &Counters) -> Option<Found> {
+    let block_sections = sections.len();
+    let front = sections.get(0).ok()?;
+    let front_bytes = front.len();
+    let Some(search) = LeafSearch::new(front, key).ok()? else {
+        return Some(Found::Nothing);
+    };
+    let (leaf_sections, number) = search.section();
+    let value = if block_sections == 1 {
+        search.find_in_whole(front)
+    } else if block_sections == 1 + leaf_sections && front_bytes == search.front_bytes() {
+        counters.read_in_part.add(1);
+        search.find_in_section(sections.get(1 + number).ok()?)
+    } else {
+        return None;
+    };
+    Some(match value.ok()? {
+        None => Found::Nothing,
+        Some(NewValue::Inline(value)) => Found::Inline(Bytes::copy_from_slice(value)),
+        Some(NewValue::Large(large)) => Found::Elsewhere(Elsewhere::Large(Bytes::copy_from_slice(large.cell()))),
+    })
 }
 
 /// Whether a child is on disk, there.

@@ -39,6 +39,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.dirtyLeaves", dirty_leaves),
         ("cache.pagesRead", counters.pages_read.get()),
         ("cache.pagesReadAgain", counters.read_again.get()),
+        ("cache.pagesReadInPart", counters.read_in_part.get()),
         ("cache.pagesWalked", counters.pages_walked.get()),
         ("cache.pagesWritten", counters.pages_written.get()),
         ("cache.pagesWrittenBehind", counters.written_behind.get()),

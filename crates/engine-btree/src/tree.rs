@@ -12,6 +12,7 @@
 //! - a node that is not `dirty` is on disk as it is in memory, children's addresses included (`address`);
 //! - above a dirty node every node is dirty.
 
+use crate::cutting::Cutting;
 use crate::fill::Fill;
 use crate::leaf::Leaf;
 use crate::page::Separators;
@@ -199,6 +200,7 @@ pub(crate) struct Tree {
     pub(crate) last_leaf: Mutex<Option<Arc<Leaf>>>,
     /// How long the blocks of leaves get.
     pub(crate) fill: Fill,
+    pub(crate) cutting: Cutting,
     /// Bytes of blocks on disk, about.
     pub(crate) disk_bytes: AtomicU64,
     /// Heap bytes of leaves and inner nodes.
@@ -269,6 +271,7 @@ impl Tree {
             dirty: Mutex::new(DirtyLeaves::default()),
             last_leaf: Mutex::new(None),
             fill: Fill::default(),
+            cutting: Cutting::default(),
             disk_bytes: AtomicU64::new(0),
             memory_bytes: AtomicU64::new(0),
             root_taken: AtomicU64::new(0),

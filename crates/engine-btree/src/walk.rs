@@ -49,7 +49,7 @@ struct WalkPage {
 /// Its rows.
 enum PageRows {
     /// As they come, for a walk forward. The walk's position is the last that came, unless it is before all.
-    Stream(LeafStream),
+    Stream(Box<LeafStream>),
     /// All at once: to be walked backwards.
     View(Box<LeafView>),
 }
@@ -264,7 +264,7 @@ impl WalkPage {
         Ok(match direction {
             Direction::Forward => Self {
                 address,
-                rows: PageRows::Stream(LeafStream::new(raw.bytes().clone())?),
+                rows: PageRows::Stream(Box::new(LeafStream::new(raw.bytes().clone())?)),
                 raw: Some(raw),
                 _memory: None,
             },

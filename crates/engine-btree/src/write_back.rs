@@ -24,6 +24,7 @@ use crate::restructure::Structure;
 use crate::running::RunningCheckpoint;
 use crate::tree::Tree;
 use blocks::{BlockAddr, BlockKind, BlockStore, Purpose, Referenced, RunWriter, VolumeId};
+use codec::Codec;
 use engine::{EngineError, Result};
 use leaf_image::Prepared;
 use std::collections::HashMap;
@@ -97,7 +98,7 @@ impl WriteBack {
             pending: Vec::new(),
             appended: Vec::new(),
             pending_bytes: 0,
-            raw: Vec::new(),
+            leaf: EncodedLeaf::default(),
             unflushed: None,
         }
     }
@@ -150,11 +151,36 @@ fn label(key: &[u8]) -> &[u8] {
 }
 
 /// How blocks of a tree are compressed.
-fn codec_of(tree: &Tree, kind: BlockKind) -> (codec::Codec, Option<i32>) {
+fn codec_of(tree: &Tree, kind: BlockKind) -> (Codec, Option<i32>) {
     match kind {
-        BlockKind::Inner => (codec::Codec::Lz4, None),
+        BlockKind::Inner => (Codec::Lz4, None),
         _ => (tree.shape.codec, tree.shape.level),
     }
+}
+
+/// A leaf's raw bytes, and where they are cut in sections.
+#[derive(Default)]
+struct EncodedLeaf {
+    raw: Vec<u8>,
+    cuts: Vec<usize>,
+}
+
+impl EncodedLeaf {
+    fn encode(&mut self, image: &LeafImage, in_sections: bool) {
+        self.raw.clear();
+        self.cuts.clear();
+        match in_sections {
+            true => image.encode_in_sections(&mut self.raw, &mut self.cuts),
+            false => image.encode(&mut self.raw),
+        }
+    }
+}
+
+/// What there is to a block's bytes.
+enum Content<'a> {
+    Labelled(&'a [u8]),
+    /// They are sections, cut at these places.
+    Cut(&'a [usize]),
 }
 
 /// A leaf's image that was appended.
@@ -173,7 +199,7 @@ pub(crate) struct PageWriter<'c> {
     /// Every block since the last flush.
     appended: Vec<(WriterName, BlockAddr)>,
     pending_bytes: usize,
-    raw: Vec<u8>,
+    leaf: EncodedLeaf,
     /// From the first block that is appended to the flush.
     unflushed: Option<Unflushed<'c>>,
 }
@@ -181,12 +207,11 @@ pub(crate) struct PageWriter<'c> {
 impl PageWriter<'_> {
     /// Tells the tree how long the block of a leaf would get.
     pub(crate) fn sample_leaf(&mut self, tree: &Tree, image: &LeafImage) {
-        self.raw.clear();
-        image.encode(&mut self.raw);
         let (codec, level) = codec_of(tree, BlockKind::Leaf);
+        self.encode_leaf(tree, image);
         let writer = writer_of(&mut self.writers, &self.shared.store, tree, Purpose::Later);
         // An error is told when the leaf is written.
-        if let Ok(block_bytes) = writer.block_bytes(codec, level, &self.raw) {
+        if let Ok(block_bytes) = writer.block_bytes(codec, level, &self.leaf.raw, &self.leaf.cuts) {
             tree.fill.note(image.row_bytes(), block_bytes, tree.shape.leaf_bytes);
         }
     }
@@ -199,16 +224,43 @@ impl PageWriter<'_> {
         image: &LeafImage,
         low: &[u8],
     ) -> Result<BlockAddr> {
-        let mut raw = std::mem::take(&mut self.raw);
-        raw.clear();
-        image.encode(&mut raw);
-        let label = if image.is_empty() { label(low) } else { &[] };
-        let appended = self.append(tree, BlockKind::Leaf, purpose, &raw, label);
-        self.pending_bytes += raw.len();
-        self.raw = raw;
+        self.encode_leaf(tree, image);
+        let leaf = std::mem::take(&mut self.leaf);
+        let content = match (image.is_empty(), &*leaf.cuts) {
+            (true, _) => Content::Labelled(label(low)),
+            (false, cuts) => Content::Cut(cuts),
+        };
+        let appended = self.append(tree, BlockKind::Leaf, purpose, &leaf.raw, content);
+        self.pending_bytes += leaf.raw.len();
+        self.leaf = leaf;
         let (address, block_bytes) = appended?;
         tree.fill.note(image.row_bytes(), block_bytes, tree.shape.leaf_bytes);
         Ok(address)
+    }
+
+    /// In sections where that costs little.
+    fn encode_leaf(&mut self, tree: &Tree, image: &LeafImage) {
+        // The other codecs are there to save room, not time.
+        let is_for_speed = matches!(codec_of(tree, BlockKind::Leaf).0, Codec::Snappy | Codec::Lz4);
+        let may_be_cut = is_for_speed && image.has_sections();
+        if may_be_cut && tree.cutting.is_due() {
+            self.measure_sections(tree, image);
+        }
+        self.leaf.encode(image, may_be_cut && tree.cutting.pays());
+    }
+
+    /// Compresses a leaf in sections and without, and tells the tree what they cost.
+    fn measure_sections(&mut self, tree: &Tree, image: &LeafImage) {
+        let (codec, level) = codec_of(tree, BlockKind::Leaf);
+        let writer = writer_of(&mut self.writers, &self.shared.store, tree, Purpose::Later);
+        let mut bytes_of = |in_sections| {
+            self.leaf.encode(image, in_sections);
+            writer.block_bytes(codec, level, &self.leaf.raw, &self.leaf.cuts)
+        };
+        // An error is told when the leaf is written.
+        if let (Ok(in_sections), Ok(whole)) = (bytes_of(true), bytes_of(false)) {
+            tree.cutting.note(in_sections, whole);
+        }
     }
 
     /// Appends an inner node of the running checkpoint, whose range begins at `low`. It may be referred to after a
@@ -221,8 +273,14 @@ impl PageWriter<'_> {
         low: &[u8],
     ) -> Result<BlockAddr> {
         let label = if separators == 0 { label(low) } else { &[] };
-        self.append(tree, BlockKind::Inner, Purpose::Checkpoint, page, label)
-            .map(|(address, _)| address)
+        self.append(
+            tree,
+            BlockKind::Inner,
+            Purpose::Checkpoint,
+            page,
+            Content::Labelled(label),
+        )
+        .map(|(address, _)| address)
     }
 
     /// Appends one piece of a large value of a row. It may be referred to after a flush.
@@ -233,7 +291,7 @@ impl PageWriter<'_> {
         key: &[u8],
         piece: &[u8],
     ) -> Result<BlockAddr> {
-        self.append(tree, BlockKind::Large, purpose, piece, label(key))
+        self.append(tree, BlockKind::Large, purpose, piece, Content::Labelled(label(key)))
             .map(|(address, _)| address)
     }
 
@@ -244,12 +302,16 @@ impl PageWriter<'_> {
         kind: BlockKind,
         purpose: Purpose,
         raw: &[u8],
-        label: &[u8],
+        content: Content<'_>,
     ) -> Result<(BlockAddr, usize)> {
         self.hold_off_checkpoint();
         let (codec, level) = codec_of(tree, kind);
         let writer = writer_of(&mut self.writers, &self.shared.store, tree, purpose);
-        match writer.append_labelled(kind, tree.id.0, codec, level, raw, label) {
+        let appended = match content {
+            Content::Labelled(label) => writer.append_labelled(kind, tree.id.0, codec, level, raw, label),
+            Content::Cut(cuts) => writer.append_cut(kind, tree.id.0, codec, level, raw, cuts),
+        };
+        match appended {
             Ok(address) => {
                 let block_bytes = writer.last_block_bytes();
                 self.appended.push((writer_name(tree, purpose), address));

@@ -66,6 +66,15 @@ fn write(engine: &BtreeEngine, batch: &Batch, seq: Seq) {
 
 /// Rows of 50 to 500 bytes, in order.
 fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
+    load_values(engine, rows, |_| {
+        let mut value = vec![0; dice.within(50, 500) as usize];
+        value.iter_mut().for_each(|byte| *byte = dice.below(16) as u8);
+        value
+    });
+}
+
+/// Rows with these values, in order.
+fn load_values(engine: &BtreeEngine, rows: u64, value: impl Fn(u64) -> Vec<u8>) {
     let mut batch = Batch::new();
     let spec = TableSpec {
         kind: TableKind::Records,
@@ -74,9 +83,7 @@ fn load(engine: &BtreeEngine, rows: u64, dice: &Dice) {
     };
     batch.create_table(TABLE, spec);
     for row in 0..rows {
-        let mut value = vec![0; dice.within(50, 500) as usize];
-        value.iter_mut().for_each(|byte| *byte = dice.below(16) as u8);
-        batch.put(TABLE, key(row), value);
+        batch.put(TABLE, key(row), value(row));
         if row % BATCH_ROWS == BATCH_ROWS - 1 {
             write(engine, &batch, Seq(1 + row / BATCH_ROWS));
             batch.clear();
@@ -91,6 +98,7 @@ fn memory_is_counted_and_bounded() {
     leaves_that_left_memory_are_not_kept_for_the_next_checkpoint();
     readers_take_a_page_each_beyond_the_limit_at_most();
     leaves_that_are_read_once_stay_compressed();
+    leaves_are_in_sections_where_that_costs_little();
     what_is_read_ahead_is_what_a_walk_comes_to();
     a_long_walk_leaves_what_is_read_often();
     a_cursor_that_seeks_reads_a_leaf_once();
@@ -420,6 +428,45 @@ fn leaves_that_are_read_once_stay_compressed() {
     );
     let again = stat(&engine, "cache.pagesReadAgain") - again_before;
     assert!(again > 1000, "{again} reads found a kept block");
+}
+
+/// Sections of leaves whose rows are alike would have to tell again what they have in common.
+fn leaves_are_in_sections_where_that_costs_little() {
+    const ROWS: u64 = 50_000;
+    let dice = Dice::new(seed());
+    let alike: Vec<u8> = (0..400).map(|_| dice.below(256) as u8).collect();
+    let of_rows_alike = |row: u64| [&alike, &row.to_be_bytes()[..]].concat();
+    let of_rows_unlike = |row: u64| row.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().repeat(51);
+    // In parts, not in parts; from memory as from disk.
+    let reads = [
+        ("a row", &of_rows_unlike as &dyn Fn(u64) -> Vec<u8>, 1000, 0),
+        ("rows", &of_rows_alike, 0, 1000),
+    ];
+    for (what, value, least_in_part, least_whole) in reads {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = open(directory.path(), MIB, 1);
+        load_values(&engine, ROWS, value);
+        engine.checkpoint().unwrap();
+        let figures = ["cache.pagesRead", "cache.pagesReadAgain", "cache.pagesReadInPart"];
+        let before = figures.map(|name| stat(&engine, name));
+        let view = engine.snapshot().unwrap();
+        for _ in 0..5_000 {
+            let row = dice.below(ROWS);
+            assert_eq!(
+                view.get(TABLE, &key(row)).unwrap().as_deref(),
+                Some(&*value(row)),
+                "{what}: {row}"
+            );
+        }
+        let after = figures.map(|name| stat(&engine, name));
+        let [read, again, in_part] = [0, 1, 2].map(|figure| after[figure] - before[figure]);
+        let whole = (read + again) - in_part;
+        assert!(
+            in_part >= least_in_part && whole >= least_whole,
+            "{what} alike: {in_part} in part, {whole} as a whole"
+        );
+        assert!(in_part == 0 || least_in_part > 0, "{what} alike: {in_part} in part");
+    }
 }
 
 /// A table whose inner pages alone are several times the cache: they come and go like leaves, whether they changed or

@@ -1,7 +1,9 @@
 //! What each call promises, one by one.
 
 use crate::owner::{DIRECTORY, Held, Owner, content, disk, env, open};
-use blocks::{BlockKind, BlockStore, Purpose, ReadScratch, Referenced, StoreOptions, Urgency, VolumeId};
+use blocks::{
+    BlockKind, BlockStore, Near, Purpose, ReadScratch, Referenced, Sections, Source, StoreOptions, Urgency, VolumeId,
+};
 use codec::Codec;
 use engine::ErrorKind;
 use std::path::Path;
@@ -39,6 +41,104 @@ fn what_is_appended_is_read_with_every_codec() {
     }
 }
 
+/// Bytes that compress, and in the last third some that do not.
+fn mixed(length: usize) -> Vec<u8> {
+    let mut number = 1u32;
+    let byte = |at: usize| {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if at > length / 3 * 2 {
+            (number >> 24) as u8
+        } else {
+            (at / 50) as u8
+        }
+    };
+    (0..length).map(byte).collect()
+}
+
+#[test]
+fn sections_are_read_one_by_one_and_as_a_whole() {
+    let store = open(&disk(1)).unwrap().0;
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    let raw = mixed(90_000);
+    // How many there are where the codec compresses.
+    let cases: [(&[usize], usize); 8] = [
+        (&[], 1),
+        (&[1], 2),
+        (&[89_999], 1),
+        (&[100, 30_000, 60_000], 4),
+        (&[30_000, 60_001], 3),
+        (&[24_465], 2),
+        (&[24_464], 1),
+        (&[50_000, 50_000], 1),
+    ];
+    let mut written = Vec::new();
+    for codec in Codec::ALL {
+        for (cuts, sections) in cases {
+            // A section too long for the table: the block is compressed as a whole.
+            let is_long = cuts == [1];
+            let expected = if codec == Codec::None || is_long { 1 } else { sections };
+            let bytes = writer.block_bytes(codec, None, &raw, cuts).unwrap();
+            let addr = writer.append_cut(BlockKind::Leaf, 9, codec, None, &raw, cuts).unwrap();
+            assert_eq!(writer.last_block_bytes(), bytes);
+            assert!(bytes <= raw.len() * 3 / 4 || codec == Codec::None, "{codec:?} {cuts:?}");
+            written.push((addr, cuts, expected));
+        }
+    }
+    // A section that is not compressed, beside one that is; and nothing that is worth it.
+    let noise = mixed(90_000).split_off(70_000);
+    let addr = writer
+        .append_cut(BlockKind::Leaf, 9, Codec::Lz4, None, &noise, &[5000])
+        .unwrap();
+    writer.flush().unwrap();
+    let mut scratch = ReadScratch::default();
+    assert_eq!(
+        store
+            .read(VolumeId::MAIN, &addr, 9, BlockKind::Leaf, &mut scratch)
+            .unwrap(),
+        noise
+    );
+    let mut into = Vec::new();
+    for (addr, cuts, expected) in written {
+        assert_eq!(
+            store
+                .read(VolumeId::MAIN, &addr, 9, BlockKind::Leaf, &mut scratch)
+                .unwrap(),
+            raw
+        );
+        let disk = Source::Disk(Near::Nothing);
+        let (volume, kind) = (VolumeId::MAIN, BlockKind::Leaf);
+        let check = |sections: &mut Sections<'_>| {
+            assert_eq!(sections.len(), expected, "{cuts:?}");
+            let mut starts = vec![0];
+            if expected > 1 {
+                starts.extend(cuts);
+            }
+            for number in (0..expected).rev() {
+                let end = starts.get(number + 1).copied().unwrap_or(raw.len());
+                assert_eq!(sections.get(number).unwrap(), &raw[starts[number]..end]);
+            }
+        };
+        store
+            .read_sections_with(volume, &addr, 9, kind, disk, &mut scratch, check)
+            .unwrap();
+        let block = scratch.last_block(&addr).unwrap().to_vec();
+        let (first, rest) = block.split_at(block.len() / 3);
+        for pieces in [[&block[..], &[]], [first, rest]] {
+            let memory = Source::Memory(pieces);
+            store
+                .read_sections_with(volume, &addr, 9, kind, memory, &mut scratch, check)
+                .unwrap();
+            store
+                .read_into(volume, &addr, 9, kind, memory, &mut scratch, &mut into)
+                .unwrap();
+            assert_eq!(into, raw);
+        }
+        let short = Source::Memory([first, &[]]);
+        let refused = store.read_sections_with(volume, &addr, 9, kind, short, &mut scratch, |_| ());
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
 #[test]
 fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
     let mut owner = Owner::new(open(&disk(1)).unwrap().0);
@@ -70,15 +170,16 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
     // Into memory that something longer, or shorter, lay in.
     let mut into = vec![1; 1000];
     for (addr, raw, _) in &written {
-        let (volume, kind, near) = (VolumeId::MAIN, BlockKind::Large, blocks::Near::Others);
+        let (volume, kind, disk) = (VolumeId::MAIN, BlockKind::Large, Source::Disk(Near::Others));
         store
-            .read_into(volume, addr, 9, kind, near, &mut scratch, &mut into)
+            .read_into(volume, addr, 9, kind, disk, &mut scratch, &mut into)
             .unwrap();
         assert_eq!(&into, raw);
         let block = scratch.last_block(addr).unwrap().to_vec();
         let (first, rest) = block.split_at(block.len() / 3);
-        let mut open =
-            |pieces: [&[u8]; 2], into: &mut Vec<u8>| store.open_into(volume, addr, 9, kind, pieces, &mut scratch, into);
+        let mut open = |pieces: [&[u8]; 2], into: &mut Vec<u8>| {
+            store.read_into(volume, addr, 9, kind, Source::Memory(pieces), &mut scratch, into)
+        };
         into.clear();
         open([first, rest], &mut into).unwrap();
         assert_eq!(&into, raw);

@@ -3,8 +3,9 @@
 use super::inner::{INNER_HEADER_BYTES, KIND_INNER, SEPARATOR_BYTES_MAX};
 use super::leaf::LEAF_ROW_BYTES_MAX;
 use super::leaf_format::{
-    COMMON_KEY_LENGTH, COMMON_VALUE, FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN,
+    COMMON_KEY_LENGTH, COMMON_VALUE, CUT, FORMAT_VERSION, KIND_LEAF, LEAF_HEADER_BYTES, ROW_BYTES_MIN,
 };
+use super::leaf_sections::SECTION_BYTES;
 use super::tests::address;
 use super::*;
 use std::fmt::Write;
@@ -30,6 +31,8 @@ fn layout() -> String {
         ("leaf.header.bytes", LEAF_HEADER_BYTES),
         ("leaf.common.key_length", usize::from(COMMON_KEY_LENGTH)),
         ("leaf.common.value", usize::from(COMMON_VALUE)),
+        ("leaf.cut", usize::from(CUT)),
+        ("leaf.section.bytes", SECTION_BYTES),
         ("leaf.row.bytes.min", ROW_BYTES_MIN),
         ("leaf.row_bytes.max", LEAF_ROW_BYTES_MAX),
         ("large.chunk.bytes", LARGE_CHUNK_BYTES),
@@ -60,6 +63,13 @@ fn layout() -> String {
     let entries = ["tea 01", "tea 02", "ten 01"].map(|key| (key.as_bytes(), NewValue::Inline(b"")));
     LeafImage::from_rows(entries).encode(&mut raw);
     dump(&mut out, "leaf of an index", &raw);
+
+    raw.clear();
+    let long = ["tea 01", "tea 02", "ten 01"].map(|key| (key.as_bytes(), NewValue::Inline(&[b'v'; SECTION_BYTES])));
+    let mut cuts = Vec::new();
+    LeafImage::from_rows(long).encode_in_sections(&mut raw, &mut cuts);
+    writeln!(out, "sections of a leaf {cuts:?}").expect("a string");
+    dump(&mut out, "what stands in front of them", &raw[..cuts[0]]);
 
     raw.clear();
     let separators = Separators::from_keys(&["tenon", "tens", "tenth"]);

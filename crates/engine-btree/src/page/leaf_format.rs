@@ -1,20 +1,24 @@
 //! The raw bytes of a leaf, `docs/formats/btree-pages.md`: a header, the common prefix, then each row as the difference
-//! to the key before it. What all rows have in common stands in the first one only: entries of an index have no values,
-//! and keys of records are of one length.
+//! to the key before it. Lengths that all rows have in common stand in front of them: entries of an index have no
+//! values, and keys of records are of one length. So do, where the rows are cut in sections, the keys that part these.
 //!
-//! One image has one encoding: whatever decodes, and is of the version that is written, encodes to the same bytes
-//! again.
+//! One image has one encoding, and one that is cut: whatever decodes, and is of the version that is written, encodes to
+//! the same bytes again.
 
 use super::bytes::{Reader, common_prefix, head_u64, put_varint};
-use super::leaf::{LEAF_ROW_BYTES_MAX, Slot};
+use super::leaf::{Cell, LEAF_ROW_BYTES_MAX, Slot};
 use super::leaf_builder::put_cell_start;
+use super::leaf_sections::{Cutter, SeparatorCheck};
 use super::sink::Sink;
-use super::{LargeRef, LeafImage, NewValue, PageDamage};
+use super::{LargeRef, LeafImage, PageDamage};
 use ::bytes::Bytes;
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// First byte of every page.
-pub(super) const FORMAT_VERSION: u8 = 2;
+pub(super) const FORMAT_VERSION: u8 = 3;
+/// There, what rows have in common stands in the first of them, and none are cut.
+const FORMAT_VERSION_UNCUT: u8 = 2;
 /// The oldest that is read: there, rows have nothing in common.
 pub(super) const FORMAT_VERSION_MIN: u8 = 1;
 /// Second byte: what the page is.
@@ -28,6 +32,8 @@ pub(super) const ROW_BYTES_MIN: usize = 2;
 pub(super) const COMMON_KEY_LENGTH: u8 = 1;
 /// In the third byte: all values are of one length, and large ones or not.
 pub(super) const COMMON_VALUE: u8 = 2;
+/// In the third byte: the rows are cut in sections.
+pub(super) const CUT: u8 = 4;
 /// Lengths of a row, of one byte each.
 const LENGTHS_BYTES: usize = 3;
 
@@ -39,24 +45,71 @@ thread_local! {
 impl LeafImage {
     /// Appends the raw bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_cut(out, &[], &mut Vec::new());
+    }
+
+    /// Whether there is enough for more sections than one.
+    pub(crate) fn has_sections(&self) -> bool {
+        Cutter::new(self.len(), self.row_bytes(), self.prefix().len()).has_sections()
+    }
+
+    /// Appends the raw bytes, cut in sections where there is enough for two; puts the places in `out` where the first
+    /// one begins, and each other one, into `cuts`, which is empty when there is only one.
+    pub(crate) fn encode_in_sections(&self, out: &mut Vec<u8>, cuts: &mut Vec<usize>) {
+        let mut cutter = Cutter::new(self.len(), self.row_bytes(), self.prefix().len());
+        let mut data_bytes = 0;
+        let mut first_rows = Vec::new();
+        for index in 0..self.len() {
+            if cutter.begins_section(data_bytes) {
+                cutter.begin(data_bytes);
+                first_rows.push(index);
+            }
+            let cell = self.cell(index);
+            data_bytes += cell.end - cell.suffix_start;
+        }
+        self.encode_cut(out, &first_rows, cuts);
+    }
+
+    /// `first_rows` are those of all sections but the first.
+    fn encode_cut(&self, out: &mut Vec<u8>, first_rows: &[usize], cuts: &mut Vec<usize>) {
+        cuts.clear();
         let prefix = self.prefix();
         let common = Common::of(self);
         out.reserve(LEAF_HEADER_BYTES + self.data().len() + self.len() * (LENGTHS_BYTES + 1));
-        out.extend_from_slice(&[FORMAT_VERSION, KIND_LEAF, common.flags(), 0]);
+        let cut = if first_rows.is_empty() { 0 } else { CUT };
+        out.extend_from_slice(&[FORMAT_VERSION, KIND_LEAF, common.flags() | cut, 0]);
         for number in [self.len(), self.row_bytes(), prefix.len()] {
             out.extend_from_slice(&(number as u32).to_le_bytes());
         }
         out.extend_from_slice(prefix);
+        let fixed = Fixed::of(self, common);
+        for length in [fixed.suffix_len, fixed.value].into_iter().flatten() {
+            put_varint(out, length as u64);
+        }
+        if !first_rows.is_empty() {
+            put_varint(out, first_rows.len() as u64);
+            for &row in first_rows {
+                let suffix = self.suffix(row);
+                let separator = &suffix[..common_prefix(self.suffix(row - 1), suffix) + 1];
+                put_varint(out, separator.len() as u64);
+                out.extend_from_slice(separator);
+            }
+            cuts.push(out.len());
+        }
+        let mut first_rows = first_rows.iter().copied().peekable();
         let mut previous: &[u8] = &[];
         for index in 0..self.len() {
+            if first_rows.next_if_eq(&index).is_some() {
+                cuts.push(out.len());
+            }
             let (key, value) = self.row_to_copy(index);
             let shared = common_prefix(previous, key.suffix);
             let value_bytes = value.cell_bytes();
             put_varint(out, shared as u64);
-            if index == 0 || !common.key_length {
+            if fixed.suffix_len.is_none() {
                 put_varint(out, (key.suffix.len() - shared) as u64);
             }
-            if index == 0 || !common.value {
+            if fixed.value.is_none() {
                 put_varint(out, value_field(value_bytes.len(), value.is_large()) as u64);
             }
             out.extend_from_slice(&key.suffix[shared..]);
@@ -79,7 +132,7 @@ impl LeafImage {
     fn decode_with(raw: &[u8], data: &mut Sink) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(raw);
         let header = LeafHeader::read(&mut reader)?;
-        let prefix = reader.take(header.prefix_len)?;
+        let prefix = header.prefix(raw);
         let rows = header.rows;
         if rows > reader.left() / ROW_BYTES_MIN {
             return Err(reader.damage("more rows than bytes"));
@@ -91,12 +144,14 @@ impl LeafImage {
 
         let mut row_bytes = 0;
         let mut found = Common::possible(rows);
+        let mut fixed = header.fixed;
+        let mut sections = SeparatorCheck::new(&header);
         let mut previous_head = None;
         // The first bytes of the suffix before, so as not to read what was written a moment ago.
         let mut head = 0u64;
         let mut previous = data.len()..data.len();
         for row in 0..rows {
-            let row_head = RowHead::read(&mut reader, header.common, previous_head)?;
+            let row_head = RowHead::read(&mut reader, fixed)?;
             let RowHead {
                 shared,
                 unshared,
@@ -106,6 +161,8 @@ impl LeafImage {
             if let Some(before) = previous_head.replace(row_head) {
                 found.key_length &= shared + unshared == before.suffix_len();
                 found.value &= value == before.value;
+            } else {
+                fixed = header.fixed_by_first(row_head);
             }
             let added_start = reader.at();
             let added = reader.take(unshared + value_len)?;
@@ -113,6 +170,11 @@ impl LeafImage {
                 .map_err(|rule| PageDamage::new(reader.at(), rule))?;
             if is_large && LargeRef::from_cell(&added[unshared..]).is_none() {
                 return Err(reader.damage("a large value's cell"));
+            }
+            let data_before = row_bytes - row * prefix.len();
+            if sections.begins_section(data_before) {
+                let known = &data.bytes()[previous.clone()][..shared];
+                sections.begin(data_before, raw, known, &added[..unshared])?;
             }
             row_bytes += prefix.len() + shared + added.len();
             if row_bytes > header.row_bytes {
@@ -141,54 +203,13 @@ impl LeafImage {
         if found != header.common && header.version > FORMAT_VERSION_MIN {
             return Err(reader.damage("the rows have not in common what the header says, or more"));
         }
+        sections.check_end()?;
         index.push(Slot::end(data.len()));
         let image = Self::from_parts(Bytes::from(data.to_boxed_slice()), &index, header.prefix_len, row_bytes);
         match image.is_prefix_longest() {
             true => Ok(image),
             false => Err(reader.damage("the prefix is not the longest")),
         }
-    }
-
-    /// The value of `key` in raw bytes, without an image of them. Looks at the rows up to the key's and not at those
-    /// behind, so that it finds less of what may be wrong than [`LeafImage::decode`].
-    pub(crate) fn find_in<'r>(raw: &'r [u8], key: &[u8]) -> Result<Option<NewValue<'r>>, PageDamage> {
-        let mut reader = Reader::new(raw);
-        let header = LeafHeader::read(&mut reader)?;
-        let prefix = reader.take(header.prefix_len)?;
-        let Some(suffix) = key.strip_prefix(prefix) else {
-            return Ok(None);
-        };
-        // Bytes that the suffix shares with that of the row before, which lies below it.
-        let mut known = 0;
-        let mut previous = None;
-        for _ in 0..header.rows {
-            let head = RowHead::read(&mut reader, header.common, previous)?;
-            previous = Some(head);
-            let RowHead { shared, unshared, .. } = head;
-            let added = reader.take(unshared + head.value_len())?;
-            if shared > known {
-                // As far below as the row before.
-                continue;
-            }
-            if shared < known {
-                // It rises where the row before is as the suffix: it lies above, and so does all that follows.
-                return Ok(None);
-            }
-            let (unshared, value) = added.split_at(unshared);
-            let same = common_prefix(unshared, &suffix[known..]);
-            known += same;
-            match (unshared.get(same), suffix.get(known)) {
-                (None, None) if head.is_large() => {
-                    let large = LargeRef::from_cell(value).ok_or_else(|| reader.damage("a large value's cell"))?;
-                    return Ok(Some(NewValue::Large(large)));
-                }
-                (None, None) => return Ok(Some(NewValue::Inline(value))),
-                (None, Some(_)) => {}
-                (Some(row), Some(wanted)) if row < wanted => {}
-                (Some(_), _) => return Ok(None),
-            }
-        }
-        Ok(None)
     }
 
     fn is_prefix_longest(&self) -> bool {
@@ -250,20 +271,18 @@ fn value_field(value_len: usize, is_large: bool) -> usize {
 }
 
 impl RowHead {
-    /// `previous` is the row before, if there is one.
     #[inline(always)]
-    pub(super) fn read(reader: &mut Reader<'_>, common: Common, previous: Option<RowHead>) -> Result<Self, PageDamage> {
+    pub(super) fn read(reader: &mut Reader<'_>, fixed: Fixed) -> Result<Self, PageDamage> {
         let shared = reader.varint()?;
-        let unshared = match previous {
-            Some(previous) if common.key_length => previous
-                .suffix_len()
+        let unshared = match fixed.suffix_len {
+            Some(suffix_len) => suffix_len
                 .checked_sub(shared)
                 .ok_or_else(|| reader.damage("more bytes shared than there are"))?,
-            _ => reader.varint()?,
+            None => reader.varint()?,
         };
-        let value = match previous {
-            Some(previous) if common.value => previous.value,
-            _ => reader.varint()?,
+        let value = match fixed.value {
+            Some(value) => value,
+            None => reader.varint()?,
         };
         Ok(Self {
             shared,
@@ -285,7 +304,28 @@ impl RowHead {
     }
 }
 
-/// What all rows of a leaf have in common, of two and more; the first row tells it.
+/// Lengths that no row has to tell: all have them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fixed {
+    suffix_len: Option<usize>,
+    /// A [`value_field`].
+    value: Option<usize>,
+}
+
+impl Fixed {
+    /// Where there is something in common there is a row.
+    fn of(leaf: &LeafImage, common: Common) -> Self {
+        let first = || leaf.cell(0);
+        let suffix_len = |cell: Cell| cell.value_start - cell.suffix_start;
+        let value = |cell: Cell| value_field(cell.end - cell.value_start, cell.is_large);
+        Self {
+            suffix_len: common.key_length.then(first).map(suffix_len),
+            value: common.value.then(first).map(value),
+        }
+    }
+}
+
+/// What all rows of a leaf have in common, of two and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Common {
     /// The length of keys.
@@ -324,12 +364,11 @@ impl Common {
         u8::from(self.key_length) * COMMON_KEY_LENGTH + u8::from(self.value) * COMMON_VALUE
     }
 
-    fn from_flags(flags: u8) -> Option<Self> {
-        let common = Self {
+    fn from_flags(flags: u8) -> Self {
+        Self {
             key_length: flags & COMMON_KEY_LENGTH != 0,
             value: flags & COMMON_VALUE != 0,
-        };
-        (common.flags() == flags).then_some(common)
+        }
     }
 }
 
@@ -348,28 +387,37 @@ pub(super) struct LeafHeader {
     pub(super) rows: usize,
     pub(super) row_bytes: usize,
     pub(super) prefix_len: usize,
+    pub(super) fixed: Fixed,
+    /// The place of the separators, each behind its length, when the rows are cut in sections.
+    pub(super) separators: Option<Range<usize>>,
 }
 
 impl LeafHeader {
+    /// Leaves the reader where the first row begins.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, PageDamage> {
         let version = read_version(reader)?;
         if reader.u8()? != KIND_LEAF {
             return Err(reader.damage("no leaf"));
         }
-        let common = match (version, reader.u8()?) {
-            (FORMAT_VERSION, flags) | (_, flags @ 0) => Common::from_flags(flags),
-            _ => None,
+        let (flags, known) = match version {
+            FORMAT_VERSION_MIN => (reader.u8()?, 0),
+            FORMAT_VERSION_UNCUT => (reader.u8()?, COMMON_KEY_LENGTH | COMMON_VALUE),
+            _ => (reader.u8()?, COMMON_KEY_LENGTH | COMMON_VALUE | CUT),
         };
-        let common = common.ok_or_else(|| reader.damage("rows have something unknown in common"))?;
+        if flags & !known != 0 {
+            return Err(reader.damage("rows have something unknown in common"));
+        }
         if reader.u8()? != 0 {
             return Err(reader.damage("a reserved byte is not zero"));
         }
-        let header = Self {
+        let mut header = Self {
             version,
-            common,
+            common: Common::from_flags(flags),
             rows: reader.u32()? as usize,
             row_bytes: reader.u32()? as usize,
             prefix_len: reader.u32()? as usize,
+            fixed: Fixed::default(),
+            separators: None,
         };
         if header.row_bytes > LEAF_ROW_BYTES_MAX {
             return Err(reader.damage("a leaf beyond its limit"));
@@ -377,7 +425,43 @@ impl LeafHeader {
         if header.prefix_len > header.row_bytes {
             return Err(reader.damage("a prefix longer than its rows"));
         }
+        reader.take(header.prefix_len)?;
+        if version > FORMAT_VERSION_UNCUT {
+            if header.common.key_length {
+                header.fixed.suffix_len = Some(reader.varint()?);
+            }
+            if header.common.value {
+                header.fixed.value = Some(reader.varint()?);
+            }
+        }
+        if flags & CUT != 0 {
+            let count = reader.varint()?;
+            if count == 0 {
+                return Err(reader.damage("no second section"));
+            }
+            let start = reader.at();
+            for _ in 0..count {
+                let length = reader.varint()?;
+                reader.take(length)?;
+            }
+            header.separators = Some(start..reader.at());
+        }
         Ok(header)
+    }
+
+    pub(super) fn prefix<'r>(&self, raw: &'r [u8]) -> &'r [u8] {
+        &raw[LEAF_HEADER_BYTES..][..self.prefix_len]
+    }
+
+    /// What no row behind the first has to tell.
+    pub(super) fn fixed_by_first(&self, first: RowHead) -> Fixed {
+        if self.version > FORMAT_VERSION_UNCUT {
+            return self.fixed;
+        }
+        Fixed {
+            suffix_len: self.common.key_length.then_some(first.suffix_len()),
+            value: self.common.value.then_some(first.value),
+        }
     }
 
     /// Length of the image's data when no suffix is long.

@@ -5,7 +5,8 @@
 
 use super::bytes::Reader;
 use super::leaf::CellValue;
-use super::leaf_format::{Common, FORMAT_VERSION_MIN, LeafHeader, ROW_BYTES_MIN, RowHead, check_order};
+use super::leaf_format::{Common, FORMAT_VERSION_MIN, Fixed, LeafHeader, ROW_BYTES_MIN, RowHead, check_order};
+use super::leaf_sections::SeparatorCheck;
 use super::{LargeRef, PageDamage};
 use bytes::Bytes;
 
@@ -22,6 +23,8 @@ pub(crate) struct LeafStream {
     /// What they have in common.
     found: Common,
     previous: Option<RowHead>,
+    fixed: Fixed,
+    sections: SeparatorCheck,
     /// The key of the last of them.
     key: Vec<u8>,
     /// The first byte of the first suffix, if it has one.
@@ -35,7 +38,7 @@ impl LeafStream {
     pub(crate) fn new(raw: Bytes) -> Result<Self, PageDamage> {
         let mut reader = Reader::new(&raw);
         let header = LeafHeader::read(&mut reader)?;
-        let prefix = reader.take(header.prefix_len)?;
+        let prefix = header.prefix(&raw);
         if header.rows > reader.left() / ROW_BYTES_MIN {
             return Err(reader.damage("more rows than bytes"));
         }
@@ -46,6 +49,8 @@ impl LeafStream {
             row_bytes: 0,
             found: Common::possible(header.rows),
             previous: None,
+            fixed: header.fixed,
+            sections: SeparatorCheck::new(&header),
             key,
             first: None,
             is_checked: false,
@@ -78,7 +83,7 @@ impl LeafStream {
         }
         let prefix_len = self.header.prefix_len;
         let mut reader = Reader::at_place(&self.raw, self.at);
-        let head = RowHead::read(&mut reader, self.header.common, self.previous)?;
+        let head = RowHead::read(&mut reader, self.fixed)?;
         let (shared, unshared) = (head.shared, head.unshared);
         let start = reader.at();
         let added = reader.take(unshared + head.value_len())?;
@@ -96,10 +101,17 @@ impl LeafStream {
         } else {
             CellValue::Inline(place)
         };
+        let data_before = self.row_bytes - self.rows * prefix_len;
+        if self.sections.begins_section(data_before) {
+            let known = &self.key[prefix_len..][..shared];
+            self.sections.begin(data_before, &self.raw, known, &added[..unshared])?;
+        }
         // The row is right. Up to here nothing may have changed: damage is told whenever it is asked for.
         if let Some(before) = self.previous.replace(head) {
             self.found.key_length &= head.suffix_len() == before.suffix_len();
             self.found.value &= head.value == before.value;
+        } else {
+            self.fixed = self.header.fixed_by_first(head);
         }
         self.row_bytes = row_bytes;
         self.key.truncate(prefix_len + shared);
@@ -128,6 +140,7 @@ impl LeafStream {
         if self.found != header.common && header.version > FORMAT_VERSION_MIN {
             return damage("the rows have not in common what the header says, or more");
         }
+        self.sections.check_end()?;
         let last = self.key.get(header.prefix_len);
         let is_prefix_longest = match self.rows {
             0 => header.prefix_len == 0,

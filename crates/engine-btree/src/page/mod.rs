@@ -12,6 +12,7 @@ mod large;
 mod leaf;
 mod leaf_builder;
 mod leaf_format;
+mod leaf_sections;
 mod leaf_stream;
 mod sink;
 
@@ -22,6 +23,7 @@ pub(crate) use key_parts::KeyParts;
 pub(crate) use large::{LARGE_CHUNK_BYTES, LargeRef};
 pub(crate) use leaf::{CellValue, LeafImage, NewValue};
 pub(crate) use leaf_builder::LeafBuilder;
+pub(crate) use leaf_sections::LeafSearch;
 pub(crate) use leaf_stream::LeafStream;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Pages against sorted maps, and against bytes that lie.
 
-use super::leaf_format::{FORMAT_VERSION, LEAF_HEADER_BYTES};
+use super::leaf_format::{CUT, FORMAT_VERSION, LEAF_HEADER_BYTES};
+use super::leaf_sections::SECTION_BYTES;
 use super::*;
 use ::bytes::Bytes;
 use blocks::BlockAddr;
@@ -83,6 +84,31 @@ fn encoded(image: &LeafImage) -> Vec<u8> {
     raw
 }
 
+/// The raw bytes of a leaf that is cut, and where its sections begin.
+fn encoded_in_sections(image: &LeafImage) -> (Vec<u8>, Vec<usize>) {
+    let (mut raw, mut cuts) = (Vec::new(), vec![7]);
+    image.encode_in_sections(&mut raw, &mut cuts);
+    (raw, cuts)
+}
+
+fn found_in<'r>(raw: &'r [u8], key: &[u8]) -> Result<Option<NewValue<'r>>, PageDamage> {
+    match LeafSearch::new(raw, key)? {
+        Some(search) => search.find_in_whole(raw),
+        None => Ok(None),
+    }
+}
+
+/// From what stands in front of the rows, and the one section that it names.
+fn found_in_section<'r>(raw: &'r [u8], cuts: &[usize], key: &[u8]) -> Result<Option<NewValue<'r>>, PageDamage> {
+    let Some(search) = LeafSearch::new(&raw[..cuts[0]], key)? else {
+        return Ok(None);
+    };
+    assert_eq!((search.front_bytes(), search.section().0), (cuts[0], cuts.len()));
+    let number = search.section().1;
+    let end = cuts.get(number + 1).copied().unwrap_or(raw.len());
+    search.find_in_section(&raw[cuts[number]..end])
+}
+
 /// Few letters, so that prefixes, equal heads and zero bytes are common; sometimes longer than a short suffix.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let letters = prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 0..12);
@@ -155,17 +181,31 @@ proptest! {
         prop_assert_eq!(again.row_bytes(), image.row_bytes());
         prop_assert_eq!(again.memory_bytes(), image.memory_bytes());
         prop_assert_eq!(encoded(&again), raw);
+        let (cut, cuts) = encoded_in_sections(&image);
+        let again = LeafImage::decode(&cut).expect("its own bytes");
+        again.check_invariants();
+        prop_assert_eq!(&rows_of(&again), &rows);
+        prop_assert_eq!(&streamed(&cut).expect("its own bytes"), &rows);
+        prop_assert_eq!(encoded_in_sections(&again), (cut.clone(), cuts.clone()));
+        prop_assert_eq!(cuts.is_empty(), cut[2] & CUT == 0);
+        prop_assert!(cuts.len() <= (image.row_bytes() / SECTION_BYTES).max(1));
     }
 
     #[test]
     fn a_row_is_found_in_the_bytes(rows in rows(), probes in prop::collection::vec(key(), 0..40)) {
-        let raw = encoded(&image_of(&rows));
+        let image = image_of(&rows);
+        let (raw, (in_sections, cuts)) = (encoded(&image), encoded_in_sections(&image));
         let cut = |key: &Vec<u8>| key[..key.len() / 2].to_vec();
         let extended = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
         let near: Vec<_> = rows.keys().flat_map(|key| [cut(key), extended(key), key.clone()]).collect();
         for probe in probes.into_iter().chain(near) {
-            let found = LeafImage::find_in(&raw, &probe).expect("its own bytes");
-            prop_assert_eq!(found, rows.get(&probe).map(ExpectedRow::as_new), "{:?}", probe);
+            let found = found_in(&raw, &probe).expect("its own bytes");
+            let expected = rows.get(&probe).map(ExpectedRow::as_new);
+            prop_assert_eq!(found, expected, "{:?}", probe);
+            prop_assert_eq!(found_in(&in_sections, &probe), Ok(expected), "{:?}", probe);
+            if !cuts.is_empty() {
+                prop_assert_eq!(found_in_section(&in_sections, &cuts, &probe), Ok(expected), "{:?}", probe);
+            }
         }
     }
 
@@ -247,14 +287,17 @@ proptest! {
 fn demand_page_or_error(raw: &[u8]) -> bool {
     for key in [&b""[..], b"k", &raw[raw.len() / 2..]] {
         // Finds or not, or an error: what is not looked at may be anything.
-        let _ = LeafImage::find_in(raw, key);
+        let _ = found_in(raw, key);
     }
     let decoded = LeafImage::decode(raw);
     let rows = decoded.as_ref().ok().map(rows_of);
     assert_eq!(streamed(raw).ok(), rows, "both refuse the same bytes");
     let leaf = decoded.is_ok_and(|image| {
         image.check_invariants();
-        let again = encoded(&image);
+        let again = match raw[2] & CUT {
+            0 => encoded(&image),
+            _ => encoded_in_sections(&image).0,
+        };
         if raw[0] == FORMAT_VERSION {
             assert_eq!(again, raw, "one image, one encoding");
         } else {
@@ -329,6 +372,70 @@ fn patched_pages_are_pages_or_errors() {
     assert!(sound > 1000 && refused > 10_000, "{sound} sound, {refused} refused");
 }
 
+/// Rows of a few sections, with what an index has and what records have.
+fn long_leaves() -> Vec<LeafImage> {
+    let values = [0, 0, 50, 700, 5000];
+    let of_values = |(number, value_bytes): (usize, usize)| {
+        let rows = (0..3 * SECTION_BYTES / (value_bytes + 20)).map(|row| {
+            // Sometimes longer than the others.
+            let tail = if number == 0 { row % 3 } else { 0 };
+            let key = format!(
+                "a prefix {:07} and more{}",
+                row * 7919 % 1000 + row * 1000,
+                &"xy"[..tail]
+            );
+            (key.into_bytes(), ExpectedRow::Inline(vec![row as u8; value_bytes]))
+        });
+        image_of(&rows.collect())
+    };
+    values.into_iter().enumerate().map(of_values).collect()
+}
+
+#[test]
+fn sections_are_where_the_lengths_of_rows_put_them() {
+    for image in long_leaves() {
+        let (raw, cuts) = encoded_in_sections(&image);
+        assert!((2..=3).contains(&cuts.len()), "{cuts:?}");
+        let plain = encoded(&image);
+        // What stands in front, but for the separators, and the rows are as without cuts.
+        assert_eq!(raw[cuts[0]..], plain[plain.len() - (raw.len() - cuts[0])..]);
+        assert_eq!(raw[3..LEAF_HEADER_BYTES], plain[3..LEAF_HEADER_BYTES]);
+        for row in 0..image.len() {
+            let key = image.key(row).to_vec();
+            let expected = Ok(Some(image.row_to_copy(row).1));
+            assert_eq!(found_in_section(&raw, &cuts, &key), expected);
+            assert_eq!(found_in(&plain, &key), expected);
+        }
+    }
+    // Too little for two, and one row that is all.
+    for value_bytes in [vec![3000, 3000], vec![9 * SECTION_BYTES], vec![0]] {
+        let rows = value_bytes.iter().enumerate();
+        let rows = rows.map(|(row, bytes)| (vec![row as u8], ExpectedRow::Inline(vec![0; *bytes])));
+        let image = image_of(&rows.collect());
+        assert_eq!(encoded_in_sections(&image), (encoded(&image), vec![]));
+    }
+}
+
+#[test]
+fn patched_sections_are_sections_or_errors() {
+    let mut refused = 0;
+    for image in long_leaves() {
+        let (raw, cuts) = encoded_in_sections(&image);
+        let near_cuts = cuts[1..].iter().flat_map(|cut| cut - 2..cut + 10);
+        for at in (0..cuts[0] + 10).chain(near_cuts) {
+            for byte in [0, 1, 2, 3, 4, 7, 0x7f, 0xff, raw[at] ^ 1, raw[at].wrapping_add(1)] {
+                let mut patched = raw.clone();
+                patched[at] = byte;
+                refused += usize::from(!demand_page_or_error(&patched));
+            }
+        }
+        for length in (0..cuts[0]).chain(cuts.iter().copied()) {
+            assert!(!demand_page_or_error(&raw[..length]), "{length} of {} bytes", raw.len());
+        }
+    }
+    assert!(refused > 500, "{refused} refused");
+}
+
 /// Headers, and how long the rows behind them are, of small leaves.
 #[test]
 fn what_rows_have_in_common_is_not_in_the_rows() {
@@ -359,28 +466,44 @@ fn what_rows_have_in_common_is_not_in_the_rows() {
 }
 
 #[test]
-fn leaves_of_version_1_are_read() {
-    let mut raw = vec![1, 1, 0, 0];
-    for number in [3u32, 3 * 5 + 2, 4] {
-        raw.extend_from_slice(&number.to_le_bytes());
-    }
-    raw.extend_from_slice(b"leaf");
-    // The keys are of one length, and every row says so; the first two values are empty.
-    raw.extend_from_slice(&[0, 1, 0, b'a', 0, 1, 0, b'b', 0, 1, 4, b'c', b'v', b'w']);
+fn leaves_of_older_versions_are_read() {
     let row = |key: &str, value: &str| (key.as_bytes().to_vec(), ExpectedRow::Inline(value.as_bytes().to_vec()));
     let rows = ExpectedRows::from([row("leafa", ""), row("leafb", ""), row("leafc", "vw")]);
-    assert_eq!(rows_of(&LeafImage::decode(&raw).unwrap()), rows);
-    for (key, row) in &rows {
-        assert_eq!(LeafImage::find_in(&raw, key), Ok(Some(row.as_new())));
-    }
-    for flags in 1..=255 {
-        raw[2] = flags;
-        assert!(LeafImage::decode(&raw).is_err(), "{flags}");
-    }
-    raw[2] = 0;
-    for version in [0, 3, 255] {
-        raw[0] = version;
-        assert!(LeafImage::decode(&raw).is_err(), "version {version}");
+    let same_rows = ExpectedRows::from([row("leafa", "x"), row("leafb", "y")]);
+    let bytes_of = |version: u8, flags: u8, rows: &ExpectedRows, bytes: &[u8]| {
+        let row_bytes: usize = rows
+            .iter()
+            .map(|(key, row)| key.len() + row.as_new().cell_bytes().len())
+            .sum();
+        let mut raw = vec![version, 1, flags, 0];
+        for number in [rows.len(), row_bytes, 4] {
+            raw.extend_from_slice(&(number as u32).to_le_bytes());
+        }
+        [&raw[..], b"leaf", bytes].concat()
+    };
+    // The first two values are empty. In version 1 every row tells the length of its key, in version 2 the first one.
+    let one = [0, 1, 0, b'a', 0, 1, 0, b'b', 0, 1, 4, b'c', b'v', b'w'];
+    let two = [0, 1, 0, b'a', 0, 0, b'b', 0, 4, b'c', b'v', b'w'];
+    let same_two = [0, 1, 2, b'a', b'x', 0, b'b', b'y'];
+    for (mut raw, rows, known) in [
+        (bytes_of(1, 0, &rows, &one), &rows, 0),
+        (bytes_of(2, 1, &rows, &two), &rows, 1),
+        (bytes_of(2, 3, &same_rows, &same_two), &same_rows, 3),
+    ] {
+        assert_eq!(&rows_of(&LeafImage::decode(&raw).unwrap()), rows);
+        assert_eq!(&streamed(&raw).unwrap(), rows);
+        for (key, row) in rows {
+            assert_eq!(found_in(&raw, key), Ok(Some(row.as_new())));
+        }
+        for flags in (0..=255).filter(|flags| *flags != known) {
+            raw[2] = flags;
+            assert!(LeafImage::decode(&raw).is_err(), "{flags}");
+        }
+        raw[2] = known;
+        for version in [0, 4, 255] {
+            raw[0] = version;
+            assert!(LeafImage::decode(&raw).is_err(), "version {version}");
+        }
     }
 }
 
