@@ -180,6 +180,17 @@ impl BlockStore {
         }
     }
 
+    /// A hint that a block will be read soon, before others that are told of as well: the disk then reads them at once
+    /// and not one after the other. Nothing where single blocks are read past the system's cache.
+    pub fn expect_block(&self, volume: VolumeId, addr: &BlockAddr) {
+        if let Ok(volume) = self.find_volume(volume)
+            && !volume.single.is_direct()
+        {
+            let offset = addr.sector() * SECTOR_BYTES as u64;
+            volume.file.expect_read(offset, addr.bytes());
+        }
+    }
+
     pub(crate) fn read_at(
         &self,
         volume: &Volume,

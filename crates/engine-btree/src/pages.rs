@@ -96,6 +96,18 @@ impl Pages {
         self.store.expect_read(tree.shape.volume, sectors);
     }
 
+    /// Tells the system that a leaf's rows will be read soon, where they are on disk and not in memory as a compressed
+    /// block.
+    pub(crate) fn expect_base(&self, tree: &Tree, leaf: &Leaf) {
+        let base = leaf.view.load(&rcu::pin()).base.clone();
+        let volume = tree.shape.volume;
+        if let Base::OnDisk(address) = base
+            && !self.cache.has_block(&(volume, address))
+        {
+            self.store.expect_block(volume, &address);
+        }
+    }
+
     /// An error that says that a block, or what refers to it, cannot be right; `address` where that is known.
     pub(crate) fn corrupt(&self, address: Option<BlockAddr>, reason: String) -> EngineError {
         EngineError::Corrupt {

@@ -112,6 +112,10 @@ impl WriteBack {
     /// deltas.
     pub(crate) fn write_dirty(&self, mut leaves: Vec<(Arc<Tree>, Arc<Leaf>)>) -> Result<u64> {
         leaves.sort_unstable_by(|a, b| (a.0.id, &a.1.low).cmp(&(b.0.id, &b.1.low)));
+        // Reads of what is merged go on at once, and not one after the other.
+        for (tree, leaf) in &leaves {
+            self.pages.expect_base(tree, leaf);
+        }
         let mut writer = self.writer();
         let mut bytes = 0;
         for (tree, leaf) in &leaves {

@@ -42,6 +42,9 @@ impl Run<'_> {
         let result = self.parts.in_parallel(groups, |group| {
             let mut writer = self.parts.write_back.writer();
             for (tree, leaves) in group {
+                for leaf in &leaves {
+                    self.parts.pages.expect_base(tree, leaf);
+                }
                 for leaf in leaves {
                     if writer.write(tree, &leaf, Need::Checkpoint)? == Written::Busy {
                         mark_place(tree, &leaf);
