@@ -99,11 +99,11 @@ impl Pages {
     /// Tells the system that a leaf's rows will be read soon, where they are on disk and not in memory as a compressed
     /// block.
     pub(crate) fn expect_base(&self, tree: &Tree, leaf: &Leaf) {
-        let base = leaf.view.load(&rcu::pin()).base.clone();
+        let Base::OnDisk(address) = leaf.view.load(&rcu::pin()).base else {
+            return;
+        };
         let volume = tree.shape.volume;
-        if let Base::OnDisk(address) = base
-            && !self.cache.has_block(&(volume, address))
-        {
+        if !self.cache.has_block(&(volume, address)) {
             self.store.expect_block(volume, &address);
         }
     }

@@ -11,7 +11,7 @@ use super::operator::{Apply, Arity, Computed, Operator, failure};
 use crate::error::QueryError;
 use crate::value::Value;
 use crate::value::decimal_functions as decimals;
-use crate::value::number::{Number, Sum, as_integer, decimal_of_all_digits, exact_i64_of_f64};
+use crate::value::number::{Number, as_integer, decimal_of_all_digits, exact_i64_of_f64};
 
 const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
     Operator {
@@ -114,7 +114,8 @@ fn mismatch<T>(message: String) -> Result<T, QueryError> {
 }
 
 fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let mut total = Sum::default();
+    // From left to right, unlike `$sum`: no compensation, and what has become a double stays one.
+    let mut total = Number::Int32(0);
     let mut date = false;
     for operand in &operands {
         let number = match operand {
@@ -134,17 +135,13 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 }
             },
         };
-        total.add(number);
+        total = total.plus(number);
     }
-    if date {
-        date_of(total.total(), "$add")
-    } else {
-        Ok(total.total().value())
-    }
+    if date { date_of(total) } else { Ok(total.value()) }
 }
 
 /// A date of that many milliseconds, rounded.
-fn date_of<'a>(ms: Number, operator: &str) -> Computed<'a> {
+fn date_of<'a>(ms: Number) -> Computed<'a> {
     let ms = match ms {
         Number::Int32(_) | Number::Int64(_) => as_integer(ms),
         Number::Double(ms) => exact_i64_of_f64(ms.round()),
@@ -152,7 +149,7 @@ fn date_of<'a>(ms: Number, operator: &str) -> Computed<'a> {
     };
     match ms {
         Some(ms) => Ok(Value::Date(ms)),
-        None => failure(ErrorCode::Overflow.0, format!("date overflow in {operator}")),
+        None => failure(ErrorCode::Overflow.0, "date overflow"),
     }
 }
 
@@ -163,10 +160,10 @@ fn subtract<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
     match (&a, &b) {
         (Value::Date(a), Value::Date(b)) => match a.checked_sub(*b) {
             Some(difference) => Ok(Value::Int64(difference)),
-            None => failure(ErrorCode::Overflow.0, "date overflow in $subtract"),
+            None => failure(ErrorCode::Overflow.0, "date overflow"),
         },
         (Value::Date(date), other) => match Number::of(other) {
-            Some(number) => date_of(Number::Int64(*date).minus(number), "$subtract"),
+            Some(number) => date_of(Number::Int64(*date).minus(number)),
             None => mismatch(format!("can't $subtract {} from Date", other.type_name())),
         },
         _ => match (Number::of(&a), Number::of(&b)) {
@@ -229,8 +226,9 @@ fn modulo<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
             ),
         );
     };
-    if divisor.is_zero() && !matches!(dividend, Number::Decimal(_)) {
-        return failure(16610, "can't $mod by zero");
+    if divisor.is_zero() {
+        let is_decimal = matches!(dividend, Number::Decimal(_)) || matches!(divisor, Number::Decimal(_));
+        return failure(if is_decimal { 5733415 } else { 16610 }, "can't $mod by zero");
     }
     Ok(match (dividend, divisor) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
@@ -346,18 +344,12 @@ fn padded(number: Decimal, place: i32) -> Decimal {
     else {
         return number;
     };
-    let zeros = u32::try_from(exponent + place).unwrap_or(0);
-    let most = 10_u128.pow(DIGITS_MAX);
-    let padded = 10_u128
-        .checked_pow(zeros)
-        .and_then(|power| coefficient.checked_mul(power));
-    match padded {
-        Some(coefficient) if coefficient < most => Decimal::Finite {
-            negative,
-            coefficient,
-            exponent: exponent - zeros as i32,
-        },
-        _ => number,
+    let room = DIGITS_MAX - coefficient.checked_ilog10().map_or(1, |log| log + 1).min(DIGITS_MAX);
+    let zeros = u32::try_from(exponent + place).unwrap_or(0).min(room);
+    Decimal::Finite {
+        negative,
+        coefficient: coefficient * 10_u128.pow(zeros),
+        exponent: exponent - zeros as i32,
     }
 }
 

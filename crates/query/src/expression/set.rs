@@ -1,4 +1,5 @@
-//! Arrays as sets: order and repetition do not count. Results are in the order of first appearance.
+//! Arrays as sets: order and repetition do not count. Unions and intersections are in the order of values, as in
+//! MongoDB; differences in that of the first array.
 
 use std::collections::HashSet;
 
@@ -79,14 +80,21 @@ fn keys_of(
     Ok(keys)
 }
 
-fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, what: &str) -> Result<&'v ArrayValue<'a>, QueryError> {
+/// An operand that has to be an array; the error says which, after `rule`.
+fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, rule: &str) -> Result<&'v ArrayValue<'a>, QueryError> {
     match value {
         Some(Value::Array(array)) => Ok(array),
         other => {
             let found = other.map_or("missing", Value::type_name);
-            failure(code, format!("{what} must be an array. Found type: {found}"))
+            failure(code, format!("{rule} argument is of type: {found}"))
         }
     }
+}
+
+/// The values in their order.
+fn sorted<'a>(mut values: Vec<Value<'a>>, comparer: &Comparer) -> Computed<'a> {
+    values.sort_by(|a, b| comparer.compare(a, b));
+    Value::array(values)
 }
 
 fn set_equals<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
@@ -135,7 +143,7 @@ fn set_intersection<'a>(
         let array = array_of(
             Some(operand),
             17047,
-            "All operands of $setIntersection must be arrays: one",
+            "All operands of $setIntersection must be arrays. One",
         )?;
         common = Some(match common {
             None => distinct(context, array, comparer)?,
@@ -148,7 +156,8 @@ fn set_intersection<'a>(
             }
         });
     }
-    Value::array(common.unwrap_or_default().into_iter().map(|(_, value)| value).collect())
+    let common = common.unwrap_or_default();
+    sorted(common.into_iter().map(|(_, value)| value).collect(), comparer)
 }
 
 fn set_union<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
@@ -158,14 +167,14 @@ fn set_union<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands:
         if operand.is_nullish() {
             return Ok(Value::Null);
         }
-        let array = array_of(Some(operand), 17043, "All operands of $setUnion must be arrays: one")?;
+        let array = array_of(Some(operand), 17043, "All operands of $setUnion must be arrays. One")?;
         for (key, value) in distinct(context, array, comparer)? {
             if seen.insert(key) {
                 all.push(value);
             }
         }
     }
-    Value::array(all)
+    sorted(all, comparer)
 }
 
 fn set_difference<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
@@ -175,12 +184,12 @@ fn set_difference<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, oper
     let first = array_of(
         operands.first(),
         17048,
-        "both operands of $setDifference must be arrays. First argument",
+        "both operands of $setDifference must be arrays. First",
     )?;
     let second = array_of(
         operands.get(1),
         17049,
-        "both operands of $setDifference must be arrays. Second argument",
+        "both operands of $setDifference must be arrays. Second",
     )?;
     let taken = keys_of(context, second, comparer)?;
     let left = distinct(context, first, comparer)?
@@ -193,12 +202,12 @@ fn set_is_subset<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, opera
     let first = array_of(
         operands.first(),
         17046,
-        "both operands of $setIsSubset must be arrays. First argument",
+        "both operands of $setIsSubset must be arrays. First",
     )?;
     let second = array_of(
         operands.get(1),
         17042,
-        "both operands of $setIsSubset must be arrays. Second argument",
+        "both operands of $setIsSubset must be arrays. Second",
     )?;
     let whole = keys_of(context, second, comparer)?;
     Ok(Value::Boolean(

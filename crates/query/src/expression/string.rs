@@ -368,13 +368,13 @@ fn index_of_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a>
     let Some(from) = places.nth(start) else {
         return Ok(Value::Int32(-1));
     };
-    // Not even the empty string is found where nothing is left.
+    // Not even the empty string is found where nothing is left, but in an empty text.
     if start > 0 && from == text.len() {
         return Ok(Value::Int32(-1));
     }
     let to = match end {
-        Some(end) if end < start => return Ok(Value::Int32(-1)),
-        Some(end) if end == start => from,
+        Some(_) if text.is_empty() => 0,
+        Some(end) if end <= start => return Ok(Value::Int32(-1)),
         Some(end) => places.nth(end - start - 1).unwrap_or(text.len()),
         None => text.len(),
     };

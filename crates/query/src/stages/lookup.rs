@@ -363,21 +363,27 @@ pub(super) fn add_local_values<'d>(
     Ok(())
 }
 
-/// The filter for documents whose `field` equals one of `values`.
+/// The filter for documents whose `field` equals one of `values`. Undefined equals itself alone.
 pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDocumentBuf, QueryError> {
     let mut bytes = Vec::with_capacity(64);
     let mut writer = DocumentWriter::new(&mut bytes);
     match values {
         [only] => {
             let mut test = writer.document(field);
-            test.append("$eq", only);
+            let (operator, operand) = equality_test(only);
+            test.append(operator, operand);
             test.finish();
         }
-        values if values.iter().any(|value| value.type_name() == "regex") => {
+        values
+            if values
+                .iter()
+                .any(|value| matches!(value.type_name(), "regex" | "undefined")) =>
+        {
             // In $in a regex would be a pattern; here it is a value.
             let mut branches = writer.array("$or");
             for value in values {
-                let equal = super::specification::stage_document("$eq", value);
+                let (operator, operand) = equality_test(value);
+                let equal = super::specification::stage_document(operator, operand);
                 let branch =
                     super::specification::stage_document(field, &Value::from_raw(RawBsonRef::Document(&equal)));
                 branches.push(&Value::from_raw(RawBsonRef::Document(&branch)));
@@ -394,6 +400,14 @@ pub(super) fn equality_filter(field: &str, values: &[Value<'_>]) -> Result<RawDo
     }
     writer.finish();
     RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed.into())
+}
+
+/// The operator that finds what equals a value, and its operand: a query may not compare with undefined.
+fn equality_test<'v, 'b>(value: &'v Value<'b>) -> (&'static str, &'v Value<'b>) {
+    match value {
+        Value::Undefined => ("$type", &Value::Int32(kind::UNDEFINED as i32)),
+        value => ("$eq", value),
+    }
 }
 
 /// What a sub-pipeline is parsed with: it ends with the operation that runs now, which need not be the one that parsed

@@ -6,6 +6,8 @@
 mod arithmetic;
 mod calendar;
 mod format;
+mod natural;
+mod parse;
 mod parts;
 mod zone;
 
@@ -22,7 +24,8 @@ use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use arithmetic::{Unit, parse_weekday};
 use calendar::Civil;
-pub(super) use format::{iso_text, parse_date};
+pub(super) use format::iso_text;
+pub(super) use parse::parse_date;
 use zone::Zone;
 
 /// The operators with named arguments.
@@ -344,9 +347,9 @@ fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: V
         return Ok(on_null.unwrap_or(Value::Null));
     }
     let parsed = match (&text, &format) {
-        (Value::String(text), None) => format::parse_iso(text, &zone),
+        (Value::String(text), None) => parse::parse_text(text, &zone),
         (Value::String(_), Some(format)) if format.is_nullish() => return Ok(Value::Null),
-        (Value::String(text), Some(Value::String(format))) => format::parse_format(text, format, &zone),
+        (Value::String(text), Some(Value::String(format))) => parse::parse_format(text, format, &zone),
         (Value::String(_), Some(format)) => {
             return failure(
                 40684,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use super::calendar::{Civil, MS_PER_MINUTE};
+use super::calendar::{Civil, MS_PER_HOUR, MS_PER_MINUTE};
 use crate::error::QueryError;
 use crate::expression::operator::failure;
 use crate::value::Value;
@@ -101,6 +101,65 @@ fn civil_time(local: Civil) -> Option<DateTime> {
         i32::try_from(local.millisecond() * 1_000_000).ok()?,
     )
     .ok()
+}
+
+/// Abbreviations that mean one zone nearly everywhere, and their hours east of Greenwich; those of half hours are not
+/// among them.
+const ABBREVIATIONS: [(&str, i64); 37] = [
+    ("UTC", 0),
+    ("GMT", 0),
+    ("WET", 0),
+    ("WEST", 1),
+    ("BST", 1),
+    ("CET", 1),
+    ("CEST", 2),
+    ("MET", 1),
+    ("MEST", 2),
+    ("EET", 2),
+    ("EEST", 3),
+    ("SAST", 2),
+    ("MSK", 3),
+    ("PKT", 5),
+    ("WIB", 7),
+    ("HKT", 8),
+    ("AWST", 8),
+    ("JST", 9),
+    ("KST", 9),
+    ("AEST", 10),
+    ("AEDT", 11),
+    ("NZST", 12),
+    ("NZDT", 13),
+    ("AST", -4),
+    ("ADT", -3),
+    ("EST", -5),
+    ("EDT", -4),
+    ("CST", -6),
+    ("CDT", -5),
+    ("MST", -7),
+    ("MDT", -6),
+    ("PST", -8),
+    ("PDT", -7),
+    ("AKST", -9),
+    ("AKDT", -8),
+    ("HST", -10),
+    ("SST", -11),
+];
+
+/// Milliseconds east of Greenwich of a zone's abbreviation, or of one of the military letters: A to M but J go east, N to
+/// Y west.
+pub(super) fn of_abbreviation(name: &str) -> Option<i64> {
+    if let [letter] = name.as_bytes() {
+        let hours = match letter.to_ascii_uppercase() {
+            letter @ b'A'..=b'I' => i64::from(letter - b'A') + 1,
+            letter @ b'K'..=b'M' => i64::from(letter - b'K') + 10,
+            letter @ b'N'..=b'Y' => -(i64::from(letter - b'N') + 1),
+            b'Z' => 0,
+            _ => return None,
+        };
+        return Some(hours * MS_PER_HOUR);
+    }
+    let known = ABBREVIATIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    known.map(|(_, hours)| hours * MS_PER_HOUR)
 }
 
 /// Milliseconds of `+hh`, `+hhmm`, `+hh:mm`.
