@@ -21,7 +21,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
-use crate::value::{Comparer, SortPattern, Value};
+use crate::value::{Comparer, SharedDocument, SortPattern, Value};
 
 pub(crate) use digest::rank;
 pub(crate) use encode::{StateReader, StateWriter, damaged};
@@ -115,6 +115,8 @@ pub struct AccumulatorSpec {
     argument: Expression,
     /// For the `N` kinds; 1 for the others.
     n: usize,
+    /// `n`, where the group's key decides it.
+    n_of_key: Option<Expression>,
     /// For `$top` and `$bottom` and their `N` forms.
     sort: Option<SortPattern>,
     /// For `$percentile` and `$median`.
@@ -155,6 +157,7 @@ impl AccumulatorSpec {
                 kind,
                 argument,
                 n: 1,
+                n_of_key: None,
                 sort: None,
                 percentiles: None,
                 script: None,
@@ -264,21 +267,20 @@ impl AccumulatorSpec {
                 failure(5787907, "Missing value for 'input'")
             };
         };
-        let n = match (single, n) {
-            (true, _) => 1,
+        let (n, n_of_key) = match (single, n) {
+            (true, _) => (1, None),
             (false, None) if sorted => return failure(5788003, "Missing value for 'n'"),
             (false, None) => return failure(5787906, "Missing value for 'n'"),
-            (false, Some(n)) => {
-                let value = n
-                    .evaluate_on(&crate::value::SharedDocument::empty(), &context.evaluation())?
-                    .into_owned();
-                parse_n(&value)?
-            }
+            (false, Some(n)) => match n.as_constant() {
+                Some(constant) => (parse_n(constant)?, None),
+                None => (1, Some(n)),
+            },
         };
         Ok(Self {
             kind,
             argument,
             n,
+            n_of_key,
             sort,
             percentiles: None,
             script: None,
@@ -299,6 +301,11 @@ impl AccumulatorSpec {
     /// How many values are kept, of the `N` kinds; 1 of the others.
     pub fn n(&self) -> usize {
         self.n
+    }
+
+    /// Whether `n` is known before a group's key is.
+    pub(crate) fn has_constant_n(&self) -> bool {
+        self.n_of_key.is_none()
     }
 
     /// What `$top` and its relatives order by.
@@ -350,6 +357,13 @@ impl AccumulatorSpec {
         id: &Value<'_>,
         context: &EvaluationContext<'_>,
     ) -> Result<(), QueryError> {
+        if let Some(n) = &self.n_of_key {
+            let key = match id {
+                Value::Document(key) => n.evaluate_on(key, context)?.into_owned(),
+                _ => n.evaluate_on(&SharedDocument::empty(), context)?.into_owned(),
+            };
+            *state = Accumulator::of_n(self, parse_n(&key)?);
+        }
         match (&self.script, state) {
             (Some(script), Accumulator::Script(state)) => script.begin(state, id, context),
             _ => Ok(()),
@@ -358,7 +372,7 @@ impl AccumulatorSpec {
 
     /// Whether every group begins with the same, whatever its key is.
     pub(crate) fn begins_alike(&self) -> bool {
-        self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
+        self.n_of_key.is_none() && self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
     }
 
     /// The group's result of a state of this spec; missing when there was no value.
@@ -410,6 +424,7 @@ pub(crate) fn accumulate_values<'a>(
         kind,
         argument: Expression::constant(Value::Null),
         n: 1,
+        n_of_key: None,
         sort: None,
         percentiles: None,
         script: None,

@@ -113,6 +113,11 @@ impl Deviation {
 
 impl Accumulator {
     pub(super) fn new(spec: &AccumulatorSpec) -> Self {
+        Self::of_n(spec, spec.n)
+    }
+
+    /// As [`Accumulator::new`], with an `n` of its own.
+    pub(super) fn of_n(spec: &AccumulatorSpec, n: usize) -> Self {
         match spec.kind {
             Kind::Sum => Accumulator::Sum(Sum::default()),
             Kind::Avg => Accumulator::Average(Sum::default(), 0),
@@ -125,11 +130,11 @@ impl Accumulator {
             Kind::MergeObjects => Accumulator::Merge(None),
             Kind::StdDevPop => Accumulator::StdDev(Deviation::default(), false),
             Kind::StdDevSamp => Accumulator::StdDev(Deviation::default(), true),
-            Kind::FirstN => Accumulator::FirstN(spec.n, Vec::new()),
-            Kind::LastN => Accumulator::LastN(spec.n, VecDeque::new()),
-            Kind::MinN | Kind::TopN => Accumulator::Ordered(OrderedN::new(spec.n, Kept::Smallest), Shape::Rising),
-            Kind::MaxN => Accumulator::Ordered(OrderedN::new(spec.n, Kept::Largest), Shape::Falling),
-            Kind::BottomN => Accumulator::Ordered(OrderedN::new(spec.n, Kept::Largest), Shape::Rising),
+            Kind::FirstN => Accumulator::FirstN(n, Vec::new()),
+            Kind::LastN => Accumulator::LastN(n, VecDeque::new()),
+            Kind::MinN | Kind::TopN => Accumulator::Ordered(OrderedN::new(n, Kept::Smallest), Shape::Rising),
+            Kind::MaxN => Accumulator::Ordered(OrderedN::new(n, Kept::Largest), Shape::Falling),
+            Kind::BottomN => Accumulator::Ordered(OrderedN::new(n, Kept::Largest), Shape::Rising),
             Kind::Top => Accumulator::Ordered(OrderedN::new(1, Kept::Smallest), Shape::Single),
             Kind::Bottom => Accumulator::Ordered(OrderedN::new(1, Kept::Largest), Shape::Single),
             Kind::Percentile => Accumulator::Percentile(Box::default(), spec.percentiles.clone()),

@@ -122,6 +122,7 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
             Value::Date(_) if date => return failure(16612, "only one date allowed in an $add expression"),
             Value::Date(ms) => {
                 date = true;
+                total = whole_ms(total)?;
                 Number::Int64(*ms)
             }
             nullish if nullish.is_nullish() => return Ok(Value::Null),
@@ -135,21 +136,29 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 }
             },
         };
-        total = total.plus(number);
+        total = total.plus(if date { whole_ms(number)? } else { number });
     }
     if date { date_of(total) } else { Ok(total.value()) }
 }
 
-/// A date of that many milliseconds, rounded.
-fn date_of<'a>(ms: Number) -> Computed<'a> {
+/// What is added to a date: whole milliseconds, each operand rounded for itself.
+fn whole_ms(ms: Number) -> Result<Number, QueryError> {
     let ms = match ms {
         Number::Int32(_) | Number::Int64(_) => as_integer(ms),
         Number::Double(ms) => exact_i64_of_f64(ms.round()),
         Number::Decimal(ms) => ms.to_i64(Rounding::HalfEven),
     };
     match ms {
-        Some(ms) => Ok(Value::Date(ms)),
+        Some(ms) => Ok(Number::Int64(ms)),
         None => failure(ErrorCode::Overflow.0, "date overflow"),
+    }
+}
+
+/// A date of a sum of whole milliseconds, which is an int64 where it did not overflow.
+fn date_of<'a>(ms: Number) -> Computed<'a> {
+    match ms {
+        Number::Int64(ms) => Ok(Value::Date(ms)),
+        _ => failure(ErrorCode::Overflow.0, "date overflow"),
     }
 }
 
@@ -163,7 +172,7 @@ fn subtract<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
             None => failure(ErrorCode::Overflow.0, "date overflow"),
         },
         (Value::Date(date), other) => match Number::of(other) {
-            Some(number) => date_of(Number::Int64(*date).minus(number)),
+            Some(number) => date_of(Number::Int64(*date).minus(whole_ms(number)?)),
             None => mismatch(format!("can't $subtract {} from Date", other.type_name())),
         },
         _ => match (Number::of(&a), Number::of(&b)) {

@@ -118,6 +118,7 @@ impl Target {
             "timestamp" => Target::Unsupported("timestamp"),
             "minKey" => Target::Unsupported("minKey"),
             "maxKey" => Target::Unsupported("maxKey"),
+            "missing" => Target::Unsupported("missing"),
             _ => return None,
         })
     }
@@ -346,18 +347,7 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
         Target::Double => to_double(value).unwrap_or_else(unsupported),
         Target::Decimal => to_decimal(value).unwrap_or_else(unsupported),
         Target::Int | Target::Long => to_integer(value, target).unwrap_or_else(unsupported),
-        Target::Bool => match value {
-            Value::Boolean(_)
-            | Value::Int32(_)
-            | Value::Int64(_)
-            | Value::Double(_)
-            | Value::Decimal(_)
-            | Value::String(_)
-            | Value::ObjectId(_)
-            | Value::Date(_)
-            | Value::Binary(..) => Ok(Value::Boolean(value.is_true())),
-            _ => unsupported(),
-        },
+        Target::Bool => Ok(Value::Boolean(value.is_true())),
         Target::Date => to_date(value).unwrap_or_else(unsupported),
         Target::String => match value {
             Value::Boolean(on) => Ok(Value::borrowed_str(if *on { "true" } else { "false" })),

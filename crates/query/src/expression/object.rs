@@ -251,7 +251,8 @@ fn array_to_object<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: 
         context.steps(1 + value.steps())?;
         context.hold(2 * (name.len() + size_of::<String>()) + value.owned_bytes())?;
         if name.contains('\0') {
-            return failure(4940400, "Key field cannot contain an embedded null byte");
+            let code = if is_array { 4940400 } else { 4940401 };
+            return failure(code, "Key field cannot contain an embedded null byte");
         }
         match places.get(&name) {
             Some(&place) => fields[place] = (name, value),

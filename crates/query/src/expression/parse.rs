@@ -138,6 +138,10 @@ impl Parser<'_> {
             "USER_ROLES" => constant(Value::empty_array()),
             "SEARCH_META" => constant(Value::Missing),
             "" => failure(ErrorCode::FailedToParse.0, "empty variable names are not allowed"),
+            _ if !is_variable_name(name) => failure(
+                ErrorCode::FailedToParse.0,
+                format!("'{name}' contains a character that no variable's name has"),
+            ),
             _ => failure(17276, format!("Use of undefined variable: {name}")),
         }
     }
@@ -430,6 +434,12 @@ pub(super) fn named_fields<'r, const N: usize>(
         }
     }
     Ok(found)
+}
+
+/// Whether a variable may be called so: ASCII letters, digits and `_` behind a letter, and whatever is not ASCII.
+fn is_variable_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii();
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || !c.is_ascii()) && name.chars().all(is_allowed)
 }
 
 fn is_foldable(node: &Node) -> bool {

@@ -1,5 +1,7 @@
 //! A projection applied to a document's bytes.
 
+use std::cell::Cell;
+
 use bson::RawDocument;
 use wire::ErrorCode;
 
@@ -22,6 +24,10 @@ pub(super) struct Application<'a> {
     pub(super) mode: Mode,
     /// The position that the filter matched, for `field.$`.
     pub(super) matched: Option<u32>,
+    /// An array on the way to `$` was cut to the matched element: what is below it stays.
+    pub(super) is_cut: Cell<bool>,
+    /// An array that is itself an array's element is being walked: `$slice` leaves alone what is in it.
+    pub(super) is_nested: Cell<bool>,
 }
 
 impl Application<'_> {
@@ -94,8 +100,10 @@ impl Application<'_> {
                     self.append(expression, element.name_str()?, out)?;
                 }
             }
+            Rule::Slice(_) if self.is_nested.get() => out.extend_from_slice(element.whole()),
             Rule::Slice(slice) => sliced(*slice, element, out)?,
             Rule::ElemMatch(predicate) => self.first_match(predicate, element, out)?,
+            Rule::Positional if self.is_cut.get() => out.extend_from_slice(element.whole()),
             Rule::Positional => self.matched_element(element, out)?,
         }
         Ok(())
@@ -128,19 +136,42 @@ impl Application<'_> {
         if depth > DEPTH_MAX {
             return Err(Malformed.into());
         }
+        if node.has_positional && !self.is_cut.get() {
+            return self.cut(node, array, out, depth);
+        }
         let frame = Frame::begin(out);
         let mut index = 0;
         for item in Elements::new(array) {
             let item = item?;
             let start = out.len();
             raw::append_indexed(out, item.kind(), index, &[]);
-            match self.value(node, item, out, depth)? {
+            let was_nested = self.is_nested.replace(self.is_nested.get() || item.kind() == kind::ARRAY);
+            let made = self.value(node, item, out, depth);
+            self.is_nested.set(was_nested);
+            match made? {
                 Some(kind) => {
                     out[start] = kind;
                     index += 1;
                 }
                 None => out.truncate(start),
             }
+        }
+        frame.finish(out);
+        Ok(())
+    }
+
+    /// Appends the array of the element that matched: the first array on the way to `$` is the one that is cut.
+    fn cut(&self, node: &Node, array: &RawDocument, out: &mut Vec<u8>, depth: usize) -> Result<(), QueryError> {
+        let item = self.matched_item(array)?;
+        let frame = Frame::begin(out);
+        let start = out.len();
+        raw::append_indexed(out, item.kind(), 0, &[]);
+        self.is_cut.set(true);
+        let made = self.value(node, item, out, depth);
+        self.is_cut.set(false);
+        match made? {
+            Some(kind) => out[start] = kind,
+            None => out.truncate(start),
         }
         frame.finish(out);
         Ok(())
@@ -206,17 +237,25 @@ impl Application<'_> {
             out.extend_from_slice(element.whole());
             return Ok(());
         }
-        let item = match self.matched {
-            Some(index) => Elements::new(element.frame()?).nth(index as usize).transpose()?,
-            None => None,
-        };
-        let Some(item) = item else {
+        append_single(element, self.matched_item(element.frame()?)?, out);
+        Ok(())
+    }
+
+    /// The element at the position that the filter matched, which may have been another array's.
+    fn matched_item<'d>(&self, array: &'d RawDocument) -> Result<Element<'d>, QueryError> {
+        let Some(index) = self.matched else {
             let message = "Executor error during find command :: caused by :: positional operator '.$' couldn't find a \
                            matching element in the array";
             return Err(QueryError::new(ErrorCode(51246), message));
         };
-        append_single(element, item, out);
-        Ok(())
+        match Elements::new(array).nth(index as usize).transpose()? {
+            Some(item) => Ok(item),
+            None => {
+                let message = "Executor error during find command :: caused by :: positional operator '.$' element \
+                               mismatch";
+                Err(QueryError::new(ErrorCode(51247), message))
+            }
+        }
     }
 }
 

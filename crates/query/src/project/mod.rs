@@ -9,6 +9,7 @@ mod apply;
 mod parse;
 mod top_fields;
 
+use std::cell::Cell;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use wire::ErrorCode;
 
@@ -48,6 +49,8 @@ struct Node {
     children: Vec<(Box<str>, Rule)>,
     /// Something in here or below is computed.
     has_computed: bool,
+    /// `$` stands at a field in here or below.
+    has_positional: bool,
 }
 
 /// The rule for one field.
@@ -142,6 +145,8 @@ impl Projection {
             context,
             mode: self.mode,
             matched: details.array_index,
+            is_cut: Cell::new(false),
+            is_nested: Cell::new(false),
         };
         application.document(&self.root, document, out, 0)
     }

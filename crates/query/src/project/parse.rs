@@ -310,10 +310,12 @@ impl<'p> Parser<'p> {
     fn insert(&mut self, path: &str, rule: Rule) -> Result<(), QueryError> {
         check_path(path)?;
         let is_computed = matches!(rule, Rule::Computed(_));
+        let is_positional = matches!(rule, Rule::Positional);
         let mut node = &mut self.root;
         let mut rest = path;
         while let Some((name, below)) = rest.split_once('.') {
             node.has_computed |= is_computed;
+            node.has_positional |= is_positional;
             let child = match node.child(name.as_bytes()) {
                 Some(child) => child,
                 None => {
@@ -328,6 +330,7 @@ impl<'p> Parser<'p> {
             rest = below;
         }
         node.has_computed |= is_computed;
+        node.has_positional |= is_positional;
         if node.child(rest.as_bytes()).is_some() {
             return failure(31250, format!("Path collision at {path}"));
         }

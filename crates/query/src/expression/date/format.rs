@@ -99,7 +99,7 @@ fn push_text(out: &mut String, specifier: char, local: Civil, offset: i64) -> Re
             let _ = write!(out, "{sign}{:02}{:02}", offset.abs() / 60, offset.abs() % 60);
         }
         'Z' => {
-            let _ = write!(out, "{sign}{:03}", offset.abs());
+            let _ = write!(out, "{offset}");
         }
         other => return failure(18536, format!("Invalid format character '%{other}' in format string")),
     }

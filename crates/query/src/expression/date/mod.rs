@@ -340,17 +340,17 @@ fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: V
         arguments.optional(),
         arguments.optional(),
     );
-    let Some(zone) = Zone::of_value(zone.as_ref())? else {
-        return Ok(Value::Null);
-    };
+    let zone = Zone::of_value(zone.as_ref())?;
+    // A text that is null, or is none, comes before anything else that is null.
     if text.is_nullish() {
         return Ok(on_null.unwrap_or(Value::Null));
     }
-    let parsed = match (&text, &format) {
-        (Value::String(text), None) => parse::parse_text(text, &zone),
-        (Value::String(_), Some(format)) if format.is_nullish() => return Ok(Value::Null),
-        (Value::String(text), Some(Value::String(format))) => parse::parse_format(text, format, &zone),
-        (Value::String(_), Some(format)) => {
+    let parsed = match (&text, &format, &zone) {
+        (Value::String(_), _, None) => return Ok(Value::Null),
+        (Value::String(text), None, Some(zone)) => parse::parse_text(text, zone),
+        (Value::String(_), Some(format), _) if format.is_nullish() => return Ok(Value::Null),
+        (Value::String(text), Some(Value::String(format)), Some(zone)) => parse::parse_format(text, format, zone),
+        (Value::String(_), Some(format), _) => {
             return failure(
                 40684,
                 format!(
@@ -360,7 +360,7 @@ fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: V
                 ),
             );
         }
-        (other, _) => failure(
+        (other, ..) => failure(
             wire::ErrorCode::ConversionFailure.0,
             format!(
                 "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
@@ -428,11 +428,21 @@ fn week_start(value: Option<&Value<'_>>, code: i32, name: &str) -> Result<Option
     }
 }
 
+/// Whether an argument is given and null, which comes before all errors of the others.
+fn is_null(argument: &Option<Value<'_>>) -> bool {
+    argument.as_ref().is_some_and(Value::is_nullish)
+}
+
+/// Whether the first day of weeks is null where it counts.
+fn is_null_week(unit: &Value<'_>, first_day: &Option<Value<'_>>) -> bool {
+    is_null(first_day) && matches!(unit, Value::String(name) if &**name == "week")
+}
+
 fn date_diff<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (start, end, unit) = (arguments.required(), arguments.required(), arguments.required());
     let (zone, first_day) = (arguments.optional(), arguments.optional());
-    if start.is_nullish() || end.is_nullish() || unit.is_nullish() {
+    if [&start, &end, &unit].into_iter().any(Value::is_nullish) || is_null(&zone) || is_null_week(&unit, &first_day) {
         return Ok(Value::Null);
     }
     let unit = Unit::parse(&unit, 5439013, name)?;
@@ -471,13 +481,13 @@ fn date_trunc<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<
     let mut arguments = Arguments::new(arguments);
     let (date, unit, size) = (arguments.required(), arguments.required(), arguments.optional());
     let (zone, first_day) = (arguments.optional(), arguments.optional());
-    if date.is_nullish() || unit.is_nullish() {
+    let is_any_null = date.is_nullish() || unit.is_nullish() || is_null(&size) || is_null(&zone);
+    if is_any_null || is_null_week(&unit, &first_day) {
         return Ok(Value::Null);
     }
     let unit = Unit::parse(&unit, 5439013, name)?;
     let size = match size {
         None => 1,
-        Some(nullish) if nullish.is_nullish() => return Ok(Value::Null),
         Some(size) => match Number::of(&size).and_then(Number::to_exact_i64) {
             Some(size) if size > 0 => size,
             Some(size) => {

@@ -99,7 +99,7 @@ fn part(value: Option<&Value<'_>>, name: &str, default: i64) -> Result<Option<i6
     if matches!(name, "year" | "isoWeekYear") {
         if !(1..=9999).contains(&number) {
             return failure(
-                40523,
+                if name == "year" { 40523 } else { 31095 },
                 format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {number}"),
             );
         }

@@ -170,6 +170,9 @@ impl FunctionParser<'_> {
             "$locf" => Function::Locf(Arc::new(Expression::parse(raw, self.context)?)),
             _ => {
                 let spec = AccumulatorSpec::parse_argument(name, raw, ArrayArgument::Expression, self.context)?;
+                if !spec.has_constant_n() {
+                    return failure(5787902, format!("Value for 'n' of {name} must be a constant in a window"));
+                }
                 Function::Accumulator(Arc::new(spec))
             }
         })
