@@ -107,7 +107,8 @@ pub enum LeafArray {
 }
 
 /// Calls `test` with each value at `path` until it answers true, and answers whether it did. A place where the path
-/// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way.
+/// does not lead anywhere gives `None`. The second argument is the index in the outermost array on the way whose
+/// elements were walked, and not one named.
 #[inline]
 pub fn any<'a, F>(document: &'a RawDocument, path: &Path, leaf: LeafArray, mut test: F) -> Result<bool, QueryError>
 where
@@ -171,14 +172,15 @@ fn any_in_array<'a>(
 ) -> Result<bool, QueryError> {
     for (index, item) in (0..).zip(Elements::new(array.frame()?)) {
         let item = item?;
-        let outermost = outermost.or(Some(index));
-        if item.kind() == kind::DOCUMENT && any_in(item.frame()?, rest, leaf, outermost, test)? {
+        let on_the_way = outermost.or(Some(index));
+        if item.kind() == kind::DOCUMENT && any_in(item.frame()?, rest, leaf, on_the_way, test)? {
             return Ok(true);
         }
         if rest[0].index != Some(index) {
             continue;
         }
-        // An element reached by its number is not walked into once more where the path ends.
+        // An element reached by its number is not walked into once more where the path ends, and is no position that
+        // was searched for.
         let found = match (rest.len(), item.kind()) {
             (1, _) => test(Some(item), outermost)?,
             (_, kind::DOCUMENT | kind::ARRAY) => any_in(item.frame()?, &rest[1..], leaf, outermost, test)?,

@@ -151,6 +151,7 @@ struct Change {
 impl Change {
     fn show(&mut self) -> Result<()> {
         let view = self.set.look()?;
+        self.set.check_engine(&self.wish.engine)?;
         self.teller.members(&view);
         let (steps, refused) = plan::whole(&view, &self.wish);
         for (number, (_, words)) in steps.iter().enumerate() {
@@ -180,6 +181,7 @@ impl Change {
                 }
             };
             if std::mem::take(&mut is_first) {
+                self.set.check_engine(&self.wish.engine)?;
                 let (steps, _) = plan::whole(&view, &self.wish);
                 self.teller.begin(&view, steps.len());
             }

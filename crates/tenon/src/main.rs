@@ -71,6 +71,8 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
 });
 
 fn main() -> ExitCode {
+    // Copies of data are the owner's alone, as the data are.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let result = match Cli::parse().command {
         Command::Bench(command) => command.run(),
         Command::Stress(arguments) => stress::run(&arguments),

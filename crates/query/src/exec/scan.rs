@@ -75,7 +75,9 @@ impl CollectionScan {
     }
 
     fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
-        if let (true, Some(position)) = (self.tailable, &self.position)
+        // A capped collection that has come round would be read on as if nothing were missing.
+        let is_capped = self.tailable || run.collection.is_capped().is_some();
+        if let (true, Some(position)) = (is_capped, &self.position)
             && run.view.record(run.collection, position)?.is_none()
         {
             return Err(QueryError::new(

@@ -34,7 +34,7 @@ use crate::exec::stage::{Stage, StageCounters};
 use crate::matcher::near::NearQuery;
 use crate::metadata::MetadataField;
 use crate::path::Path;
-use bson::RawDocument;
+use bson::{RawBsonRef, RawDocument};
 use engine::{Direction, TableId};
 use keys::Collator;
 use keys::extract::PatternField;
@@ -342,13 +342,17 @@ impl Planner<'_> {
         min: Option<&RawDocument>,
         max: Option<&RawDocument>,
     ) -> Result<Candidate, QueryError> {
+        let incompatible = |why: &str| {
+            let message = format!("The index chosen is not compatible with min/max: {why}");
+            QueryError::new(ErrorCode(51174), message)
+        };
+        // Strings stand in the index in the order of its own collation.
+        if !self.is_alike(index) && min.into_iter().chain(max).any(has_strings) {
+            return Err(incompatible("the query has another collation than the index"));
+        }
         let encode = |document: &RawDocument| {
-            encode_key_document(index, document).ok_or_else(|| {
-                QueryError::new(
-                    ErrorCode(51174),
-                    "The index chosen is not compatible with min/max: the fields of both must be the index' fields",
-                )
-            })
+            encode_key_document(index, document)
+                .ok_or_else(|| incompatible("the fields of both must be the index' fields"))
         };
         let bounds = IndexBounds::between(min.map(encode).transpose()?, max.map(encode).transpose()?);
         if bounds.is_empty() && min.is_some() && max.is_some() {
@@ -772,4 +776,15 @@ impl Planner<'_> {
                 .iter()
                 .all(|path| fields.iter().any(|field| field.path() == path))
     }
+}
+
+/// Whether a bound has a value that a collation orders.
+fn has_strings(bound: &RawDocument) -> bool {
+    let is_ordered = |value| {
+        matches!(
+            value,
+            RawBsonRef::String(_) | RawBsonRef::Symbol(_) | RawBsonRef::Document(_) | RawBsonRef::Array(_)
+        )
+    };
+    bound.iter().flatten().any(|(_, value)| is_ordered(value))
 }

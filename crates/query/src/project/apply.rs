@@ -145,7 +145,9 @@ impl Application<'_> {
             let item = item?;
             let start = out.len();
             raw::append_indexed(out, item.kind(), index, &[]);
-            let was_nested = self.is_nested.replace(self.is_nested.get() || item.kind() == kind::ARRAY);
+            let was_nested = self
+                .is_nested
+                .replace(self.is_nested.get() || item.kind() == kind::ARRAY);
             let made = self.value(node, item, out, depth);
             self.is_nested.set(was_nested);
             match made? {

@@ -9,8 +9,8 @@ mod apply;
 mod parse;
 mod top_fields;
 
-use std::cell::Cell;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use std::cell::Cell;
 use wire::ErrorCode;
 
 use crate::QueryError;

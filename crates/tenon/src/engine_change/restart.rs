@@ -54,7 +54,10 @@ fn hook(command: &str, set: &Set, host: &str, engine: &str) -> Result<()> {
         .env("TENON_SET", set.config.get_str("_id").unwrap_or_default())
         .env(
             "TENON_DBPATH",
-            option(set.options.get(host), &["storage", "dbPath"]).unwrap_or_default(),
+            // A relative one means nothing to the hook, which may delete what it names in another directory.
+            option(set.options.get(host), &["storage", "dbPath"])
+                .filter(|path| Path::new(path).is_absolute())
+                .unwrap_or_default(),
         )
         .stdin(Stdio::null())
         .stdout(std::io::stderr())

@@ -158,6 +158,24 @@ impl Set {
         }
     }
 
+    /// An error unless the primary's build has the engine: a member is wiped before it could say that it has not. After
+    /// [`Set::look`].
+    pub fn check_engine(&mut self, engine: &str) -> Result<()> {
+        let primary = self.primary.clone();
+        let reply = self.run(&primary, "admin", &ask("buildInfo"))?;
+        let engines: Vec<&str> = reply
+            .get_array("storageEngines")
+            .map(|engines| engines.iter().filter_map(Bson::as_str).collect())
+            .unwrap_or_default();
+        if !engines.contains(&engine) {
+            bail!(
+                "{primary} has no storage engine '{engine}'; it has: {}",
+                engines.join(", ")
+            );
+        }
+        Ok(())
+    }
+
     /// The configuration as the primary keeps it: with what consensus knows.
     fn kept_config(&mut self, primary: &str) -> Result<Document> {
         let command = doc! { "find": "system.replset", "limit": 1, "singleBatch": true };

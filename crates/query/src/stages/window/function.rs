@@ -171,7 +171,10 @@ impl FunctionParser<'_> {
             _ => {
                 let spec = AccumulatorSpec::parse_argument(name, raw, ArrayArgument::Expression, self.context)?;
                 if !spec.has_constant_n() {
-                    return failure(5787902, format!("Value for 'n' of {name} must be a constant in a window"));
+                    return failure(
+                        5787902,
+                        format!("Value for 'n' of {name} must be a constant in a window"),
+                    );
                 }
                 Function::Accumulator(Arc::new(spec))
             }
