@@ -261,9 +261,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
         return Ok(Operation::Delete { namespace, statement });
     }
     statement.change = change.ok_or_else(|| missing("updateMods"))?;
-    if let RawBsonRef::Array(stages) = statement.change {
-        query::update::check_stage_names(stages)?;
-    }
+    query::update::check_types(statement.change, statement.array_filters)?;
     Ok(Operation::Update { namespace, statement })
 }
 
