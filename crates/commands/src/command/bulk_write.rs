@@ -26,6 +26,7 @@ pub const BULK_WRITE: Command = Command::new(
     Access::Fields(access),
     run,
 )
+.takes_write_concern()
 .batches(&["ops", "nsInfo"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .admin_only()

@@ -36,6 +36,7 @@ pub const UPDATE: Command = Command::new(
     Access::Fields(access),
     update,
 )
+.takes_write_concern()
 .batches(&["updates"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();

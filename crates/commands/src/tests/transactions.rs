@@ -279,6 +279,7 @@ fn fields_that_do_not_go_together_are_refused() {
     };
     assert_eq!(begin(doc! { "writeConcern": { "w": 1 } }), 72);
     assert_eq!(begin(doc! { "readConcern": { "level": "linearizable" } }), 72);
+    assert_eq!(begin(doc! { "readConcern": { "level": "available" } }), 72);
     let mut without_session = first(doc! { "find": "c" }, 5);
     without_session.remove("lsid");
     assert_eq!(bench.code(without_session), 72);
