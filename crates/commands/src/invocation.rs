@@ -270,14 +270,16 @@ impl<'i> Generic<'i> {
                 )),
             };
         }
+        let unsupported =
+            |reason: String| Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, reason));
         let ends = match command.in_transactions {
             InTransactions::Ends => true,
-            InTransactions::Allowed | InTransactions::AllowedAndRetryable => false,
+            InTransactions::NotFirst if fields.starts => {
+                return unsupported(format!("{name} cannot be the first operation of a transaction"));
+            }
+            InTransactions::Allowed | InTransactions::NotFirst | InTransactions::AllowedAndRetryable => false,
             InTransactions::No => {
-                return Err(CommandError::new(
-                    ErrorCode::OperationNotSupportedInTransaction,
-                    format!("Cannot run '{name}' in a multi-document transaction."),
-                ));
+                return unsupported(format!("Cannot run '{name}' in a multi-document transaction."));
             }
         };
         if ends && fields.starts {
@@ -298,14 +300,9 @@ impl<'i> Generic<'i> {
         if self.read_concern.at.is_some() {
             return Err(CommandError::not_implemented("readConcern.atClusterTime"));
         }
-        if matches!(self.database, "config" | "local") && !ends {
-            return Err(CommandError::new(
-                ErrorCode::OperationNotSupportedInTransaction,
-                format!(
-                    "Cannot run command against the '{}' database in a transaction.",
-                    self.database
-                ),
-            ));
+        // A command of `admin` names the databases of its collections itself.
+        if !ends && !command.admin_only {
+            check_database_in_transaction(self.database)?;
         }
         Ok(())
     }
@@ -378,6 +375,17 @@ pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
             command.name
         ),
     ))
+}
+
+/// Fails where no transaction reads or writes.
+pub(crate) fn check_database_in_transaction(database: &str) -> Result<()> {
+    match database {
+        "admin" | "config" | "local" => Err(CommandError::new(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("Cannot run command against the '{database}' database in a transaction."),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads `{ id: UUID }`, perhaps with the user's digest.

@@ -40,7 +40,7 @@ pub const KILL_CURSORS: Command = Command::new(
     kill_cursors,
 )
 .read_levels(ReadLevels::All)
-.in_transactions(InTransactions::Allowed)
+.in_transactions(InTransactions::NotFirst)
 .secondary_ok()
 .api_version_1();
 
