@@ -47,7 +47,7 @@ fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Re
     let storage = &invocation.server.storage;
     let with_others = storage.standing().is_some();
     match invocation.read_concern.level {
-        ReadLevel::Local => Ok(()),
+        ReadLevel::Local | ReadLevel::Available => Ok(()),
         ReadLevel::Majority if !deployment.is_member => Ok(()),
         // A leader that is one no more does not know it at once. An entry that stays was made by one that still is,
         // behind what was read.

@@ -160,12 +160,27 @@ pub enum ReadLevel {
     /// Nothing is asked.
     #[default]
     Local,
+    /// Nothing is asked, of shards neither.
+    Available,
     /// All of it.
     Majority,
     /// All of it, and nothing acknowledged is missing.
     Linearizable,
     /// All of it, and it is of one moment.
     Snapshot,
+}
+
+impl ReadLevel {
+    /// As clients write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Available => "available",
+            Self::Majority => "majority",
+            Self::Linearizable => "linearizable",
+            Self::Snapshot => "snapshot",
+        }
+    }
 }
 
 /// `readConcern`.
@@ -208,7 +223,8 @@ impl ReadConcern {
                 "level" => {
                     concern.has_level = true;
                     concern.level = match arguments.string(name, value)? {
-                        "local" | "available" => ReadLevel::Local,
+                        "local" => ReadLevel::Local,
+                        "available" => ReadLevel::Available,
                         "majority" => ReadLevel::Majority,
                         level @ ("linearizable" | "snapshot") if !deployment.is_member => {
                             return Err(needs_replica_set(format!("read concern '{level}'")));
@@ -243,7 +259,7 @@ impl ReadConcern {
             _ if concern.at.is_some() && concern.after.is_some() => {
                 invalid("Specifying both atClusterTime and afterClusterTime is not allowed")
             }
-            ReadLevel::Local | ReadLevel::Majority | ReadLevel::Linearizable if concern.at.is_some() => {
+            level if concern.at.is_some() && level != ReadLevel::Snapshot => {
                 invalid("readConcern.atClusterTime may only be used with readConcern level 'snapshot'")
             }
             ReadLevel::Linearizable if concern.after.is_some() => {

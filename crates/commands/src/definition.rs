@@ -1,12 +1,14 @@
 //! What a command is: its name, its rules, the function that runs it; and how one is found by name.
 
-use crate::error::Result;
+use crate::concerns::{ReadConcern, ReadLevel};
+use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, ActionSet};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
+use wire::ErrorCode;
 
 /// What a command is in transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +17,23 @@ pub enum InTransactions {
     No,
     /// A statement.
     Allowed,
+    /// A statement, but not the first one.
+    NotFirst,
     /// A statement; outside of one, a write with a transaction number may be sent again.
     AllowedAndRetryable,
     /// Ends one.
     Ends,
+}
+
+/// Which levels of read concern a command takes outside of transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadLevels {
+    /// `local`, which is what it does anyway.
+    Local,
+    /// All but `snapshot`.
+    NotSnapshot,
+    /// All.
+    All,
 }
 
 /// What a caller needs to run a command.
@@ -78,6 +93,10 @@ pub struct Command {
     pub for_tests: bool,
     /// What it is in transactions, and whether it may be sent again.
     pub in_transactions: InTransactions,
+    /// Which read concerns it takes.
+    pub read_levels: ReadLevels,
+    /// It takes a write concern.
+    pub has_write_concern: bool,
     /// Fields whose values are shown to nobody: neither log lines nor `currentOp` have them.
     pub secret: &'static [&'static str],
     /// Fields that are documents to be worked on one by one, see [`Invocation::documents`].
@@ -89,7 +108,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command with the usual flags: any database, primary only, not in the Stable API.
+    /// A command with the usual flags: any database, primary only, no concerns, not in the Stable API.
     pub const fn new(
         name: &'static str,
         help: &'static str,
@@ -107,6 +126,8 @@ impl Command {
             api_version_1: false,
             for_tests: false,
             in_transactions: InTransactions::No,
+            read_levels: ReadLevels::Local,
+            has_write_concern: false,
             secret: &[],
             batches: &[],
             kind,
@@ -145,6 +166,18 @@ impl Command {
         self
     }
 
+    /// Takes these levels of read concern.
+    pub const fn read_levels(mut self, read_levels: ReadLevels) -> Self {
+        self.read_levels = read_levels;
+        self
+    }
+
+    /// Takes a write concern.
+    pub const fn takes_write_concern(mut self) -> Self {
+        self.has_write_concern = true;
+        self
+    }
+
     /// The values of these fields are shown to nobody.
     pub const fn secret(mut self, fields: &'static [&'static str]) -> Self {
         self.secret = fields;
@@ -171,6 +204,38 @@ impl Command {
 }
 
 impl Command {
+    /// Fails where a read concern asks for a level that the command does not take.
+    pub fn check_read_concern(&self, concern: &ReadConcern) -> Result<()> {
+        let is_taken = match self.read_levels {
+            ReadLevels::Local => concern.level == ReadLevel::Local,
+            ReadLevels::NotSnapshot => concern.level != ReadLevel::Snapshot,
+            ReadLevels::All => true,
+        };
+        // A level that nobody asked for is a default, which does not concern such a command.
+        if is_taken || !concern.has_level {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!(
+                "Command {} does not support {{ readConcern: {{ level: \"{}\", provenance: \"clientSupplied\" }} }} :: caused by :: read concern not supported",
+                self.name,
+                concern.level.name()
+            ),
+        ))
+    }
+
+    /// Fails where the command takes no write concern.
+    pub fn check_write_concern(&self) -> Result<()> {
+        match self.has_write_concern {
+            true => Ok(()),
+            false => Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "Command does not support writeConcern",
+            )),
+        }
+    }
+
     /// A call as it may be shown.
     pub fn shown<'b>(&self, body: &'b RawDocument) -> Cow<'b, RawDocument> {
         if self.secret.is_empty() {

@@ -174,7 +174,6 @@ pub(crate) struct Generic<'i> {
 impl<'i> Generic<'i> {
     /// Reads the fields every command may carry.
     pub(crate) fn read(request: &Request<'i>, command: &Command, deployment: &Deployment) -> Result<Self> {
-        let arguments = Arguments::of(command.name);
         let mut generic = Self {
             database: request.legacy_database.unwrap_or(""),
             write_concern: WriteConcern::implicit(deployment),
@@ -187,7 +186,7 @@ impl<'i> Generic<'i> {
             if is_generic(element.name()) {
                 let name = element.name_str()?;
                 take(name, values.value(element)?, &mut |name, value| {
-                    generic.take(name, value, arguments, deployment).map(|()| true)
+                    generic.take(name, value, command, deployment).map(|()| true)
                 })?;
             }
         }
@@ -218,14 +217,9 @@ impl<'i> Generic<'i> {
     fn transaction_fields(&self, command: &Command, deployment: &Deployment) -> Result<Option<TransactionFields>> {
         let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
         let is_transaction = self.number.is_some() && self.autocommit.is_some();
-        if self.read_concern.level == ReadLevel::Snapshot
-            && !is_transaction
-            && !READS_ONE_MOMENT.contains(&command.name)
-        {
-            let name = command.name;
-            return invalid(&format!(
-                "Command {name} does not support {{ readConcern: {{ level: \"snapshot\" }} }}"
-            ));
+        // In a transaction it is the transaction's.
+        if !is_transaction {
+            command.check_read_concern(&self.read_concern)?;
         }
         let Some(number) = self.number else {
             return match (self.autocommit, self.start) {
@@ -276,14 +270,16 @@ impl<'i> Generic<'i> {
                 )),
             };
         }
+        let unsupported =
+            |reason: String| Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, reason));
         let ends = match command.in_transactions {
             InTransactions::Ends => true,
-            InTransactions::Allowed | InTransactions::AllowedAndRetryable => false,
+            InTransactions::NotFirst if fields.starts => {
+                return unsupported(format!("{name} cannot be the first operation of a transaction"));
+            }
+            InTransactions::Allowed | InTransactions::NotFirst | InTransactions::AllowedAndRetryable => false,
             InTransactions::No => {
-                return Err(CommandError::new(
-                    ErrorCode::OperationNotSupportedInTransaction,
-                    format!("Cannot run '{name}' in a multi-document transaction."),
-                ));
+                return unsupported(format!("Cannot run '{name}' in a multi-document transaction."));
             }
         };
         if ends && fields.starts {
@@ -295,7 +291,8 @@ impl<'i> Generic<'i> {
         if self.read_concern.is_given && !fields.starts {
             return invalid("Only the first command in a transaction may specify a readConcern");
         }
-        if self.read_concern.level == ReadLevel::Linearizable {
+        let is_of_no_transaction = matches!(self.read_concern.level, ReadLevel::Linearizable | ReadLevel::Available);
+        if self.read_concern.has_level && is_of_no_transaction {
             return invalid(
                 "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction",
             );
@@ -303,25 +300,15 @@ impl<'i> Generic<'i> {
         if self.read_concern.at.is_some() {
             return Err(CommandError::not_implemented("readConcern.atClusterTime"));
         }
-        if matches!(self.database, "config" | "local") && !ends {
-            return Err(CommandError::new(
-                ErrorCode::OperationNotSupportedInTransaction,
-                format!(
-                    "Cannot run command against the '{}' database in a transaction.",
-                    self.database
-                ),
-            ));
+        // A command of `admin` names the databases of its collections itself.
+        if !ends && !command.admin_only {
+            check_database_in_transaction(self.database)?;
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        name: &str,
-        value: RawBsonRef<'i>,
-        arguments: Arguments<'_>,
-        deployment: &Deployment,
-    ) -> Result<()> {
+    fn take(&mut self, name: &str, value: RawBsonRef<'i>, command: &Command, deployment: &Deployment) -> Result<()> {
+        let arguments = Arguments::of(command.name);
         match name {
             "$db" => self.database = arguments.string("$db", value)?,
             "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
@@ -330,7 +317,9 @@ impl<'i> Generic<'i> {
                 self.has_max_time = true;
             }
             "writeConcern" => {
-                self.write_concern = WriteConcern::read(arguments.document("writeConcern", value)?, deployment)?;
+                let concern = arguments.document("writeConcern", value)?;
+                command.check_write_concern()?;
+                self.write_concern = WriteConcern::read(concern, deployment)?;
                 self.has_write_concern = true;
             }
             "readConcern" => {
@@ -374,9 +363,6 @@ impl<'i> Generic<'i> {
     }
 }
 
-/// Commands that read one moment when they are asked to, outside of transactions.
-const READS_ONE_MOMENT: [&str; 3] = ["aggregate", "distinct", "find"];
-
 /// `apiStrict: true` takes only what Stable API version 1 has.
 pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
     if command.api_version_1 {
@@ -389,6 +375,17 @@ pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
             command.name
         ),
     ))
+}
+
+/// Fails where no transaction reads or writes.
+pub(crate) fn check_database_in_transaction(database: &str) -> Result<()> {
+    match database {
+        "admin" | "config" | "local" => Err(CommandError::new(
+            ErrorCode::OperationNotSupportedInTransaction,
+            format!("Cannot run command against the '{database}' database in a transaction."),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads `{ id: UUID }`, perhaps with the user's digest.

@@ -7,7 +7,7 @@ use super::write_stages;
 use crate::applied_settings::Purpose;
 use crate::arguments::{missing_field, number_as_i64};
 use crate::concerns::ReadLevel;
-use crate::definition::{Access, Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -26,6 +26,8 @@ pub const AGGREGATE: Command = Command::new(
     Access::Fields(super::aggregate_access::aggregate),
     aggregate,
 )
+.read_levels(ReadLevels::All)
+.takes_write_concern()
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .timed_read()

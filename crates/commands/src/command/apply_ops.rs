@@ -29,7 +29,8 @@ pub const APPLY_OPS: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access),
     run,
-);
+)
+.takes_write_concern();
 
 /// The operations, each as what it is made of, in their order; and the defaults that they were read with.
 fn read<'i>(call: &Invocation<'i>) -> Result<Vec<Vec<LogOperation<'i>>>> {

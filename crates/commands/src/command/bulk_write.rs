@@ -10,7 +10,7 @@ use super::{delete, update};
 use crate::arguments::{Arguments, missing_field, unknown_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
-use crate::invocation::Invocation;
+use crate::invocation::{Invocation, check_database_in_transaction};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, ActionSet, Target};
@@ -26,6 +26,7 @@ pub const BULK_WRITE: Command = Command::new(
     Access::Fields(access),
     run,
 )
+.takes_write_concern()
 .batches(&["ops", "nsInfo"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .admin_only()
@@ -120,6 +121,11 @@ impl<'a> Options<'a> {
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let options = Options::parse(call)?;
     let namespaces = namespaces(call)?;
+    if call.transaction.is_some() {
+        namespaces
+            .iter()
+            .try_for_each(|namespace| check_database_in_transaction(namespace.db()))?;
+    }
     let documents = call
         .documents("ops")?
         .ok_or_else(|| missing_field("bulkWrite", "ops"))?;
@@ -261,9 +267,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
         return Ok(Operation::Delete { namespace, statement });
     }
     statement.change = change.ok_or_else(|| missing("updateMods"))?;
-    if let RawBsonRef::Array(stages) = statement.change {
-        query::update::check_stage_names(stages)?;
-    }
+    query::update::check_types(statement.change, statement.array_filters)?;
     Ok(Operation::Update { namespace, statement })
 }
 

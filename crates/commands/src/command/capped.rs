@@ -20,7 +20,8 @@ pub const CONVERT_TO_CAPPED: Command = Command::new(
     OperationKind::Command,
     Access::collection(&[Action::ConvertToCapped]),
     convert,
-);
+)
+.takes_write_concern();
 /// `cloneCollectionAsCapped`.
 pub const CLONE_COLLECTION_AS_CAPPED: Command = Command::new(
     "cloneCollectionAsCapped",
@@ -28,7 +29,8 @@ pub const CLONE_COLLECTION_AS_CAPPED: Command = Command::new(
     OperationKind::Command,
     Access::Fields(clone_access),
     clone,
-);
+)
+.takes_write_concern();
 
 /// What `cloneCollectionAsCapped` needs: to read the one, and to make the other.
 fn clone_access(call: &Invocation<'_>) -> Result<bool> {

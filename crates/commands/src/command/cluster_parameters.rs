@@ -34,6 +34,7 @@ pub const SET_CLUSTER_PARAMETER: Command = Command::new(
     Access::cluster(&[Action::SetClusterParameter]),
     set,
 )
+.takes_write_concern()
 .admin_only();
 
 fn collection() -> Result<Namespace> {

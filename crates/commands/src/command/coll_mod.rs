@@ -26,6 +26,7 @@ pub const COLL_MOD: Command = Command::new(
     Access::Fields(coll_mod_access),
     coll_mod,
 )
+.takes_write_concern()
 .api_version_1();
 
 /// What `collMod` needs: what a view is to read, its maker must be allowed to read.

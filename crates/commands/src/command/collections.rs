@@ -30,6 +30,7 @@ pub const CREATE: Command = Command::new(
     Access::Fields(access::create),
     create,
 )
+.takes_write_concern()
 .in_transactions(InTransactions::Allowed)
 .api_version_1();
 /// `drop`.
@@ -40,6 +41,7 @@ pub const DROP: Command = Command::new(
     Access::collection(&[Action::DropCollection]),
     drop_collection,
 )
+.takes_write_concern()
 .api_version_1();
 /// `renameCollection`.
 pub const RENAME_COLLECTION: Command = Command::new(
@@ -49,6 +51,7 @@ pub const RENAME_COLLECTION: Command = Command::new(
     Access::Fields(access::rename),
     rename,
 )
+.takes_write_concern()
 .admin_only();
 /// `listCollections`.
 pub const LIST_COLLECTIONS: Command = Command::new(

@@ -3,7 +3,7 @@
 use super::listing;
 use crate::authorization::{permitted, refused};
 use crate::cursors::{CursorSource, Killed, OpenCursor};
-use crate::definition::{Access, Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -27,6 +27,7 @@ pub const GET_MORE: Command = Command::new(
     Access::User,
     get_more,
 )
+.read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .api_version_1();
@@ -38,7 +39,8 @@ pub const KILL_CURSORS: Command = Command::new(
     Access::User,
     kill_cursors,
 )
-.in_transactions(InTransactions::Allowed)
+.read_levels(ReadLevels::All)
+.in_transactions(InTransactions::NotFirst)
 .secondary_ok()
 .api_version_1();
 

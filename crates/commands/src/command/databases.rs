@@ -34,6 +34,7 @@ pub const DROP_DATABASE: Command = Command::new(
     Access::database(&[Action::DropDatabase]),
     drop_database,
 )
+.takes_write_concern()
 .api_version_1();
 /// `dbStats`.
 pub const DB_STATS: Command = Command::new(

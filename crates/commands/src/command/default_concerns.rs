@@ -33,6 +33,7 @@ pub const SET_DEFAULT_RW_CONCERN: Command = Command::new(
     Access::cluster(&[Action::SetDefaultRwConcern]),
     set_defaults,
 )
+.takes_write_concern()
 .admin_only();
 
 /// `_id` of their document.

@@ -28,6 +28,7 @@ pub const DELETE: Command = Command::new(
     Access::Fields(access),
     delete,
 )
+.takes_write_concern()
 .batches(&["deletes"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();

@@ -3,7 +3,7 @@
 use super::{aggregate, delete, find, find_and_modify, map_reduce, update, write_stages};
 use crate::applied_settings::Purpose;
 use crate::authorization::permitted;
-use crate::definition::{Access, Command};
+use crate::definition::{Access, Command, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, check_api_strict};
 use crate::metrics::OperationKind;
@@ -21,6 +21,7 @@ pub const EXPLAIN: Command = Command::new(
     Access::Fields(access),
     explain,
 )
+.read_levels(ReadLevels::NotSnapshot)
 .secondary_ok()
 .api_version_1()
 .secret(&["pwd", "payload", "key", "nonce", "speculativeAuthenticate"]);

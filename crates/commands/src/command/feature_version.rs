@@ -23,6 +23,7 @@ pub const SET_FEATURE_COMPATIBILITY_VERSION: Command = Command::new(
     Access::cluster(&[Action::SetFeatureCompatibilityVersion]),
     set,
 )
+.takes_write_concern()
 .admin_only();
 
 /// The `_id` of the document, and the name of the parameter that tells the same.

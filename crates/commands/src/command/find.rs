@@ -3,7 +3,7 @@
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan, write_moment};
 use crate::applied_settings::Purpose;
 use crate::arguments::Arguments;
-use crate::definition::{Access, Command, InTransactions};
+use crate::definition::{Access, Command, InTransactions, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
@@ -24,6 +24,7 @@ pub const FIND: Command = Command::new(
     Access::collection(&[Action::Find]),
     find,
 )
+.read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .timed_read()
@@ -36,6 +37,7 @@ pub const COUNT: Command = Command::new(
     Access::collection(&[Action::Find]),
     count,
 )
+.read_levels(ReadLevels::NotSnapshot)
 .secondary_ok()
 .timed_read()
 .api_version_1();
@@ -47,6 +49,7 @@ pub const DISTINCT: Command = Command::new(
     Access::collection(&[Action::Find]),
     distinct,
 )
+.read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .timed_read();

@@ -30,6 +30,7 @@ pub const FIND_AND_MODIFY: Command = Command::new(
     Access::Fields(access),
     run,
 )
+.takes_write_concern()
 .in_transactions(InTransactions::AllowedAndRetryable)
 .aliases(&["findandmodify"])
 .api_version_1();

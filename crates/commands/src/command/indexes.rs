@@ -24,6 +24,7 @@ pub const CREATE_INDEXES: Command = Command::new(
     Access::collection(&[Action::CreateIndex]),
     create,
 )
+.takes_write_concern()
 .batches(&["indexes"])
 .in_transactions(InTransactions::Allowed)
 .api_version_1();
@@ -45,6 +46,7 @@ pub const DROP_INDEXES: Command = Command::new(
     Access::collection(&[Action::DropIndex]),
     drop_indexes,
 )
+.takes_write_concern()
 .aliases(&["deleteIndexes"])
 .api_version_1();
 

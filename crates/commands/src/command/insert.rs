@@ -26,6 +26,7 @@ pub const INSERT: Command = Command::new(
     Access::Fields(access),
     insert,
 )
+.takes_write_concern()
 .batches(&["documents"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();

@@ -29,6 +29,7 @@ pub const MAP_REDUCE: Command = Command::new(
     Access::Fields(may_run),
     map_reduce,
 )
+.takes_write_concern()
 .aliases(&["mapreduce"])
 .secondary_ok();
 

@@ -29,7 +29,8 @@ pub const WRITE_RESULTS: Command = Command::new(
     OperationKind::Command,
     Access::cluster(&[Action::Internal]),
     write_results,
-);
+)
+.takes_write_concern();
 
 /// How long a member may take to answer one step.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(300);

@@ -32,6 +32,7 @@ pub const SET_QUERY_SETTINGS: Command = Command::new(
     Access::cluster(&[Action::QuerySettings]),
     set,
 )
+.takes_write_concern()
 .admin_only();
 /// `removeQuerySettings`.
 pub const REMOVE_QUERY_SETTINGS: Command = Command::new(
@@ -41,6 +42,7 @@ pub const REMOVE_QUERY_SETTINGS: Command = Command::new(
     Access::cluster(&[Action::QuerySettings]),
     remove,
 )
+.takes_write_concern()
 .admin_only();
 
 /// The queries that a client means.

@@ -105,6 +105,7 @@ pub const APPEND_OPLOG_NOTE: Command = Command::new(
     Access::cluster(&[Action::AppendOplogNote]),
     append_note,
 )
+.takes_write_concern()
 .admin_only();
 
 /// How long a server that is to be a member may take to answer.

@@ -32,7 +32,8 @@ pub const CREATE_ROLE: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access::create_role),
     create,
-);
+)
+.takes_write_concern();
 /// `updateRole`.
 pub const UPDATE_ROLE: Command = Command::new(
     "updateRole",
@@ -40,7 +41,8 @@ pub const UPDATE_ROLE: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access::update_role),
     update,
-);
+)
+.takes_write_concern();
 /// `dropRole`.
 pub const DROP_ROLE: Command = Command::new(
     "dropRole",
@@ -55,7 +57,8 @@ pub const DROP_ROLE: Command = Command::new(
         take_from_all(call, |role| *role == name)?;
         user_store::remove(call, Store::Roles, &role_store::key(&name)).map(drop)
     },
-);
+)
+.takes_write_concern();
 /// `dropAllRolesFromDatabase`.
 pub const DROP_ALL_ROLES_FROM_DATABASE: Command = Command::new(
     "dropAllRolesFromDatabase",
@@ -71,7 +74,8 @@ pub const DROP_ALL_ROLES_FROM_DATABASE: Command = Command::new(
         reply.count("n", removed as i64);
         Ok(())
     },
-);
+)
+.takes_write_concern();
 /// `grantPrivilegesToRole`.
 pub const GRANT_PRIVILEGES_TO_ROLE: Command = Command::new(
     "grantPrivilegesToRole",
@@ -79,7 +83,8 @@ pub const GRANT_PRIVILEGES_TO_ROLE: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access::grant),
     |call, _| change_privileges(call, |held, given| held.extend(given)),
-);
+)
+.takes_write_concern();
 /// `revokePrivilegesFromRole`.
 pub const REVOKE_PRIVILEGES_FROM_ROLE: Command = Command::new(
     "revokePrivilegesFromRole",
@@ -95,7 +100,8 @@ pub const REVOKE_PRIVILEGES_FROM_ROLE: Command = Command::new(
             }
         })
     },
-);
+)
+.takes_write_concern();
 /// `grantRolesToRole`.
 pub const GRANT_ROLES_TO_ROLE: Command = Command::new(
     "grantRolesToRole",
@@ -108,7 +114,8 @@ pub const GRANT_ROLES_TO_ROLE: Command = Command::new(
             held.extend(new);
         })
     },
-);
+)
+.takes_write_concern();
 /// `revokeRolesFromRole`.
 pub const REVOKE_ROLES_FROM_ROLE: Command = Command::new(
     "revokeRolesFromRole",
@@ -116,7 +123,8 @@ pub const REVOKE_ROLES_FROM_ROLE: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access::revoke),
     |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
-);
+)
+.takes_write_concern();
 /// `rolesInfo`.
 pub const ROLES_INFO: Command = Command::new(
     "rolesInfo",

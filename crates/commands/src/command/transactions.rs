@@ -18,6 +18,7 @@ pub const COMMIT_TRANSACTION: Command = Command::new(
     Access::User,
     commit,
 )
+.takes_write_concern()
 .admin_only()
 .api_version_1()
 .in_transactions(InTransactions::Ends);
@@ -29,6 +30,7 @@ pub const ABORT_TRANSACTION: Command = Command::new(
     Access::User,
     abort,
 )
+.takes_write_concern()
 .admin_only()
 .api_version_1()
 .in_transactions(InTransactions::Ends);

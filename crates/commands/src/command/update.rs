@@ -36,6 +36,7 @@ pub const UPDATE: Command = Command::new(
     Access::Fields(access),
     update,
 )
+.takes_write_concern()
 .batches(&["updates"])
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
@@ -287,9 +288,7 @@ pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> 
     })?;
     statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
     statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
-    if let RawBsonRef::Array(stages) = statement.change {
-        query::update::check_stage_names(stages)?;
-    }
+    query::update::check_types(statement.change, statement.array_filters)?;
     if statement.multi && statement.sort.is_some() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,

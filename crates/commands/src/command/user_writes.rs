@@ -21,6 +21,7 @@ pub const SET_USER_WRITE_BLOCK_MODE: Command = Command::new(
     Access::cluster(&[Action::SetUserWriteBlockMode]),
     run,
 )
+.takes_write_concern()
 .admin_only();
 
 /// The one document there: for all namespaces.

@@ -28,6 +28,7 @@ pub const CREATE_USER: Command = Command::new(
     Access::Fields(access::create),
     create,
 )
+.takes_write_concern()
 .secret(&["pwd"]);
 /// `updateUser`.
 pub const UPDATE_USER: Command = Command::new(
@@ -37,6 +38,7 @@ pub const UPDATE_USER: Command = Command::new(
     Access::Fields(access::update),
     update,
 )
+.takes_write_concern()
 .secret(&["pwd"]);
 /// `dropUser`.
 pub const DROP_USER: Command = Command::new(
@@ -53,7 +55,8 @@ pub const DROP_USER: Command = Command::new(
             _ => Ok(()),
         }
     },
-);
+)
+.takes_write_concern();
 /// `dropAllUsersFromDatabase`.
 pub const DROP_ALL_USERS_FROM_DATABASE: Command = Command::new(
     "dropAllUsersFromDatabase",
@@ -67,7 +70,8 @@ pub const DROP_ALL_USERS_FROM_DATABASE: Command = Command::new(
         reply.count("n", removed as i64);
         Ok(())
     },
-);
+)
+.takes_write_concern();
 /// `grantRolesToUser`.
 pub const GRANT_ROLES_TO_USER: Command = Command::new(
     "grantRolesToUser",
@@ -80,7 +84,8 @@ pub const GRANT_ROLES_TO_USER: Command = Command::new(
             held.extend(new);
         })
     },
-);
+)
+.takes_write_concern();
 /// `revokeRolesFromUser`.
 pub const REVOKE_ROLES_FROM_USER: Command = Command::new(
     "revokeRolesFromUser",
@@ -88,7 +93,8 @@ pub const REVOKE_ROLES_FROM_USER: Command = Command::new(
     OperationKind::Command,
     Access::Fields(access::revoke),
     |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
-);
+)
+.takes_write_concern();
 /// `usersInfo`.
 pub const USERS_INFO: Command = Command::new(
     "usersInfo",

@@ -390,7 +390,7 @@ fn parse_matched(value: RawBsonRef<'_>) -> Result<Matched> {
         RawBsonRef::String("fail") => Matched::Fail,
         RawBsonRef::String(other) => return bad_mode("whenMatched", other),
         RawBsonRef::Array(stages) => {
-            query::update::check_stage_names(stages)?;
+            query::update::check_types(RawBsonRef::Array(stages), None)?;
             Matched::Pipeline(stages.to_owned())
         }
         other => {

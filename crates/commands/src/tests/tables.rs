@@ -126,11 +126,11 @@ fn generic_fields_have_their_types() {
             Bson::ObjectId(bson::oid::ObjectId::from_bytes([1; 12])),
         ]
     };
-    let find = |field: &str, value: Bson| {
-        let mut call = doc! { "find": "c" };
+    let with = |mut call: Document, field: &str, value: Bson| {
         call.insert(field, value);
         bench().run(call)
     };
+    let find = |field: &str, value: Bson| with(doc! { "find": "c" }, field, value);
     for value in junk() {
         for field in ["maxTimeMS", "readConcern", "writeConcern", "lsid"] {
             assert_eq!(code(&find(field, value.clone())), 14, "{field}: {value}");
@@ -144,7 +144,8 @@ fn generic_fields_have_their_types() {
             assert_eq!(code(&find("readConcern", concern)), 14, "{time}: {value}");
         }
         let concern = Bson::from(doc! { "wtimeout": value.clone() });
-        assert_eq!(code(&find("writeConcern", concern)), 14, "wtimeout: {value}");
+        let insert = doc! { "insert": "c", "documents": [{}] };
+        assert_eq!(code(&with(insert, "writeConcern", concern)), 14, "wtimeout: {value}");
     }
     for out_of_range in [Bson::Int32(-1), Bson::Int64(1 << 31), Bson::Double(1.5)] {
         assert_eq!(code(&find("maxTimeMS", out_of_range.clone())), 9, "{out_of_range}");
@@ -160,6 +161,62 @@ fn generic_fields_have_their_types() {
         succeeded(find(field, Bson::Null));
         succeeded(find(field, Bson::Undefined));
     }
+}
+
+/// What a client asks for and does not get is refused, not ignored.
+#[test]
+fn commands_take_the_concerns_that_they_can_keep() {
+    let bench = Bench::member(true);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let with = |mut call: Document, field: &str, value: Document| {
+        call.insert(field, value);
+        bench.run(call)
+    };
+    let insert = || doc! { "insert": "c", "documents": [{}] };
+    let pipeline = || doc! { "aggregate": "c", "pipeline": [], "cursor": {} };
+    let count = || doc! { "count": "c" };
+    for read in [
+        count(),
+        doc! { "find": "c" },
+        doc! { "ping": 1 },
+        doc! { "listCollections": 1 },
+    ] {
+        for concern in [doc! {}, doc! { "w": 1 }, doc! { "w": "nonesuch" }] {
+            assert_eq!(code(&with(read.clone(), "writeConcern", concern)), 72, "{read}");
+        }
+    }
+    for write in [insert(), pipeline(), doc! { "create": "d" }, doc! { "dropDatabase": 1 }] {
+        succeeded(with(write, "writeConcern", doc! { "w": 1 }));
+    }
+    for unlevelled in [insert(), doc! { "ping": 1 }, doc! { "create": "d" }] {
+        for level in ["available", "majority", "linearizable", "snapshot"] {
+            let reply = with(unlevelled.clone(), "readConcern", doc! { "level": level });
+            assert_eq!(code(&reply), 72, "{level}: {unlevelled}");
+        }
+        succeeded(with(unlevelled.clone(), "readConcern", doc! {}));
+    }
+    succeeded(with(insert(), "readConcern", doc! { "level": "local" }));
+    for level in ["local", "available", "majority", "linearizable"] {
+        for read in [
+            count(),
+            pipeline(),
+            doc! { "find": "c" },
+            doc! { "distinct": "c", "key": "_id" },
+        ] {
+            succeeded(with(read, "readConcern", doc! { "level": level }));
+        }
+    }
+    succeeded(with(pipeline(), "readConcern", doc! { "level": "snapshot" }));
+    assert_eq!(code(&with(count(), "readConcern", doc! { "level": "snapshot" })), 72);
+}
+
+/// A default is for the commands that it can be for.
+#[test]
+fn a_default_read_concern_is_no_reason_to_refuse() {
+    let bench = Bench::member(true);
+    succeeded(bench.admin(doc! { "setDefaultRWConcern": 1, "defaultReadConcern": { "level": "majority" } }));
+    bench.ok(doc! { "ping": 1, "readConcern": {} });
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
 }
 
 /// Fields of commands that are booleans and nothing else, or numbers, or documents.

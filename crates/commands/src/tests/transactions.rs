@@ -279,6 +279,7 @@ fn fields_that_do_not_go_together_are_refused() {
     };
     assert_eq!(begin(doc! { "writeConcern": { "w": 1 } }), 72);
     assert_eq!(begin(doc! { "readConcern": { "level": "linearizable" } }), 72);
+    assert_eq!(begin(doc! { "readConcern": { "level": "available" } }), 72);
     let mut without_session = first(doc! { "find": "c" }, 5);
     without_session.remove("lsid");
     assert_eq!(bench.code(without_session), 72);
@@ -292,6 +293,49 @@ fn fields_that_do_not_go_together_are_refused() {
     assert_eq!(code(&bench.admin(numbered(doc! { "commitTransaction": 1 }, 5))), 72);
 }
 
+/// What tells of more than the documents of one moment is no part of a transaction, wherever it stands.
+#[test]
+fn stages_and_databases_that_no_transaction_reads() {
+    let bench = bench();
+    let run = |number, stage: Document| {
+        bench.code(first(
+            doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} },
+            number,
+        ))
+    };
+    for (number, name) in [
+        "$collStats",
+        "$currentOp",
+        "$indexStats",
+        "$listLocalSessions",
+        "$listSessions",
+        "$planCacheStats",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let number = 3 * number as i64;
+        assert_eq!(run(number, doc! { name: {} }), 263, "{name}");
+        let inner = doc! { "from": "nothing", "pipeline": [{ name: {} }], "as": "x" };
+        assert_eq!(run(number + 1, doc! { "$lookup": inner }), 263, "{name}");
+        let inner = doc! { "coll": "nothing", "pipeline": [{ "$facet": { "x": [{ name: {} }] } }] };
+        assert_eq!(run(number + 2, doc! { "$unionWith": inner }), 263, "{name}");
+    }
+    assert_eq!(code(&bench.run_on("admin", first(insert(1), 30))), 263);
+    assert_eq!(code(&bench.run_on("admin", first(doc! { "find": "c" }, 31))), 263);
+    let bulk = |ns: &str| {
+        let operations = [doc! { "insert": 0, "document": {} }].to_vec();
+        doc! { "bulkWrite": 1, "ops": operations, "nsInfo": [{ "ns": ns }] }
+    };
+    assert_eq!(code(&bench.admin(first(bulk("admin.c"), 32))), 263);
+    succeeded(bench.admin(first(bulk("test.d"), 33)));
+    assert_eq!(
+        code(&bench.run_on("test", first(doc! { "killCursors": "c", "cursors": [1_i64] }, 34))),
+        263
+    );
+    assert_eq!(code(&end(&bench, "abortTransaction", 1, 34)), 251);
+}
+
 #[test]
 fn every_command_is_a_statement_or_refuses_to_be_one() {
     for command in COMMANDS.iter() {
@@ -301,7 +345,9 @@ fn every_command_is_a_statement_or_refuses_to_be_one() {
         let alone = bench.run_on(database, numbered(doc! { command.name: 1 }, 1));
         let codes = (in_transaction.get_i32("code").ok(), alone.get_i32("code").ok());
         match command.in_transactions {
-            InTransactions::No => assert_eq!(codes, (Some(263), Some(50768)), "{}", command.name),
+            InTransactions::No | InTransactions::NotFirst => {
+                assert_eq!(codes, (Some(263), Some(50768)), "{}", command.name);
+            }
             InTransactions::Allowed => {
                 assert_ne!(codes.0, Some(263), "{}", command.name);
                 assert_eq!(codes.1, Some(50768), "{}", command.name);

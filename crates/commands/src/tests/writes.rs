@@ -21,6 +21,7 @@ fn bulk_write_needs_a_filter() {
     let no_filter = doc! { "update": 0, "multi": true, "updateMods": { "$set": { "x": 1 } } };
     assert_eq!(code(&bulk(no_filter)), 40414);
     assert_eq!(code(&bulk(doc! { "update": 0, "filter": {} })), 40414);
+    assert_eq!(code(&bulk(doc! { "update": 0, "filter": {}, "updateMods": 1 })), 9);
     assert_eq!(code(&bulk(doc! { "insert": 0, "filter": {} })), 40415);
     assert_eq!(bench.find("c", doc! { "x": { "$exists": false } }).len(), 3);
     let deleted = succeeded(bulk(doc! { "delete": 0, "filter": { "_id": 2 } }));
@@ -43,12 +44,16 @@ fn statements_are_read_before_any_runs() {
         let reply = bench.run(doc! { "delete": "c", "deletes": [good.clone(), bad.clone()] });
         assert!([40414, 40415, 14, 9].contains(&code(&reply)), "{bad}: {reply}");
     }
-    let good = doc! { "q": {}, "u": { "$set": { "x": 1 } } };
+    let good_change = || doc! { "$set": { "x": 1 } };
+    let good = doc! { "q": {}, "u": good_change() };
     for (bad, wanted) in [
         (doc! { "u": {} }, 40414),
         (doc! { "q": {} }, 40414),
         (doc! { "q": {}, "u": [{ "$nonesuch": 1 }] }, 40324),
         (doc! { "q": {}, "u": {}, "multi": 1 }, 14),
+        (doc! { "q": {}, "u": 1 }, 9),
+        (doc! { "q": {}, "u": [1] }, 14),
+        (doc! { "q": {}, "u": good_change(), "arrayFilters": [1] }, 14),
     ] {
         let command = doc! { "update": "c", "updates": [good.clone(), bad.clone()] };
         assert_eq!(bench.code(command), wanted, "{bad}");

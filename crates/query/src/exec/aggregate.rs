@@ -34,6 +34,9 @@ pub fn aggregate(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> R
         Some(ns) => ns.clone(),
         None => Namespace::of_command(request.db, "aggregate")?,
     };
+    if context.transaction.is_some() {
+        stages::check_in_transaction(request.pipeline)?;
+    }
     let (mut pipeline, base, collation) = parse(context, request)?;
     let db: Arc<str> = request.db.into();
     if pipeline.initial().is_some() {

@@ -73,12 +73,6 @@ pub(crate) fn open(
             "The $changeStream stage is only supported on replica sets",
         );
     }
-    if context.transaction.is_some() {
-        return refused(
-            ErrorCode::OperationNotSupportedInTransaction,
-            "Operation not permitted in transaction :: caused by :: Aggregation stage $changeStream cannot run within a multi-document transaction",
-        );
-    }
     if let Some(view) = ns.filter(|ns| storage.catalog().view(ns).is_some()) {
         return Err(QueryError::new(
             ErrorCode::CommandNotSupportedOnView,

@@ -1,8 +1,9 @@
-//! Where stages may stand: at the beginning only, or not in a pipeline inside another.
+//! Where stages may stand: at the beginning only, not in a pipeline inside another, or not in a transaction.
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use wire::ErrorCode;
 
-use super::failure;
+use super::{PIPELINE_DEPTH_MAX, failure};
 use crate::error::QueryError;
 use crate::value::scan::Malformed;
 
@@ -54,6 +55,77 @@ pub(super) fn check_sub_pipeline(stages: &[RawDocumentBuf], outer: &str, code: i
                 code,
                 format!("{} is not allowed within a {outer}'s sub-pipeline", name.as_str()),
             );
+        }
+    }
+    Ok(())
+}
+
+/// Stages that tell of more than the documents of a transaction's moment.
+const NOT_IN_TRANSACTION: &[&str] = &[
+    "$changeStream",
+    "$collStats",
+    "$currentOp",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$planCacheStats",
+];
+
+/// Refuses stages that no transaction can run, wherever in the pipeline they are.
+pub(crate) fn check_in_transaction(pipeline: &RawArray) -> Result<(), QueryError> {
+    each_stage(pipeline, &mut |name, _| {
+        if !NOT_IN_TRANSACTION.contains(&name) {
+            return Ok(());
+        }
+        failure(
+            ErrorCode::OperationNotSupportedInTransaction.0,
+            format!(
+                "Operation not permitted in transaction :: caused by :: Aggregation stage {name} cannot run within a multi-document transaction"
+            ),
+        )
+    })
+}
+
+/// Calls `visit` with the name and the argument of each stage of a pipeline, and of those inside it. What is no stage is
+/// passed over: parsing tells of it.
+pub fn each_stage<E: From<QueryError>>(
+    pipeline: &RawArray,
+    visit: &mut dyn FnMut(&str, RawBsonRef<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    visit_stages(pipeline, visit, 0)
+}
+
+fn visit_stages<E: From<QueryError>>(
+    pipeline: &RawArray,
+    visit: &mut dyn FnMut(&str, RawBsonRef<'_>) -> Result<(), E>,
+    depth: usize,
+) -> Result<(), E> {
+    // Deeper ones are refused where they are parsed.
+    if depth > PIPELINE_DEPTH_MAX {
+        return Ok(());
+    }
+    let malformed = |_| E::from(Malformed.into());
+    for stage in pipeline {
+        let RawBsonRef::Document(stage) = stage.map_err(malformed)? else {
+            continue;
+        };
+        let Some((name, argument)) = stage.into_iter().next().transpose().map_err(malformed)? else {
+            continue;
+        };
+        visit(name.as_str(), argument)?;
+        let RawBsonRef::Document(fields) = argument else {
+            continue;
+        };
+        for field in fields {
+            let (field, inner) = field.map_err(malformed)?;
+            let is_pipeline = match name.as_str() {
+                "$facet" => true,
+                "$lookup" | "$unionWith" => field.as_str() == "pipeline",
+                _ => false,
+            };
+            if let (true, RawBsonRef::Array(inner)) = (is_pipeline, inner) {
+                visit_stages(inner, visit, depth + 1)?;
+            }
         }
     }
     Ok(())

@@ -30,7 +30,6 @@ use self::delta::Delta;
 use self::leaf::Surroundings;
 pub use self::limits::{DEPTH_MAX, DOCUMENT_BYTES_MAX};
 use self::pipeline::Pipeline;
-pub use self::pipeline::check_stage_names;
 use self::replace::Replacement;
 use self::tree::Branch;
 use crate::QueryError;
@@ -118,11 +117,7 @@ impl Update {
                     return Err(QueryError::failed_to_parse(message));
                 }
             }
-            _ => {
-                return Err(QueryError::failed_to_parse(
-                    "Update argument must be either an object or an array",
-                ));
-            }
+            _ => return Err(neither_document_nor_array()),
         };
         Ok(Self {
             form,
@@ -291,17 +286,38 @@ impl std::fmt::Debug for Update {
     }
 }
 
+/// Fails on what no update can be: a wrong type of `u`, of a stage or of an array filter (9, 14), or a stage that there is
+/// not at all (40324). The command asks before it runs any of its statements. Operators are not looked at.
+pub fn check_types(update: RawBsonRef<'_>, array_filters: Option<&RawArray>) -> Result<(), QueryError> {
+    match update {
+        RawBsonRef::Document(_) => {}
+        RawBsonRef::Array(stages) => pipeline::check_stages(stages)?,
+        _ => return Err(neither_document_nor_array()),
+    }
+    let Some(filters) = array_filters else { return Ok(()) };
+    Elements::new(frame(filters.as_bytes())?).try_for_each(|item| check_array_filter(item?))
+}
+
+fn neither_document_nor_array() -> QueryError {
+    QueryError::failed_to_parse("Update argument must be either an object or an array")
+}
+
+fn check_array_filter(item: Element<'_>) -> Result<(), QueryError> {
+    if item.kind() == kind::DOCUMENT {
+        return Ok(());
+    }
+    Err(QueryError::type_mismatch(format!(
+        "BSON field 'update.updates.arrayFilters.{}' is the wrong type '{}', expected type 'object'",
+        item.name_lossy(),
+        raw::type_name(item.element_type()?)
+    )))
+}
+
 fn parse_array_filters(filters: &RawArray, context: &ExpressionContext) -> Result<Vec<ArrayFilter>, QueryError> {
     let mut parsed: Vec<ArrayFilter> = Vec::new();
     for item in Elements::new(frame(filters.as_bytes())?) {
         let item = item?;
-        if item.kind() != kind::DOCUMENT {
-            return Err(QueryError::type_mismatch(format!(
-                "BSON field 'update.updates.arrayFilters.{}' is the wrong type '{}', expected type 'object'",
-                item.name_lossy(),
-                raw::type_name(item.element_type()?)
-            )));
-        }
+        check_array_filter(item)?;
         let (identifier, filter) = matcher::array_filter(item.frame()?, context)?;
         if parsed.iter().any(|other| other.identifier == identifier) {
             return Err(QueryError::failed_to_parse(format!(

@@ -7,7 +7,7 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::project::Projection;
-use crate::raw::{self, Elements, Frame};
+use crate::raw::{self, Element, Elements, Frame};
 use crate::value::scan::frame;
 
 /// The stages.
@@ -24,10 +24,7 @@ impl Pipeline {
     pub(super) fn parse(stages: &RawArray, context: &ExpressionContext) -> Result<Self, QueryError> {
         let mut parsed = Vec::new();
         for stage in Elements::new(frame(stages.as_bytes())?) {
-            let RawBsonRef::Document(stage) = stage?.value()? else {
-                let message = "Each element of the 'pipeline' array must be an object";
-                return Err(QueryError::type_mismatch(message));
-            };
+            let stage = specification(stage?)?;
             let mut fields = Elements::new(stage);
             let (Some(only), None) = (fields.next().transpose()?, fields.next()) else {
                 let message = "A pipeline stage specification object must contain exactly one field.";
@@ -92,11 +89,10 @@ fn restore_id(old: &RawDocument, new: Vec<u8>) -> Result<Vec<u8>, QueryError> {
     Ok(out)
 }
 
-/// Fails (40324) on a stage that there is not at all. The command asks before it runs any of its statements.
-pub fn check_stage_names(stages: &RawArray) -> Result<(), QueryError> {
+/// Fails on a stage that is no document (14), or that there is not at all (40324).
+pub(super) fn check_stages(stages: &RawArray) -> Result<(), QueryError> {
     for stage in Elements::new(frame(stages.as_bytes())?) {
-        if let RawBsonRef::Document(stage) = stage?.value()?
-            && let Some(only) = Elements::new(stage).next().transpose()?
+        if let Some(only) = Elements::new(specification(stage?)?).next().transpose()?
             && !BUILT.contains(&only.name_str()?)
             && !is_stage(only.name_str()?)
         {
@@ -104,6 +100,15 @@ pub fn check_stage_names(stages: &RawArray) -> Result<(), QueryError> {
         }
     }
     Ok(())
+}
+
+fn specification(stage: Element<'_>) -> Result<&RawDocument, QueryError> {
+    match stage.value()? {
+        RawBsonRef::Document(specification) => Ok(specification),
+        _ => Err(QueryError::type_mismatch(
+            "Each element of the 'pipeline' array must be an object",
+        )),
+    }
 }
 
 fn unknown_stage(name: &str) -> QueryError {

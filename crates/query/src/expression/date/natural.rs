@@ -375,10 +375,7 @@ fn weekday(word: &str) -> Option<i64> {
                 )
         }
     };
-    WEEKDAYS
-        .iter()
-        .position(|name| is_name(&name))
-        .map(|place| place as i64)
+    WEEKDAYS.iter().position(is_name).map(|place| place as i64)
 }
 
 /// Hours to add to those of a twelve-hour clock, of `am` or `pm`, with points or without, behind spaces or not.
