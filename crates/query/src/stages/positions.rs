@@ -86,8 +86,8 @@ pub(crate) fn check_in_transaction(pipeline: &RawArray) -> Result<(), QueryError
     })
 }
 
-/// Calls `visit` with the name and the argument of each stage of a pipeline, and of those inside it. What is no stage is
-/// passed over: parsing tells of it.
+/// Calls `visit` with the name and the argument of each stage of a pipeline, and of those inside it. What is no stage
+/// is passed over: parsing tells of it.
 pub fn each_stage<E: From<QueryError>>(
     pipeline: &RawArray,
     visit: &mut dyn FnMut(&str, RawBsonRef<'_>) -> Result<(), E>,

@@ -286,8 +286,8 @@ impl std::fmt::Debug for Update {
     }
 }
 
-/// Fails on what no update can be: a wrong type of `u`, of a stage or of an array filter (9, 14), or a stage that there is
-/// not at all (40324). The command asks before it runs any of its statements. Operators are not looked at.
+/// Fails on what no update can be: a wrong type of `u`, of a stage or of an array filter (9, 14), or a stage that there
+/// is not at all (40324). The command asks before it runs any of its statements. Operators are not looked at.
 pub fn check_types(update: RawBsonRef<'_>, array_filters: Option<&RawArray>) -> Result<(), QueryError> {
     match update {
         RawBsonRef::Document(_) => {}

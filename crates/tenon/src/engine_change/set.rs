@@ -162,7 +162,7 @@ impl Set {
     /// [`Set::look`].
     pub fn check_engine(&mut self, engine: &str) -> Result<()> {
         let primary = self.primary.clone();
-        let reply = self.run(&primary, "admin", &ask("buildInfo"))?;
+        let reply = self.run(&primary, "admin", &doc! { "buildInfo": 1 })?;
         let engines: Vec<&str> = reply
             .get_array("storageEngines")
             .map(|engines| engines.iter().filter_map(Bson::as_str).collect())

@@ -8,6 +8,21 @@ pub(super) const MS_PER_MINUTE: i64 = 60_000;
 pub(super) const MS_PER_HOUR: i64 = 3_600_000;
 pub(super) const MS_PER_DAY: i64 = 86_400_000;
 
+pub(super) const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
 /// A date and time of day without a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Civil {

@@ -2,25 +2,10 @@
 
 use std::fmt::Write;
 
-use super::calendar::{Civil, MS_PER_MINUTE};
+use super::calendar::{Civil, MONTHS, MS_PER_MINUTE};
 use super::zone::Zone;
 use crate::error::QueryError;
 use crate::expression::operator::failure;
-
-pub(super) const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 
 /// The default of `$dateToString`, in UTC.
 const ISO_UTC: &str = "%Y-%m-%dT%H:%M:%S.%LZ";

@@ -7,8 +7,10 @@ mod arithmetic;
 mod calendar;
 mod format;
 mod natural;
+mod offsets;
 mod parse;
 mod parts;
+mod scan;
 mod zone;
 
 use bson::RawBsonRef;

@@ -1,12 +1,12 @@
 //! Dates as people write them: `July 4th, 2017 11am`, `7/4/17`, `Tue, 04 Jul 2017 12:39:30 +0200`.
 //!
-//! MongoDB takes what PHP's timelib takes; its forms are those of the PHP manual's "Supported Date and Time Formats". Of
-//! them this takes all dates, times and zones that stand for themselves; not what is relative to now ("yesterday",
-//! "+1 week"), which leaves elements missing there and is refused here. A text is a row of elements in any order, each at
-//! most once, with spaces and commas between.
+//! MongoDB takes what PHP's timelib takes; its forms are those of the PHP manual's "Supported Date and Time Formats".
+//! Of them this takes all dates, times and zones that stand for themselves; not what is relative to now ("yesterday",
+//! "+1 week"), which leaves elements missing there and is refused here. A text is a row of elements in any order, each
+//! at most once, with spaces and commas between.
 
 use super::calendar::{MS_PER_DAY, MS_PER_HOUR, MS_PER_SECOND};
-use super::parse::{Parsed, Scanner, parse_error, time_of_day};
+use super::scan::{Parsed, Scanner, parse_error, time_of_day};
 use crate::error::QueryError;
 
 const SPACES: [char; 5] = [' ', '\t', '\n', '\r', ','];

@@ -6,135 +6,10 @@ use super::calendar::{
     Civil, MS_PER_DAY, MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, date_of_day, day_number, day_of_iso_week,
     days_in_month, weekday,
 };
-use super::format::MONTHS;
 use super::natural::scan_natural;
-use super::zone::{Zone, of_abbreviation, parse_offset};
+use super::scan::{Parsed, Scanner, parse_error, time_of_day};
+use super::zone::Zone;
 use crate::error::QueryError;
-use crate::expression::operator::failure;
-
-/// What a text says about a date.
-#[derive(Default)]
-pub(super) struct Parsed {
-    pub(super) year: Option<i64>,
-    pub(super) month: Option<i64>,
-    pub(super) day: Option<i64>,
-    pub(super) day_of_year: Option<i64>,
-    pub(super) iso_year: Option<i64>,
-    pub(super) iso_week: Option<i64>,
-    /// 1 is Monday.
-    pub(super) iso_day: Option<i64>,
-    /// The date moves on to the next such day; 0 is Sunday.
-    pub(super) weekday: Option<i64>,
-    /// Milliseconds since midnight.
-    pub(super) time: i64,
-    pub(super) offset: Option<i64>,
-}
-
-impl Parsed {
-    /// Sets the part of the time that counts in `unit`s of milliseconds; `None` where `number` is not below `most`.
-    fn set_time(&mut self, number: i64, unit: i64, most: i64) -> Option<()> {
-        self.time += (number - self.time / unit % most) * unit;
-        (number < most).then_some(())
-    }
-}
-
-/// Walks over a text, taking digits, signs and names.
-pub(super) struct Scanner<'t> {
-    pub(super) rest: &'t str,
-}
-
-impl<'t> Scanner<'t> {
-    /// How many digits come next.
-    pub(super) fn digits(&self) -> usize {
-        self.rest.bytes().take_while(u8::is_ascii_digit).count()
-    }
-
-    /// How many ASCII letters come next.
-    pub(super) fn letters(&self) -> usize {
-        self.rest.bytes().take_while(u8::is_ascii_alphabetic).count()
-    }
-
-    /// The next `length` bytes, which are ASCII.
-    pub(super) fn take(&mut self, length: usize) -> &'t str {
-        let (taken, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        taken
-    }
-
-    /// A number of `least` to `most` digits.
-    pub(super) fn number(&mut self, least: usize, most: usize) -> Option<i64> {
-        let length = self.digits().min(most);
-        if length < least {
-            return None;
-        }
-        self.take(length).parse().ok()
-    }
-
-    pub(super) fn skip(&mut self, c: char) -> bool {
-        match self.rest.strip_prefix(c) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    pub(super) fn skip_any(&mut self, chars: &[char]) {
-        self.rest = self.rest.trim_start_matches(chars);
-    }
-
-    /// A fraction of a second, as milliseconds.
-    pub(super) fn milliseconds(&mut self) -> Option<i64> {
-        let digits = self.take(self.digits());
-        let padded = format!("{digits:0<3}");
-        padded.get(..3).filter(|_| !digits.is_empty())?.parse().ok()
-    }
-
-    /// An offset or a zone's abbreviation, in milliseconds: `+hh`, `+hhmm`, `+hh:mm`, also behind `GMT` and `UTC`; `Z`
-    /// and the other military letters; `EST`.
-    pub(super) fn zone(&mut self) -> Option<i64> {
-        if let Some(offset) = self.offset() {
-            return Some(offset);
-        }
-        let name = &self.rest[..self.letters()];
-        let offset = of_abbreviation(name)?;
-        self.take(name.len());
-        match name.to_ascii_uppercase().as_str() {
-            "GMT" | "UTC" => Some(self.offset().unwrap_or(offset)),
-            _ => Some(offset),
-        }
-    }
-
-    fn offset(&mut self) -> Option<i64> {
-        for length in [6, 5, 3] {
-            if let Some(offset) = self.rest.get(..length).and_then(parse_offset) {
-                self.take(length);
-                return Some(offset);
-            }
-        }
-        None
-    }
-
-    pub(super) fn month_name(&mut self, full: bool) -> Option<i64> {
-        for (index, name) in MONTHS.iter().enumerate() {
-            let name = if full { name } else { &name[..3] };
-            let start = self.rest.get(..name.len());
-            if start.is_some_and(|start| start.eq_ignore_ascii_case(name)) {
-                self.take(name.len());
-                return Some(index as i64 + 1);
-            }
-        }
-        None
-    }
-}
-
-pub(super) fn parse_error<T>(text: &str, why: &str) -> Result<T, QueryError> {
-    failure(
-        ErrorCode::ConversionFailure.0,
-        format!("Error parsing date string '{text}'; {why}"),
-    )
-}
 
 /// The date of a text: ISO 8601 (also with a space for the `T`, and without separators), or what [`scan_natural`]
 /// takes; UTC when it names no offset.
@@ -196,12 +71,6 @@ fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
     Some(parsed)
 }
 
-/// Milliseconds since midnight; `None` for what no clock shows.
-pub(super) fn time_of_day(hour: i64, minute: i64, second: i64) -> Option<i64> {
-    let is_shown = hour <= 23 && minute <= 59 && second <= 59;
-    is_shown.then_some(hour * MS_PER_HOUR + minute * MS_PER_MINUTE + second * MS_PER_SECOND)
-}
-
 /// The date of text in a format with `%` specifiers.
 pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64, QueryError> {
     let mut scanner = Scanner { rest: text };
@@ -218,15 +87,16 @@ pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64,
             continue;
         }
         let Some(specifier) = chars.next() else {
-            return failure(18535, "Unmatched '%' at end of format string");
+            return Err(QueryError::new(
+                ErrorCode(18535),
+                "Unmatched '%' at end of format string",
+            ));
         };
         match scan_specifier(&mut scanner, &mut parsed, specifier) {
             Some(true) => {}
             Some(false) => {
-                return failure(
-                    18536,
-                    format!("Invalid format character '%{specifier}' in format string"),
-                );
+                let message = format!("Invalid format character '%{specifier}' in format string");
+                return Err(QueryError::new(ErrorCode(18536), message));
             }
             None => return parse_error(text, &format!("the text does not match '%{specifier}'")),
         }
@@ -298,20 +168,18 @@ fn resolve(text: &str, parsed: Parsed, zone: &Zone) -> Result<i64, QueryError> {
         },
         _ if iso.iter().any(Option::is_some) => return parse_error(text, INVALID),
         _ => {
-            return failure(
-                ErrorCode::ConversionFailure.0,
-                format!("an incomplete date/time string has been found, with elements missing: \"{text}\""),
-            );
+            let message = format!("an incomplete date/time string has been found, with elements missing: \"{text}\"");
+            return Err(QueryError::new(ErrorCode::ConversionFailure, message));
         }
     };
     if let Some(wanted) = parsed.weekday {
         day += (wanted - weekday(day)).rem_euclid(7);
     }
     if parsed.offset.is_some() && !matches!(zone, Zone::Utc) {
-        return failure(
-            ErrorCode::ConversionFailure.0,
+        return Err(QueryError::new(
+            ErrorCode::ConversionFailure,
             "you cannot pass in a date/time string with GMT offset together with a timezone argument",
-        );
+        ));
     }
     let (year, month, day) = date_of_day(day);
     let local = Civil {

@@ -5,13 +5,18 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
+use wire::ErrorCode;
 
-use super::calendar::{Civil, MS_PER_HOUR, MS_PER_MINUTE};
+use super::calendar::Civil;
+use super::offsets::parse_offset;
 use crate::error::QueryError;
-use crate::expression::operator::failure;
 use crate::value::Value;
 
 static DATABASE: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+fn refused(code: i32, message: String) -> QueryError {
+    QueryError::new(ErrorCode(code), message)
+}
 
 /// A zone.
 #[derive(Clone, Debug)]
@@ -34,7 +39,7 @@ impl Zone {
         match DATABASE.get(name) {
             // The database finds names in any case.
             Ok(zone) if zone.iana_name() == Some(name) => Ok(Zone::Named(zone)),
-            _ => failure(40485, format!("unrecognized time zone identifier: \"{name}\"")),
+            _ => Err(refused(40485, format!("unrecognized time zone identifier: \"{name}\""))),
         }
     }
 
@@ -44,10 +49,10 @@ impl Zone {
             None => Ok(Some(Zone::Utc)),
             Some(Value::String(name)) => Zone::parse(name).map(Some),
             Some(nullish) if nullish.is_nullish() => Ok(None),
-            Some(other) => failure(
+            Some(other) => Err(refused(
                 40517,
                 format!("timezone must evaluate to a string, found {}", other.type_name()),
-            ),
+            )),
         }
     }
 
@@ -101,86 +106,4 @@ fn civil_time(local: Civil) -> Option<DateTime> {
         i32::try_from(local.millisecond() * 1_000_000).ok()?,
     )
     .ok()
-}
-
-/// Abbreviations that mean one zone nearly everywhere, and their hours east of Greenwich; those of half hours are not
-/// among them.
-const ABBREVIATIONS: [(&str, i64); 37] = [
-    ("UTC", 0),
-    ("GMT", 0),
-    ("WET", 0),
-    ("WEST", 1),
-    ("BST", 1),
-    ("CET", 1),
-    ("CEST", 2),
-    ("MET", 1),
-    ("MEST", 2),
-    ("EET", 2),
-    ("EEST", 3),
-    ("SAST", 2),
-    ("MSK", 3),
-    ("PKT", 5),
-    ("WIB", 7),
-    ("HKT", 8),
-    ("AWST", 8),
-    ("JST", 9),
-    ("KST", 9),
-    ("AEST", 10),
-    ("AEDT", 11),
-    ("NZST", 12),
-    ("NZDT", 13),
-    ("AST", -4),
-    ("ADT", -3),
-    ("EST", -5),
-    ("EDT", -4),
-    ("CST", -6),
-    ("CDT", -5),
-    ("MST", -7),
-    ("MDT", -6),
-    ("PST", -8),
-    ("PDT", -7),
-    ("AKST", -9),
-    ("AKDT", -8),
-    ("HST", -10),
-    ("SST", -11),
-];
-
-/// Milliseconds east of Greenwich of a zone's abbreviation, or of one of the military letters: A to M but J go east, N to
-/// Y west.
-pub(super) fn of_abbreviation(name: &str) -> Option<i64> {
-    if let [letter] = name.as_bytes() {
-        let hours = match letter.to_ascii_uppercase() {
-            letter @ b'A'..=b'I' => i64::from(letter - b'A') + 1,
-            letter @ b'K'..=b'M' => i64::from(letter - b'K') + 10,
-            letter @ b'N'..=b'Y' => -(i64::from(letter - b'N') + 1),
-            b'Z' => 0,
-            _ => return None,
-        };
-        return Some(hours * MS_PER_HOUR);
-    }
-    let known = ABBREVIATIONS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-    known.map(|(_, hours)| hours * MS_PER_HOUR)
-}
-
-/// Milliseconds of `+hh`, `+hhmm`, `+hh:mm`.
-pub(super) fn parse_offset(text: &str) -> Option<i64> {
-    let (sign, rest) = match text.as_bytes().first()? {
-        b'+' => (1, &text[1..]),
-        b'-' => (-1, &text[1..]),
-        _ => return None,
-    };
-    let digits: String = match rest.split_once(':') {
-        Some((hours, minutes)) if hours.len() == 2 && minutes.len() == 2 => format!("{hours}{minutes}"),
-        Some(_) => return None,
-        None => rest.to_owned(),
-    };
-    if !matches!(digits.len(), 2 | 4) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let hours: i64 = digits[..2].parse().ok()?;
-    let minutes: i64 = digits
-        .get(2..)
-        .filter(|minutes| !minutes.is_empty())
-        .map_or(Some(0), |minutes| minutes.parse().ok())?;
-    Some(sign * (hours * 60 + minutes) * MS_PER_MINUTE)
 }
