@@ -136,7 +136,12 @@ fn add<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 }
             },
         };
-        total = total.plus(if date { whole_ms(number)? } else { number });
+        let number = if date { whole_ms(number)? } else { number };
+        // What was summed as doubles keeps its digits beside a decimal; a double that comes later is rounded to 15.
+        if let (Number::Double(doubles), Number::Decimal(_)) = (total, number) {
+            total = Number::Decimal(decimal_of_all_digits(doubles));
+        }
+        total = total.plus(number);
     }
     if date { date_of(total) } else { Ok(total.value()) }
 }

@@ -109,7 +109,7 @@ fn sets() {
     fails(doc! {"$setEquals": [[1]]}, 17045);
     fails(doc! {"$setEquals": [[1], 1]}, 17044);
     gives(doc! {"$setUnion": [[1, 2], [2, 3]]}, vec![1, 2, 3]);
-    gives(doc! {"$setIntersection": [[3, 1, 2], [2, 3]]}, vec![3, 2]);
+    gives(doc! {"$setIntersection": [[3, 1, 2], [2, 3]]}, vec![2, 3]);
     gives(doc! {"$setDifference": [[1, 2, 2, 3], [3]]}, vec![1, 2]);
     fails(doc! {"$setDifference": [1, [3]]}, 17048);
     fails(doc! {"$setDifference": [[1], 3]}, 17049);

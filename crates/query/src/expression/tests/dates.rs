@@ -79,7 +79,7 @@ fn to_text() {
     );
     gives(
         doc! {"$dateToString": {"date": date(EVE), "format": "%H:%M %z %Z", "timezone": "Asia/Kathmandu"}},
-        "04:15 +0545 +345",
+        "04:15 +0545 345",
     );
     gives(
         doc! {"$dateToString": {"date": date(EVE), "format": "%z", "timezone": "-03:30"}},
@@ -142,7 +142,7 @@ fn from_text() {
         "2017-02-29",
         "2017-01-01T25:00",
         "",
-        "01/02/03",
+        "01/02",
         "2017-01-01Tx",
         "2017-01-01T00:00+99x",
     ] {
