@@ -362,6 +362,7 @@ def test_the_tool_copies_beside_writers(own, tmp_path):
         again = tenon("backup", "--uri", own.uri(), "--out", target)
         assert again.returncode != 0 and "is there already" in again.stderr, "it does not write over an older copy"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["server", "target"]
+        assert all(path.stat().st_mode & 0o077 == 0 for path in [target, *target.rglob("*")]), "the owner's alone"
         check_copy(tmp_path / "copy", target, before)
     assert not writers.errors
 

@@ -339,6 +339,12 @@ def test_with_users_that_a_wiped_member_does_not_know_yet(tmp_path):
 def test_what_cannot_be_is_refused_before_anything_is_stopped(members):
     code, _, err = members.change(PAIR[1], "--member", "localhost:1")
     assert code == 1 and "localhost:1 is no member" in err, err
+    # Members are wiped before they could say so themselves; an alias would be another name for what they then have.
+    for engine in ("betre", "wiredTiger"):
+        for options in (["--dry-run"], []):
+            code, _, err = members.change(engine, *options)
+            assert code == 1 and f"no storage engine '{engine}'; it has: " in err and PAIR[1] in err, err
+    assert members.engines() == [PAIR[0]] * 3
     done = subprocess.run(
         [tenon(), "engine-change", "--uri", members.uri(), "--to-engine", PAIR[1]], capture_output=True, text=True
     )

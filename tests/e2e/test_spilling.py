@@ -102,6 +102,21 @@ def test_group(filled, limits, server):
     assert files(server) == []
 
 
+def test_groups_with_an_n_of_their_own(filled, limits, server):
+    few = {"$cond": [{"$lt": ["$g", 2000]}, 2, 1]}
+    fields = {name: {f"${name}": {"n": few, "input": "$k"}} for name in ("firstN", "lastN", "minN", "maxN")}
+    found = {d["_id"]["g"]: d for d in filled.aggregate([{"$group": {"_id": {"g": "$g"}, **fields}}])}
+    expected = {}
+    for document in documents():
+        expected.setdefault(document["g"], []).append(document["k"])
+    assert len(found) == 4000
+    for g, keys in expected.items():
+        n, rising = (2 if g < 2000 else 1), sorted(keys)
+        wanted = {"firstN": keys[:n], "lastN": keys[-n:], "minN": rising[:n], "maxN": rising[::-1][:n]}
+        assert found[g] == {"_id": {"g": g}, **wanted}
+    assert files(server) == []
+
+
 def test_buckets_and_windows(filled, limits, server):
     buckets = list(filled.aggregate([{"$bucketAuto": {"groupBy": "$k", "buckets": 4, "output": {"n": {"$sum": 1}, "first": {"$first": "$k"}}}}]))
     assert [(b["n"], b["first"]) for b in buckets] == [(3000, 0), (3000, 3000), (3000, 6000), (3000, 9000)]

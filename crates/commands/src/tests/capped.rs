@@ -160,3 +160,36 @@ fn a_member_never_rolls_back_and_never_catches_up() {
     assert_eq!(code(&alone.admin(doc! { "replSetGetRBID": 1 })), 76);
     assert_eq!(code(&alone.admin(doc! { "replSetAbortPrimaryCatchUp": 1 })), 76);
 }
+
+#[test]
+fn a_cursor_that_was_overtaken_says_so() {
+    for bench in [Bench::new(), Bench::member(true)] {
+        bench.ok(doc! { "create": "c", "capped": true, "size": 1 << 20, "max": 10 });
+        let documents = |ids: std::ops::Range<i32>| ids.map(|id| doc! { "_id": id }).collect::<Vec<_>>();
+        bench.insert("c", &documents(0..10));
+        let reply = bench.ok(doc! { "find": "c", "batchSize": 2 });
+        let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+        bench.insert("c", &documents(10..15));
+        assert_eq!(bench.code(doc! { "getMore": cursor, "collection": "c" }), 136);
+        // What a deletion has passed goes by its own hand.
+        bench.ok(doc! { "create": "d", "capped": true, "size": 1 << 24 });
+        bench.insert("d", &documents(0..3000));
+        let reply = bench.ok(doc! { "delete": "d", "deletes": [{ "q": {}, "limit": 0 }] });
+        assert_eq!(reply.get_i32("n").unwrap(), 3000);
+    }
+}
+
+#[test]
+fn bounds_with_strings_need_the_indexs_collation() {
+    let bench = Bench::new();
+    let collation = doc! { "locale": "en", "strength": 2 };
+    bench.insert("c", &[doc! { "a": "B" }, doc! { "a": "c" }, doc! { "a": 5 }]);
+    let index = doc! { "key": { "a": 1 }, "name": "a_1", "collation": &collation };
+    bench.ok(doc! { "createIndexes": "c", "indexes": [index] });
+    let find = |min: Bson, max: Bson| doc! { "find": "c", "hint": "a_1", "min": { "a": min }, "max": { "a": max } };
+    assert_eq!(bench.code(find("a".into(), "z".into())), 51174);
+    assert_eq!(first_batch(&bench.ok(find(1.into(), 9.into()))).len(), 1);
+    let mut alike = find("a".into(), "z".into());
+    alike.insert("collation", collation);
+    assert_eq!(first_batch(&bench.ok(alike)).len(), 2);
+}

@@ -139,10 +139,16 @@ impl Accumulator {
             Accumulator::Extreme(kept, _) | Accumulator::First(kept) | Accumulator::Last(kept) => {
                 out.optional(kept.as_ref());
             }
-            Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
+            Accumulator::Push(values) | Accumulator::Set(_, values) => out.values(values.iter()),
+            // The group's own n, which the spec need not know.
+            Accumulator::FirstN(n, values) => {
+                out.u64(*n as u64);
                 out.values(values.iter());
             }
-            Accumulator::LastN(_, values) => out.values(values.iter()),
+            Accumulator::LastN(n, values) => {
+                out.u64(*n as u64);
+                out.values(values.iter());
+            }
             Accumulator::Merge(merged) => {
                 let value = merged.clone().map(Value::document);
                 out.optional(value.as_ref());
@@ -168,12 +174,13 @@ impl AccumulatorSpec {
             Accumulator::Extreme(kept, _) | Accumulator::First(kept) | Accumulator::Last(kept) => {
                 *kept = bytes.optional()?;
             }
-            Accumulator::Push(values) | Accumulator::FirstN(_, values) => *values = bytes.values()?,
+            Accumulator::Push(values) => *values = bytes.values()?,
+            Accumulator::FirstN(n, values) => (*n, *values) = (bytes.u64()? as usize, bytes.values()?),
             Accumulator::Set(seen, values) => {
                 *values = bytes.values()?;
                 *seen = self.keys_of(values);
             }
-            Accumulator::LastN(_, values) => *values = bytes.values::<VecDeque<_>>()?,
+            Accumulator::LastN(n, values) => (*n, *values) = (bytes.u64()? as usize, bytes.values::<VecDeque<_>>()?),
             Accumulator::Merge(merged) => {
                 *merged = match bytes.optional()? {
                     None => None,

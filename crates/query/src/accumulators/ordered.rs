@@ -69,6 +69,7 @@ impl OrderedN {
     }
 
     pub(super) fn write(&self, out: &mut StateWriter<'_>) {
+        out.u64(self.n as u64);
         out.u64(self.arrivals);
         out.u64(self.values.len() as u64);
         for ((key, arrival), value) in &self.values {
@@ -78,8 +79,9 @@ impl OrderedN {
         }
     }
 
-    /// Takes over what [`OrderedN::write`] has written of one that keeps as many.
+    /// Takes over what [`OrderedN::write`] has written of one that keeps the same end.
     pub(super) fn read(&mut self, bytes: &mut StateReader<'_>) -> Result<(), QueryError> {
+        self.n = bytes.u64()? as usize;
         self.arrivals = bytes.u64()?;
         for _ in 0..bytes.count()? {
             let key = (bytes.bytes()?.to_vec(), bytes.u64()?);

@@ -42,6 +42,7 @@ pub(crate) struct CollectionScan {
     pub(crate) direction: Direction,
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) tailable: bool,
+    for_write: bool,
     pub(crate) counters: StageCounters,
     /// The last record given or passed over, of the batches before this one.
     position: Option<RecordId>,
@@ -54,11 +55,12 @@ pub(crate) struct CollectionScan {
 }
 
 impl CollectionScan {
-    pub(crate) fn new(direction: Direction, filter: Option<Arc<Matcher>>, tailable: bool) -> Self {
+    pub(crate) fn new(direction: Direction, filter: Option<Arc<Matcher>>, tailable: bool, for_write: bool) -> Self {
         Self {
             direction,
             filter,
             tailable,
+            for_write,
             counters: StageCounters::default(),
             position: None,
             cursor: None,
@@ -75,9 +77,10 @@ impl CollectionScan {
     }
 
     fn open(&mut self, run: &Run<'_>) -> Result<(), QueryError> {
-        // A capped collection that has come round would be read on as if nothing were missing.
-        let is_capped = self.tailable || run.collection.is_capped().is_some();
-        if let (true, Some(position)) = (is_capped, &self.position)
+        // A capped collection that has come round would be read on as if nothing were missing. Who deletes what it
+        // finds has taken the place away itself.
+        let keeps_place = !self.for_write && run.collection.is_capped().is_some();
+        if let (true, Some(position)) = (keeps_place, &self.position)
             && run.view.record(run.collection, position)?.is_none()
         {
             return Err(QueryError::new(

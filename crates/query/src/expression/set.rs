@@ -92,9 +92,8 @@ fn array_of<'v, 'a>(value: Option<&'v Value<'a>>, code: i32, rule: &str) -> Resu
 }
 
 /// The values in their order.
-fn sorted<'a>(mut values: Vec<Value<'a>>, comparer: &Comparer) -> Computed<'a> {
-    values.sort_by(|a, b| comparer.compare(a, b));
-    Value::array(values)
+fn sorted<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, values: Vec<Value<'a>>) -> Computed<'a> {
+    Value::array(context.sort(values, |a, b| comparer.compare(a, b))?)
 }
 
 fn set_equals<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
@@ -157,7 +156,7 @@ fn set_intersection<'a>(
         });
     }
     let common = common.unwrap_or_default();
-    sorted(common.into_iter().map(|(_, value)| value).collect(), comparer)
+    sorted(context, comparer, common.into_iter().map(|(_, value)| value).collect())
 }
 
 fn set_union<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
@@ -174,7 +173,7 @@ fn set_union<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands:
             }
         }
     }
-    sorted(all, comparer)
+    sorted(context, comparer, all)
 }
 
 fn set_difference<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {

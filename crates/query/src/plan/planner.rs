@@ -632,6 +632,7 @@ impl Planner<'_> {
                 *direction,
                 query.filter.clone(),
                 query.tailable,
+                query.for_write,
             ))),
             Source::Index(access, direction) => {
                 let kind = if counts_keys {

@@ -5,7 +5,8 @@
 use wire::ErrorCode;
 
 use super::calendar::{
-    Civil, MS_PER_DAY, MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, date_of_day, day_number, days_in_month, weekday,
+    Civil, MS_PER_DAY, MS_PER_HOUR, MS_PER_MINUTE, MS_PER_SECOND, WEEKDAYS, date_of_day, day_number, days_in_month,
+    weekday,
 };
 use super::zone::Zone;
 use crate::error::QueryError;
@@ -51,17 +52,8 @@ impl Unit {
 
 /// The weekday of a name ("mon" or "monday", in any case); 0 is Sunday.
 pub(super) fn parse_weekday(name: &str) -> Result<i64, QueryError> {
-    const NAMES: [&str; 7] = [
-        "sunday",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-    ];
     let lower = name.to_ascii_lowercase();
-    match NAMES.iter().position(|full| *full == lower || full[..3] == lower) {
+    match WEEKDAYS.iter().position(|full| *full == lower || full[..3] == lower) {
         Some(day) => Ok(day as i64),
         None => failure(ErrorCode::FailedToParse.0, format!("unknown day of week value: {name}")),
     }

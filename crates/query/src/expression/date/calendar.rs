@@ -23,6 +23,16 @@ pub(super) const MONTHS: [&str; 12] = [
     "December",
 ];
 
+pub(super) const WEEKDAYS: [&str; 7] = [
+    "sunday",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+];
+
 /// A date and time of day without a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Civil {

@@ -5,21 +5,11 @@
 //! "+1 week"), which leaves elements missing there and is refused here. A text is a row of elements in any order, each
 //! at most once, with spaces and commas between.
 
-use super::calendar::{MS_PER_DAY, MS_PER_HOUR, MS_PER_SECOND};
+use super::calendar::{MS_PER_DAY, MS_PER_HOUR, MS_PER_SECOND, WEEKDAYS};
 use super::scan::{Parsed, Scanner, parse_error, time_of_day};
 use crate::error::QueryError;
 
 const SPACES: [char; 5] = [' ', '\t', '\n', '\r', ','];
-const WEEKDAYS: [&str; 7] = [
-    "sunday",
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-];
-
 /// What a text has said so far.
 #[derive(Default)]
 struct Reader {
@@ -65,10 +55,13 @@ impl Reader {
         }
     }
 
+    /// `None` where there has been a date before.
+    fn begin_date(&mut self) -> Option<()> {
+        (!std::mem::replace(&mut self.has_date, true)).then_some(())
+    }
+
     fn date(&mut self, year: Option<i64>, month: i64, day: i64) -> Option<()> {
-        if std::mem::replace(&mut self.has_date, true) {
-            return None;
-        }
+        self.begin_date()?;
         (self.parsed.year, self.parsed.month, self.parsed.day) = (year, Some(month), Some(day));
         Some(())
     }
@@ -204,9 +197,7 @@ impl Reader {
     }
 
     fn week_of(&mut self, scanner: &mut Scanner<'_>, year: i64) -> Option<()> {
-        if std::mem::replace(&mut self.has_date, true) {
-            return None;
-        }
+        self.begin_date()?;
         scanner.take(1);
         let parsed = &mut self.parsed;
         (parsed.iso_year, parsed.iso_week) = (Some(year), Some(scanner.number(2, 2)?));
@@ -217,9 +208,7 @@ impl Reader {
     }
 
     fn day_of_year(&mut self, scanner: &mut Scanner<'_>, year: i64) -> Option<()> {
-        if std::mem::replace(&mut self.has_date, true) {
-            return None;
-        }
+        self.begin_date()?;
         (self.parsed.year, self.parsed.day_of_year) = (Some(year), Some(scanner.number(3, 3)?));
         Some(())
     }
