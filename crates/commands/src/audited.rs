@@ -110,8 +110,9 @@ impl Server {
         }
     }
 
-    /// The server ends, because a client has asked for it or for another reason.
-    pub(crate) fn audit_end(&self, client: Option<&Client>) {
+    /// The server ends, because a client has asked for it or for another reason. Without a client, to be told when all
+    /// connections have ended: it is the last event then.
+    pub fn audit_end(&self, client: Option<&Client>) {
         let audit = self.settings.audit.as_ref();
         if audit.is_some_and(|audit| audit.begin_end()) {
             self.audit(|| match client {

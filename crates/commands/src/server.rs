@@ -322,7 +322,6 @@ impl Server {
     /// The orderly end: refuses new operations with `InterruptedAtShutdown`, interrupts running ones, ends cursors.
     pub fn begin_shutdown(&self) {
         self.shutting_down.store(true, Ordering::SeqCst);
-        self.audit_end(None);
         for client in self.connected() {
             client.with_current(|current, operation| {
                 if current.command != "shutdown" {

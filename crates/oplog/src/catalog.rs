@@ -21,7 +21,7 @@ use vfs::{Access, File};
 pub(crate) struct Segment {
     pub header: SegmentHeader,
     pub path: PathBuf,
-    /// Some frames' first entries and offsets, rising, at least `MARK_INTERVAL_BYTES` apart.
+    /// Some frames' first entries and offsets, rising, `MARK_INTERVAL_BYTES` apart or behind a damage.
     marks: Mutex<Vec<(Seq, u64)>>,
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.
@@ -44,6 +44,11 @@ impl Segment {
         if offset >= marks.last().map_or(FRAMES_START, |&(_, last)| last) + MARK_INTERVAL_BYTES {
             marks.push((first, offset));
         }
+    }
+
+    /// Remembers where the frames behind a damage start, so that readers need not pass it.
+    pub fn mark_behind_damage(&self, first: Seq, offset: u64) {
+        self.marks.lock().push((first, offset));
     }
 
     /// A frame start at or before `seq`, as near as is remembered.

@@ -242,6 +242,17 @@ pub enum Damage {
 }
 
 impl LogError {
+    /// Entries that are needed are damaged or missing, so that the log ends before them
+    /// ([`LogOptions::ends_at_damage`](crate::LogOptions::ends_at_damage)). Not where a key is missing or another one
+    /// was given: with the right one they are there.
+    pub fn can_be_cut(&self) -> bool {
+        match self {
+            Self::Corrupt { damage, .. } => !matches!(damage, Damage::Sealing { .. } | Damage::Seal(_)),
+            Self::MissingSegment { .. } | Self::Gap { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -73,6 +73,7 @@ pub(crate) struct Shared {
     truncation_count: AtomicUsize,
     /// The newest one, perhaps not yet on disk.
     hard_state: Mutex<Option<HardState>>,
+    damages: Vec<LogError>,
     states_appended: AtomicU64,
     states_durable: AtomicU64,
     failure: OnceLock<Arc<str>>,
@@ -100,7 +101,8 @@ struct Duty {
 
 impl Log {
     /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses
-    /// damage. `durable` is the engine's mark: entries up to it are not needed, and checked only where that is cheap.
+    /// damage. `durable` is the engine's mark: entries up to it are not needed, checked only where that is cheap, and may
+    /// be damaged ([`Log::damages`]).
     ///
     /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before
     /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. Only the last two change anything.
@@ -150,6 +152,7 @@ impl Log {
             truncations: Mutex::default(),
             truncation_count: AtomicUsize::new(0),
             hard_state: Mutex::new(found.state),
+            damages: found.damages,
             states_appended: AtomicU64::new(0),
             states_durable: AtomicU64::new(0),
             failure: OnceLock::new(),
@@ -315,6 +318,12 @@ impl Log {
         let served = || shared.states_durable.load(Ordering::Acquire) >= number;
         // No entry stands for a state: whoever waits for one is woken when it is its turn to lead.
         shared.flush_until(SEQ_NEVER, &served, None)
+    }
+
+    /// Damaged places, each a `Corrupt`, that were stepped over at opening, as the engine has what stood there. Readers
+    /// that come to one fail.
+    pub fn damages(&self) -> &[LogError] {
+        &self.shared.damages
     }
 
     /// The hard state written last, if any ever was.

@@ -63,6 +63,9 @@ pub struct LogOptions {
     pub mode: LogMode,
     /// What to do when the engine is ahead of the log.
     pub engine_ahead: EngineAhead,
+    /// Where an entry that is needed cannot be read, the log ends before it instead of being refused. For repair, with
+    /// [`LogMode::Off`]: nothing is written.
+    pub ends_at_damage: bool,
     /// The term of the entry before the first, of a log that begins behind an engine.
     pub term_before: u64,
     /// `wait_for_room` waits while more bytes than this are not yet on disk.
@@ -93,6 +96,7 @@ impl LogOptions {
             commit_interval: Duration::from_millis(100),
             mode: LogMode::On,
             engine_ahead: EngineAhead::Refuse,
+            ends_at_damage: false,
             term_before: 0,
             buffer_bytes_max: BUFFER_BYTES_MOST as usize,
             buffer_bytes_refused: BUFFER_BYTES_REFUSED,
@@ -111,6 +115,7 @@ impl LogOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        debug_assert!(!self.ends_at_damage || self.mode == LogMode::Off);
         let within = |option, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {
                 Ok(())

@@ -94,7 +94,7 @@ impl PositionFile {
     }
 
     /// Refuses a log that is not the one of the file, or has not got that far any more, unless the engine has
-    /// everything that is missing: `durable`, or all there was with `engine_has_all`. True when the file speaks of
+    /// everything that is missing by `durable`, or the log `may_be_short`. True when the file speaks of
     /// another log and nothing of this one is needed: what it says is void.
     pub fn check(
         &self,
@@ -102,7 +102,7 @@ impl PositionFile {
         segments: &[Arc<Segment>],
         last: Seq,
         durable: Seq,
-        engine_has_all: bool,
+        may_be_short: bool,
     ) -> Result<bool> {
         let Some(position) = self.known.lock().position else {
             return Ok(false);
@@ -110,7 +110,7 @@ impl PositionFile {
         let header_is =
             |segment: &Arc<Segment>| (segment.header.number, segment.header.stamp) == (position.number, position.stamp);
         let is_same = segments.iter().any(header_is);
-        let is_missed = position.last > durable && !engine_has_all;
+        let is_missed = position.last > durable && !may_be_short;
         // Entries of another log must not be put into this engine.
         if is_missed && (!is_same || last < position.last) || !is_same && last > durable {
             return Err(LogError::Older {

@@ -4,6 +4,7 @@
 //!    segment takes entries back.
 //! 2. Walk the frames from the segment that holds the entry after the engine's durable mark. Every segment but the last
 //!    must reach the next one's first entry: it was synced before the next one was made.
+//!    What is damaged before that entry is stepped over, and told: nothing of it is needed.
 //! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage;
 //!    otherwise a crash tore the last group, whose left-overs are erased so that they cannot come back behind new
 //!    frames.
@@ -16,7 +17,7 @@
 
 use crate::catalog::{Catalog, Segment, new_stamp, segment_name, segment_number};
 use crate::disk::{Disk, failure};
-use crate::format::{FRAME_HEADER_BYTES, FrameKind, HardState, SegmentHeader, SegmentNumber, VERSION};
+use crate::format::{FRAME_ALIGN, FRAME_HEADER_BYTES, FrameKind, HardState, SegmentHeader, SegmentNumber, VERSION};
 use crate::limits::SCAN_WINDOW_BYTES;
 use crate::position::PositionFile;
 use crate::scan::{Scanner, SegmentFile};
@@ -41,6 +42,8 @@ pub(crate) struct Recovered {
     pub state: Option<HardState>,
     pub terms: Terms,
     pub position: PositionFile,
+    /// Damaged places that were stepped over.
+    pub damages: Vec<LogError>,
 }
 
 /// What a walk over the segments found.
@@ -50,6 +53,7 @@ struct Walked {
     end: Option<Scanner>,
     state: Option<HardState>,
     terms: Terms,
+    damages: Vec<LogError>,
 }
 
 pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env) -> Result<Recovered> {
@@ -61,7 +65,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     numbers.sort();
     let spares_max = options.spare_segments_max;
     let catalog = Catalog::new(directory, options.segment_bytes, spares_max, &names);
-    let segments = read_headers(disk, directory, &numbers, durable, writable)?;
+    let segments = read_headers(disk, options, &numbers, durable)?;
     let next_number = numbers.last().map_or(1, |last| last.0.saturating_add(1));
     let next_number = SegmentNumber(next_number);
     if let Some(first) = segments.iter().map(|segment| segment.header.first).min()
@@ -77,7 +81,12 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     for segment in &segments {
         catalog.push(segment.clone());
     }
-    let Walked { end, state, mut terms } = walk(disk, &segments, durable, writable)?;
+    let Walked {
+        end,
+        state,
+        mut terms,
+        damages,
+    } = walk(disk, &segments, durable, options)?;
     let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable && options.engine_ahead == EngineAhead::Refuse {
         return Err(LogError::Behind {
@@ -86,15 +95,26 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             last,
         });
     }
-    let engine_has_all = options.engine_ahead == EngineAhead::BeginBehind;
-    let is_void = position.check(directory, &segments, last, durable, engine_has_all)?;
+    let (end, stale) = match end {
+        // Before it is asked whether the log was longer once, so that damage is told by its place.
+        Some(mut scanner) if last >= durable && !options.ends_at_damage => {
+            let stale = scanner.stale_frames()?;
+            (Some(scanner), stale)
+        }
+        end => (end, Vec::new()),
+    };
+    // Nothing is missing, or what is missing is given up.
+    let may_be_short = options.engine_ahead == EngineAhead::BeginBehind || options.ends_at_damage;
+    let is_void = position.check(directory, &segments, last, durable, may_be_short)?;
     if writable && (is_void || last < durable) {
         position.lock().forget(disk)?;
     }
-    let end = match end {
-        Some(scanner) if writable => Some(settle_tail(disk, scanner)?),
-        end => end,
-    };
+    if writable
+        && last >= durable
+        && let Some(scanner) = &end
+    {
+        settle_tail(disk, scanner, &stale)?;
+    }
     if last < durable {
         drop((end, segments));
         terms.begin(durable.next(), options.term_before);
@@ -106,6 +126,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             state,
             terms,
             position,
+            damages,
         };
         if !writable {
             recovered.catalog.forget_all();
@@ -146,6 +167,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         state,
         terms,
         position,
+        damages,
     })
 }
 
@@ -169,16 +191,20 @@ fn list_directory(disk: &Disk, directory: &Path, writable: bool) -> Result<Vec<P
 /// earlier process: what lies in front of it is not needed, and is removed.
 fn read_headers(
     disk: &Disk,
-    directory: &Path,
+    options: &LogOptions,
     numbers: &[SegmentNumber],
     durable: Seq,
-    writable: bool,
 ) -> Result<Vec<Arc<Segment>>> {
+    let directory = options.directory.as_path();
     let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(numbers.len());
     let mut left_over: Vec<Arc<Segment>> = Vec::new();
     for &number in numbers {
         let path = directory.join(segment_name(number));
-        let segment = SegmentFile::open(&*disk.fs, &path, Access::Read)?;
+        let segment = match SegmentFile::open(&*disk.fs, &path, Access::Read) {
+            // As if it were missing.
+            Err(LogError::Corrupt { .. }) if options.ends_at_damage => continue,
+            opened => opened?,
+        };
         let field = |field, expected, found| segment.corrupt(0, Damage::HeaderField { field, expected, found });
         if segment.header.number != number {
             return Err(field("number", number.0, segment.header.number.0));
@@ -196,6 +222,9 @@ fn read_headers(
             && previous.header.number.0 + 1 != number.0
         {
             if first > durable.next() {
+                if options.ends_at_damage {
+                    break;
+                }
                 let number = previous.header.number.0 + 1;
                 return Err(LogError::MissingSegment {
                     directory: directory.to_owned(),
@@ -206,7 +235,7 @@ fn read_headers(
         }
         segments.push(Arc::new(Segment::new(segment.header, path)));
     }
-    if writable && !left_over.is_empty() {
+    if options.mode == LogMode::On && !left_over.is_empty() {
         for segment in left_over {
             disk.remove(&segment.path)?;
         }
@@ -216,7 +245,7 @@ fn read_headers(
 }
 
 /// Checks every frame from the segment with the entry after `durable` on.
-fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) -> Result<Walked> {
+fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptions) -> Result<Walked> {
     // The last one that begins there or before: earlier ones have nothing of it, or what was taken back.
     let holder = segments
         .iter()
@@ -225,7 +254,7 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) ->
     let mut walked = Walked::default();
     while let Some(segment) = rest.next() {
         let next = rest.peek().map(|next| next.header);
-        let access = if writable && next.is_none() {
+        let access = if options.mode == LogMode::On && next.is_none() {
             Access::ReadWrite
         } else {
             Access::Read
@@ -233,14 +262,35 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) ->
         walked.terms.begin_segment(&segment.header);
         let mut scanner = Scanner::new(SegmentFile::open(&*disk.fs, &segment.path, access)?);
         // To its end, even where the next one takes entries back: a state may stand behind them.
-        while let Some(frame) = scanner.next_frame()? {
-            match frame.header.kind {
-                FrameKind::Entries => {
-                    walked.terms.note(frame.header.first, frame.header.term);
-                    segment.mark(frame.header.first, frame.offset);
+        let stopped = loop {
+            let stopped = match scanner.next_frame() {
+                Ok(Some(frame)) => {
+                    match frame.header.kind {
+                        FrameKind::Entries => {
+                            walked.terms.note(frame.header.first, frame.header.term);
+                            segment.mark(frame.header.first, frame.offset);
+                        }
+                        FrameKind::State => walked.state = HardState::decode(frame.payload),
+                    }
+                    continue;
                 }
-                FrameKind::State => walked.state = HardState::decode(frame.payload),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match behind_damage(&mut scanner, durable, options.engine_ahead) {
+                Ok(Some((offset, first))) => {
+                    let damage = scanner.segment().corrupt(scanner.offset(), Damage::Frame);
+                    walked.damages.push(stopped.err().unwrap_or(damage));
+                    segment.mark_behind_damage(first, offset);
+                    scanner = scanner.restart(first, offset);
+                }
+                Ok(None) => break stopped,
+                Err(error) => break Err(error),
             }
+        };
+        match stopped {
+            Err(LogError::Corrupt { .. }) if options.ends_at_damage => {}
+            stopped => stopped?,
         }
         let Some(next) = next else {
             walked.end = Some(scanner);
@@ -255,14 +305,41 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, writable: bool) ->
                 found: scanner.next_seq(),
             },
         };
+        if options.ends_at_damage {
+            walked.end = Some(scanner);
+            return Ok(walked);
+        }
         return Err(scanner.segment().corrupt(scanner.offset(), damage));
     }
     Ok(walked)
 }
 
+/// Where a walk that stopped before the entry after `durable` goes on: at the next good frame, when all before it is in
+/// the engine. `None` where no entry is missing, and where the log may end.
+///
+/// Errors: `Corrupt` when an entry that is needed lies in the damage.
+fn behind_damage(scanner: &mut Scanner, durable: Seq, engine_ahead: EngineAhead) -> Result<Option<(u64, Seq)>> {
+    let (offset, due) = (scanner.offset(), scanner.next_seq());
+    if due > durable {
+        return Ok(None);
+    }
+    // By the write-ahead rule what the engine has was in the log. An engine that went on without one says nothing of
+    // what stands here: it may be the left-over of a torn group.
+    if engine_ahead == EngineAhead::BeginBehind {
+        match scanner.stale_frames() {
+            Ok(_) => return Ok(None),
+            Err(LogError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match scanner.next_good_frame(offset + FRAME_ALIGN)? {
+        Some((_, first)) if first > durable.next() => Err(scanner.segment().corrupt(offset, Damage::Frame)),
+        found => Ok(found.filter(|&(_, first)| first >= due)),
+    }
+}
+
 /// Steps 3 and 4.
-fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
-    let stale = scanner.stale_frames()?;
+fn settle_tail(disk: &Disk, scanner: &Scanner, stale: &[u64]) -> Result<()> {
     let SegmentFile { file, path, header, .. } = scanner.segment();
     let header_bytes = header.frame_header_bytes();
     let end = scanner.offset();
@@ -275,9 +352,8 @@ fn settle_tail(disk: &Disk, mut scanner: Scanner) -> Result<Scanner> {
         disk.write(&**file, path, part, offset)?;
         offset += part.len() as u64;
     }
-    for &offset in &stale {
+    for &offset in stale {
         disk.write(&**file, path, &[0; FRAME_HEADER_BYTES][..header_bytes], offset)?;
     }
-    disk.sync_file(&**file, path)?;
-    Ok(scanner)
+    disk.sync_file(&**file, path)
 }

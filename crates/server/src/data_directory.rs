@@ -230,12 +230,17 @@ impl DataDirectory {
 
     /// The directory's own number, by which a replica set knows it; made when it has none.
     pub fn instance(&self, fs: &dyn FileSystem, random: &dyn Random) -> Result<[u8; 16]> {
-        if let Some(instance) = copy_place::read_instance(fs, &self.path)? {
+        if let Some(instance) = self.known_instance(fs)? {
             return Ok(instance);
         }
         let instance = commands::new_instance(random);
         copy_place::write_instance(fs, &self.path, &instance)?;
         Ok(instance)
+    }
+
+    /// That number, when the directory has one.
+    pub fn known_instance(&self, fs: &dyn FileSystem) -> Result<Option<[u8; 16]>> {
+        copy_place::read_instance(fs, &self.path)
     }
 
     /// A configuration that somebody has forced on this member, to be taken up at this start.

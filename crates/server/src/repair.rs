@@ -2,7 +2,8 @@
 //!
 //! 1. Open the engine and have it verify everything.
 //! 2. When it cannot, or finds damage, salvage its files; the old ones stay aside.
-//! 3. Replay the log; a log that does not fit what was salvaged, or whose end is missing, is put aside.
+//! 3. Replay the log. One of which a part cannot be read is replayed up to there and put aside; so is one that does not
+//!    fit what was salvaged, or whose end is missing.
 //! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents
 //!    refused because another one has their `_id` go to a collection of their own.
 //!
@@ -15,9 +16,10 @@ use crate::engines::{self, Registry};
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
-use engine::{CloseMode, EngineError, ErrorKind, Maintenance};
+use engine::{CloseMode, EngineError, ErrorKind, Maintenance, Seq};
 use engine_btree::SalvageReport;
-use oplog::{EngineAhead, Log, LogError};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, walk_segment};
+use std::cell::Cell;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,7 +114,7 @@ fn damage((config, registry): (&Config, &Registry), env: &Env, name: &str, path:
 }
 
 /// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put
-/// aside.
+/// aside. Where a part of it that is needed cannot be read, what stands before that is replayed first.
 fn open_storage(
     (config, registry): (&Config, &Registry),
     env: &Env,
@@ -120,27 +122,41 @@ fn open_storage(
     directory: &DataDirectory,
     salvaged: Option<&SalvageReport>,
 ) -> Result<Arc<Storage>> {
-    let open = |engine_ahead: Option<EngineAhead>| -> Result<Arc<Storage>> {
+    let instance = directory.known_instance(&*env.fs)?;
+    let replayed_to = Cell::new(Seq::ZERO);
+    let open = |change: &dyn Fn(&mut LogOptions)| -> Result<Arc<Storage>> {
         let engine = registry.open(name, env, &directory.engine(name), &config.storage)?;
         let (mut log, mut options) = run::parts_of(config, name, directory)?;
+        change(&mut log);
         options.background = false;
-        log.engine_ahead = engine_ahead.unwrap_or(log.engine_ahead);
+        options.instance = instance;
+        options.journal = log.mode == LogMode::On;
         let log = Log::open(env, log, engine.durable_seq())?;
+        replayed_to.set(log.last_seq());
         Ok(Storage::open(env.clone(), engine, Arc::new(log), options)?)
     };
+    let as_it_is = |_: &mut LogOptions| {};
     match salvaged.filter(|report| report.is_damaged()) {
-        None => match open(None) {
-            Err(error)
-                if matches!(
-                    error.downcast_ref(),
-                    Some(LogError::Behind { .. } | LogError::Older { .. })
-                ) =>
-            {
-                println!("{error}");
-            }
+        None => match open(&as_it_is) {
+            Err(error) => match error.downcast_ref() {
+                Some(LogError::Behind { .. }) => println!("{error}"),
+                Some(damage) if damage.can_be_cut() || matches!(damage, LogError::Older { .. }) => {
+                    println!("the log cannot be read to its end: {error}");
+                    let replayed = open(&|log| {
+                        log.mode = LogMode::Off;
+                        log.ends_at_damage = true;
+                    });
+                    match replayed {
+                        Ok(storage) => storage.close(true).context("writing what the log has before that")?,
+                        Err(error) => println!("nothing of it can be used: {}", run::reasons(&error)),
+                    }
+                    tell_readable(env, &directory.journal(), replayed_to.get())?;
+                }
+                _ => return Err(error),
+            },
             opened => return opened,
         },
-        Some(report) if report.mark_is_known => match open(None) {
+        Some(report) if report.mark_is_known => match open(&as_it_is) {
             Ok(storage) => return Ok(storage),
             Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
         },
@@ -151,7 +167,33 @@ fn open_storage(
         "the log was put aside: {}; writes that are only there are lost",
         aside.display()
     );
-    open(Some(EngineAhead::BeginBehind))
+    let storage = open(&|log| log.engine_ahead = EngineAhead::BeginBehind)?;
+    if storage.membership()?.is_some_and(|members| !members.decides_alone()) {
+        println!(
+            "this is a member of a replica set, and would vote without what it has lost: unless the other members are lost too, let it copy their data into an empty directory"
+        );
+    }
+    Ok(storage)
+}
+
+/// Tells how many entries of the log behind `kept` can be read all the same.
+fn tell_readable(env: &Env, journal: &Path, kept: Seq) -> Result<()> {
+    let mut readable = 0u64;
+    for path in segment_files(&*env.fs, journal)? {
+        let walked = walk_segment(&*env.fs, &path, &mut |part| -> oplog::Result<()> {
+            readable += u64::from(matches!(part, SegmentPart::Entry { seq, .. } if seq > kept));
+            Ok(())
+        });
+        if let Err(error) = walked {
+            println!("{error}");
+        }
+    }
+    if readable > 0 {
+        println!(
+            "{readable} entries of the log stand behind what is damaged and are not applied: 'tenon log' shows them"
+        );
+    }
+    Ok(())
 }
 
 /// Renames a directory and makes it anew, empty.

@@ -510,6 +510,7 @@ impl Running {
                 attributes,
             );
         }
+        self.serving.server.audit_end(None);
         let mut code = 0;
         let clock = self.serving.server.env.clock.clone();
         let started = clock.monotonic();
@@ -643,8 +644,16 @@ fn open_storage(
         LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
             "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
         ),
+        error if error.can_be_cut() => anyhow!(
+            "{error}. Restore a backup, or have a member of a replica set copy the data anew; or start once with --repair, which keeps what the log has before that"
+        ),
         other => other.into(),
     })?;
+    for damage in log.damages() {
+        let message = "The log is damaged where it is not needed for the start; change streams and members that are behind cannot read it";
+        let attributes = doc! { "damage": damage.to_string() };
+        logger.warning(Component::Storage, 8_410_016, "initandlisten", message, attributes);
+    }
     let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
     options.on_progress = Some(Arc::new(move |step| {
         log_recovery(&progress, step, clock.monotonic().saturating_sub(started));

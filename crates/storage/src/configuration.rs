@@ -39,7 +39,7 @@ impl Storage {
     }
 
     /// The members as they are applied; `None` when there never was another one.
-    pub(crate) fn membership(&self) -> Result<Option<Membership>, StorageError> {
+    pub fn membership(&self) -> Result<Option<Membership>, StorageError> {
         let configuration = self.set_configuration()?;
         Ok(configuration.and_then(|document| Membership::of(&document, self.options.instance.as_ref())))
     }

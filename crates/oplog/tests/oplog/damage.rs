@@ -4,7 +4,10 @@
 use crate::support::{DIRECTORY, Model, env, options, segments};
 use codec::Codec;
 use engine::{ErrorKind, Seq};
-use oplog::{Damage, Log, LogError, LogOptions, SegmentPart, segment_files, verify_segment, walk_segment};
+use oplog::{
+    Damage, EngineAhead, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, segment_info, verify_segment,
+    walk_segment,
+};
 use std::path::Path;
 use vfs::{Access, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
 
@@ -429,4 +432,120 @@ fn a_walk_goes_on_behind_damage() {
             assert!(found.len() == all.len() || !damages.is_empty() || lost_last, "{place}");
         }
     }
+}
+
+/// Flips a bit in the payload of the `index`-th frame of a segment, and answers the frame's first entry, the one behind
+/// its last, and its offset.
+fn damage_frame(fs: &SimulatedFs, path: &Path, index: usize) -> (u64, u64, u64) {
+    let mut frames: Vec<(u64, u64)> = Vec::new();
+    let end = walk_segment(fs, path, &mut |part| -> oplog::Result<()> {
+        match part {
+            SegmentPart::Entry { seq, frame_offset, .. } if frames.last().is_none_or(|last| last.1 != frame_offset) => {
+                frames.push((seq.0, frame_offset));
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let (first, offset) = frames[index];
+    let next = frames.get(index + 1).map_or(end.unwrap().0, |next| next.0);
+    fs.flip_bit(path, offset + 90, 2).unwrap();
+    (first, next, offset)
+}
+
+#[test]
+fn damage_before_the_mark_in_the_segment_that_replay_begins_with_is_stepped_over() {
+    let (written_fs, model) = written(Codec::None, 70, 900);
+    let paths = segments(&written_fs);
+    let path = paths.last().unwrap();
+    for engine_ahead in [EngineAhead::Refuse, EngineAhead::BeginBehind] {
+        let fs = written_fs.after_crash(0);
+        // Two frames one behind the other, which are one place, and one behind a good one.
+        let (first, _, offset) = damage_frame(&fs, path, 1);
+        damage_frame(&fs, path, 1);
+        let (_, next, last_offset) = damage_frame(&fs, path, 2);
+        let mark = next - 1;
+        let options = LogOptions {
+            engine_ahead,
+            ..options()
+        };
+        let log = Log::open(&env(&fs, 9), options.clone(), Seq(mark)).unwrap();
+        let told = |log: &Log| {
+            let [
+                LogError::Corrupt {
+                    path: found,
+                    offset: at,
+                    ..
+                },
+                ..,
+            ] = log.damages()
+            else {
+                panic!("{:?}", log.damages())
+            };
+            assert_eq!((found, *at, log.damages().len()), (path, offset, 2));
+        };
+        told(&log);
+        let mut found = Model { mark, ..model.clone() };
+        found.compare(&log);
+        // Who reads that place is told so.
+        let error = log.read(Seq(first)).unwrap().next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        // It goes on, and opens again.
+        let appended = found.append(&log, 2, 900).unwrap();
+        log.wait_durable(appended).unwrap();
+        drop(log);
+        let log = Log::open(&env(&fs, 10), options, Seq(mark)).unwrap();
+        told(&log);
+        found.compare(&log);
+        // With a mark before the end of the damage, something is needed.
+        let error = Log::open(&env(&fs, 11), crate::support::options(), Seq(mark - 1));
+        assert!(
+            matches!(&error, Err(LogError::Corrupt { path: found, offset: at, .. }) if found == path && *at == last_offset),
+            "{:?}",
+            error.map(drop)
+        );
+    }
+}
+
+#[test]
+fn for_repair_the_log_ends_before_the_entry_that_cannot_be_read() {
+    let (written_fs, model) = written(Codec::None, 70, 900);
+    let paths = segments(&written_fs);
+    assert!(paths.len() >= 3);
+    let repairing = || LogOptions {
+        mode: LogMode::Off,
+        ends_at_damage: true,
+        ..options()
+    };
+    let read = |fs: &SimulatedFs, mark: u64| -> u64 {
+        let before = fs.operations();
+        let log = Log::open(&env(fs, 9), repairing(), Seq(mark)).unwrap();
+        let mut due = mark + 1;
+        for item in log.read(Seq(due)).unwrap() {
+            let (seq, bytes) = item.unwrap();
+            assert_eq!((seq.0, &bytes[..]), (due, &model.entries[due as usize - 1][..]));
+            due += 1;
+        }
+        assert_eq!(log.last_seq(), Seq(due - 1));
+        drop(log);
+        assert_eq!(fs.operations(), before, "nothing is written");
+        due - 1
+    };
+    assert_eq!(read(&written_fs.after_crash(0), 3), model.last().0, "a whole one");
+    for path in &paths[..3] {
+        let fs = written_fs.after_crash(0);
+        let (first, next, _) = damage_frame(&fs, path, 1);
+        assert_eq!(read(&fs, 0), first - 1);
+        assert_eq!(read(&fs, next - 1), model.last().0, "what is damaged is not needed");
+    }
+    // A segment whose header is damaged is as good as missing.
+    let second = segment_info(&written_fs, &paths[1]).unwrap().first.0;
+    let third = segment_info(&written_fs, &paths[2]).unwrap().first.0;
+    let fs = written_fs.after_crash(0);
+    fs.flip_bit(&paths[1], 20, 1).unwrap();
+    assert_eq!(read(&fs, 0), second - 1);
+    assert_eq!(read(&fs, third - 1), model.last().0);
+    fs.remove_file(&paths[1]).unwrap();
+    assert_eq!(read(&fs, 0), second - 1);
+    assert_eq!(read(&fs, third - 1), model.last().0);
 }

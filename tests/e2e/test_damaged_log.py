@@ -1,0 +1,111 @@
+"""A log with damage: what the start does not need is stepped over, what it needs is refused, and repaired by hand."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from pymongo.errors import OperationFailure
+from server import ENGINES, Server, binary
+from test_inspect import durable, is_built_in, tenon
+
+SETS = {"alone": [], "set": ["--replSet", "rs0", "--replSetInitiate"]}
+
+
+def repair(server):
+    return subprocess.run([binary(), "--dbpath", str(server.data), "--repair"], capture_output=True, text=True, timeout=300)
+
+
+def refused(server):
+    with pytest.raises(RuntimeError) as error:
+        server.start()
+    server.process.stdout.close()
+    server.process = None
+    return str(error.value)
+
+
+def damage(data, number):
+    """Damages the frame in which a document of `shop.a` was inserted, and tells how many entries the frame has."""
+    lines = [json.loads(line) for line in tenon("log", "--json", data).stdout.splitlines()]
+    entries = [line for line in lines if "seq" in line]
+    inserts = lambda entry: any(operation.get("document", {}).get("_id") == number for operation in entry["operations"])
+    [hit] = [entry for entry in entries if inserts(entry)]
+    with open(hit["file"], "r+b") as file:
+        file.seek(hit["offset"] + 70)
+        byte = file.read(1)[0]
+        file.seek(hit["offset"] + 70)
+        file.write(bytes([byte ^ 0xFF]))
+    return hit["file"], hit["offset"]
+
+
+@pytest.fixture(params=[(engine, kind) for engine in ENGINES for kind in SETS if is_built_in(engine)], ids="-".join)
+def killed(request, tmp_path):
+    """A killed server: 100 documents before its last checkpoint, 100 behind it, each in a frame of its own."""
+    engine, kind = request.param
+    server = Server(tmp_path, engine, options=SETS[kind])
+    with server:
+        client = server.client(directConnection=True)
+        for number in range(200):
+            durable(client.shop.a).insert_one({"_id": number, "text": "x" * 100})
+            if number == 99:
+                client.admin.command("fsync")
+        server.kill()
+        yield server
+
+
+def numbers(server):
+    return sorted(each["_id"] for each in server.client(directConnection=True).shop.a.find())
+
+
+def test_what_the_start_does_not_need_is_stepped_over(killed):
+    file, offset = damage(killed.data, 50)
+    killed.start()
+    assert numbers(killed) == list(range(200))
+    [warned] = [line for line in map(json.loads, killed.log.read_text().splitlines()) if line["id"] == 8410016]
+    assert warned["attr"]["damage"].startswith(f"{file}: at offset {offset}: ")
+    client = killed.client(directConnection=True)
+    durable(client.shop.a).insert_one({"_id": 200})
+    if "--replSet" in killed.options:
+        # Who reads the log from its beginning is told; from behind the damage it can be read.
+        with pytest.raises(OperationFailure) as error:
+            list(client.local["oplog.rs"].find({"op": "i"}))
+        assert f"{file}: at offset {offset}: " in str(error.value), error.value
+        last = list(client.local["oplog.rs"].find({"op": "i", "ns": "shop.a"}).sort("$natural", -1).limit(50))
+        assert [each["o"]["_id"] for each in last] == list(range(200, 150, -1))
+    killed.kill()
+    killed.start()
+    assert numbers(killed) == list(range(201))
+
+
+def test_what_the_start_needs_is_refused_and_repair_keeps_what_is_before_it(killed, tmp_path):
+    file, offset = damage(killed.data, 150)
+    untouched = tmp_path / "untouched"
+    shutil.copytree(killed.data / "journal", untouched)
+    said = refused(killed)
+    assert f"{file}: at offset {offset}: " in said and "--repair" in said, said
+    done = repair(killed)
+    assert done.returncode == 0, done
+    assert f"the log cannot be read to its end: {file}: at offset {offset}: " in done.stdout, done.stdout
+    lost = int(re.search(r"^(\d+) entries of the log stand behind what is damaged", done.stdout, re.M).group(1))
+    assert lost >= 49, done.stdout
+    aside = killed.data / "journal.damaged"
+    assert f"the log was put aside: {aside}" in done.stdout
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == {path.name: path.read_bytes() for path in untouched.iterdir()}
+    killed.start()
+    assert numbers(killed) == list(range(150))
+    durable(killed.client(directConnection=True).shop.a).insert_one({"_id": 200})
+    killed.kill()
+    killed.start()
+    assert numbers(killed) == [*range(150), 200]
+
+
+def test_a_missing_segment_is_no_end(killed):
+    """The log's only segment goes: what was only there is lost, and told."""
+    for path in (killed.data / "journal").glob("*.log"):
+        path.unlink()
+    assert "--repair" in refused(killed)
+    done = repair(killed)
+    assert done.returncode == 0 and "writes that are only there are lost" in done.stdout, done
+    killed.start()
+    assert numbers(killed) == list(range(100))
