@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+from members import ReplicaSet, wait
 from pymongo.errors import OperationFailure
 from server import ENGINES, Server, binary
 from test_inspect import durable, is_built_in, tenon
@@ -55,7 +56,10 @@ def killed(request, tmp_path):
 
 
 def numbers(server):
-    return sorted(each["_id"] for each in server.client(directConnection=True).shop.a.find())
+    collection = server.client(directConnection=True).shop.a
+    found = sorted(each["_id"] for each in collection.find())
+    assert collection.estimated_document_count() == len(found)
+    return found
 
 
 def test_what_the_start_does_not_need_is_stepped_over(killed):
@@ -109,3 +113,26 @@ def test_a_missing_segment_is_no_end(killed):
     assert done.returncode == 0 and "writes that are only there are lost" in done.stdout, done
     killed.start()
     assert numbers(killed) == list(range(100))
+
+
+def test_a_member_behind_the_damage_copies_all_data(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        first, behind, _ = rs.members
+        rs.initiate(rs.config(m1={"priority": 0}, m2={"priority": 0}))
+        insert = lambda number: durable(rs.client().shop.a).insert_one({"_id": number, "text": "x" * 100})
+        insert(0)
+        rs.wait_applied()
+        instance = rs.consensus()[behind.number]["instance"]
+        behind.kill()
+        for number in range(1, 20):
+            insert(number)
+        first.direct.admin.command("fsync")
+        insert(20)
+        first.kill()
+        damage(first.data, 10)
+        first.start()
+        wait(lambda: first.state() == "PRIMARY", "the damaged one to lead")
+        behind.start()
+        wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
+        rs.wait_healthy()
+        rs.check_equal(validate=False)

@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     /// The newest one, perhaps not yet on disk.
     hard_state: Mutex<Option<HardState>>,
     damages: Vec<LogError>,
+    /// Behind the last of them.
+    readable_from: Seq,
     states_appended: AtomicU64,
     states_durable: AtomicU64,
     failure: OnceLock<Arc<str>>,
@@ -153,6 +155,7 @@ impl Log {
             truncation_count: AtomicUsize::new(0),
             hard_state: Mutex::new(found.state),
             damages: found.damages,
+            readable_from: found.readable_from,
             states_appended: AtomicU64::new(0),
             states_durable: AtomicU64::new(0),
             failure: OnceLock::new(),
@@ -419,6 +422,11 @@ impl Log {
     /// The first entry that can be read; the one to come when there is none.
     pub fn first_seq(&self) -> Seq {
         self.shared.first_seq()
+    }
+
+    /// Position of the first entry from which on all can be read, as far as is known: behind what was stepped over.
+    pub fn first_readable(&self) -> Seq {
+        self.first_seq().max(self.shared.readable_from)
     }
 
     /// Bytes of history that purging leaves.

@@ -44,6 +44,8 @@ pub(crate) struct Recovered {
     pub position: PositionFile,
     /// Damaged places that were stepped over.
     pub damages: Vec<LogError>,
+    /// The first entry behind the last of them.
+    pub readable_from: Seq,
 }
 
 /// What a walk over the segments found.
@@ -54,6 +56,7 @@ struct Walked {
     state: Option<HardState>,
     terms: Terms,
     damages: Vec<LogError>,
+    readable_from: Seq,
 }
 
 pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env) -> Result<Recovered> {
@@ -86,6 +89,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         state,
         mut terms,
         damages,
+        readable_from,
     } = walk(disk, &segments, durable, options)?;
     let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable && options.engine_ahead == EngineAhead::Refuse {
@@ -127,6 +131,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             terms,
             position,
             damages,
+            readable_from,
         };
         if !writable {
             recovered.catalog.forget_all();
@@ -168,6 +173,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         terms,
         position,
         damages,
+        readable_from,
     })
 }
 
@@ -281,6 +287,7 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
                 Ok(Some((offset, first))) => {
                     let damage = scanner.segment().corrupt(scanner.offset(), Damage::Frame);
                     walked.damages.push(stopped.err().unwrap_or(damage));
+                    walked.readable_from = first;
                     segment.mark_behind_damage(first, offset);
                     scanner = scanner.restart(first, offset);
                 }

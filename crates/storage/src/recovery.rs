@@ -134,7 +134,12 @@ impl Storage {
     fn replay_log(&self, durable: Seq, last: Seq, found: &mut Found) -> Result<u64, StorageError> {
         let is_arbiter = self.membership()?.is_some_and(|members| members.is_arbiter);
         self.is_arbiter.store(is_arbiter, Ordering::Release);
-        let from = found.counted.0.next().max(self.log.first_seq()).min(durable.next());
+        let (counted, readable) = (found.counted.0.next(), self.log.first_readable());
+        if counted.max(self.log.first_seq()) < readable {
+            // Damage has taken some of what changed the counts since they were written down.
+            found.counted_later = self.recount(durable)?;
+        }
+        let from = counted.max(readable).min(durable.next());
         if from > last {
             return Ok(0);
         }
@@ -267,6 +272,26 @@ impl Storage {
         }
         effect.install(self, &mut self.pipeline.applying.lock());
         Ok(())
+    }
+
+    /// Counts what the engine has at its mark. Answers that place for every collection.
+    fn recount(&self, durable: Seq) -> Result<HashMap<TableId, Seq>, StorageError> {
+        let (snapshot, mut rows) = (self.engine.snapshot()?, Rows::new());
+        let mut counted_at = HashMap::new();
+        for collection in self.catalog.all_collections() {
+            let table = collection.table();
+            let (mut count, mut bytes) = (0, 0);
+            let mut cursor = snapshot.clone().cursor(table, KeyRange::all(), Direction::Forward)?;
+            while cursor.fill(&mut rows, FillLimits::default())? {
+                count += rows.len() as i64;
+                bytes += (0..rows.len()).map(|row| rows.value(row).len() as i64).sum::<i64>();
+            }
+            collection.shared.count.store(count, Ordering::Release);
+            collection.shared.data_bytes.store(bytes, Ordering::Release);
+            self.pipeline.applying.lock().counts_changed(&collection);
+            counted_at.insert(table, durable);
+        }
+        Ok(counted_at)
     }
 
     /// Fills the catalog from its table.
