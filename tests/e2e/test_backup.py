@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from members import ReplicaSet, wait
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server, binary
@@ -369,7 +370,7 @@ def test_the_tool_copies_beside_writers(own, tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_backup_and_what_the_log_added_are_the_newest_state(tmp_path, engine):
-    """Every engine: hot where it can, with writes held back elsewhere; the log is added twice beside writers."""
+    """Every engine: hot where it can, with writes held back elsewhere; the log is added twice."""
     lock = [] if engine in ("btree", "betree") else ["--lock"]
     with Server(tmp_path / "live", engine, options=["--replSet", "rs0", "--replSetInitiate"]) as live:
         client = live.client(replicaSet="rs0", serverSelectionTimeoutMS=5000)
@@ -386,8 +387,9 @@ def test_a_backup_and_what_the_log_added_are_the_newest_state(tmp_path, engine):
         for round_ in range(2):
             rows.insert_many([{"_id": 1000 * (round_ + 1) + n, "n": n % 7} for n in range(300)])
             rows.delete_many({"_id": {"$lt": 100 * (round_ + 1)}})
-            done = tenon("backup", "--uri", live.uri(), "--add-log", backup, *lock)
+            done = tenon("backup", "--uri", live.uri(), "--add-log", backup)
             assert done.returncode == 0, done.stderr
+            assert not is_open(client)
         assert not [path for path in (backup / "journal").iterdir() if path.suffix != ".log"]
         expected = sorted(document["_id"] for document in rows.find())
         rows.insert_one({"_id": "after the last"})
@@ -401,6 +403,76 @@ def test_a_backup_and_what_the_log_added_are_the_newest_state(tmp_path, engine):
         client = again.client()
         assert sorted(document["_id"] for document in client.work.rows.find()) == expected
         validate_all(client)
+
+
+def test_the_log_of_a_server_that_is_no_member_is_added_until_a_checkpoint_forgets_it(tmp_path):
+    backup = tmp_path / "backup"
+    with Server(tmp_path / "live", options=["--syncdelay", "0"]) as live:
+        client = live.client()
+        add = lambda: tenon("backup", "--uri", live.uri(), "--add-log", backup)
+        client.work.c.insert_one({"_id": 0})
+        assert tenon("backup", "--uri", live.uri(), "--out", backup).returncode == 0
+        for number in (1, 2):
+            client.work.c.insert_one({"_id": number})
+            done = add()
+            assert done.returncode == 0, done.stderr
+        client.work.c.insert_one({"_id": 3})
+        client.admin.command("fsync")
+        refused = add()
+        assert refused.returncode != 0 and "make a new backup" in refused.stderr, refused.stderr
+        refused = tenon("backup", "--uri", live.uri(), "--add-log", backup, "--lock")
+        assert refused.returncode != 0 and "cannot be used with" in refused.stderr, refused.stderr
+    check = Server(tmp_path / "check")
+    os.rmdir(check.data)
+    shutil.copytree(backup, check.data)
+    with check:
+        assert sorted(document["_id"] for document in check.client().work.c.find()) == [0, 1, 2]
+    # Of another server, whose log has segments of these numbers.
+    with Server(tmp_path / "other", options=["--syncdelay", "0"]) as other:
+        for _ in range(4):
+            other.client().work.c.insert_one({})
+            refused = tenon("backup", "--uri", other.uri(), "--add-log", backup)
+            assert refused.returncode != 0, refused.stdout
+            assert "make a new backup" in refused.stderr or "the backup is another server's" in refused.stderr, refused.stderr
+
+
+def test_a_server_without_a_log_has_none_to_add(tmp_path):
+    with Server(tmp_path / "live", options=["--nojournal"]) as live:
+        backup = tmp_path / "backup"
+        assert tenon("backup", "--uri", live.uri(), "--out", backup).returncode == 0
+        refused = tenon("backup", "--uri", live.uri(), "--add-log", backup)
+        assert refused.returncode != 0 and "writes no log" in refused.stderr, refused.stderr
+
+
+@pytest.mark.parametrize("of", ["primary", "secondary"])
+def test_a_backup_of_a_member_has_what_was_acknowledged_last(tmp_path, of):
+    """A member writes down only now and then what of its log stays. A copy knows no other."""
+    with ReplicaSet(tmp_path / "set", 3) as rs:
+        rs.initiate()
+        collection = rs.client().work.get_collection("c", write_concern=WriteConcern(w=3))
+        member = rs.primary if of == "primary" else rs.secondaries[0]
+        backup, copies = tmp_path / "backup", []
+        collection.insert_one({"_id": 0})
+        wait(lambda: member.direct.work.c.find_one({"_id": 0}), "it to be there")
+        done = tenon("backup", "--uri", member.uri("directConnection=true"), "--out", backup)
+        assert done.returncode == 0, done.stderr
+        copies.append(shutil.copytree(backup, tmp_path / "first"))
+        collection.insert_one({"_id": 1})
+        wait(lambda: member.direct.work.c.find_one({"_id": 1}), "it to be there")
+        done = tenon("backup", "--uri", member.uri("directConnection=true"), "--add-log", backup)
+        assert done.returncode == 0, done.stderr
+        copies.append(shutil.copytree(backup, tmp_path / "second"))
+        restored = tmp_path / "third"
+        done = tenon("restore", "--backup", backup, "--to-end", "--out", restored)
+        assert done.returncode == 0, done.stderr
+        copies.append(restored)
+    for number, data in enumerate(copies):
+        copy = Server(tmp_path / f"copy{number}", engine=member.engine)
+        os.rmdir(copy.data)
+        shutil.move(data, copy.data)
+        with copy:
+            found = sorted(document["_id"] for document in copy.client().work.c.find())
+            assert found == ([0] if number == 0 else [0, 1]), number
 
 
 def test_a_log_that_has_moved_on_is_not_added(own, tmp_path):

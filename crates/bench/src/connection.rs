@@ -268,6 +268,11 @@ impl Connection {
         Document::try_from(reply).map_err(|error| Error::Protocol(error.to_string()))
     }
 
+    /// What [`Connection::run`] sends has this mode of `$readPreference` from here on.
+    pub fn set_read_preference(&mut self, mode: Option<&'static str>) {
+        self.message.set_read_preference(mode);
+    }
+
     /// Says hello, as drivers do first. Servers before 4.4 know it by its older name.
     pub fn hello(&mut self) -> Result<Document> {
         match self.run("admin", &rawdoc! { "hello": 1 }) {

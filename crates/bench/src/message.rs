@@ -33,6 +33,7 @@ pub struct Message {
     open: Vec<usize>,
     sequence: Option<usize>,
     session: [u8; 16],
+    read_preference: Option<&'static str>,
 }
 
 impl Message {
@@ -43,7 +44,13 @@ impl Message {
             open: Vec::with_capacity(8),
             sequence: None,
             session: session.to_le_bytes(),
+            read_preference: None,
         }
+    }
+
+    /// Requests have this mode of `$readPreference` from here on.
+    pub fn set_read_preference(&mut self, mode: Option<&'static str>) {
+        self.read_preference = mode;
     }
 
     /// The session that all requests are of.
@@ -110,6 +117,11 @@ impl Message {
         self.bytes.extend_from_slice(&session);
         self.end();
         self.string("$db", database);
+        if let Some(mode) = self.read_preference {
+            self.document("$readPreference");
+            self.string("mode", mode);
+            self.end();
+        }
         self.end();
         self.set_length();
     }

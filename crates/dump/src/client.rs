@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::server::Server;
+use crate::server::{ReadPreference, Server};
 use bench::connection::{Connection, is_ok, refusal, whole_number};
 use bench::interrupt::Interrupt;
 use bench::message::Message;
@@ -39,10 +39,11 @@ impl Client {
         if let Some(login) = &server.login {
             login.log_in(&mut connection)?;
         }
-        Ok(Self {
-            connection,
-            message: Message::new(u128::from(server.address.port()) << 64 | 0x6475_6D70),
-        })
+        let mut message = Message::new(u128::from(server.address.port()) << 64 | 0x6475_6D70);
+        let mode = server.read_preference.map(ReadPreference::name);
+        message.set_read_preference(mode);
+        connection.set_read_preference(mode);
+        Ok(Self { connection, message })
     }
 
     /// Runs a command; a reply that is not `ok: 1` is an error.

@@ -20,6 +20,44 @@ pub struct Server {
     pub login: Option<Arc<Login>>,
     /// Not encrypted, if there is none.
     pub encryption: Option<Arc<Encryption>>,
+    /// What is said of it with every command; nothing to who only has to do with primaries.
+    pub read_preference: Option<ReadPreference>,
+}
+
+/// Which members of a replica set answer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "drivers' names")]
+pub enum ReadPreference {
+    Primary,
+    PrimaryPreferred,
+    Secondary,
+    SecondaryPreferred,
+    Nearest,
+}
+
+impl ReadPreference {
+    const ALL: [Self; 5] = [
+        Self::Primary,
+        Self::PrimaryPreferred,
+        Self::Secondary,
+        Self::SecondaryPreferred,
+        Self::Nearest,
+    ];
+
+    /// As URIs and commands have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::PrimaryPreferred => "primaryPreferred",
+            Self::Secondary => "secondary",
+            Self::SecondaryPreferred => "secondaryPreferred",
+            Self::Nearest => "nearest",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|each| each.name() == name)
+    }
 }
 
 /// A user, and how it proves who it is.
@@ -59,6 +97,10 @@ pub struct ServerUri {
     pub source: Option<String>,
     /// `authMechanism`.
     pub mechanism: Option<Mechanism>,
+    /// `readPreference`.
+    pub read_preference: Option<ReadPreference>,
+    /// `directConnection`.
+    pub is_direct: bool,
 }
 
 impl From<SocketAddr> for Server {
@@ -67,6 +109,7 @@ impl From<SocketAddr> for Server {
             address,
             login: None,
             encryption: None,
+            read_preference: None,
         }
     }
 }
@@ -102,6 +145,7 @@ impl ServerUri {
             None => None,
         };
         let (mut source, mut mechanism, mut tls) = (None, None, TlsChoice::default());
+        let (mut read_preference, mut is_direct) = (None, false);
         for option in options.split('&') {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("tls" | "ssl", value) => tls.on = value == "true",
@@ -114,6 +158,15 @@ impl ServerUri {
                 }
                 ("authSource", name) => source = Some(decoded(name)?),
                 ("authMechanism", name) => mechanism = Some(mechanism_of(name)?),
+                ("directConnection", value) => is_direct = value == "true",
+                ("readPreference", name) => {
+                    let found = ReadPreference::parse(name);
+                    let found = found.ok_or_else(|| choice(&format!("there is no readPreference {name}")))?;
+                    read_preference = Some(found);
+                }
+                (name @ ("readPreferenceTags" | "maxStalenessSeconds"), _) => {
+                    return Err(choice(&format!("{name} is not supported")));
+                }
                 _ => {}
             }
         }
@@ -137,6 +190,8 @@ impl ServerUri {
             user,
             source,
             mechanism,
+            read_preference,
+            is_direct,
         })
     }
 }

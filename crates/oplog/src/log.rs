@@ -306,6 +306,21 @@ impl Log {
     /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with
     /// the newest one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
     pub fn write_state(&self, state: HardState) -> Result<()> {
+        self.change_state(&mut |_| Some(state))
+    }
+
+    /// Keeps that entries up to `commit` stay, beside term and vote as they are kept. Nothing where no hard state was ever
+    /// written. Errors as [`Log::write_state`].
+    pub fn write_commit(&self, commit: Seq) -> Result<()> {
+        self.change_state(&mut |known| {
+            known
+                .filter(|known| known.commit < commit)
+                .map(|known| HardState { commit, ..known })
+        })
+    }
+
+    /// Keeps what `change` makes of the newest state, unless that is nothing.
+    fn change_state(&self, change: &mut dyn FnMut(Option<HardState>) -> Option<HardState>) -> Result<()> {
         let shared = &*self.shared;
         if shared.mode == LogMode::Off {
             return Err(LogError::NoJournal);
@@ -313,8 +328,10 @@ impl Log {
         let number = {
             let mut buffer = shared.buffer.lock();
             shared.check_open()?;
+            let mut newest = shared.hard_state.lock();
+            let Some(state) = change(*newest) else { return Ok(()) };
             buffer.push_state(&state);
-            *shared.hard_state.lock() = Some(state);
+            *newest = Some(state);
             shared.buffered.fetch_add(HARD_STATE_BYTES, Ordering::Relaxed);
             shared.states_appended.fetch_add(1, Ordering::Relaxed) + 1
         };

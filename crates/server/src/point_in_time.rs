@@ -173,6 +173,12 @@ fn add_segments(fs: &dyn FileSystem, from: &Path, to: &Path) -> Result<()> {
     let Some((last, last_path)) = own.last() else {
         bail!("the backup has no log");
     };
+    if given.last().is_none_or(|(number, _)| number < last) {
+        bail!(
+            "the log in {} ends before the backup's last segment {last:x}: it is older, or another server's",
+            from.display()
+        );
+    }
     let mut next = *last;
     for (number, path) in given.iter().filter(|(number, _)| number >= last) {
         if *number != next && *number != *last + 1 {
@@ -215,6 +221,8 @@ fn replay(env: &Env, engine_name: String, request: &Request<'_>, master: Option<
     let engine = Registry::built_in().open(name, env, &directory.engine(name), &config.storage)?;
     let (mut log_options, mut options) = run::parts_of(&config, name, &directory)?;
     options.background = false;
+    // Up to the point everything counts, also of a member of a set that did not yet know what of it stays.
+    options.takes_all = true;
     log_options.background = false;
     log_options.engine_ahead = EngineAhead::Refuse;
     let durable = engine.durable_seq();

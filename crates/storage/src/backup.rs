@@ -7,7 +7,7 @@
 use crate::StorageError;
 use crate::storage::Storage;
 use engine::{Backup, EngineError, Seq};
-use oplog::PinnedLog;
+use oplog::{LogError, PinnedLog};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Files that stay fit for copying until this is dropped.
 pub struct StorageBackup {
     // Dropped in this order: the next backup begins when all is released.
-    engine: Box<dyn Backup>,
+    /// None of a backup of the log alone.
+    engine: Option<Box<dyn Backup>>,
+    seq: Seq,
     log: PinnedLog,
     _only: OnlyBackup,
 }
@@ -37,10 +39,7 @@ impl Storage {
     /// Errors: [`StorageError::BackupOpen`]; `Unsupported` from engines without hot backup; those of
     /// [`Storage::checkpoint`].
     pub fn backup(&self) -> Result<StorageBackup, StorageError> {
-        if self.backup_open.swap(true, Ordering::AcqRel) {
-            return Err(StorageError::BackupOpen);
-        }
-        let only = OnlyBackup(self.backup_open.clone());
+        let only = self.only_backup()?;
         let info = self.engine.info();
         let unsupported = EngineError::Unsupported {
             engine: info.name,
@@ -57,13 +56,49 @@ impl Storage {
             return Err(unsupported.into());
         }
         let counted_at = self.pipeline.applying.lock().counted_at;
-        let log = self.log.pin(engine.seq().min(counted_at));
-        let log = log.map_err(|error| self.log_error(error))?;
+        let log = self.pinned_log(engine.seq().min(counted_at))?;
         Ok(StorageBackup {
-            engine,
+            seq: engine.seq(),
+            engine: Some(engine),
             log,
             _only: only,
         })
+    }
+
+    /// Begins a backup of the log alone, with everything that is in it: for who has an earlier backup. No checkpoint is
+    /// taken, which would have the log forget what that backup ends with. With every engine.
+    ///
+    /// Errors: [`StorageError::BackupOpen`]; those of the log, `NoJournal` among them.
+    pub fn backup_log(&self) -> Result<StorageBackup, StorageError> {
+        if !self.options.journal {
+            return Err(StorageError::Log(LogError::NoJournal));
+        }
+        let only = self.only_backup()?;
+        let seq = Seq(self.log.first_seq().0.saturating_sub(1));
+        let log = self.pinned_log(seq)?;
+        Ok(StorageBackup {
+            engine: None,
+            seq,
+            log,
+            _only: only,
+        })
+    }
+
+    fn only_backup(&self) -> Result<OnlyBackup, StorageError> {
+        match self.backup_open.swap(true, Ordering::AcqRel) {
+            true => Err(StorageError::BackupOpen),
+            false => Ok(OnlyBackup(self.backup_open.clone())),
+        }
+    }
+
+    /// The log behind `after`. What is published is known to stay by it, also where others have a say.
+    fn pinned_log(&self, after: Seq) -> Result<PinnedLog, StorageError> {
+        let pinned = match self.options.journal {
+            true => self.log.write_commit(self.pipeline.published()),
+            false => Ok(()),
+        };
+        let pinned = pinned.and_then(|()| self.log.pin(after));
+        pinned.map_err(|error| self.log_error(error))
     }
 
     /// Whether a backup is open.
@@ -73,14 +108,14 @@ impl Storage {
 }
 
 impl StorageBackup {
-    /// The checkpoint's place in the log.
+    /// The checkpoint's place in the log; of a backup of the log alone, the one before its first entry.
     pub fn seq(&self) -> Seq {
-        self.engine.seq()
+        self.seq
     }
 
     /// The engine's files, relative to its directory, and how many bytes of each to copy.
     pub fn engine_files(&self) -> Vec<(PathBuf, u64)> {
-        self.engine.files()
+        self.engine.as_ref().map(|engine| engine.files()).unwrap_or_default()
     }
 
     /// The log's files, by whole path, and how many bytes of each to copy.

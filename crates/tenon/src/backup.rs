@@ -4,7 +4,7 @@
 //! without, as long as writes are held back (`fsync` with `lock`). What is copied is the state of one moment either
 //! way, and everything acknowledged before it began is in it. The copy gets its name when it is whole.
 
-use crate::connect::{self, BYTES, ServerArgs};
+use crate::connect::{self, BYTES, Purpose, ServerArgs};
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::interrupt::Interrupt;
 use bson::{Document, doc};
@@ -45,7 +45,7 @@ pub struct BackupCommand {
     #[arg(long, value_name = "DIR", help_heading = "Backup")]
     add_log: Option<PathBuf>,
     /// Hold writes back while files are copied, on engines that cannot do without
-    #[arg(long, help_heading = "Behaviour")]
+    #[arg(long, conflicts_with = "add_log", help_heading = "Behaviour")]
     lock: bool,
     /// Prints nothing but errors
     #[arg(long, help_heading = "Behaviour")]
@@ -57,12 +57,12 @@ impl BackupCommand {
     pub fn run(&self) -> Result<ExitCode> {
         let interrupt = Interrupt::new();
         interrupt.install()?;
-        let (server, _) = self.server.server(None)?;
+        let (server, _) = self.server.server(None, Purpose::Read)?;
         let client = Client::open(&server, &interrupt)?;
         let bar = connect::progress(self.quiet, BYTES);
         let copied = match (&self.out, &self.add_log) {
             (Some(out), _) => whole(client, self.lock, out, &bar, &interrupt),
-            (None, Some(backup)) => added(client, self.lock, backup, &bar, &interrupt),
+            (None, Some(backup)) => added(client, backup, &bar, &interrupt),
             (None, None) => bail!("--out or --add-log has to be given"),
         };
         bar.finish_and_clear();
@@ -83,16 +83,24 @@ struct Held {
     files: Vec<(PathBuf, u64)>,
 }
 
+fn backup_cursor(options: Document) -> Document {
+    doc! { "aggregate": 1, "pipeline": [{ "$backupCursor": options }], "cursor": { "batchSize": i32::MAX } }
+}
+
 enum HeldBy {
     Cursor(i64),
     Lock,
 }
 
 impl Held {
+    /// The log alone, on every engine.
+    fn begin_log(mut client: Client) -> Result<Self> {
+        let reply = client.run("admin", &backup_cursor(doc! { "tenonLogOnly": true }))?;
+        Self::of_cursor(client, &reply)
+    }
+
     fn begin(mut client: Client, may_lock: bool) -> Result<Self> {
-        let command =
-            doc! { "aggregate": 1, "pipeline": [{ "$backupCursor": {} }], "cursor": { "batchSize": i32::MAX } };
-        match client.run("admin", &command) {
+        match client.run("admin", &backup_cursor(doc! {})) {
             Ok(reply) => Self::of_cursor(client, &reply),
             Err(DumpError::Server(bench::Error::Refused { code: 115, .. })) if may_lock => Self::of_lock(client),
             Err(error @ DumpError::Server(bench::Error::Refused { code: 115, .. })) => {
@@ -288,56 +296,25 @@ fn whole(
 
 /// The log since a backup, put behind the backup's own. Each segment gets its name when all are copied, in their order:
 /// whenever that is cut short, the backup's log ends earlier.
-fn added(
-    client: Client,
-    may_lock: bool,
-    backup: &Path,
-    bar: &ProgressBar,
-    interrupt: &Interrupt,
-) -> Result<(usize, u64, PathBuf)> {
+fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Result<(usize, u64, PathBuf)> {
     let marker = backup.join("storage.bson");
     ensure!(marker.is_file(), "{} is not there: is this a backup?", marker.display());
     let target = backup.join(JOURNAL);
     let known = segments(&target)?;
     fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
-    let mut held = Held::begin(client, may_lock)?;
-    let source = held.directory.join(JOURNAL);
-    let wanted = segments(&source).and_then(|there| match known.last() {
-        // The backup's last one may have grown since.
-        Some(last) => match there.contains(last) {
-            true => Ok(there.into_iter().filter(|segment| segment >= last).collect()),
-            false => bail!(
-                "the server's log no longer has its segment {last}, with which this backup ends: make a new backup"
-            ),
-        },
-        None => Ok(there),
-    });
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
+    let mut held = Held::begin_log(client)?;
+    let files = match added_files(&held, &target, &known) {
+        Ok(files) => files,
         Err(error) => {
             let _ = held.let_go();
             return Err(error);
         }
     };
-    let mut files = Vec::new();
-    for segment in &wanted {
-        let name = Path::new(JOURNAL).join(segment);
-        let bytes = fs::metadata(held.directory.join(&name)).map_or(0, |metadata| metadata.len());
-        files.push((name, bytes, with_suffix(Path::new(segment), ".unfinished")));
-    }
-    let before = identities(&source, &wanted);
-    let copied = held.copy_all(&target, &files, bar, interrupt).and_then(|bytes| {
-        // A file of the log that the server needs no longer is used again under another name.
-        ensure!(
-            before == identities(&source, &wanted),
-            "the server gave a part of its log up meanwhile: try again"
-        );
-        Ok(bytes)
-    });
-    for segment in &wanted {
-        let unfinished = with_suffix(&target.join(segment), ".unfinished");
+    let copied = held.copy_all(&target, &files, bar, interrupt);
+    for (from, _, unfinished) in &files {
+        let (name, unfinished) = (from.file_name().unwrap_or_default(), target.join(unfinished));
         match copied {
-            Ok(_) => fs::rename(unfinished, target.join(segment))?,
+            Ok(_) => fs::rename(unfinished, target.join(name))?,
             Err(_) => drop(fs::remove_file(unfinished)),
         }
     }
@@ -346,11 +323,34 @@ fn added(
     Ok((files.len(), bytes, target))
 }
 
-/// Which files the names of segments stand for.
-fn identities(folder: &Path, names: &BTreeSet<String>) -> Vec<Option<u64>> {
-    use std::os::unix::fs::MetadataExt as _;
-    let identity = |name| fs::metadata(folder.join(name)).ok().map(|metadata| metadata.ino());
-    names.iter().map(identity).collect()
+/// What to copy of the server's log: its segments from the backup's last one on, which may have grown since.
+fn added_files(held: &Held, target: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
+    let mut files = Vec::new();
+    for (path, bytes) in &held.files {
+        let name = path.file_name().and_then(|name| segment_name(Path::new(name)));
+        let name = name.with_context(|| format!("{} is no segment of a log", path.display()))?;
+        if known.last().is_none_or(|last| *last <= name) {
+            files.push((path.clone(), *bytes, with_suffix(Path::new(&name), ".unfinished")));
+        }
+    }
+    let Some(last) = known.last() else { return Ok(files) };
+    let same = files.iter().find(|(path, ..)| path.ends_with(last));
+    let Some((path, ..)) = same else {
+        bail!("the server's log no longer has its segment {last}, with which this backup ends: make a new backup");
+    };
+    ensure!(
+        head(&held.directory.join(path))? == head(&target.join(last))?,
+        "the server's segment {last} is not the one with which this backup ends: the backup is another server's"
+    );
+    Ok(files)
+}
+
+/// What tells the uses of a segment's file apart: its header, see `docs/formats/log.md`.
+fn head(path: &Path) -> Result<[u8; 48]> {
+    let mut head = [0; 48];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.with_context(|| format!("reading {}", path.display()))?;
+    Ok(head)
 }
 
 /// The names of the log's segments in a folder, which rise with their numbers; none where there is no folder.

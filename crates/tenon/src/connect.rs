@@ -1,8 +1,9 @@
 //! What the commands that talk to a server have in common: which server, and how they show what they are doing.
 
+use crate::member;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use dump::{Login, Server, ServerUri, TlsChoice, mechanism_of};
+use dump::{Login, ReadPreference, Server, ServerUri, TlsChoice, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::net::ToSocketAddrs as _;
@@ -17,7 +18,7 @@ pub const DOCUMENTS: &str = "{bar:30} {human_pos} of {human_len} documents {per_
 /// The server.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
-    /// The server: `mongodb://HOST[:PORT][/DATABASE]`
+    /// The server: `mongodb://HOST[:PORT][/DATABASE]`; of a replica set some members, `replicaSet`, `readPreference`
     #[arg(
         long,
         value_name = "URI",
@@ -65,6 +66,13 @@ pub fn password_of(user: &str) -> Result<String> {
     }
 }
 
+/// What a tool does with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Read,
+    Write,
+}
+
 impl ServerArgs {
     fn whole_uri(&self) -> Result<String> {
         let host = self.host.as_deref().unwrap_or("127.0.0.1");
@@ -77,21 +85,42 @@ impl ServerArgs {
         }
     }
 
-    /// It, and the database that `--uri` or `--db` names.
-    pub fn server(&self, db: Option<&str>) -> Result<(Server, Option<String>)> {
-        let uri = ServerUri::parse(&self.whole_uri()?)?;
+    /// It, and the database that `--uri` or `--db` names. Of a replica set the primary for who writes, and for who reads
+    /// the member that `readPreference` asks for. A server that is named alone is that one, whatever it is.
+    pub fn server(&self, db: Option<&str>, purpose: Purpose) -> Result<(Server, Option<String>)> {
+        let whole = self.whole_uri()?;
+        let (hosts, one, set) = split_hosts(&whole)?;
+        let uri = ServerUri::parse(if hosts.len() > 1 { &one } else { &whole })?;
+        if uri.is_direct && hosts.len() > 1 {
+            bail!("directConnection is for one host, and the URI names {}", hosts.len());
+        }
         if let (Some(named), Some(option)) = (uri.database.as_deref(), db)
             && named != option
         {
             bail!("--uri names the database {named}, and --db {option}");
         }
-        let login = self.login(&uri)?;
+        let login = self.login(&uri)?.map(Arc::new);
         let tls = self.tls_choice(&uri);
-        let server = Server {
-            address: uri.address,
-            login: login.map(Arc::new),
-            encryption: tls.ready(&uri.host)?,
+        let preference = match purpose {
+            Purpose::Read => uri.read_preference,
+            Purpose::Write => None,
         };
+        let mut server = match hosts.len() > 1 || set.is_some() && !uri.is_direct {
+            true => {
+                let access = SetAccess { hosts, set, login, tls };
+                member::select(&access, preference.unwrap_or(ReadPreference::Primary))?
+            }
+            false => Server {
+                address: uri.address,
+                login,
+                encryption: tls.ready(&uri.host)?,
+                read_preference: None,
+            },
+        };
+        if purpose == Purpose::Read {
+            // Who names a secondary alone wants that one to answer.
+            server.read_preference = Some(preference.unwrap_or(ReadPreference::PrimaryPreferred));
+        }
         Ok((server, db.map(str::to_owned).or(uri.database)))
     }
 
@@ -164,6 +193,7 @@ impl SetAccess {
             address,
             login: self.login.clone(),
             encryption: encryption.clone(),
+            read_preference: None,
         };
         Ok(addresses.map(server).collect())
     }
@@ -217,8 +247,8 @@ pub struct CollectionArgs {
 
 impl CollectionArgs {
     /// The server, and the collection by its whole name.
-    pub fn namespace(&self, collection: &str) -> Result<(Server, dump::Namespace)> {
-        let (server, database) = self.server.server(self.db.as_deref())?;
+    pub fn namespace(&self, collection: &str, purpose: Purpose) -> Result<(Server, dump::Namespace)> {
+        let (server, database) = self.server.server(self.db.as_deref(), purpose)?;
         let database = database.unwrap_or_else(|| "test".to_owned());
         Ok((server, dump::Namespace::new(database, collection)))
     }
@@ -246,7 +276,7 @@ pub fn tenond() -> PathBuf {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{ServerArgs, split_hosts};
+    use super::{Purpose, ServerArgs, split_hosts};
     use clap::{Args as _, Command, FromArgMatches as _};
 
     #[test]
@@ -266,7 +296,7 @@ mod tests {
             let command = ServerArgs::augment_args(Command::new("t").no_binary_name(true));
             let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
             let given = ServerArgs::from_arg_matches(&matches).unwrap();
-            given.server(None).map_err(|error| error.to_string())
+            given.server(None, Purpose::Read).map_err(|error| error.to_string())
         };
         for (words, address) in [
             (&[][..], "127.0.0.1:27017"),
@@ -281,7 +311,10 @@ mod tests {
         for words in [
             &["--uri", "mongodb://127.0.0.1", "--port", "5"][..],
             &["--host", "127.0.0.1:5", "--port", "5"],
-            &["--host", "a,b"],
+            &["--host", "127.0.0.1,b", "--port", "5"],
+            &["--uri", "mongodb://127.0.0.1,b/?directConnection=true"],
+            &["--uri", "mongodb://127.0.0.1/?readPreference=nonesuch"],
+            &["--uri", "mongodb://127.0.0.1/?readPreferenceTags=dc:ny"],
             &["--authenticationDatabase", "admin"],
             &["--password", "x"],
             &["-u", "amy", "-p", "x", "--authenticationMechanism", "PLAIN"],

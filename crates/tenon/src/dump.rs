@@ -1,6 +1,6 @@
 //! `tenon dump`, `tenon restore` and `tenon bson`: arguments with the names of mongodump, mongorestore and bsondump.
 
-use crate::connect::{self, ServerArgs};
+use crate::connect::{self, Purpose, ServerArgs};
 use crate::point::PointArgs;
 use ::dump::{DumpOptions, Filter, Pattern, Rename, ReplayOptions, RestoreOptions, Server};
 use anyhow::{Context as _, Result, bail};
@@ -57,8 +57,8 @@ struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    fn server(&self) -> Result<(Server, Filter)> {
-        let (server, database) = self.server.server(self.db.as_deref())?;
+    fn server(&self, purpose: Purpose) -> Result<(Server, Filter)> {
+        let (server, database) = self.server.server(self.db.as_deref(), purpose)?;
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let filter = Filter {
             database,
@@ -113,7 +113,7 @@ pub struct DumpCommand {
 impl DumpCommand {
     /// Dumps, and says how much.
     pub fn run(&self) -> Result<ExitCode> {
-        let (server, filter) = self.selection.server()?;
+        let (server, filter) = self.selection.server(Purpose::Read)?;
         let query: Option<RawDocumentBuf> = match &self.query {
             Some(text) => Some(extjson::parse(text).context("--query")?),
             None => None,
@@ -228,7 +228,7 @@ impl RestoreCommand {
             .zip(&self.ns_to)
             .map(|(from, to)| Rename::new(from, to))
             .collect::<Result<Vec<_>, _>>()?;
-        let (server, filter) = self.selection.server()?;
+        let (server, filter) = self.selection.server(Purpose::Write)?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = self.selection.progress();

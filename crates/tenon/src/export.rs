@@ -1,6 +1,6 @@
 //! `tenon export`: arguments with the names of mongoexport.
 
-use crate::connect::{self, CollectionArgs};
+use crate::connect::{self, CollectionArgs, Purpose};
 use crate::dump::JsonChoice;
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
@@ -92,7 +92,7 @@ pub struct ExportCommand {
 impl ExportCommand {
     /// Exports, and says how much.
     pub fn run(&self) -> Result<ExitCode> {
-        let (server, source) = self.source.namespace(&self.collection)?;
+        let (server, source) = self.source.namespace(&self.collection, Purpose::Read)?;
         let query = match (&self.query, &self.query_file) {
             (Some(text), _) => Some(extjson::parse(text).context("--query")?),
             (None, Some(path)) => Some(extjson::parse(&read(path)?).with_context(|| path.display().to_string())?),

@@ -1,6 +1,6 @@
 //! `tenon import`: arguments with the names of mongoimport.
 
-use crate::connect::{self, CollectionArgs};
+use crate::connect::{self, CollectionArgs, Purpose};
 use crate::export::{TypeChoice, fields};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
@@ -177,7 +177,7 @@ impl ImportCommand {
             (None, Some(stem)) => stem.to_string_lossy().into_owned(),
             (None, None) => bail!("--collection is needed with standard input"),
         };
-        let (server, target) = self.target.namespace(&collection)?;
+        let (server, target) = self.target.namespace(&collection, Purpose::Write)?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = connect::progress(self.quiet, connect::BYTES);

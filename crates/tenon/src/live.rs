@@ -1,6 +1,6 @@
 //! Asking a server for figures again and again, for `tenon stat` and `tenon top`.
 
-use crate::connect::ServerArgs;
+use crate::connect::{Purpose, ServerArgs};
 use anyhow::Result;
 use bench::interrupt::Interrupt;
 use bson::{Bson, Document, RawDocumentBuf};
@@ -54,7 +54,7 @@ impl LiveArgs {
         command: &Document,
         show: &mut dyn FnMut(SocketAddr, Pair<'_>) -> std::io::Result<()>,
     ) -> Result<ExitCode> {
-        let (server, _) = self.server.server(None)?;
+        let (server, _) = self.server.server(None, Purpose::Read)?;
         let address = server.address;
         let interrupt = Interrupt::new();
         interrupt.install()?;

@@ -16,6 +16,7 @@ mod import;
 mod key;
 mod live;
 mod log;
+mod member;
 mod migrate;
 mod output;
 mod point;

@@ -13,7 +13,7 @@ use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
 use bson::{RawDocumentBuf, doc};
 use clap::Args;
-use dump::{Client, DumpOptions, Filter, Login, Namespace, RestoreOptions, Server, ServerUri, compare};
+use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
 use server::inspect::Unused;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -148,6 +148,7 @@ impl MigrateCommand {
             address: uri.address,
             login,
             encryption: uri.tls.ready(&uri.host)?,
+            read_preference: Some(uri.read_preference.unwrap_or(ReadPreference::PrimaryPreferred)),
         })
     }
 

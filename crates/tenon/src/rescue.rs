@@ -3,7 +3,7 @@
 //! The directory is only read. Damage is told and passed over; what makes the command fail is that nothing can be read,
 //! or nothing can be written.
 
-use crate::connect::{self, ServerArgs};
+use crate::connect::{self, Purpose, ServerArgs};
 use crate::live;
 use crate::migrate::insert_own;
 use ::rescue::{Collection, CollectionKind, DataDirectory, Database, Finding, Findings, OpenOptions, Severity, Walked};
@@ -175,7 +175,7 @@ impl RescueCommand {
     }
 
     fn restore_options(&self, interrupt: &Interrupt) -> Result<RestoreOptions> {
-        let (server, database) = self.server.server(self.db.as_deref())?;
+        let (server, database) = self.server.server(self.db.as_deref(), Purpose::Write)?;
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         Ok(RestoreOptions {
             server,

@@ -56,12 +56,12 @@ pub fn reply_with_backup(
             ),
         ));
     }
-    let arguments = metadata_of(options)?;
+    let (arguments, extent) = parsed(options)?;
     if request.pipeline.into_iter().count() > 1 {
         return Err(CommandError::not_implemented(format!("a stage after {STAGE}")));
     }
-    let backup = open(call)?;
-    let mut rest = documents(call, &backup, arguments)?.into_iter();
+    let backup = open(call, extent)?;
+    let mut rest = documents(call, &backup, extent, arguments)?.into_iter();
     reply.open_document("cursor");
     reply.open_array("firstBatch");
     let returned = listing::fill(reply, &mut rest, Some(batch as usize)) as u64;
@@ -93,11 +93,20 @@ pub fn reply_with_backup(
     Ok(())
 }
 
+/// What is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    /// The log, for an earlier backup. Tenon's own.
+    Log,
+}
+
 /// Checks the stage's options; answers what of them the first document shows.
-fn metadata_of(options: &RawDocument) -> Result<Document> {
+fn parsed(options: &RawDocument) -> Result<(Document, Extent)> {
     let arguments = Arguments::of(STAGE);
     // There is nothing incremental to be disabled, and blocks are those of incremental backups.
     let (mut disable, mut block_size, mut named) = (false, 16, false);
+    let mut extent = Extent::Whole;
     for element in options {
         let (name, value) = element?;
         match name.as_str() {
@@ -112,6 +121,11 @@ fn metadata_of(options: &RawDocument) -> Result<Document> {
                 arguments.string(name.as_str(), value)?;
                 named = true;
             }
+            "tenonLogOnly" => {
+                if arguments.boolean(name.as_str(), value)? {
+                    extent = Extent::Log;
+                }
+            }
             other => return Err(crate::arguments::unknown_field(STAGE, other)),
         }
     }
@@ -121,21 +135,31 @@ fn metadata_of(options: &RawDocument) -> Result<Document> {
             "Cannot have 'thisBackupName' or 'srcBackupName' when incrementalBackup=false",
         ));
     }
-    Ok(doc! {
+    let shown = doc! {
         "disableIncrementalBackup": disable,
         "incrementalBackup": false,
         "blockSize": block_size,
-    })
+    };
+    Ok((shown, extent))
 }
 
-fn open(call: &Invocation<'_>) -> Result<StorageBackup> {
+fn open(call: &Invocation<'_>, extent: Extent) -> Result<StorageBackup> {
     if call.server.fsync_lock.count() > 0 {
         return Err(CommandError::new(
             ErrorCode(50887),
             "The node is currently fsyncLocked.",
         ));
     }
-    call.server.storage.backup().map_err(|error| match error {
+    let storage = &call.server.storage;
+    let opened = match extent {
+        Extent::Whole => storage.backup(),
+        Extent::Log => storage.backup_log(),
+    };
+    opened.map_err(|error| match error {
+        storage::StorageError::Log(error) if error.kind() == engine::ErrorKind::Unsupported => CommandError::new(
+            ErrorCode::CommandNotSupported,
+            "the server writes no log (storage.journal.enabled is false)",
+        ),
         storage::StorageError::Engine(error) if error.kind() == engine::ErrorKind::Unsupported => CommandError::new(
             ErrorCode::CommandNotSupported,
             format!("The current storage engine doesn't support backup mode: {error}"),
@@ -145,7 +169,12 @@ fn open(call: &Invocation<'_>) -> Result<StorageBackup> {
 }
 
 /// About the backup, then the files.
-fn documents(call: &Invocation<'_>, backup: &StorageBackup, arguments: Document) -> Result<Vec<RawDocumentBuf>> {
+fn documents(
+    call: &Invocation<'_>,
+    backup: &StorageBackup,
+    extent: Extent,
+    arguments: Document,
+) -> Result<Vec<RawDocumentBuf>> {
     let settings = &call.server.settings;
     let mut id = [0; 16];
     call.server.env.random.fill(&mut id);
@@ -167,7 +196,8 @@ fn documents(call: &Invocation<'_>, backup: &StorageBackup, arguments: Document)
     let mut documents = vec![doc! { "metadata": metadata }];
     // Without its key store a copy of what is encrypted cannot be opened.
     let key_store = settings.encryption.as_ref().map(|encryption| &encryption.key_store);
-    for path in [Some(&settings.metadata_path), key_store].into_iter().flatten() {
+    let besides = [Some(&settings.metadata_path), key_store].into_iter().flatten();
+    for path in besides.filter(|_| extent == Extent::Whole) {
         documents.push(file(path, measured(path)?));
     }
     for (name, bytes) in backup.engine_files() {

@@ -119,7 +119,9 @@ impl Set {
             hosts.swap(0, at);
         }
         let (mut silent, mut refusals) = (Vec::new(), 0);
-        for host in hosts {
+        let mut asked = 0;
+        while let Some(host) = hosts.get(asked).cloned() {
+            asked += 1;
             self.interrupt.check()?;
             let hello = match self.run(&host, "admin", &doc! { "hello": 1 }) {
                 Ok(hello) => hello,
@@ -145,6 +147,8 @@ impl Set {
                 for other in others.iter().filter_map(Bson::as_str) {
                     if !self.hosts.iter().any(|host| host == other) {
                         self.hosts.push(other.to_owned());
+                        // It is asked in its turn, too: the user may have named one secondary.
+                        hosts.push(other.to_owned());
                     }
                 }
             }
