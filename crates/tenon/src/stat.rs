@@ -27,7 +27,7 @@ impl StatCommand {
     /// Shows rows until it is told to stop.
     pub fn run(&self) -> Result<ExitCode> {
         if self.discover {
-            bail!("--discover is not supported: there are no replica sets yet");
+            bail!("--discover is not supported: a row is of the one server that --uri names");
         }
         let mut rows = 0;
         self.live.run(&doc! { "serverStatus": 1 }, &mut |address, pair| {

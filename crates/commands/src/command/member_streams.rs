@@ -62,14 +62,15 @@ fn consensus(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         set.wanted.fetch_max(wanted, Ordering::AcqRel);
         set.wake();
     }
-    let Some(own) = storage.standing().map(|standing| standing.id) else {
-        return Ok(());
-    };
-    storage.receive(None, from, Seq(applied));
+    let own = storage.standing().map(|standing| standing.id);
+    if own.is_some() {
+        storage.receive(None, from, Seq(applied));
+    }
+    // A piece that were left out would leave the rest without its beginning.
     call.client.stream.lock().take(is_first, data, &mut |bytes| {
         // What was meant for the instance that this place had before is not for this one.
         if let Ok(message) = Message::decode(bytes)
-            && message.to() == own
+            && Some(message.to()) == own
             && message.from() == from
         {
             storage.receive(Some(message), from, Seq(applied));

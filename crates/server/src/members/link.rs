@@ -118,6 +118,11 @@ impl Link {
         self.entry.is_dropped()
     }
 
+    /// The other end has gone: another one is needed before anything is sent.
+    pub fn is_hung_up(&self) -> bool {
+        self.entry.is_hung_up()
+    }
+
     /// Who waits for a reply looks often whether to go on.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use commands::MemberConnections;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -99,6 +100,13 @@ impl Entry {
         self.shared.socket.set_read_timeout(Some(timeout))
     }
 
+    /// The other end has closed it. What is written then is lost without an error, the first time.
+    pub fn is_hung_up(&self) -> bool {
+        let mut asked = [PollFd::new(&self.shared.socket, PollFlags::RDHUP)];
+        let answered = poll(&mut asked, Some(&Timespec::default()));
+        answered.is_ok_and(|ready| ready > 0)
+    }
+
     /// It was cut on purpose.
     pub fn is_dropped(&self) -> bool {
         self.shared.is_dropped.load(Ordering::Acquire)
@@ -116,8 +124,22 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    #[test]
+    fn the_end_of_the_other_side_is_seen_behind_what_it_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let socket = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let outgoing = Arc::new(Outgoing::default());
+        let entry = outgoing.enter("a:1", socket.try_clone().expect("there are descriptors"));
+        let (mut accepted, _) = listener.accept().expect("somebody has connected");
+        accepted.write_all(b"never read").expect("there is room");
+        assert!(!entry.is_hung_up());
+        drop(accepted);
+        // It has been sent; on this machine it has arrived with that.
+        assert!(entry.is_hung_up());
+    }
 
     #[test]
     fn connections_are_counted_and_cut_by_host() {

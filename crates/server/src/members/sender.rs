@@ -32,6 +32,15 @@ struct Queue {
     stopped: bool,
 }
 
+/// What became of the messages that a connection was to take.
+#[derive(PartialEq, Eq)]
+enum Served {
+    /// They are on their way, or lost.
+    Something,
+    /// They wait for the next one.
+    Nothing,
+}
+
 /// See the module.
 pub struct Sender {
     /// `host:port`.
@@ -99,7 +108,11 @@ impl Sender {
     fn run(&self) {
         while !self.queue.lock().stopped {
             match self.dialer.open(&self.host, PATIENCE) {
-                Ok(mut link) => self.serve(&mut link),
+                Ok(mut link) => {
+                    if self.serve(&mut link) == Served::Nothing {
+                        continue;
+                    }
+                }
                 // What waited for the connection is old by the time there is one.
                 Err(_) => self.empty(),
             }
@@ -116,8 +129,8 @@ impl Sender {
         queue.bytes = 0;
     }
 
-    /// Until the connection breaks.
-    fn serve(&self, link: &mut Link) {
+    /// Until the connection breaks, or is found to have ended while there was nothing to send.
+    fn serve(&self, link: &mut Link) -> Served {
         let mut is_first = true;
         loop {
             let mut stream = Vec::new();
@@ -128,7 +141,11 @@ impl Sender {
                     self.filled.wait(&mut queue);
                 }
                 if queue.stopped {
-                    return;
+                    return Served::Something;
+                }
+                // A member that began anew, with a copy of the data say. What is to be sent goes over the next connection.
+                if !is_first && link.is_hung_up() {
+                    return Served::Nothing;
                 }
                 queue.tells = false;
                 wanted = std::mem::take(&mut queue.wanted);
@@ -158,7 +175,7 @@ impl Sender {
                     "$db": "admin",
                 };
                 if link.send(&command).is_err() {
-                    return;
+                    return Served::Something;
                 }
                 is_first = false;
                 next = pieces.next();
