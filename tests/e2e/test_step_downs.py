@@ -56,6 +56,26 @@ def test_steps_down_and_up(rs, db):
     primary.start()
 
 
+def test_a_step_down_soon_after_members_were_taken_in(tmp_path):
+    """They have begun anew with a copy meanwhile, and all connections to them have ended: nothing is sent over those."""
+    with ReplicaSet(tmp_path, 4, election_ms=5000) as rs:
+        first, second, third, arbiter = every = rs.members
+        rs.members = [first, second]
+        rs.initiate()
+        rs.members = every
+        rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
+        wait(lambda: third.state() == "SECONDARY", "the third")
+        rs.reconfig(lambda config: config["members"].append({"_id": 3, "host": arbiter.host, "arbiterOnly": True, "priority": 0}))
+        wait(lambda: arbiter.state() == "ARBITER", "the arbiter")
+        wait(lambda: len(votes := [each["votes"] for each in rs.consensus().values()]) == 4 and all(votes), "their votes")
+        term = first.direct.admin.command("replSetGetStatus")["term"]
+        first.direct.admin.command("replSetStepDown", 60)
+        wait(rs.find_primary, "another one")
+        assert first.state() == "SECONDARY"
+        # The one that was asked to lead was elected at once.
+        assert rs.find_primary().direct.admin.command("replSetGetStatus")["term"] == term + 1
+
+
 def test_an_index_build_goes_on_through_a_step_down(rs, db):
     db.c.insert_many([{"_id": number, "a": number % 100, "b": "x" * 50} for number in range(20000)])
 

@@ -106,15 +106,21 @@ impl Sender {
     }
 
     fn run(&self) {
+        // Whether the connection before this one was of no use either: a member that hangs up at once is given time.
+        let mut was_vain = false;
         while !self.queue.lock().stopped {
-            match self.dialer.open(&self.host, PATIENCE) {
-                Ok(mut link) => {
-                    if self.serve(&mut link) == Served::Nothing {
-                        continue;
-                    }
-                }
+            let is_vain = match self.dialer.open(&self.host, PATIENCE) {
+                Ok(mut link) => self.serve(&mut link) == Served::Nothing,
                 // What waited for the connection is old by the time there is one.
-                Err(_) => self.empty(),
+                Err(_) => {
+                    self.empty();
+                    false
+                }
+            };
+            let is_worth_it = is_vain && !was_vain;
+            was_vain = is_vain;
+            if is_worth_it {
+                continue;
             }
             let mut queue = self.queue.lock();
             if !queue.stopped {
@@ -144,7 +150,7 @@ impl Sender {
                     return Served::Something;
                 }
                 // A member that began anew, with a copy of the data say. What is to be sent goes over the next connection.
-                if !is_first && link.is_hung_up() {
+                if link.is_hung_up() {
                     return Served::Nothing;
                 }
                 queue.tells = false;
