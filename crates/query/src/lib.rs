@@ -36,7 +36,7 @@ pub use exec::{
     DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
     find, is_lookup_by_id,
 };
-pub use history::ResumeToken;
+pub use history::{ResumeToken, is_oplog};
 pub use limits::{BLOCKING_BYTES_MAX, BlockingLimits};
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
 pub use validation::Validator;

@@ -6,7 +6,7 @@
 use super::collections::create_as;
 use super::insert::{InsertBatch, insert_documents};
 use super::log_operation::{self, Defaults, LogOperation, Target, Uuid};
-use super::update::{ChangeForm, Images, Statement, refuse_view};
+use super::update::{ChangeForm, Images, Statement, check_writable};
 use super::write_result::WriteErrors;
 use super::{collections, delete, update};
 use crate::authorization;
@@ -249,7 +249,7 @@ fn writable(call: &Invocation<'_>, target: &Target) -> Result<Namespace> {
     if there.is_none_or(|there| there.timeseries().is_none()) {
         collections::refuse_system(call.server, &namespace)?;
     }
-    refuse_view(call, &namespace)?;
+    check_writable(call, &namespace)?;
     Ok(namespace)
 }
 

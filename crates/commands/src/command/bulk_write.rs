@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::{InsertBatch, check_batch, insert_documents};
 use super::listing;
 use super::update::asks_for_upsert;
-use super::update::{Images, Statement, refuse_view};
+use super::update::{Images, Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use super::{delete, update};
 use crate::arguments::{Arguments, missing_field, unknown_field};
@@ -303,8 +303,8 @@ fn carry_out(
             Operation::Update { namespace, statement } => {
                 call.server.metrics.operations.update.add(1);
                 let namespace = &namespaces[*namespace];
-                let done =
-                    refuse_view(call, namespace).and_then(|()| update::run(call, namespace, statement, Images::None));
+                let done = check_writable(call, namespace)
+                    .and_then(|()| update::run(call, namespace, statement, Images::None));
                 match done {
                     Ok(done) => {
                         totals.matched += done.matched;
@@ -329,8 +329,8 @@ fn carry_out(
                 call.server.metrics.operations.delete.add(1);
                 let namespace = &namespaces[*namespace];
                 let mut deleted = 0;
-                let done =
-                    refuse_view(call, namespace).and_then(|()| delete::run(call, namespace, statement, &mut deleted));
+                let done = check_writable(call, namespace)
+                    .and_then(|()| delete::run(call, namespace, statement, &mut deleted));
                 totals.deleted += deleted;
                 match done {
                     Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only),

@@ -1,4 +1,4 @@
-//! `create`, `drop`, `renameCollection`, `listCollections`.
+//! `create`, `drop`, `listCollections`.
 
 use super::collections_access as access;
 use super::filter::Filter;
@@ -8,6 +8,7 @@ use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::profiler;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
 use crate::server::Server;
@@ -43,16 +44,6 @@ pub const DROP: Command = Command::new(
 )
 .takes_write_concern()
 .api_version_1();
-/// `renameCollection`.
-pub const RENAME_COLLECTION: Command = Command::new(
-    "renameCollection",
-    "Renames a collection.",
-    OperationKind::Command,
-    Access::Fields(access::rename),
-    rename,
-)
-.takes_write_concern()
-.admin_only();
 /// `listCollections`.
 pub const LIST_COLLECTIONS: Command = Command::new(
     "listCollections",
@@ -394,13 +385,25 @@ fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
     }
 }
 
+/// Collections that the server alone writes to.
+pub fn refuse_read_only(server: &Server, namespace: &Namespace) -> Result<()> {
+    let is_read_only = namespace.collection() == profiler::COLLECTION
+        || query::is_oplog(&server.storage, namespace)
+        || is_startup_log(server, namespace);
+    match is_read_only {
+        true => Err(cannot_write(namespace)),
+        false => Ok(()),
+    }
+}
+
+fn cannot_write(namespace: &Namespace) -> CommandError {
+    CommandError::new(ErrorCode::InvalidNamespace, format!("cannot write to '{namespace}'"))
+}
+
 /// Names that clients may not create.
 pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
     if profile::is_members_own(server, namespace) || is_startup_log(server, namespace) {
-        return Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("cannot write to '{namespace}'"),
-        ));
+        return Err(cannot_write(namespace));
     }
     let name = namespace.collection();
     let allowed = matches!(
@@ -432,6 +435,12 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
             format!("can't drop system collection {namespace}"),
         ));
     }
+    if query::is_oplog(&call.server.storage, &namespace) {
+        return Err(CommandError::new(
+            ErrorCode(5_255_000),
+            "can't drop live oplog while replicating",
+        ));
+    }
     profile::check_dropped(call.server, &namespace)?;
     call.changes(&namespace);
     let storage = &call.server.storage;
@@ -455,54 +464,6 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
         call.wrote(seq);
     }
     Ok(())
-}
-
-fn rename(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    let arguments = call.arguments();
-    let from = parse_full(arguments.string("renameCollection", call.target()?)?)?;
-    let mut to = None;
-    let mut drop_target = false;
-    call.for_each_field(|name, value| {
-        match name {
-            "to" => to = Some(parse_full(arguments.string(name, value)?)?),
-            "dropTarget" => drop_target = arguments.boolean(name, value)?,
-            "stayTemp" => drop(arguments.boolean(name, value)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let to = to.ok_or_else(|| crate::arguments::missing_field("renameCollection", "to"))?;
-    if from == to {
-        return Err(CommandError::new(
-            ErrorCode::IllegalOperation,
-            "Can't rename a collection to itself",
-        ));
-    }
-    refuse_system(call.server, &to)?;
-    if timeseries::buckets(call, &from).is_some() {
-        return Err(CommandError::new(
-            ErrorCode::IllegalOperation,
-            format!("Renaming a timeseries collection is not allowed: {from}"),
-        ));
-    }
-    if timeseries::definition::names_buckets(&from) {
-        return Err(CommandError::new(
-            ErrorCode::IllegalOperation,
-            format!("Renaming system.buckets collections is not allowed: {from}"),
-        ));
-    }
-    call.changes(&from);
-    call.changes(&to);
-    let storage = &call.server.storage;
-    storage.rename_collection(&call.operation, &from, &to, drop_target)?;
-    let seq = storage.last_seq();
-    call.server.metrics.top.forget(from.as_str());
-    call.wrote(seq);
-    Ok(())
-}
-
-fn parse_full(name: &str) -> Result<Namespace> {
-    Ok(Namespace::parse(name)?)
 }
 
 /// The log of a replica set's member is listed as the collection that it is read as.

@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::insert::writes_allowed;
 use super::timeseries;
-use super::update::{Statement, Target, WriteTargets, refuse_view};
+use super::update::{Statement, Target, WriteTargets, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command, InTransactions};
@@ -82,7 +82,7 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for (index, statement) in statements.iter_mut().enumerate() {
         statement.id = options.ids.of(index);
     }
-    refuse_view(call, &namespace)?;
+    check_writable(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let mut deleted = 0;
     for (index, statement) in statements.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::writes_allowed;
 use super::timeseries;
 use super::update::asks_for_upsert;
-use super::update::{Images, Statement, refuse_view};
+use super::update::{Images, Statement, check_writable};
 use super::write_result::StatementIds;
 use super::{delete, update};
 use crate::definition::{Access, Command, InTransactions};
@@ -114,7 +114,7 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let parsed = parse(call)?;
-    refuse_view(call, &namespace)?;
+    check_writable(call, &namespace)?;
     if timeseries::buckets(call, &namespace).is_some() {
         return Err(timeseries::write::refuse_find_and_modify(&namespace));
     }

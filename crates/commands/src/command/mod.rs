@@ -54,6 +54,7 @@ mod pretence;
 mod primary_output;
 pub(crate) mod profile;
 mod query_settings;
+mod rename;
 mod replica_status;
 mod replication;
 mod role_documents;
@@ -173,7 +174,7 @@ pub const ALL: &[&Command] = &[
     &maintenance::RE_INDEX,
     &sessions::REFRESH_SESSIONS,
     &query_settings::REMOVE_QUERY_SETTINGS,
-    &collections::RENAME_COLLECTION,
+    &rename::RENAME_COLLECTION,
     &replication::REPL_SET_ABORT_PRIMARY_CATCH_UP,
     &replication::REPL_SET_FREEZE,
     &replication::REPL_SET_GET_CONFIG,

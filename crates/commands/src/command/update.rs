@@ -1,5 +1,6 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
+use super::collections;
 use super::find::{empty_document, hint, optional};
 use super::insert::writes_allowed;
 use super::insert::{check_batch, open_or_create};
@@ -215,7 +216,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     for (index, statement) in statements.iter_mut().enumerate() {
         statement.id = options.ids.of(index);
     }
-    refuse_view(call, &namespace)?;
+    check_writable(call, &namespace)?;
     let mut errors = WriteErrors::new();
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
@@ -256,8 +257,9 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes go to collections only.
-pub fn refuse_view(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+/// Writes go to collections only, and to those that are not the server's own.
+pub fn check_writable(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    collections::refuse_read_only(call.server, namespace)?;
     match call.server.storage.catalog().view(namespace) {
         Some(_) if timeseries::buckets(call, namespace).is_none() => Err(super::views::refused(namespace)),
         _ => Ok(()),

@@ -38,7 +38,7 @@ impl Output {
     /// Begins to write. Whatever makes the stage impossible is found here.
     pub fn begin<'s>(call: &Invocation<'s>, stage: &WriteStage) -> Result<Begun<'s>> {
         let into = stage.destination();
-        update::refuse_view(call, into)?;
+        update::check_writable(call, into)?;
         let is_timeseries = timeseries::buckets(call, into).is_some();
         match stage {
             WriteStage::Out(into, options) if is_timeseries || options.is_some() => {

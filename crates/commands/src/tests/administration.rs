@@ -790,6 +790,6 @@ fn a_members_profile_is_followed() {
     assert_eq!(set.code(doc! { "insert": "system.profile", "documents": [{}] }), 73);
     assert_eq!(
         code(&set.admin(doc! { "renameCollection": "test.c", "to": "test.system.profile" })),
-        73
+        20
     );
 }

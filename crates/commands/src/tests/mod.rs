@@ -7,6 +7,7 @@ mod capped;
 mod cluster_parameters;
 mod diagnostics;
 mod members;
+mod own_collections;
 mod parked;
 mod plan_cache;
 mod query_settings;

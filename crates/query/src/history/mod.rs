@@ -13,6 +13,7 @@ mod stream;
 mod token;
 mod update_description;
 
+pub use oplog::is_oplog;
 pub(crate) use stream::{check_token, open};
 pub use token::ResumeToken;
 
@@ -24,7 +25,7 @@ use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use engine::Seq;
 use local::LocalSource;
-use oplog::{OplogSource, is_oplog};
+use oplog::OplogSource;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;

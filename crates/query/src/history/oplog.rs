@@ -26,7 +26,7 @@ const BACK_ENTRIES: u64 = 4;
 const BACK_ENTRIES_MAX: u64 = 256;
 
 /// Whether a namespace is that of the log.
-pub(super) fn is_oplog(storage: &Storage, ns: &Namespace) -> bool {
+pub fn is_oplog(storage: &Storage, ns: &Namespace) -> bool {
     ns.as_str() == storage::OPLOG && storage.keeps_history()
 }
 
