@@ -3,8 +3,10 @@
 import json
 import os
 import subprocess
+from contextlib import contextmanager
 
 import pytest
+from pymongo.errors import OperationFailure
 from server import Server, binary
 
 PASSWORD = "s3cret/:@%"
@@ -92,3 +94,95 @@ def test_refusals_say_why_and_not_the_password(guarded, tmp_path):
         assert "wrong-word" not in done.stdout + done.stderr
     done = tenon("import", *named(guarded, "old"), "--authenticationDatabase", "shop", *collection, input='{"_id": 1000}\n')
     assert done.returncode != 0 and "not authorized" in done.stderr, done.stderr
+
+
+@contextmanager
+def guarded_server(folder, name, password):
+    with Server(folder / name, options=["--auth"]) as server:
+        server.client().admin.command("createUser", "root", pwd=password, roles=["root"])
+        yield server, server.client(username="root", password=password)
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_users_and_roles_are_dumped_and_restored(tmp_path, form):
+    archive, folder = [f"--archive={tmp_path / 'all'}", "--gzip"], str(tmp_path / "all")
+    with guarded_server(tmp_path, "source", "source's") as (source, root):
+        root.admin.command("createRole", "auditor", privileges=[{"resource": {"db": "shop", "collection": ""}, "actions": ["find"]}], roles=[])
+        root.admin.command("createUser", "amy", pwd=PASSWORD, roles=["auditor"])
+        root.shop.command("createUser", "bob", pwd=PASSWORD, roles=["readWrite"], customData={"n": 1}, mechanisms=["SCRAM-SHA-1"])
+        root.admin.command("createUser", "keeper", pwd=PASSWORD, roles=["backup"])
+        root.shop.goods.insert_one({"_id": 1})
+        dumped = tenon("dump", *named(source, "keeper"), *(archive if form == "archive" else ["--out", folder]))
+        assert dumped.returncode == 0, dumped.stderr
+        of_one = tenon("dump", *named(source, "keeper"), "--db", "shop", "--out", str(tmp_path / "shop"))
+        assert of_one.returncode == 0 and not (tmp_path / "shop" / "admin").exists(), of_one.stderr
+        before = root.admin.command("usersInfo", {"forAllDBs": True}, showCredentials=True)["users"]
+    where = archive if form == "archive" else [folder]
+    with guarded_server(tmp_path, "target", "target's") as (target, root):
+        root.admin.command("createUser", "keeper", pwd=PASSWORD, roles=["restore"])
+        root.admin.command("createUser", "eve", pwd=PASSWORD, roles=[])
+        root.admin.command("createRole", "other", privileges=[], roles=[])
+        restored = tenon("restore", *named(target, "keeper"), *where)
+        assert restored.returncode == 0, restored.stderr
+        names = lambda: sorted((user["db"], user["user"]) for user in root.admin.command("usersInfo", {"forAllDBs": True})["users"])
+        assert names() == [("admin", "amy"), ("admin", "eve"), ("admin", "keeper"), ("admin", "root"), ("shop", "bob")]
+        [keeper] = root.admin.command("usersInfo", "keeper")["users"]
+        assert keeper["roles"] == [{"role": "restore", "db": "admin"}], "who is there stays"
+        amy = target.client(username="amy", password=PASSWORD)
+        assert amy.shop.goods.find_one() == {"_id": 1}
+        bob = target.client(username="bob", password=PASSWORD, authSource="shop", authMechanism="SCRAM-SHA-1")
+        bob.shop.goods.insert_one({"_id": 2})
+        assert {role["role"] for role in root.admin.command("rolesInfo", 1)["roles"]} == {"auditor", "other"}
+        assert {"tempusers", "temproles"}.isdisjoint(root.admin.list_collection_names())
+        # All that the dump has not goes, its own user too.
+        restored = tenon("restore", *named(target, "keeper"), "--drop", *where)
+        assert restored.returncode == 0, restored.stderr
+        # Its user may no longer remove what was put aside.
+        assert "admin.tempusers, with copies of the users or roles, is left" in restored.stderr
+        root = target.client(username="root", password="source's")
+        assert root.admin.command("usersInfo", {"forAllDBs": True}, showCredentials=True)["users"] == before
+        assert {role["role"] for role in root.admin.command("rolesInfo", 1)["roles"]} == {"auditor"}
+        restored = tenon("restore", "--host", "127.0.0.1", "--port", str(target.port), "-u", "root", "-p", "source's", "--drop", *where)
+        assert restored.returncode == 0 and "is left" not in restored.stderr, restored.stderr
+        root = target.client(username="root", password="source's")
+        assert {"tempusers", "temproles"}.isdisjoint(root.admin.list_collection_names())
+
+
+def test_users_are_taken_over_as_mongorestore_asks_for_it(tmp_path):
+    with guarded_server(tmp_path, "server", "r") as (server, root):
+        root.admin.command("createUser", "keeper", pwd=PASSWORD, roles=["restore"])
+        root.admin.command("createUser", "amy", pwd=PASSWORD, roles=["read"])
+        root.shop.command("createUser", "bob", pwd=PASSWORD, roles=[])
+        keeper = server.client(username="keeper", password=PASSWORD)
+        amy = root.admin["system.users"].find_one({"user": "amy"})
+        merge = lambda client, **options: client.admin.command("_mergeAuthzCollections", 1, **{"db": "", "drop": False, **options})
+        keeper.admin.tempusers.insert_many([{**amy, "_id": "admin.zoe", "user": "zoe"}, {**amy, "roles": []}])
+        for options, code in [
+            ({}, 2),
+            ({"tempUsersCollection": ""}, 2),
+            ({"tempUsersCollection": "admin.tempusers", "db": 1}, 14),
+            ({"tempUsersCollection": "admin.tempusers", "nonesuch": 1}, 40415),
+        ]:
+            with pytest.raises(OperationFailure) as refused:
+                merge(root, **options)
+            assert refused.value.code == code, options
+        with pytest.raises(OperationFailure) as refused:
+            merge(server.client(username="amy", password=PASSWORD), tempUsersCollection="admin.tempusers")
+        assert refused.value.code == 13
+        merge(keeper, tempUsersCollection="admin.tempusers", db="shop")
+        names = lambda: sorted(user["user"] for user in root.admin["system.users"].find())
+        assert names() == ["amy", "bob", "keeper", "root"]
+        merge(keeper, tempUsersCollection="admin.tempusers", db="admin")
+        assert names() == ["amy", "bob", "keeper", "root", "zoe"]
+        assert root.admin.command("usersInfo", "amy")["users"][0]["roles"], "who is there stays"
+        # A document that is no user's, and nothing is changed.
+        keeper.admin.tempusers.insert_one({"user": "x", "db": "admin", "roles": []})
+        with pytest.raises(OperationFailure) as refused:
+            merge(keeper, tempUsersCollection="admin.tempusers", drop=True)
+        assert refused.value.code == 2 and "credentials" in str(refused.value)
+        assert len(names()) == 5
+        keeper.admin.tempusers.delete_one({"user": "x"})
+        # Of the database alone that is named.
+        keeper.admin.tempusers.insert_one(root.admin["system.users"].find_one({"user": "root"}))
+        merge(keeper, tempUsersCollection="admin.tempusers", db="admin", drop=True)
+        assert names() == ["amy", "bob", "root", "zoe"]

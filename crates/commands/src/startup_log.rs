@@ -1,15 +1,13 @@
 //! `local.startup_log`: what was started, when, with which options. It is in memory, as whatever a server keeps of
 //! itself alone, and so tells of this start only.
 
-use crate::command::build_document;
+use crate::command::{STARTUP_LOG, build_document};
 use crate::server::Server;
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, doc};
 use bytes::Bytes;
 use storage::{CappedLimits, Namespace, StorageError};
 
-/// Its name.
-pub const NAME: &str = "local.startup_log";
 /// Its size, as in MongoDB.
 const SIZE_BYTES: u64 = 10 << 20;
 
@@ -19,7 +17,7 @@ impl Server {
     /// # Errors
     /// The document cannot be made.
     pub(crate) fn note_start(&self) -> Result<(), StorageError> {
-        let namespace = Namespace::parse(NAME)?;
+        let namespace = Namespace::parse(STARTUP_LOG)?;
         let limits = CappedLimits {
             size_bytes: SIZE_BYTES,
             max_documents: None,

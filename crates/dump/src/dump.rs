@@ -1,5 +1,6 @@
 //! Dumping: a list of what there is, then threads that take one collection each, with a connection of their own.
 
+use crate::accounts;
 use crate::archive::{Announced, ArchiveWriter, Checksum};
 use crate::client::Client;
 use crate::directory::{Output, file_stem};
@@ -39,6 +40,8 @@ pub struct DumpOptions {
     pub archive: bool,
     /// Compresses files or the stream.
     pub gzip: bool,
+    /// Users and roles, too.
+    pub accounts: bool,
     /// With the server's log of what is written meanwhile, so that restoring can give one moment of all collections.
     pub oplog: bool,
     /// So many collections at once, at least one.
@@ -84,7 +87,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     }
     let mut client = Client::open(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
-    let jobs = jobs(&mut client, &options.filter)?;
+    let jobs = jobs(&mut client, options)?;
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
         let mut announced = jobs
@@ -156,13 +159,15 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
 }
 
 /// What the server has of what is meant. A collection that was asked for by name must be there.
-fn jobs(client: &mut Client, filter: &Filter) -> Result<Vec<Job>> {
+fn jobs(client: &mut Client, options: &DumpOptions) -> Result<Vec<Job>> {
+    let filter = &options.filter;
     let mut jobs = Vec::new();
     for database in client.databases(filter.database.as_deref())? {
         for entry in client.collections(&database)? {
             let namespace = Namespace::new(database.as_str(), entry.get_str("name").unwrap_or_default());
             let is_own = namespace.collection.starts_with(OWN_PREFIX) && namespace.collection != "system.js";
-            if is_own || !filter.takes(&namespace) {
+            let is_account = options.accounts && accounts::are_dumped_from(&namespace);
+            if is_own && !is_account || !filter.takes(&namespace) {
                 continue;
             }
             let mut metadata = Metadata::of_listed(&entry);
@@ -182,6 +187,10 @@ fn jobs(client: &mut Client, filter: &Filter) -> Result<Vec<Job>> {
                 size_bytes,
             });
         }
+    }
+    if !jobs.iter().any(|job| accounts::aside(&job.namespace).is_some()) {
+        // Nobody needs to know how users are laid out where there are none.
+        jobs.retain(|job| !accounts::are_dumped_from(&job.namespace));
     }
     if let (true, Some(database), Some(collection)) = (jobs.is_empty(), &filter.database, &filter.collection) {
         return Err(DumpError::Choice(format!(

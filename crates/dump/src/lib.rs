@@ -5,7 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]
 
-pub mod archive;
+pub mod accounts;
+mod archive;
 mod client;
 pub mod compare;
 mod crc64;

@@ -1,5 +1,6 @@
 //! Restoring: each collection is made, filled by batches in the order of the dump, and gets its indexes at the end.
 
+use crate::accounts;
 use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
 use crate::directory::{Files, bson_file, is_compressed, open_file, read_metadata, scan};
@@ -44,6 +45,8 @@ pub struct RestoreOptions {
     pub gzip: bool,
     /// Removes collections that the dump has, too, before they are restored.
     pub drop: bool,
+    /// Users and roles, too; with `drop` all that there are otherwise go.
+    pub accounts: bool,
     /// Replays the log that was dumped along, so that all collections are as at the dump's end.
     pub oplog: Option<ReplayOptions>,
     /// Makes no indexes but those on `_id`.
@@ -79,6 +82,8 @@ pub struct Restored {
     pub operations: u64,
     /// Indexes that wait for the log.
     indexes: PendingIndexes,
+    /// Where users and roles were put.
+    asides: Vec<Namespace>,
 }
 
 impl Restored {
@@ -90,6 +95,7 @@ impl Restored {
         self.indexes_failed += other.indexes_failed;
         self.operations += other.operations;
         self.indexes.append(other.indexes);
+        self.asides.extend(other.asides);
     }
 }
 
@@ -104,9 +110,19 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
             ));
         }
     }
-    if options.archive {
-        return restore_archive(options);
+    let mut restored = match options.archive {
+        true => restore_archive(options),
+        false => restore_folder(options),
+    }?;
+    if !restored.asides.is_empty() {
+        let mut client = Client::open(&options.server, &options.interrupt)?;
+        let left = accounts::take_over(&mut client, &restored.asides, options.drop)?;
+        restored.failures.extend(left);
     }
+    Ok(restored)
+}
+
+fn restore_folder(options: &RestoreOptions) -> Result<Restored> {
     let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
     let database = options.filter.database.as_deref();
     let found = if root.is_file() {
@@ -276,7 +292,8 @@ fn restore_one(
 }
 
 fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
-    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js"
+    let is_account = options.accounts && accounts::aside(namespace).is_some();
+    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js" && !is_account
         || *namespace == Namespace::oplog();
     !is_own && options.filter.takes(namespace)
 }
@@ -444,14 +461,17 @@ impl<'a> Loading<'a> {
         client: &mut Client,
         options: &'a RestoreOptions,
         source: &Namespace,
-        metadata: Metadata,
+        mut metadata: Metadata,
     ) -> Result<Self> {
-        let target = options
-            .renames
-            .iter()
-            .find_map(|rename| rename.apply(source))
+        let aside = accounts::aside(source).filter(|_| options.accounts);
+        if aside.is_some() {
+            (metadata.options, metadata.indexes) = (Document::new(), Vec::new());
+        }
+        let target = aside
+            .clone()
+            .or_else(|| options.renames.iter().find_map(|rename| rename.apply(source)))
             .unwrap_or_else(|| source.clone());
-        if options.drop {
+        if options.drop || aside.is_some() {
             let dropped = client.run(&target.database, &doc! { "drop": &target.collection });
             unless_code(dropped, NAMESPACE_NOT_FOUND)?;
         }
@@ -469,6 +489,7 @@ impl<'a> Loading<'a> {
             batch_documents: 0,
             restored: Restored {
                 collections: 1,
+                asides: aside.into_iter().collect(),
                 ..Restored::default()
             },
         })

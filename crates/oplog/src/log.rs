@@ -103,8 +103,8 @@ struct Duty {
 
 impl Log {
     /// Opens or creates the log of a directory: validates what may have to be replayed, cuts a torn tail, refuses
-    /// damage. `durable` is the engine's mark: entries up to it are not needed, checked only where that is cheap, and may
-    /// be damaged ([`Log::damages`]).
+    /// damage. `durable` is the engine's mark: entries up to it are not needed, checked only where that is cheap, and
+    /// may be damaged ([`Log::damages`]).
     ///
     /// Errors: `Corrupt`, `MissingSegment`, `Gap` (entries after `durable` are missing), `Behind` (it ends before
     /// `durable`, see [`crate::EngineAhead`]), `Version`, `Io`, `OutOfSpace`. Only the last two change anything.
@@ -309,8 +309,8 @@ impl Log {
         self.change_state(&mut |_| Some(state))
     }
 
-    /// Keeps that entries up to `commit` stay, beside term and vote as they are kept. Nothing where no hard state was ever
-    /// written. Errors as [`Log::write_state`].
+    /// Keeps that entries up to `commit` stay, beside term and vote as they are kept. Nothing where no hard state was
+    /// ever written. Errors as [`Log::write_state`].
     pub fn write_commit(&self, commit: Seq) -> Result<()> {
         self.change_state(&mut |known| {
             known

@@ -85,8 +85,8 @@ impl ServerArgs {
         }
     }
 
-    /// It, and the database that `--uri` or `--db` names. Of a replica set the primary for who writes, and for who reads
-    /// the member that `readPreference` asks for. A server that is named alone is that one, whatever it is.
+    /// It, and the database that `--uri` or `--db` names. Of a replica set the primary for who writes, and for who
+    /// reads the member that `readPreference` asks for. A server that is named alone is that one, whatever it is.
     pub fn server(&self, db: Option<&str>, purpose: Purpose) -> Result<(Server, Option<String>)> {
         let whole = self.whole_uri()?;
         let (hosts, one, set) = split_hosts(&whole)?;

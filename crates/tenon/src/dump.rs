@@ -123,6 +123,7 @@ impl DumpCommand {
         let progress = self.selection.progress();
         let dumped = ::dump::dump(&DumpOptions {
             server,
+            accounts: filter.takes_all(),
             filter,
             query,
             path: self.selection.path(self.out.as_ref())?,
@@ -234,6 +235,7 @@ impl RestoreCommand {
         let progress = self.selection.progress();
         let restored = ::dump::restore(&RestoreOptions {
             server,
+            accounts: filter.takes_all() && renames.is_empty(),
             filter,
             renames,
             path: self.selection.path(self.path.as_ref().or(self.dir.as_ref()))?,

@@ -190,6 +190,7 @@ impl RescueCommand {
             archive: false,
             gzip: false,
             drop: self.drop,
+            accounts: false,
             oplog: None,
             no_indexes: false,
             no_options: false,

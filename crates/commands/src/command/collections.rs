@@ -3,16 +3,15 @@
 use super::collections_access as access;
 use super::filter::Filter;
 use super::listing;
+use super::read_only::{cannot_write, is_startup_log};
 use super::{clustered, profile, timeseries};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::profiler;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
 use crate::server::Server;
-use crate::startup_log;
 use crate::validation;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -385,21 +384,6 @@ fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {
     }
 }
 
-/// Collections that the server alone writes to.
-pub fn refuse_read_only(server: &Server, namespace: &Namespace) -> Result<()> {
-    let is_read_only = namespace.collection() == profiler::COLLECTION
-        || query::is_oplog(&server.storage, namespace)
-        || is_startup_log(server, namespace);
-    match is_read_only {
-        true => Err(cannot_write(namespace)),
-        false => Ok(()),
-    }
-}
-
-fn cannot_write(namespace: &Namespace) -> CommandError {
-    CommandError::new(ErrorCode::InvalidNamespace, format!("cannot write to '{namespace}'"))
-}
-
 /// Names that clients may not create.
 pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
     if profile::is_members_own(server, namespace) || is_startup_log(server, namespace) {
@@ -417,10 +401,6 @@ pub fn refuse_system(server: &Server, namespace: &Namespace) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-fn is_startup_log(server: &Server, namespace: &Namespace) -> bool {
-    namespace.as_str() == startup_log::NAME && server.storage.local_capped(namespace).is_some()
 }
 
 fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -48,12 +48,14 @@ mod map_reduce;
 mod member_copies;
 mod member_streams;
 mod membership;
+mod merge_authorization;
 pub(crate) mod parameters;
 mod plan_cache;
 mod pretence;
 mod primary_output;
 pub(crate) mod profile;
 mod query_settings;
+mod read_only;
 mod rename;
 mod replica_status;
 mod replication;
@@ -86,10 +88,12 @@ use crate::definition::Command;
 pub(crate) use build_info::build_document;
 pub use heartbeat::new_instance;
 pub use membership::Upkeep;
+pub(crate) use read_only::STARTUP_LOG;
 pub(crate) use update::UPDATE;
 
 /// Every command, sorted by name.
 pub const ALL: &[&Command] = &[
+    &merge_authorization::MERGE_AUTHZ_COLLECTIONS,
     &member_streams::CONSENSUS,
     &member_copies::COPY_BEGIN,
     &member_copies::COPY_END,

@@ -1,6 +1,7 @@
 //! `renameCollection`.
 
-use super::collections::{refuse_read_only, refuse_system};
+use super::collections::refuse_system;
+use super::read_only::refuse_read_only;
 use super::{collections_access as access, timeseries};
 use crate::arguments::missing_field;
 use crate::definition::{Access, Command};

@@ -1,9 +1,9 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
-use super::collections;
 use super::find::{empty_document, hint, optional};
 use super::insert::writes_allowed;
 use super::insert::{check_batch, open_or_create};
+use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
@@ -259,7 +259,7 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// Writes go to collections only, and to those that are not the server's own.
 pub fn check_writable(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
-    collections::refuse_read_only(call.server, namespace)?;
+    refuse_read_only(call.server, namespace)?;
     match call.server.storage.catalog().view(namespace) {
         Some(_) if timeseries::buckets(call, namespace).is_none() => Err(super::views::refused(namespace)),
         _ => Ok(()),

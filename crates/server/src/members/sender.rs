@@ -149,7 +149,8 @@ impl Sender {
                 if queue.stopped {
                     return Served::Something;
                 }
-                // A member that began anew, with a copy of the data say. What is to be sent goes over the next connection.
+                // A member that began anew, with a copy of the data say. What is to be sent goes over the next
+                // connection.
                 if link.is_hung_up() {
                     return Served::Nothing;
                 }
