@@ -5,8 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]
 
-pub mod accounts;
-mod archive;
+mod accounts;
+pub mod archive;
 mod client;
 pub mod compare;
 mod crc64;
