@@ -89,6 +89,9 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
                 "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
             );
         }
+        (None, true) if parsed.statement.array_filters.is_some() => {
+            return conflict("Cannot specify arrayFilters and remove=true");
+        }
         (None, true) => {}
     }
     parsed.statement.id = ids.of(0);

@@ -63,6 +63,8 @@ pub struct Statement<'a> {
     pub form: ChangeForm,
     /// `c` of a statement: constants for a pipeline.
     pub constants: Option<&'a RawDocument>,
+    /// An upsert inserts the constant `new`, and not what the pipeline makes of the filter.
+    pub inserts_supplied: bool,
     /// Filters of `$[name]`.
     pub array_filters: Option<&'a RawArray>,
     /// All matching documents.
@@ -95,6 +97,7 @@ impl<'a> Statement<'a> {
             change: RawBsonRef::Null,
             form: ChangeForm::Statement,
             constants: None,
+            inserts_supplied: false,
             array_filters: None,
             multi: false,
             upsert: false,
@@ -276,14 +279,16 @@ pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> 
         match name {
             "q" => filter = Some(arguments.document(name, value)?),
             "u" => change = Some(value),
-            "c" => statement.constants = optional(arguments, name, value)?,
+            "c" if matches!(value, RawBsonRef::Null) => {}
+            "c" => statement.constants = Some(arguments.document(name, value)?),
             "multi" => statement.multi = arguments.flag(name, value)?,
             "upsert" => statement.upsert = arguments.flag(name, value)?,
             "arrayFilters" => statement.array_filters = Some(arguments.array(name, value)?),
             "hint" => statement.hint = hint(value)?,
             "sort" => statement.sort = optional(arguments, name, value)?,
             "collation" => statement.collation = optional(arguments, name, value)?,
-            "upsertSupplied" | "sampleId" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
+            "upsertSupplied" => statement.inserts_supplied = arguments.flag(name, value)?,
+            "sampleId" | "allowShardKeyUpdatesWithoutFullShardKeyInQuery" => {}
             _ => return Ok(false),
         }
         Ok(true)
@@ -330,6 +335,9 @@ pub fn run(
     if let Some(buckets) = timeseries::buckets(call, namespace) {
         return timeseries::write::update(call, namespace, &buckets, statement);
     }
+    if statement.upsert {
+        query::update::check_upsert_filter(statement.filter)?;
+    }
     if statement.multi {
         refuse_multi(call, "multi=true")?;
     }
@@ -341,7 +349,7 @@ pub fn run(
         (RawBsonRef::Document(document), ChangeForm::Document, _) => Update::document(document),
         (RawBsonRef::Document(difference), ChangeForm::Difference, _) => Update::delta(difference)?,
         (change, _, Some(constants)) => {
-            Update::parse(change, statement.array_filters, &expressions.with_let(constants)?)?
+            Update::parse(change, statement.array_filters, &expressions.with_constants(constants)?)?
         }
         (change, _, None) => Update::parse(change, statement.array_filters, &expressions)?,
     };
@@ -567,13 +575,16 @@ fn upsert(
     prepared: &Prepared<'_>,
     matcher: &Matcher,
 ) -> Result<(Bson, Bytes)> {
-    let made = prepared.update.upsert(
-        matcher,
-        ObjectId::new(),
-        &update_context(call, prepared, MatchDetails::default()),
-        &call.evaluation(),
-    )?;
-    let made = RawDocumentBuf::from_bytes(made)?;
+    let supplied = supplied(prepared.statement)?;
+    let made = match supplied {
+        Some(document) => document.to_owned(),
+        None => RawDocumentBuf::from_bytes(prepared.update.upsert(
+            matcher,
+            ObjectId::new(),
+            &update_context(call, prepared, MatchDetails::default()),
+            &call.evaluation(),
+        )?)?,
+    };
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
     let guard = open_or_create(call, namespace)?;
@@ -601,6 +612,22 @@ fn upsert(
         .transpose()?
         .unwrap_or(Bson::Null);
     Ok((id, Bytes::from(document.into_bytes())))
+}
+
+/// The document that an upsert inserts as it is given.
+fn supplied<'a>(statement: &Statement<'a>) -> Result<Option<&'a RawDocument>> {
+    if !statement.inserts_supplied {
+        return Ok(None);
+    }
+    let new = statement
+        .constants
+        .and_then(|constants| constants.get_document("new").ok());
+    new.map(Some).ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::FailedToParse,
+            "the parameter 'upsertSupplied' needs the constant 'new', the document to insert",
+        )
+    })
 }
 
 /// An upsert that met a duplicate key tries again when every field of that key is fixed by equality in the filter: then

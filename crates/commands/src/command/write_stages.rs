@@ -694,14 +694,14 @@ fn update_matched(
         }
         Matched::Replace => statement.change = RawBsonRef::Document(document),
         Matched::Merge => {
-            constants = literals(rawdoc! { "new": document.to_owned() });
+            constants = rawdoc! { "new": document.to_owned() };
             let mut merged = RawArrayBuf::new();
             merged.push(rawdoc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } });
             stages = merged;
             (statement.change, statement.constants) = (RawBsonRef::Array(&stages), Some(&*constants));
         }
         Matched::Pipeline(given) => {
-            constants = literals(evaluated(call, &merge.variables, document)?);
+            constants = evaluated(call, &merge.variables, document)?;
             (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*constants));
         }
         Matched::Fail => return Ok(false),
@@ -729,17 +729,6 @@ fn evaluated(call: &Invocation<'_>, variables: &RawDocument, document: &RawDocum
     }
     writer.finish();
     Ok(RawDocumentBuf::from_bytes(values)?)
-}
-
-/// Constants are expressions to who reads them.
-fn literals(values: RawDocumentBuf) -> RawDocumentBuf {
-    let mut literals = RawDocumentBuf::new();
-    for (name, value) in values.iter().flatten() {
-        let mut literal = RawDocumentBuf::new();
-        literal.append(cstr!("$literal"), value);
-        literals.append(name, literal);
-    }
-    literals
 }
 
 /// `explain` of a pipeline that writes shows how it would read.

@@ -199,3 +199,72 @@ fn now_is_the_same_for_all_statements_of_a_command() {
         .collect();
     assert_eq!(times.len(), 1);
 }
+
+#[test]
+fn constants_of_a_pipeline_are_no_expressions() {
+    let bench = three();
+    let set = |extra: Document| {
+        let mut update = doc! { "q": { "_id": 1 }, "u": [{ "$set": { "x": "$$given" } }] };
+        update.extend(extra);
+        bench.run(doc! { "update": "c", "updates": [update] })
+    };
+    for given in [Bson::from("$_id"), doc! { "$add": [1, 1] }.into(), 5.into()] {
+        succeeded(set(doc! { "c": { "given": given.clone() } }));
+        assert_eq!(bench.find("c", doc! { "_id": 1 })[0].get("x"), Some(&given));
+    }
+    assert_eq!(write_errors(&set(doc! { "c": { "Given": 1 } }))[0].1, 9);
+    let no_pipeline = doc! { "q": {}, "u": { "$set": { "x": 1 } }, "c": {} };
+    let reply = bench.run(doc! { "update": "c", "updates": [no_pipeline] });
+    assert_eq!(write_errors(&reply)[0].1, 51198);
+}
+
+#[test]
+fn an_upsert_inserts_what_it_is_given() {
+    let bench = three();
+    let upsert = |id: i32, constants: Document| {
+        let update = doc! {
+            "q": { "_id": id, "from": "the filter" },
+            "u": [{ "$set": { "x": "$$new.x" } }],
+            "c": constants,
+            "upsert": true,
+            "upsertSupplied": true,
+        };
+        bench.run(doc! { "update": "c", "updates": [update] })
+    };
+    let new = |id: i32| doc! { "new": { "_id": id, "x": 7, "y": "$x" } };
+    succeeded(upsert(9, new(9)));
+    assert_eq!(
+        bench.find("c", doc! { "_id": 9 }),
+        [doc! { "_id": 9, "x": 7, "y": "$x" }]
+    );
+    assert_eq!(write_errors(&upsert(10, doc! { "new": 1 }))[0].1, 9);
+}
+
+#[test]
+fn expressions_are_refused_where_no_document_is_there_for_them() {
+    let bench = three();
+    let filter = || doc! { "$and": [{ "_id": 1 }, { "$expr": { "$eq": ["$_id", 1] } }] };
+    let update = |extra: Document| {
+        let mut update = doc! { "q": filter(), "u": { "$set": { "x": 1 } } };
+        update.extend(extra);
+        let reply = bench.run(doc! { "update": "c", "updates": [update] });
+        write_errors(&reply).first().map(|error| error.1)
+    };
+    assert_eq!(
+        update(doc! { "upsert": true }),
+        Some(224),
+        "though there is such a document"
+    );
+    assert_eq!(update(doc! {}), None);
+    let filtered = doc! { "u": { "$set": { "l.$[i]": 1 } }, "arrayFilters": [{ "i": 1, "$expr": true }] };
+    assert_eq!(update(filtered), Some(224));
+    let modify = |extra: Document| {
+        let mut command = doc! { "findAndModify": "c", "query": filter() };
+        command.extend(extra);
+        bench.code(command)
+    };
+    assert_eq!(modify(doc! { "update": { "$set": { "x": 2 } }, "upsert": true }), 224);
+    assert_eq!(modify(doc! { "remove": true, "arrayFilters": [] }), 9);
+    let removed = bench.ok(doc! { "findAndModify": "c", "query": filter(), "remove": true });
+    assert_eq!(removed.get_document("value").unwrap().get_i32("_id").unwrap(), 1);
+}

@@ -249,6 +249,35 @@ impl ExpressionContext {
         context
     }
 
+    /// Variables with these very values, which are no expressions: those of an update's `c`.
+    pub fn with_constants(&self, constants: &RawDocument) -> Result<Self, QueryError> {
+        let mut context = Self {
+            folded_bytes: Arc::default(),
+            ..self.clone()
+        };
+        let evaluation = self.evaluation();
+        for element in constants {
+            let (name, raw) = element.map_err(|_| crate::value::scan::Malformed)?;
+            context.define(name.as_str(), Value::from_raw(raw).into_owned(), &evaluation)?;
+        }
+        Ok(context)
+    }
+
+    /// A variable of a command. They live as long as it does; all of them together are bounded.
+    fn define(
+        &mut self,
+        name: &str,
+        value: Value<'static>,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<(), QueryError> {
+        parse::check_user_variable(name)?;
+        evaluation.hold(value.owned_bytes())?;
+        // Nobody else has this map but at the first of them: there may be many.
+        let variables = Arc::make_mut(self.variables.get_or_insert_default());
+        variables.insert(name.to_owned(), Variable::Constant(value));
+        Ok(())
+    }
+
     /// The variables of a command's `let` document: each is an expression without fields, evaluated now.
     pub fn with_let(&self, variables: &RawDocument) -> Result<Self, QueryError> {
         let mut context = Self {
@@ -263,11 +292,7 @@ impl ExpressionContext {
             let value = expression
                 .evaluate_on(&SharedDocument::empty(), &evaluation)?
                 .into_owned();
-            // They live as long as the command; all of them together are bounded.
-            evaluation.hold(value.owned_bytes())?;
-            // Nobody else has this map but at the first of them: there may be many.
-            let variables = Arc::make_mut(context.variables.get_or_insert_default());
-            variables.insert(name.as_str().to_owned(), Variable::Constant(value));
+            context.define(name.as_str(), value, &evaluation)?;
         }
         Ok(context)
     }

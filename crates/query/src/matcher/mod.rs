@@ -43,7 +43,7 @@ pub use crate::expression::ExpressionContext as ParseContext;
 
 pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
-pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, pull_condition};
+pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, names_expr, pull_condition};
 
 /// How deep filters may nest.
 pub const DEPTH_MAX: usize = 100;

@@ -32,6 +32,30 @@ use crate::value::scan::frame;
 
 pub(crate) use elements::{ValuePredicate, array_filter, element_condition, pull_condition};
 
+/// Whether a filter has `$expr`, at the top or below `$and`, `$or` and `$nor`.
+pub(crate) fn names_expr(filter: &RawDocument) -> Result<bool, QueryError> {
+    for element in Elements::new(filter) {
+        let element = element?;
+        match element.name() {
+            b"$expr" => return Ok(true),
+            b"$and" | b"$or" | b"$nor" => {
+                let RawBsonRef::Array(parts) = element.value()? else {
+                    continue;
+                };
+                for part in Elements::new(frame(parts.as_bytes())?) {
+                    if let RawBsonRef::Document(part) = part?.value()?
+                        && names_expr(part)?
+                    {
+                        return Ok(true);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
 /// Top-level operators of MongoDB that are not built.
 const UNBUILT_TOP: [&str; 1] = ["$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.

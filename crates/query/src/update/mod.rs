@@ -61,6 +61,20 @@ struct Operators {
     may_be_deep: bool,
 }
 
+/// Refuses what the filter of an upsert cannot have.
+///
+/// # Errors
+/// `QueryFeatureNotAllowed`.
+pub fn check_upsert_filter(filter: &RawDocument) -> Result<(), QueryError> {
+    match matcher::names_expr(filter)? {
+        true => Err(QueryError::new(
+            ErrorCode::QueryFeatureNotAllowed,
+            "$expr is not allowed in the query predicate for an upsert",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// One of `arrayFilters`: a filter on the document `{identifier: element}`.
 struct ArrayFilter {
     identifier: String,

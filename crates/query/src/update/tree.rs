@@ -56,6 +56,13 @@ pub(super) enum Step {
     Element(ElementStep),
 }
 
+impl Step {
+    /// By all of them, or by an array filter.
+    fn selects_elements(&self) -> bool {
+        matches!(self, Self::Element(ElementStep::All | ElementStep::Filtered(_)))
+    }
+}
+
 /// The path of an operator, checked.
 #[derive(Clone, Debug)]
 pub(super) struct UpdatePath {
@@ -186,6 +193,15 @@ impl Branch {
         }
     }
 
+    /// Whether its steps select elements of an array, which no other steps may stand beside; `None` without steps.
+    fn is_of_elements(&self) -> Option<bool> {
+        match self.elements.first() {
+            Some((ElementStep::All | ElementStep::Filtered(_), _)) => Some(true),
+            Some((ElementStep::Matched, _)) => Some(false),
+            None => (!self.fields.is_empty()).then_some(false),
+        }
+    }
+
     /// Adds an operator. Fails (40) when another one is there, on the way to it or below it.
     pub(super) fn insert(&mut self, path: &UpdatePath, leaf: Leaf) -> Result<(), QueryError> {
         let mut leaf = Some(Arc::new(leaf));
@@ -193,6 +209,12 @@ impl Branch {
         for (position, step) in path.steps.iter().enumerate() {
             let is_last = position + 1 == path.steps.len();
             if branch.child(step).is_none() {
+                if branch
+                    .is_of_elements()
+                    .is_some_and(|of_elements| of_elements != step.selects_elements())
+                {
+                    return Err(conflict(&path.text, &path.prefix(position.saturating_sub(1))));
+                }
                 let node = match leaf.take_if(|_| is_last) {
                     Some(leaf) => Node::Leaf(leaf),
                     None => Node::Branch(Branch::default()),

@@ -3,12 +3,13 @@
 use bson::{RawBsonRef, RawDocument};
 
 use super::super::evaluate::{self, Scope};
-use super::{Nearness, Parser, Running, Searching, implicit, is_operators};
+use super::{Nearness, Parser, Running, Searching, implicit, is_operators, names_expr};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::matcher::tree::{MatchExpr, Test, ValueTest};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::frame;
+use wire::ErrorCode;
 
 /// What `$pull` and `arrayFilters` ask of one array element or value.
 #[derive(Clone, Debug)]
@@ -91,6 +92,12 @@ pub(crate) fn array_filter(
     document: &RawDocument,
     context: &ExpressionContext,
 ) -> Result<(String, MatchExpr), QueryError> {
+    if names_expr(document)? {
+        return Err(QueryError::new(
+            ErrorCode::QueryFeatureNotAllowed,
+            "$expr is not allowed in this context",
+        ));
+    }
     let root = of_elements(context).document(document, 0)?;
     let mut identifier = None;
     collect_identifier(&root, &mut identifier)?;
