@@ -67,7 +67,7 @@ fn filters_end_with_their_operation() {
     let document = raw(doc! {"n": numbers, "o": objects});
     let absent: Vec<Bson> = (2000..3000).map(|i| Bson::Document(doc! {"n": i})).collect();
     for filter in [
-        doc! {"$or": absent.clone()},
+        doc! {"$or": (2000..3000).map(|i| doc! {"n": {"$gt": i}}).collect::<Vec<_>>()},
         doc! {"$nor": absent},
         doc! {"$or": (0..1000).map(|i| doc! {"o": {"$elemMatch": {"b": {"$lt": 0}, "a": i}}}).collect::<Vec<_>>()},
         doc! {"$and": (0..1000).map(|_| doc! {"n": {"$elemMatch": {"$gte": 999}}}).collect::<Vec<_>>()},

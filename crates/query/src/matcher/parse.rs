@@ -3,6 +3,7 @@
 //! MongoDB's texts are kept where they are known: programs and tests match them. What MongoDB has and Tenon has not is
 //! answered with 238 and its name, what nobody has with 2.
 
+mod disjunction;
 mod elements;
 
 use std::sync::Arc;
@@ -231,7 +232,10 @@ impl Parser<'_> {
     fn top_operator(self, name: &str, value: RawBsonRef<'_>, depth: usize) -> Result<MatchExpr, QueryError> {
         match name {
             "$and" => Ok(MatchExpr::and(self.list(name, value, depth)?)),
-            "$or" => Ok(MatchExpr::or(self.nested().list(name, value, depth)?)),
+            "$or" => {
+                let parts = self.nested().list(name, value, depth)?;
+                Ok(MatchExpr::or(disjunction::join_equalities(parts, self.collator())))
+            }
             "$nor" => Ok(match self.negating().list(name, value, depth)? {
                 mut parts if parts.len() == 1 => MatchExpr::not(parts.remove(0)),
                 parts => MatchExpr::Nor(parts),
@@ -539,8 +543,11 @@ impl Parser<'_> {
         let RawBsonRef::Array(array) = value else {
             return Err(QueryError::bad_value(format!("{name} needs an array")));
         };
-        let collator = self.context.and_then(|context| context.comparer.collator());
-        in_list(array, collator)
+        in_list(array, self.collator())
+    }
+
+    fn collator(&self) -> Option<&dyn Collator> {
+        self.context.and_then(|context| context.comparer.collator())
     }
 }
 
@@ -566,9 +573,7 @@ fn in_list(array: &RawArray, collator: Option<&dyn Collator>) -> Result<InList, 
             }
         }
     }
-    let order = |a: &Constant, b: &Constant| keys::order::compare_with(a.value(), b.value(), collator);
-    list.values.sort_by(order);
-    list.values.dedup_by(|a, b| order(a, b).is_eq());
+    list.sort(collator);
     Ok(list)
 }
 

@@ -745,6 +745,8 @@ fn details_tell_the_outermost_index() {
     let two = doc! {"b": 2, "a": 1};
     assert_eq!(index(two, doc! {"a": [1], "b": [1, 2]}), Some(1));
     assert_eq!(index(doc! {"$or": [{"a": 7}, {"b": 1}]}, doc! {"a": [5, 7]}), None);
+    // Of one path it is an `$in`.
+    assert_eq!(index(doc! {"$or": [{"a": 7}, {"a": 1}]}, doc! {"a": [5, 7]}), Some(1));
     let failed_branch = doc! {"$or": [{"a": 7, "b": 1}, {"c": 1}]};
     assert_eq!(index(failed_branch, doc! {"a": [7], "c": 1}), None);
     assert_eq!(index(doc! {"a": {"$ne": 7}}, doc! {"a": [1]}), None);
@@ -789,5 +791,32 @@ fn malformed_documents_are_errors_not_panics() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn equalities_of_one_path_are_a_list() {
+    let joined = |filter: bson::Document| bson::Document::try_from(matcher(&filter).to_document()).unwrap();
+    for (filter, expected) in [
+        (
+            doc! {"$or": [{"a": 2}, {"b": 1}, {"a": 1}, {"a": 2}, {"a": {"$gt": 5}}]},
+            doc! {"$or": [{"a": {"$in": [1, 2]}}, {"b": {"$eq": 1}}, {"a": {"$gt": 5}}]},
+        ),
+        (doc! {"$or": [{"a": 1}, {"a": 1}]}, doc! {"a": {"$eq": 1}}),
+        (
+            doc! {"$or": [{"a": Bson::Null}, {"a": [1]}]},
+            doc! {"a": {"$in": [Bson::Null, [1]]}},
+        ),
+        (
+            doc! {"$or": [{"a": 1}, {"b": 1}]},
+            doc! {"$or": [{"a": {"$eq": 1}}, {"b": {"$eq": 1}}]},
+        ),
+    ] {
+        assert_eq!(joined(filter.clone()), expected, "{filter}");
+    }
+    let filter = matcher(&doc! {"$or": [{"a": Bson::Null}, {"a": 5}]});
+    for (document, is_wanted) in [(doc! {}, true), (doc! {"a": 5}, true), (doc! {"a": 6}, false)] {
+        let found = filter.matches(&raw_of(&document), &EvaluationContext::uninterrupted());
+        assert_eq!(found.unwrap(), is_wanted, "{document}");
     }
 }

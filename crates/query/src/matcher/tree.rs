@@ -18,6 +18,7 @@ use super::text::TextTest;
 use crate::expression::Expression;
 use crate::path::Path;
 use crate::raw::Constant;
+use keys::Collator;
 
 /// A filter or a part of one.
 #[derive(Clone, Debug)]
@@ -164,6 +165,15 @@ pub struct InList {
     pub regexes: Vec<RegexTest>,
     /// Null is among the values: then missing fields match.
     pub has_null: bool,
+}
+
+impl InList {
+    /// Brings the values into their order, and leaves each once.
+    pub(super) fn sort(&mut self, collator: Option<&dyn Collator>) {
+        let order = |a: &Constant, b: &Constant| keys::order::compare_with(a.value(), b.value(), collator);
+        self.values.sort_by(order);
+        self.values.dedup_by(|a, b| order(a, b).is_eq());
+    }
 }
 
 /// The types of `$type`.

@@ -1,0 +1,63 @@
+//! `$or` of equalities.
+
+use super::super::tree::{CompareOp, InList, MatchExpr, Test};
+use crate::raw::Constant;
+use bson::RawBsonRef;
+use keys::Collator;
+use std::collections::HashMap;
+
+/// The parts of an `$or`, where two and more equalities of one path are an `$in` in the place of the first of them: one
+/// scan of an index finds them, and `$` in an update has the position of the element that is in it.
+pub(super) fn join_equalities(parts: Vec<MatchExpr>, collator: Option<&dyn Collator>) -> Vec<MatchExpr> {
+    // By path: there may be thousands of parts.
+    let mut values: HashMap<Box<str>, Vec<Constant>> = HashMap::new();
+    for part in &parts {
+        if let Some((path, value)) = equality(part) {
+            values.entry(path.into()).or_default().push(value.clone());
+        }
+    }
+    let mut joined = Vec::with_capacity(parts.len());
+    for part in parts {
+        match equality(&part).map(|(path, _)| values.get_mut(path)) {
+            Some(Some(values)) if values.len() > 1 => {
+                let MatchExpr::Path { path, .. } = part else { continue };
+                let test = one_of(std::mem::take(values), collator);
+                joined.push(MatchExpr::Path { path, test });
+            }
+            // A former one has taken them all.
+            Some(Some(values)) if values.is_empty() => {}
+            _ => joined.push(part),
+        }
+    }
+    joined
+}
+
+fn equality(part: &MatchExpr) -> Option<(&str, &Constant)> {
+    match part {
+        MatchExpr::Path {
+            path,
+            test: Test::Compare {
+                op: CompareOp::Eq,
+                value,
+            },
+        } => Some((path.text(), value)),
+        _ => None,
+    }
+}
+
+fn one_of(values: Vec<Constant>, collator: Option<&dyn Collator>) -> Test {
+    let mut list = InList {
+        has_null: values.iter().any(|value| value.value() == RawBsonRef::Null),
+        values,
+        regexes: Vec::new(),
+    };
+    list.sort(collator);
+    match list.values.len() {
+        // The same value again and again.
+        1 => Test::Compare {
+            op: CompareOp::Eq,
+            value: list.values.remove(0),
+        },
+        _ => Test::In(list),
+    }
+}
