@@ -32,6 +32,7 @@ use crate::tickets::{Turn, Waiting};
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
+use keys::describe::describe;
 use query::raw::Elements;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -528,9 +529,9 @@ impl Call<'_> {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!(
-                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {:?}; current clusterTime: {:?}",
-                    after.to_timestamp(),
-                    applied.to_timestamp()
+                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {}; current clusterTime: {}",
+                    describe(after.to_timestamp().into()),
+                    describe(applied.to_timestamp().into())
                 ),
             ));
         }
