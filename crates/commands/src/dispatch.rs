@@ -103,7 +103,8 @@ impl Server {
         let found = self.commands.find(name);
         let Some((command, place)) = found.filter(|(command, _)| self.has(command)) else {
             self.metrics.asserts.user.add(1);
-            write_error(&mut reply, &not_built::refusal(name, found.is_some()));
+            let allows_tests = self.fail_points.is_enabled();
+            write_error(&mut reply, &not_built::refusal(name, found.is_some(), allows_tests));
             self.write_times(&mut reply);
             reply.finish();
             return Outcome::default();
