@@ -128,6 +128,34 @@ def test_expanded_events(db):
     assert len({event["collectionUUID"] for event in events}) == 1
 
 
+def test_a_changed_view_has_no_state_before(db):
+    db.create_collection("v", viewOn="c", pipeline=[])
+    with db.watch(show_expanded_events=True) as stream:
+        db.command("collMod", "v", viewOn="d", pipeline=[])
+        (modify,) = take(stream, 1)
+    assert modify["operationType"] == "modify" and modify["operationDescription"]["viewOn"] == "d"
+    assert "stateBeforeChange" not in modify
+
+
+def test_messages_show_tokens_as_the_shell_does(db):
+    token = {}
+    with db.c.watch() as stream:
+        db.c.insert_one({"_id": 1})
+        token = take(stream, 1)[0]["_id"]
+    shown = f'{{ _data: "{token["_data"]}" }}'
+    db.c.update_one({"_id": 1}, {"$set": {"a": 1}})
+    with db.c.watch(start_after=token, full_document_before_change="required") as stream, pytest.raises(OperationFailure) as error:
+        take(stream, 1)
+    assert error.value.code == 47 and 'event: { _id: { _data: "' in error.value.details["errmsg"]
+    pipeline = [{"$set": {"_id": {"$literal": 1}}}]
+    with db.c.watch(pipeline, start_after=token) as stream, pytest.raises(OperationFailure) as error:
+        take(stream, 1)
+    assert error.value.code == 280 and "but found: { _id: 1 }" in error.value.details["errmsg"]
+    with db.d.watch(start_after=token) as stream, pytest.raises(OperationFailure) as error:
+        take(stream, 1)
+    assert error.value.code == 280 and error.value.details["errmsg"].endswith(shown)
+
+
 def test_images(db):
     db.create_collection("c", changeStreamPreAndPostImages={"enabled": True})
     db.c.insert_one({"_id": 1, "n": 1})

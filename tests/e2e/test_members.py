@@ -321,6 +321,7 @@ def test_a_write_concern_waits_for_members_that_are_down(rs, db):
     with pytest.raises(WTimeoutError) as late:
         three.insert_one({"_id": "three"})
     assert late.value.code == 64 and late.value.details["errInfo"]["wtimeout"] is True, late.value.details
+    assert late.value.details["errInfo"]["writeConcern"]["provenance"] == "clientSupplied", late.value.details
     with pytest.raises(WTimeoutError):
         db.c.with_options(write_concern=WriteConcern(w="everywhere", wtimeout=100)).insert_one({"_id": "mode"})
     db.c.with_options(write_concern=WriteConcern(w="majority")).insert_one({"_id": "majority"})

@@ -1,6 +1,6 @@
 //! Waiting for other members: until enough of them have a write, or until this one shows what they have.
 
-use crate::concerns::Acknowledging;
+use crate::concerns::{Acknowledging, WriteConcern};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::replica_set::{Member, ReplicaSet, SetConfig};
@@ -36,7 +36,9 @@ impl Server {
         if concern.journaled {
             match self.storage.wait_durable_in(&call.operation, seq) {
                 Ok(()) => {}
-                Err(error @ StorageError::Interrupted(_)) => return Ok(Some(write_concern_error(&error.into()))),
+                Err(error @ StorageError::Interrupted(_)) => {
+                    return Ok(Some(write_concern_error(concern, &error.into())));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -53,7 +55,7 @@ impl Server {
             return Ok(None);
         }
         if let Err(cannot) = self.check_acknowledging(&concern.members) {
-            return Ok(Some(write_concern_error(&cannot)));
+            return Ok(Some(write_concern_error(concern, &cannot)));
         }
         let still_leads = Cell::new(true);
         let waited = self.storage.wait_members(&call.operation, until, &|standing| {
@@ -61,20 +63,19 @@ impl Server {
             !standing.is_writable || has_enough(&concern.members, config, &member, standing, seq)
         });
         match waited {
-            Err(error @ StorageError::Interrupted(_)) => Ok(Some(write_concern_error(&error.into()))),
+            Err(error @ StorageError::Interrupted(_)) => Ok(Some(write_concern_error(concern, &error.into()))),
             Err(error) => Err(error.into()),
-            Ok(true) if !still_leads.get() => Ok(Some(write_concern_error(&CommandError::new(
-                ErrorCode::PrimarySteppedDown,
-                "Primary stepped down while waiting for replication",
-            )))),
+            Ok(true) if !still_leads.get() => {
+                let error = CommandError::new(
+                    ErrorCode::PrimarySteppedDown,
+                    "Primary stepped down while waiting for replication",
+                );
+                Ok(Some(write_concern_error(concern, &error)))
+            }
             Ok(true) => Ok(None),
             Ok(false) => {
-                let mut error = write_concern_error(&CommandError::new(
-                    ErrorCode::WriteConcernTimeout,
-                    "waiting for replication timed out",
-                ));
-                error.insert("errInfo", doc! { "wtimeout": true });
-                Ok(Some(error))
+                let error = CommandError::new(ErrorCode::WriteConcernTimeout, "waiting for replication timed out");
+                Ok(Some(write_concern_error(concern, &error)))
             }
         }
     }
@@ -119,6 +120,12 @@ fn has_enough(wanted: &Acknowledging, config: &SetConfig, member: &Member, stand
     }
 }
 
-fn write_concern_error(error: &CommandError) -> Document {
-    doc! { "code": error.code.0, "codeName": error.code.name(), "errmsg": &error.message }
+/// What a client is told of a write concern that was not met.
+fn write_concern_error(concern: &WriteConcern, error: &CommandError) -> Document {
+    let mut info = Document::new();
+    if error.code == ErrorCode::WriteConcernTimeout {
+        info.insert("wtimeout", true);
+    }
+    info.insert("writeConcern", concern.shown());
+    doc! { "code": error.code.0, "codeName": error.code.name(), "errmsg": &error.message, "errInfo": info }
 }

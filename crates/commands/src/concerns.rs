@@ -3,7 +3,9 @@
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
+use crate::reply::narrowed;
 use bson::raw::{RawBsonRef, RawDocument};
+use bson::{Bson, Document, doc};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::ClusterTime;
@@ -42,6 +44,32 @@ pub struct WriteConcern {
     pub timeout: Option<Duration>,
     /// Nobody asked for it: it is what writes get that name none.
     pub is_implicit: bool,
+    /// What was said of `j`.
+    pub said_of_journal: Option<bool>,
+    /// Who decided on it.
+    pub provenance: Provenance,
+}
+
+/// Who decided on a write concern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provenance {
+    /// Nobody.
+    #[default]
+    Implicit,
+    /// Who called `setDefaultRWConcern`.
+    Default,
+    /// Who called the command.
+    Client,
+}
+
+impl Provenance {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Implicit => "implicitDefault",
+            Self::Default => "customDefault",
+            Self::Client => "clientSupplied",
+        }
+    }
 }
 
 /// `w`: which members acknowledge.
@@ -63,7 +91,10 @@ impl WriteConcern {
     /// of one is this server's disk.
     pub fn implicit(deployment: &Deployment) -> Self {
         if let Some(given) = &deployment.defaults.write {
-            return given.clone();
+            return Self {
+                provenance: Provenance::Default,
+                ..given.clone()
+            };
         }
         Self {
             journaled: deployment.is_member && deployment.journal,
@@ -80,7 +111,10 @@ impl WriteConcern {
     /// Reads one.
     pub fn read(document: &RawDocument, deployment: &Deployment) -> Result<Self> {
         let arguments = Arguments::of("writeConcern");
-        let mut concern = Self::default();
+        let mut concern = Self {
+            provenance: Provenance::Client,
+            ..Self::default()
+        };
         let (mut journaled, mut synced, mut has_w) = (false, false, false);
         arguments.each(document, |name, value| {
             match name {
@@ -90,6 +124,7 @@ impl WriteConcern {
                 }
                 "j" | "fsync" => {
                     let on = arguments.boolean(name, value)?;
+                    concern.said_of_journal = Some(on);
                     *(if name == "j" { &mut journaled } else { &mut synced }) = on;
                 }
                 "wtimeout" => {
@@ -122,6 +157,25 @@ impl WriteConcern {
             (concern.members, concern.is_implicit) = (implicit.members, implicit.is_implicit);
         }
         Ok(concern)
+    }
+
+    /// As errors show it.
+    pub fn shown(&self) -> Document {
+        let w: Bson = match &self.members {
+            _ if self.unacknowledged => 0.into(),
+            Acknowledging::Primary => 1.into(),
+            Acknowledging::Count(count) => narrowed(*count as i64),
+            Acknowledging::Majority => "majority".into(),
+            Acknowledging::Mode(mode) => Bson::from(&**mode),
+        };
+        let mut shown = doc! { "w": w };
+        if let Some(journaled) = self.said_of_journal {
+            shown.insert("j", journaled);
+        }
+        let timeout = self.timeout.unwrap_or_default();
+        shown.insert("wtimeout", narrowed(timeout.as_millis() as i64));
+        shown.insert("provenance", self.provenance.name());
+        shown
     }
 
     fn read_w(&mut self, w: RawBsonRef<'_>, deployment: &Deployment) -> Result<()> {
@@ -333,6 +387,34 @@ mod tests {
         );
         assert_eq!(write(&rawdoc! { "w": 2, "wtimeout": 0 }).timeout, None);
         assert!(WriteConcern::read(&rawdoc! { "w": 51 }, &MEMBER).is_err());
+    }
+
+    #[test]
+    fn a_write_concern_is_shown_as_it_holds() {
+        for (given, shown) in [
+            (rawdoc! { "w": 2, "wtimeout": 10 }, doc! { "w": 2, "wtimeout": 10 }),
+            (rawdoc! { "w": "majority" }, doc! { "w": "majority", "wtimeout": 0 }),
+            (rawdoc! { "w": 0 }, doc! { "w": 0, "wtimeout": 0 }),
+            (
+                rawdoc! { "j": true },
+                doc! { "w": "majority", "j": true, "wtimeout": 0 },
+            ),
+        ] {
+            let mut shown = shown;
+            shown.insert("provenance", "clientSupplied");
+            assert_eq!(write(&given).shown(), shown);
+        }
+        let default = Deployment {
+            defaults: DefaultConcerns {
+                write: Some(write(&rawdoc! { "w": 3 })),
+                ..MEMBER.defaults
+            },
+            ..MEMBER
+        };
+        for (deployment, provenance) in [(&MEMBER, "implicitDefault"), (&default, "customDefault")] {
+            let shown = WriteConcern::implicit(deployment).shown();
+            assert_eq!(shown.get_str("provenance").ok(), Some(provenance));
+        }
     }
 
     #[test]

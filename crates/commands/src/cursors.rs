@@ -115,6 +115,28 @@ pub struct CursorCounts {
     pub no_timeout: i64,
 }
 
+/// Fails where a cursor was not made in the session, or transaction, that goes on with it. Three codes in a row tell of
+/// what was made without one, of a call without one, and of two that differ.
+fn check_same<T: PartialEq>(
+    id: i64,
+    what: &str,
+    of_cursor: Option<T>,
+    of_call: Option<T>,
+    first_code: i32,
+) -> Result<()> {
+    let (code, how) = match (of_cursor, of_call) {
+        (None, None) => return Ok(()),
+        (Some(one), Some(other)) if one == other => return Ok(()),
+        (None, Some(_)) => (first_code, format!("was not created in a {what}, in a {what}")),
+        (Some(_), None) => (first_code + 1, format!("was created in a {what}, without one")),
+        (Some(_), Some(_)) => (first_code + 2, format!("was created in another {what}")),
+    };
+    Err(CommandError::new(
+        ErrorCode(code),
+        format!("Cannot run getMore on cursor {id}, which {how}"),
+    ))
+}
+
 /// All open cursors of the server.
 pub struct Cursors {
     env: Env,
@@ -166,8 +188,8 @@ impl Cursors {
         }
     }
 
-    /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50738 for another
-    /// session, `Unauthorized`-like 13 when the namespace is not the cursor's.
+    /// Takes a cursor for one `getMore` of `operation`. Errors: `CursorNotFound`, `CursorInUse`, 50736 to 50741 for
+    /// another session or transaction, `Unauthorized`-like 13 when the namespace is not the cursor's.
     pub fn check_out(
         &self,
         id: i64,
@@ -206,23 +228,9 @@ impl Cursors {
                         ),
                     ));
                 }
-                if cursor.session != session {
-                    return Err(CommandError::new(
-                        ErrorCode(50738),
-                        format!(
-                            "Cannot run getMore on cursor {id}, which was created in another session, or without one"
-                        ),
-                    ));
-                }
+                check_same(id, "session", cursor.session, session, 50736)?;
+                check_same(id, "transaction", cursor.transaction, transaction, 50739)?;
             }
-        }
-        if let Some(Entry::Idle(cursor)) = entries.get(&id)
-            && cursor.transaction != transaction
-        {
-            return Err(CommandError::new(
-                ErrorCode(50740),
-                format!("Cannot run getMore on cursor {id}, which was created in another transaction, or without one"),
-            ));
         }
         let Some(Entry::Idle(cursor)) = entries.remove(&id) else {
             return Err(CommandError::new(
@@ -396,8 +404,18 @@ mod tests {
         let id = open(&cursors, Some([1; 16]), false);
         let everybody = &Rights::Unchecked;
         let check_out = |namespace, session| cursors.check_out(id, namespace, (session, None), everybody, &operation);
-        let of_other = check_out("db.c", None).err().unwrap();
-        assert_eq!(of_other.code.0, 50738);
+        let code = |refused: Result<Box<OpenCursor>>| refused.err().unwrap().code.0;
+        assert_eq!(code(check_out("db.c", None)), 50737);
+        assert_eq!(code(check_out("db.c", Some([2; 16]))), 50738);
+        let outside = open(&cursors, None, false);
+        let inside = (Some([1; 16]), None);
+        assert_eq!(
+            code(cursors.check_out(outside, "db.c", inside, everybody, &operation)),
+            50736
+        );
+        cursors.finish(outside);
+        let other = (Some([1; 16]), Some(7));
+        assert_eq!(code(cursors.check_out(id, "db.c", other, everybody, &operation)), 50739);
         assert!(check_out("db.d", Some([1; 16])).is_err());
         let cursor = check_out("db.c", Some([1; 16])).unwrap();
         let twice = cursors

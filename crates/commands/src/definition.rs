@@ -89,6 +89,8 @@ pub struct Command {
     pub is_timed_read: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
+    /// Fields that version 1 of the Stable API has not.
+    pub unstable_fields: &'static [&'static str],
     /// For tests of drivers and applications: there only with `enableTestCommands`.
     pub for_tests: bool,
     /// What it is in transactions, and whether it may be sent again.
@@ -124,6 +126,7 @@ impl Command {
             secondary_ok: false,
             is_timed_read: false,
             api_version_1: false,
+            unstable_fields: &[],
             for_tests: false,
             in_transactions: InTransactions::No,
             read_levels: ReadLevels::Local,
@@ -193,6 +196,12 @@ impl Command {
     /// In Stable API version 1.
     pub const fn api_version_1(mut self) -> Self {
         self.api_version_1 = true;
+        self
+    }
+
+    /// Version 1 of the Stable API has it without these fields.
+    pub const fn unstable_fields(mut self, fields: &'static [&'static str]) -> Self {
+        self.unstable_fields = fields;
         self
     }
 

@@ -32,6 +32,7 @@ use crate::tickets::{Turn, Waiting};
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc, rawdoc};
+use keys::describe::describe;
 use query::raw::Elements;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -102,7 +103,8 @@ impl Server {
         let found = self.commands.find(name);
         let Some((command, place)) = found.filter(|(command, _)| self.has(command)) else {
             self.metrics.asserts.user.add(1);
-            write_error(&mut reply, &not_built::refusal(name, found.is_some()));
+            let allows_tests = self.fail_points.is_enabled();
+            write_error(&mut reply, &not_built::refusal(name, found.is_some(), allows_tests));
             self.write_times(&mut reply);
             reply.finish();
             return Outcome::default();
@@ -528,9 +530,9 @@ impl Call<'_> {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!(
-                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {:?}; current clusterTime: {:?}",
-                    after.to_timestamp(),
-                    applied.to_timestamp()
+                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {}; current clusterTime: {}",
+                    describe(after.to_timestamp().into()),
+                    describe(applied.to_timestamp().into())
                 ),
             ));
         }

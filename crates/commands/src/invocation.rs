@@ -12,6 +12,7 @@ use crate::pinned::PinnedState;
 use crate::request::{Request, Resume};
 use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
+use crate::stable_api;
 use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
@@ -203,7 +204,7 @@ impl<'i> Generic<'i> {
             ));
         }
         if generic.api_strict {
-            check_api_strict(command)?;
+            stable_api::check_command(command)?;
         }
         if command.name == "getMore" {
             // A cursor reads what it was opened to read.
@@ -361,20 +362,6 @@ impl<'i> Generic<'i> {
         }
         Ok(())
     }
-}
-
-/// `apiStrict: true` takes only what Stable API version 1 has.
-pub(crate) fn check_api_strict(command: &Command) -> Result<()> {
-    if command.api_version_1 {
-        return Ok(());
-    }
-    Err(CommandError::new(
-        ErrorCode::APIStrictError,
-        format!(
-            "Provided apiStrict:true, but the command {} is not in API Version 1",
-            command.name
-        ),
-    ))
 }
 
 /// Fails where no transaction reads or writes.
@@ -599,6 +586,9 @@ impl<'i> Invocation<'i> {
             let name = element.name_str()?;
             if self.command.batches.contains(&name) {
                 continue;
+            }
+            if self.api_strict {
+                stable_api::check_field(self.command, name)?;
             }
             if !take(name, values.value(element)?, &mut handle)? {
                 return Err(unknown_field(self.command.name, name));

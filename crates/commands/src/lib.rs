@@ -50,6 +50,7 @@ mod server;
 mod session_cache;
 mod settings;
 mod spill_report;
+mod stable_api;
 mod startup_log;
 mod table;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 55] = [
+pub const NAMES: [&str; 62] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -29,11 +29,13 @@ pub const NAMES: [&str; 55] = [
     "configureCollectionBalancing",
     "configureQueryAnalyzer",
     "coordinateCommitTransaction",
+    "dbCheck",
     "enableSharding",
     "exportCollection",
     "flushRouterConfig",
     "getAuditConfig",
     "getChangeStreamState",
+    "getDiagnosticData",
     "getShardMap",
     "getShardVersion",
     "importCollection",
@@ -48,15 +50,20 @@ pub const NAMES: [&str; 55] = [
     "refineCollectionShardKey",
     "removeShard",
     "removeShardFromZone",
+    "replSetUpdatePosition",
     "reshardCollection",
+    "rotateFTDC",
     "setAllowMigrations",
     "setAuditConfig",
     "setChangeStreamState",
     "setIndexCommitQuorum",
+    "setProfilingFilterGlobally",
     "shardCollection",
     "shardingState",
     "split",
     "splitVector",
+    "startTrafficRecording",
+    "stopTrafficRecording",
     "transitionFromDedicatedConfigServer",
     "transitionToDedicatedConfigServer",
     "unshardCollection",
@@ -71,9 +78,13 @@ const OF_SEARCH: [&str; 4] = [
     "updateSearchIndex",
 ];
 
-/// The error for a name that is not in the table of commands, or is there for tests only.
-pub fn refusal(name: &str, for_tests: bool) -> CommandError {
-    if NAMES.binary_search(&name).is_ok() {
+/// Sorted; a server knows them with `enableTestCommands` only.
+const OF_TESTS: [&str; 3] = ["refreshLogicalSessionCacheNow", "sleep", "waitForFailPoint"];
+
+/// The error for a name that is not in the table of commands, or is there for tests only. `allows_tests`: the
+/// server has commands for tests.
+pub fn refusal(name: &str, for_tests: bool, allows_tests: bool) -> CommandError {
+    if NAMES.binary_search(&name).is_ok() || (allows_tests && OF_TESTS.contains(&name)) {
         return CommandError::not_implemented(format!("the command {name}"));
     }
     if OF_SEARCH.contains(&name) {
@@ -98,20 +109,23 @@ mod tests {
 
     #[test]
     fn what_is_built_is_not_refused_and_names_are_sorted() {
-        assert!(NAMES.is_sorted() && OF_SEARCH.is_sorted());
-        for name in NAMES.iter().chain(&OF_SEARCH) {
+        assert!(NAMES.is_sorted() && OF_SEARCH.is_sorted() && OF_TESTS.is_sorted());
+        for name in NAMES.iter().chain(&OF_SEARCH).chain(&OF_TESTS) {
             assert!(COMMANDS.find(name).is_none(), "{name} is built: take it from the list");
         }
     }
 
     #[test]
     fn three_kinds_of_names() {
-        let of = |name| (refusal(name, false).code.0, refusal(name, false).message);
+        let of = |name| (refusal(name, false, false).code.0, refusal(name, false, false).message);
         assert_eq!(of("moveChunk").0, 238);
         assert!(of("moveChunk").1.contains("moveChunk"));
         assert_eq!(of("createSearchIndexes").0, 31082);
         for nobodys in ["nonesuch", "isdbgrid", "getnonce", "", "atlasVersion"] {
             assert_eq!(of(nobodys).0, 59, "{nobodys}");
+        }
+        for name in OF_TESTS {
+            assert_eq!((of(name).0, refusal(name, false, true).code.0), (59, 238), "{name}");
         }
     }
 

@@ -12,6 +12,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::stable_api;
 use bson::raw::{RawArray, RawBsonRef};
 use query::plan::AggregateRequest;
 use query::plan::Verbosity;
@@ -31,7 +32,8 @@ pub const AGGREGATE: Command = Command::new(
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .timed_read()
-.api_version_1();
+.api_version_1()
+.unstable_fields(&["explain"]);
 
 /// A parsed `aggregate`.
 pub struct Aggregate<'a> {
@@ -80,7 +82,7 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
     })?;
     let pipeline = pipeline.ok_or_else(|| missing_field("aggregate", "pipeline"))?;
     if call.api_strict {
-        check_stages_strict(pipeline)?;
+        stable_api::check_stages(pipeline)?;
     }
     let request = AggregateRequest {
         ns: namespace,
@@ -103,36 +105,6 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
 fn begins_with_change_stream(pipeline: &RawArray) -> bool {
     let first = pipeline.into_iter().next();
     first.is_some_and(|stage| matches!(stage, Ok(RawBsonRef::Document(stage)) if stage.get("$changeStream").is_ok_and(|stage| stage.is_some())))
-}
-
-/// Stages that Stable API version 1 has not.
-const STAGES_NOT_IN_API_1: [&str; 7] = [
-    "$collStats",
-    "$currentOp",
-    "$indexStats",
-    "$listLocalSessions",
-    "$listSessions",
-    "$planCacheStats",
-    "$querySettings",
-];
-
-/// `apiStrict: true` refuses stages outside of the Stable API.
-pub fn check_stages_strict(pipeline: &RawArray) -> Result<()> {
-    for stage in pipeline {
-        if let RawBsonRef::Document(stage) = stage?
-            && let Some((name, _)) = stage.into_iter().next().transpose()?
-            && STAGES_NOT_IN_API_1.contains(&name.as_str())
-        {
-            return Err(CommandError::new(
-                ErrorCode::APIStrictError,
-                format!(
-                    "stage {} is not allowed with 'apiStrict: true' in API Version 1",
-                    name.as_str()
-                ),
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn aggregate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

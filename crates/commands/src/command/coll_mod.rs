@@ -11,6 +11,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::stable_api;
 use crate::validation;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -129,6 +130,9 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
     }
     rules.apply(call, &namespace, &mut change)?;
+    if let Some(index) = index.filter(|_| call.api_strict) {
+        stable_api::check_index_change(index)?;
+    }
     let parsed = index
         .map(|index| IndexEdit::parse(&storage, &namespace, index))
         .transpose()?;

@@ -12,6 +12,7 @@ use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::rights::Rights;
 use crate::server::Server;
+use crate::stable_api;
 use crate::validation;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -32,7 +33,16 @@ pub const CREATE: Command = Command::new(
 )
 .takes_write_concern()
 .in_transactions(InTransactions::Allowed)
-.api_version_1();
+.api_version_1()
+.unstable_fields(&[
+    "autoIndexId",
+    "flags",
+    "indexOptionDefaults",
+    "max",
+    "size",
+    "storageEngine",
+    "temp",
+]);
 /// `drop`.
 pub const DROP: Command = Command::new(
     "drop",
@@ -84,7 +94,13 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             "size" => size = Some(arguments.integer(name, value)?),
             "max" => max = Some(arguments.integer(name, value)?),
             "viewOn" => definition.view_on = Some(arguments.string(name, value)?),
-            "pipeline" => definition.pipeline = Some(bson::Array::try_from(arguments.array(name, value)?)?),
+            "pipeline" => {
+                let pipeline = arguments.array(name, value)?;
+                if call.api_strict {
+                    stable_api::check_stages(pipeline)?;
+                }
+                definition.pipeline = Some(bson::Array::try_from(pipeline)?);
+            }
             "idIndex" => id_index = Some(arguments.document(name, value)?),
             "autoIndexId" => {
                 if !arguments.boolean(name, value)? {

@@ -5,9 +5,10 @@ use crate::applied_settings::Purpose;
 use crate::authorization::permitted;
 use crate::definition::{Access, Command, ReadLevels};
 use crate::error::{CommandError, Result};
-use crate::invocation::{Invocation, check_api_strict};
+use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::stable_api;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
 use query::plan::{AggregateRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
@@ -70,7 +71,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ));
     };
     if call.api_strict {
-        check_api_strict(command)?;
+        stable_api::check_command(command)?;
     }
     // The explained command is parsed by its own code: as a call of itself that is never run.
     let mut inner = call.within(command, explained, call.database);

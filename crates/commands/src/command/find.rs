@@ -28,7 +28,17 @@ pub const FIND: Command = Command::new(
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
 .timed_read()
-.api_version_1();
+.api_version_1()
+.unstable_fields(&[
+    "awaitData",
+    "max",
+    "min",
+    "noCursorTimeout",
+    "oplogReplay",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+]);
 /// `count`.
 pub const COUNT: Command = Command::new(
     "count",

@@ -7,6 +7,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::stable_api;
 use auth::Action;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
@@ -112,6 +113,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             continue;
         }
         let parse = |document: &RawDocument| parse_spec(document, of_collection, ignore_unknown);
+        if call.api_strict {
+            stable_api::check_index(document)?;
+        }
         let of_buckets = existing.as_ref().and_then(|collection| collection.timeseries());
         specs.push(match of_buckets.filter(|_| namespace != asked) {
             Some(options) => timeseries::indexes::spec_of_buckets(call, document, options, parse)?,

@@ -157,6 +157,7 @@ pub const ALL: &[&Command] = &[
     &roles::INVALIDATE_USER_CACHE,
     &hello::IS_MASTER,
     &sessions::KILL_ALL_SESSIONS,
+    &sessions::KILL_ALL_SESSIONS_BY_PATTERN,
     &cursor_commands::KILL_CURSORS,
     &current_op::KILL_OP,
     &sessions::KILL_SESSIONS,

@@ -8,7 +8,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, session_id};
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::rights::Rights;
+use crate::rights::{Rights, session_user};
 use crate::session_cache::SessionUse;
 use auth::{Action, Target};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
@@ -54,6 +54,15 @@ pub const KILL_ALL_SESSIONS: Command = Command::new(
     kill_all,
 )
 .secondary_ok();
+/// `killAllSessionsByPattern`.
+pub const KILL_ALL_SESSIONS_BY_PATTERN: Command = Command::new(
+    "killAllSessionsByPattern",
+    "Kills the sessions that fit patterns, and their cursors.",
+    OperationKind::Command,
+    Access::cluster(&[Action::KillAnySession]),
+    kill_by_pattern,
+)
+.secondary_ok();
 /// `refreshSessions`.
 pub const REFRESH_SESSIONS: Command = Command::new(
     "refreshSessions",
@@ -91,23 +100,6 @@ fn touch(call: &Invocation<'_>, id: SessionId) -> Result<()> {
         .touch(SessionKey { id, user }, &call.rights, now_ms)
 }
 
-/// The sessions that a command names; none of them means all.
-#[derive(Clone, Copy)]
-enum Sessions<'s> {
-    All,
-    These(&'s [SessionId]),
-}
-
-/// Whose sessions are meant.
-#[derive(Clone, Copy)]
-enum Users<'s> {
-    All,
-    /// The caller's.
-    Own,
-    /// Of these users, name and database.
-    These(&'s [(&'s str, &'s str)]),
-}
-
 /// The documents of the array that is the command's first field.
 fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
     let name = call.command.name;
@@ -130,44 +122,31 @@ fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
     documents(call)?.into_iter().map(session_id).collect()
 }
 
-/// Ends what runs in sessions, but for the call itself, and the cursors opened in them. Sessions are their users':
-/// the same number of another user is another session.
-fn kill(call: &Invocation<'_>, sessions: Sessions<'_>, users: Users<'_>) {
-    let is_session_meant = |id: &SessionId| match sessions {
-        Sessions::All => true,
-        Sessions::These(these) => these.contains(id),
-    };
-    let is_meant = |session: &SessionId, owner: Option<&Identity>| {
-        is_session_meant(session)
-            && match users {
-                Users::All => true,
-                Users::Own => call.rights.is_own(owner),
-                Users::These(these) => {
-                    owner.is_some_and(|owner| these.contains(&(owner.user.as_str(), owner.database.as_str())))
-                }
-            }
+/// Ends what runs in the sessions that are meant, but for the call itself, and the cursors opened in them. Sessions are
+/// their users': the same number of another user is another session.
+fn kill(call: &Invocation<'_>, is_meant: &dyn Fn(SessionKey) -> bool) {
+    let is_meant_of = |id: &SessionId, owner: Option<&Identity>| {
+        is_meant(SessionKey {
+            id: *id,
+            user: session_user(owner),
+        })
     };
     for client in call.server.connected() {
         let owner = client.authentication.lock().user.clone();
         client.with_current(|current, operation| {
             let session = current.session.as_ref();
-            if operation.id != call.operation.id && session.is_some_and(|session| is_meant(session, owner.as_ref())) {
+            if operation.id != call.operation.id && session.is_some_and(|session| is_meant_of(session, owner.as_ref()))
+            {
                 operation.kill();
             }
         });
     }
-    let own = call.rights.session_user();
-    let of_users = |user: [u8; 32]| match users {
-        Users::All => true,
-        Users::Own => user == own,
-        Users::These(these) => these.iter().any(|(name, db)| auth::session_user(name, db) == user),
-    };
     call.server.sessions.kill(
-        |session| is_session_meant(&session.id) && of_users(session.user),
+        |session| is_meant(*session),
         Some(call.operation.id),
         Interrupted::Killed,
     );
-    call.server.cursors.kill_of_sessions(is_meant);
+    call.server.cursors.kill_of_sessions(is_meant_of);
 }
 
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
@@ -189,46 +168,89 @@ fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 
 fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let sessions = listed(call)?;
-    kill(
-        call,
-        match sessions.as_slice() {
-            [] => Sessions::All,
-            these => Sessions::These(these),
-        },
-        if call.may(Target::Cluster, Action::KillAnySession) {
-            Users::All
-        } else {
-            Users::Own
-        },
-    );
+    let own = call.rights.session_user();
+    let kills_any = call.may(Target::Cluster, Action::KillAnySession);
+    kill(call, &|key| {
+        (sessions.is_empty() || sessions.contains(&key.id)) && (kills_any || key.user == own)
+    });
     Ok(())
 }
 
 /// `[]` means every session; `[{user, db}]` those of users.
 fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
-    let patterns = documents(call)?;
-    let arguments = Arguments::of("killAllSessions");
-    let mut users = Vec::new();
-    for pattern in &patterns {
-        let (mut user, mut db) = (None, None);
-        arguments.each(pattern, |name, value| {
+    let owners = documents(call)?
+        .into_iter()
+        .map(|user| owner(call.command.name, user))
+        .collect::<Result<Vec<_>>>()?;
+    kill(call, &|key| owners.is_empty() || owners.contains(&key.user));
+    Ok(())
+}
+
+/// `[]` means every session, else those that one of the patterns means.
+fn kill_by_pattern(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
+    let patterns = documents(call)?
+        .into_iter()
+        .map(Pattern::read)
+        .collect::<Result<Vec<_>>>()?;
+    kill(call, &|key| {
+        patterns.is_empty() || patterns.iter().any(|pattern| pattern.means(key))
+    });
+    Ok(())
+}
+
+/// A pattern of `killAllSessionsByPattern`: a session has to fit all that is given.
+#[derive(Default)]
+struct Pattern {
+    /// `lsid.id`.
+    id: Option<SessionId>,
+    /// `lsid.uid`: whose session that is.
+    owner: Option<[u8; 32]>,
+    /// `uid`.
+    user: Option<[u8; 32]>,
+    users: Option<Vec<[u8; 32]>>,
+}
+
+impl Pattern {
+    fn read(document: &RawDocument) -> Result<Self> {
+        let within = "killAllSessionsByPattern";
+        let arguments = Arguments::of(within);
+        let mut pattern = Self::default();
+        arguments.each(document, |name, value| {
             match name {
-                "user" => user = Some(arguments.string(name, value)?),
-                "db" => db = Some(arguments.string(name, value)?),
+                "lsid" => {
+                    let lsid = arguments.document(name, value)?;
+                    pattern.id = Some(session_id(lsid)?);
+                    pattern.owner = lsid.get("uid")?.map(|uid| digest("lsid.uid", uid)).transpose()?;
+                }
+                "uid" => pattern.user = Some(digest(name, value)?),
+                "users" => pattern.users = Some(owners(within, arguments.array(name, value)?)?),
+                "roles" => return Err(CommandError::not_implemented(format!("{within}.roles"))),
                 _ => return Ok(false),
             }
             Ok(true)
         })?;
-        let user = user.ok_or_else(|| missing_field("killAllSessions", "user"))?;
-        users.push((user, db.ok_or_else(|| missing_field("killAllSessions", "db"))?));
+        Ok(pattern)
     }
-    let users = match users.as_slice() {
-        [] => Users::All,
-        these => Users::These(these),
+
+    fn means(&self, key: SessionKey) -> bool {
+        self.id.is_none_or(|id| id == key.id)
+            && self.owner.is_none_or(|owner| owner == key.user)
+            && self.user.is_none_or(|user| user == key.user)
+            && self.users.as_ref().is_none_or(|users| users.contains(&key.user))
+    }
+}
+
+/// What tells a user's sessions from those of others, as clients write it.
+fn digest(field: &str, value: RawBsonRef<'_>) -> Result<[u8; 32]> {
+    let RawBsonRef::Binary(binary) = value else {
+        return Err(wrong_type("killAllSessionsByPattern", field, value, "type 'binData'"));
     };
-    kill(call, Sessions::All, users);
-    Ok(())
+    binary
+        .bytes
+        .try_into()
+        .map_err(|_| CommandError::bad_value(format!("{field} is a digest of 32 bytes")))
 }
 
 fn refresh(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
@@ -246,7 +268,7 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
                 let RawBsonRef::Array(array) = value else {
                     return Err(wrong_type(stage, name, value, "type 'array'"));
                 };
-                users = Some(session_users(stage, array)?);
+                users = Some(owners(stage, array)?);
             }
             _ => return Ok(false),
         }
@@ -288,24 +310,26 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
 }
 
 /// `[{user, db}, …]`, as sessions name them.
-fn session_users(stage: &str, array: &RawArray) -> Result<Vec<[u8; 32]>> {
-    let arguments = Arguments::of(stage);
-    let mut users = Vec::new();
-    for element in array {
-        let (mut user, mut db) = (None, None);
-        arguments.each(arguments.document("users", element?)?, |name, value| {
-            match name {
-                "user" => user = Some(arguments.string(name, value)?),
-                "db" => db = Some(arguments.string(name, value)?),
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        let user = user.ok_or_else(|| missing_field(stage, "users.user"))?;
-        users.push(auth::session_user(
-            user,
-            db.ok_or_else(|| missing_field(stage, "users.db"))?,
-        ));
-    }
-    Ok(users)
+fn owners(within: &str, array: &RawArray) -> Result<Vec<[u8; 32]>> {
+    let arguments = Arguments::of(within);
+    array
+        .into_iter()
+        .map(|element| owner(within, arguments.document("users", element?)?))
+        .collect()
+}
+
+/// `{user, db}`, as sessions name it.
+fn owner(within: &str, document: &RawDocument) -> Result<[u8; 32]> {
+    let arguments = Arguments::of(within);
+    let (mut user, mut db) = (None, None);
+    arguments.each(document, |name, value| {
+        match name {
+            "user" => user = Some(arguments.string(name, value)?),
+            "db" => db = Some(arguments.string(name, value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    let user = user.ok_or_else(|| missing_field(within, "user"))?;
+    Ok(auth::session_user(user, db.ok_or_else(|| missing_field(within, "db"))?))
 }

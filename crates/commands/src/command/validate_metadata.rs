@@ -1,12 +1,12 @@
 //! `validateDBMetadata`: what collections, indexes and views are made of that a version of the Stable API has not.
 
-use super::aggregate::check_stages_strict;
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::stable_api;
 use auth::{Action, Target};
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
@@ -139,7 +139,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
     }
     for view in &views {
-        if let Err(error) = check_stages_strict(view.pipeline()) {
+        if let Err(error) = stable_api::check_stages(view.pipeline()) {
             errors.add(view.namespace(), error.code, error.message);
         }
     }
@@ -150,9 +150,7 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// Kinds and options of indexes that version 1 has not.
 fn is_in_version_1(index: &Index) -> bool {
-    let is_special = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::String("text" | "geoHaystack"));
-    let mut fields = index.key().into_iter().flatten();
-    !index.sparse() && !fields.any(|(_, value)| is_special(value))
+    !index.sparse() && !stable_api::has_special_field(index.key())
 }
 
 #[derive(Default)]

@@ -261,12 +261,39 @@ fn killed_sessions_end_their_operations() {
         doc! { "killAllSessions": [{ "user": "u", "db": "d" }] },
         [false, false, false],
     );
+    let by_pattern = |pattern: Document| doc! { "killAllSessionsByPattern": [pattern] };
+    let digest = |byte| Binary {
+        subtype: BinarySubtype::Generic,
+        bytes: vec![byte; 32],
+    };
+    kill(doc! { "killAllSessionsByPattern": [] }, [true, true, false]);
+    kill(by_pattern(doc! { "lsid": session(1) }), [true, false, false]);
+    kill(by_pattern(doc! { "uid": digest(1) }), [false, false, false]);
+    kill(
+        by_pattern(doc! { "users": [{ "user": "u", "db": "d" }] }),
+        [false, false, false],
+    );
+    let mut of_user = session(1);
+    of_user.insert("uid", digest(1));
+    kill(by_pattern(doc! { "lsid": of_user }), [false, false, false]);
     kill(doc! { "endSessions": [session(1)] }, [false, false, false]);
     let bench = Bench::new();
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": "u" }] }), 40414);
     assert_eq!(bench.code(doc! { "killAllSessions": [{ "user": 1, "db": "d" }] }), 14);
     assert_eq!(bench.code(doc! { "killAllSessions": [1] }), 14);
     assert_eq!(bench.code(doc! { "killSessions": [{ "id": 1 }] }), 14);
+    assert_eq!(bench.code(by_pattern(doc! { "uid": 1 })), 14);
+    assert_eq!(
+        bench.code(by_pattern(
+            doc! { "uid": Binary { subtype: BinarySubtype::Generic, bytes: vec![1] } }
+        )),
+        2
+    );
+    assert_eq!(
+        bench.code(by_pattern(doc! { "roles": [{ "role": "r", "db": "d" }] })),
+        238
+    );
+    assert_eq!(bench.code(by_pattern(doc! { "nonesuch": 1 })), 40415);
 }
 
 #[test]
@@ -350,9 +377,59 @@ fn the_stable_api_is_kept_to() {
         doc! { "distinct": "c", "key": "a" },
         doc! { "aggregate": "c", "pipeline": [{ "$indexStats": {} }], "cursor": {} },
         doc! { "explain": { "distinct": "c", "key": "a" } },
+        doc! { "explain": { "find": "c", "min": { "a": 1 } } },
+        doc! { "collMod": "c", "index": { "name": "a", "prepareUnique": true } },
+        doc! { "aggregate": "c", "pipeline": [], "explain": true },
     ] {
         assert_eq!(code(&with(outside.clone(), strict.clone())), 323, "{outside}");
     }
+    for field in [
+        "returnKey",
+        "showRecordId",
+        "tailable",
+        "awaitData",
+        "noCursorTimeout",
+        "oplogReplay",
+    ] {
+        assert_eq!(
+            code(&with(doc! { "find": "c", field: false }, strict.clone())),
+            323,
+            "{field}"
+        );
+    }
+    for pipeline in [
+        doc! { "$collStats": { "count": {}, "latencyStats": {} } },
+        doc! { "$unionWith": { "coll": "d", "pipeline": [{ "$collStats": { "latencyStats": {} } }] } },
+        doc! { "$lookup": { "from": "d", "pipeline": [{ "$indexStats": {} }], "as": "x" } },
+        doc! { "$facet": { "x": [], "y": [{ "$indexStats": {} }] } },
+    ] {
+        let aggregate = doc! { "aggregate": "c", "pipeline": [pipeline.clone()], "cursor": {} };
+        assert_eq!(code(&with(aggregate, strict.clone())), 323, "{pipeline}");
+        let view = doc! { "create": "v", "viewOn": "c", "pipeline": [pipeline.clone()] };
+        assert_eq!(code(&with(view, strict.clone())), 323, "{pipeline}");
+    }
+    let counted = doc! { "aggregate": "c", "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} };
+    succeeded(with(counted, strict.clone()));
+    assert_eq!(
+        code(&with(
+            doc! { "create": "d", "capped": true, "size": 4096 },
+            strict.clone()
+        )),
+        323
+    );
+    succeeded(with(doc! { "create": "d", "capped": false }, strict.clone()));
+    for index in [
+        doc! { "key": { "a": "text" }, "name": "a" },
+        doc! { "key": { "a": 1 }, "name": "a", "sparse": true },
+        doc! { "key": { "a": 1 }, "name": "a", "background": true },
+    ] {
+        let indexes = doc! { "createIndexes": "c", "indexes": [index.clone()] };
+        assert_eq!(code(&with(indexes, strict.clone())), 323, "{index}");
+    }
+    succeeded(with(
+        doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] },
+        strict.clone(),
+    ));
     let ping = doc! { "ping": 1 };
     assert_eq!(code(&with(ping.clone(), doc! { "apiVersion": "nonsense" })), 322);
     assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 322);

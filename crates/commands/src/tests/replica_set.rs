@@ -182,11 +182,16 @@ fn a_configuration_is_changed_by_a_later_one() {
 fn write_concerns_that_one_member_cannot_meet_leave_the_write() {
     let bench = Bench::member(true);
     for (w, expected) in [(Bson::Int32(2), 100), ("east".into(), 79)] {
-        let reply = bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": w } });
+        let reply = bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": w.clone() } });
         let error = reply.get_document("writeConcernError").unwrap();
         assert_eq!(
             (error.get_i32("code").ok(), reply.get_i32("n").ok()),
             (Some(expected), Some(1))
+        );
+        let concern = doc! { "w": w, "wtimeout": 0, "provenance": "clientSupplied" };
+        assert_eq!(
+            error.get_document("errInfo").unwrap(),
+            &doc! { "writeConcern": concern }
         );
     }
     assert_eq!(bench.find("c", doc! {}).len(), 2);

@@ -48,7 +48,9 @@ pub fn plain(name: &str) -> Document {
         },
         "renameCollection" => doc! { "renameCollection": "test.c", "to": "test.d" },
         "setParameter" => doc! { "setParameter": 1, "quiet": true },
-        "endSessions" | "killAllSessions" | "killSessions" | "refreshSessions" => doc! { name: [] },
+        "endSessions" | "killAllSessions" | "killAllSessionsByPattern" | "killSessions" | "refreshSessions" => {
+            doc! { name: [] }
+        }
         "update" => doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] },
         "cloneCollectionAsCapped" => doc! { name: "c", "toCollection": "d", "size": 1024 },
         "convertToCapped" => doc! { name: "c", "size": 1024 },

@@ -4,6 +4,7 @@ use super::options::{Image, Options, Scope};
 use super::token::{Place, ResumeToken};
 use super::update_description::update_description;
 use crate::QueryError;
+use crate::raw::describe_whole;
 use crate::value::scan::Malformed;
 use bson::raw::{RawBsonRef, cstr};
 use bson::spec::BinarySubtype;
@@ -250,7 +251,11 @@ fn of_command(
                     before.append(shown, was.to_owned());
                 }
             }
-            let fields = vec![("operationDescription", rest_of(o)), ("stateBeforeChange", before)];
+            let mut fields = vec![("operationDescription", rest_of(o))];
+            // Of a view the log does not say what it was.
+            if !before.is_empty() {
+                fields.push(("stateBeforeChange", before));
+            }
             push("modify", subject, fields, false);
         }
         _ => {}
@@ -326,11 +331,11 @@ fn append_image(document: &mut RawDocumentBuf, name: &bson::raw::CStr, image: Op
 }
 
 fn missing(what: &str, of: &str, event: &RawDocument) -> QueryError {
-    let id = event.get_document("_id").ok();
+    let id = event.get("_id").ok().flatten().map(describe_whole).unwrap_or_default();
     QueryError::new(
         ErrorCode::NoMatchingDocument,
         format!(
-            "Change stream was configured to require a {what} for all {of} events, but the {what} was not found for event: {id:?}"
+            "Change stream was configured to require a {what} for all {of} events, but the {what} was not found for event: {{ _id: {id} }}"
         ),
     )
 }

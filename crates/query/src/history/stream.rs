@@ -10,8 +10,10 @@ use crate::exec::ExecContext;
 use crate::expression::Dependencies;
 use crate::matcher::Matcher;
 use crate::plan::FindRequest;
+use crate::raw::describe_whole;
 use crate::stages::{Pipeline, SPLIT_LARGE_EVENT as SPLIT, Stage, StageContext, StageSpec};
 use crate::value::SharedDocument;
+use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -202,8 +204,8 @@ impl StreamSource {
             false => Err(QueryError::new(
                 ErrorCode::ChangeStreamFatalError,
                 format!(
-                    "cannot resume stream; the resume token was not found. {:?}",
-                    token.to_document()
+                    "cannot resume stream; the resume token was not found. {}",
+                    shown(&token.to_document())
                 ),
             )),
         }
@@ -349,7 +351,16 @@ pub(crate) fn check_token(document: &RawDocument, given: ResumeToken) -> Result<
     Err(QueryError::new(
         ErrorCode::ChangeStreamFatalError,
         format!(
-            "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. Expected: {{ _id: {expected:?} }} but found: {found:?}"
+            "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline. Modifying the _id field of an event makes it impossible to resume the stream from that point. Only transformations that retain the unmodified _id field are allowed. Expected: {{ _id: {} }} but found: {}",
+            shown(&expected),
+            found.map_or_else(
+                || "{}".to_owned(),
+                |found| format!("{{ _id: {} }}", describe_whole(found))
+            ),
         ),
     ))
+}
+
+fn shown(token: &RawDocument) -> String {
+    describe_whole(RawBsonRef::Document(token))
 }

@@ -33,7 +33,7 @@ pub(super) fn update_description(difference: &RawDocument, is_expanded: bool) ->
         "removedFields": description.removed,
         "truncatedArrays": description.truncated,
     };
-    if is_expanded && !description.disambiguated.is_empty() {
+    if is_expanded {
         document.append(cstr!("disambiguatedPaths"), description.disambiguated);
     }
     Ok(document)
@@ -173,6 +173,11 @@ mod tests {
         let paths = doc! { "in.0": ["in", "0"], "in.a.b": ["in", "a.b"] };
         let expanded = Document::try_from(&*expanded).unwrap();
         assert_eq!(expanded.get_document("disambiguatedPaths").unwrap(), &paths);
+        let clear = update_description(&rawdoc! { "u": { "n": 1 } }, true).unwrap();
+        assert_eq!(
+            clear.get_document("disambiguatedPaths").unwrap(),
+            &RawDocumentBuf::new()
+        );
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! Version 1 of the Stable API, for clients that want nothing else (`apiStrict: true`): the commands, fields, stages and
+//! kinds of indexes that it has not. Which commands it has, and which of their fields not, is in their definitions.
+//!
+//! Expressions and validators are not looked into, and the planner takes indexes that version 1 has not.
+
+use crate::definition::Command;
+use crate::error::{CommandError, Result};
+use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use query::stages::each_stage;
+use wire::ErrorCode;
+
+/// Stages that version 1 has not.
+const STAGES: [&str; 6] = [
+    "$currentOp",
+    "$indexStats",
+    "$listLocalSessions",
+    "$listSessions",
+    "$planCacheStats",
+    "$querySettings",
+];
+
+/// Options of an index that version 1 has not.
+const INDEX_OPTIONS: [&str; 5] = ["background", "bucketSize", "prepareUnique", "sparse", "storageEngine"];
+
+fn refused(message: String) -> CommandError {
+    CommandError::new(ErrorCode::APIStrictError, message)
+}
+
+/// Fails for a command that version 1 has not.
+pub(crate) fn check_command(command: &Command) -> Result<()> {
+    match command.api_version_1 {
+        true => Ok(()),
+        false => Err(refused(format!(
+            "Provided apiStrict:true, but the command {} is not in API Version 1",
+            command.name
+        ))),
+    }
+}
+
+/// Fails for a field, whatever its value, that version 1 has not.
+pub(crate) fn check_field(command: &Command, field: &str) -> Result<()> {
+    match command.unstable_fields.contains(&field) {
+        false => Ok(()),
+        true => Err(unstable_field(command.name, field)),
+    }
+}
+
+fn unstable_field(within: &str, field: &str) -> CommandError {
+    refused(format!(
+        "BSON field '{within}.{field}' is not allowed with apiStrict:true."
+    ))
+}
+
+/// Fails for stages that version 1 has not, wherever in the pipeline they are.
+pub(crate) fn check_stages(pipeline: &RawArray) -> Result<()> {
+    each_stage(pipeline, &mut |name, argument| match name {
+        name if STAGES.contains(&name) => Err(refused(format!(
+            "stage {name} is not allowed with 'apiStrict: true' in API Version 1"
+        ))),
+        "$collStats" => check_coll_stats(argument),
+        _ => Ok(()),
+    })
+}
+
+/// `$collStats` is there for the count of documents alone, which drivers ask for.
+fn check_coll_stats(argument: RawBsonRef<'_>) -> Result<()> {
+    let RawBsonRef::Document(asked) = argument else {
+        return Ok(());
+    };
+    for field in asked {
+        let (name, _) = field?;
+        if name.as_str() != "count" {
+            return Err(unstable_field("$collStats", name.as_str()));
+        }
+    }
+    Ok(())
+}
+
+/// Fails for the specification of an index that version 1 has not.
+pub(crate) fn check_index(specification: &RawDocument) -> Result<()> {
+    for field in specification {
+        let (name, value) = field?;
+        if INDEX_OPTIONS.contains(&name.as_str()) {
+            return Err(unstable_field("createIndexes.indexes", name.as_str()));
+        }
+        if let ("key", RawBsonRef::Document(key)) = (name.as_str(), value)
+            && has_special_field(key)
+        {
+            return Err(refused(
+                "text indexes are not allowed with apiStrict:true in API Version 1".to_owned(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Fails for the change of an index that version 1 has not.
+pub(crate) fn check_index_change(change: &RawDocument) -> Result<()> {
+    match change.get("prepareUnique")? {
+        None => Ok(()),
+        Some(_) => Err(unstable_field("collMod.index", "prepareUnique")),
+    }
+}
+
+/// Whether a key has a field of a kind that version 1 has not.
+pub(crate) fn has_special_field(key: &RawDocument) -> bool {
+    let is_special = |value: RawBsonRef<'_>| matches!(value, RawBsonRef::String("text" | "geoHaystack"));
+    key.into_iter().flatten().any(|(_, value)| is_special(value))
+}
