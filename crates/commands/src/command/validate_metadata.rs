@@ -8,7 +8,6 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::stable_api;
 use auth::{Action, Target};
-use bson::raw::RawBsonRef;
 use bson::{Bson, Document, doc};
 use std::sync::Arc;
 use storage::{Collection, Index, Namespace, View};

@@ -130,14 +130,14 @@ fn roles_allow_what_they_are_for() {
         (
             "userAdminAnyDatabase",
             "admin",
-            vec![users, "updateUser invalidateUserCache"],
+            vec![users, "_mergeAuthzCollections updateUser invalidateUserCache"],
         ),
         ("clusterMonitor", "admin", vec![monitor]),
         ("clusterManager", "admin", vec![manage]),
         ("hostManager", "admin", vec![host]),
         ("clusterAdmin", "admin", vec![monitor, host, manage, "dropDatabase"]),
         ("backup", "admin", vec![back_up]),
-        ("restore", "admin", vec![restore, users]),
+        ("restore", "admin", vec![restore, users, "_mergeAuthzCollections"]),
     ] {
         assert_eq!(allowed(&[role(name, of)]), list(&expected), "{name}@{of}");
     }
