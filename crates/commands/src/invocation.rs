@@ -203,8 +203,8 @@ impl<'i> Generic<'i> {
                 "Provided apiStrict or apiDeprecationErrors without passing apiVersion",
             ));
         }
-        if generic.api_strict {
-            stable_api::check_command(command)?;
+        if generic.api_strict && !command.api_version_1 {
+            return Err(stable_api::unstable_command(command.name));
         }
         if command.name == "getMore" {
             // A cursor reads what it was opened to read.
@@ -587,8 +587,8 @@ impl<'i> Invocation<'i> {
             if self.command.batches.contains(&name) {
                 continue;
             }
-            if self.api_strict {
-                stable_api::check_field(self.command, name)?;
+            if self.api_strict && self.command.unstable_fields.contains(&name) {
+                return Err(stable_api::unstable_field(self.command.name, name));
             }
             if !take(name, values.value(element)?, &mut handle)? {
                 return Err(unknown_field(self.command.name, name));

@@ -1,9 +1,8 @@
-//! Version 1 of the Stable API, for clients that want nothing else (`apiStrict: true`): the commands, fields, stages and
-//! kinds of indexes that it has not. Which commands it has, and which of their fields not, is in their definitions.
+//! Version 1 of the Stable API, for clients that want nothing else (`apiStrict: true`): the commands, fields, stages
+//! and kinds of indexes that it has not. Which commands it has, and which of their fields not, is in their definitions.
 //!
 //! Expressions and validators are not looked into, and the planner takes indexes that version 1 has not.
 
-use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use query::stages::each_stage;
@@ -26,26 +25,15 @@ fn refused(message: String) -> CommandError {
     CommandError::new(ErrorCode::APIStrictError, message)
 }
 
-/// Fails for a command that version 1 has not.
-pub(crate) fn check_command(command: &Command) -> Result<()> {
-    match command.api_version_1 {
-        true => Ok(()),
-        false => Err(refused(format!(
-            "Provided apiStrict:true, but the command {} is not in API Version 1",
-            command.name
-        ))),
-    }
+/// The error for a command that version 1 has not.
+pub(crate) fn unstable_command(name: &str) -> CommandError {
+    refused(format!(
+        "Provided apiStrict:true, but the command {name} is not in API Version 1"
+    ))
 }
 
-/// Fails for a field, whatever its value, that version 1 has not.
-pub(crate) fn check_field(command: &Command, field: &str) -> Result<()> {
-    match command.unstable_fields.contains(&field) {
-        false => Ok(()),
-        true => Err(unstable_field(command.name, field)),
-    }
-}
-
-fn unstable_field(within: &str, field: &str) -> CommandError {
+/// The error for a field that version 1 has not, whatever its value.
+pub(crate) fn unstable_field(within: &str, field: &str) -> CommandError {
     refused(format!(
         "BSON field '{within}.{field}' is not allowed with apiStrict:true."
     ))

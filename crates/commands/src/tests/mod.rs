@@ -16,6 +16,7 @@ mod reads;
 mod replica_set;
 mod roles;
 mod sessions;
+mod stable_api;
 mod tables;
 mod timeseries;
 mod transactions;

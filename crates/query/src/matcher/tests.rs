@@ -793,30 +793,3 @@ fn malformed_documents_are_errors_not_panics() {
         }
     }
 }
-
-#[test]
-fn equalities_of_one_path_are_a_list() {
-    let joined = |filter: bson::Document| bson::Document::try_from(matcher(&filter).to_document()).unwrap();
-    for (filter, expected) in [
-        (
-            doc! {"$or": [{"a": 2}, {"b": 1}, {"a": 1}, {"a": 2}, {"a": {"$gt": 5}}]},
-            doc! {"$or": [{"a": {"$in": [1, 2]}}, {"b": {"$eq": 1}}, {"a": {"$gt": 5}}]},
-        ),
-        (doc! {"$or": [{"a": 1}, {"a": 1}]}, doc! {"a": {"$eq": 1}}),
-        (
-            doc! {"$or": [{"a": Bson::Null}, {"a": [1]}]},
-            doc! {"a": {"$in": [Bson::Null, [1]]}},
-        ),
-        (
-            doc! {"$or": [{"a": 1}, {"b": 1}]},
-            doc! {"$or": [{"a": {"$eq": 1}}, {"b": {"$eq": 1}}]},
-        ),
-    ] {
-        assert_eq!(joined(filter.clone()), expected, "{filter}");
-    }
-    let filter = matcher(&doc! {"$or": [{"a": Bson::Null}, {"a": 5}]});
-    for (document, is_wanted) in [(doc! {}, true), (doc! {"a": 5}, true), (doc! {"a": 6}, false)] {
-        let found = filter.matches(&raw_of(&document), &EvaluationContext::uninterrupted());
-        assert_eq!(found.unwrap(), is_wanted, "{document}");
-    }
-}

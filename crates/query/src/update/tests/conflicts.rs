@@ -28,3 +28,26 @@ fn conflicts_among_numbers_and_names() {
         }
     }
 }
+
+#[test]
+fn steps_that_select_elements_stand_beside_no_others() {
+    let parsed = |first: &str, second: &str, filters: &[bson::Document]| {
+        let update = bson!({"$set": {first: 1, second: 2}});
+        parse_with(&update, filters)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    let (i, j) = (doc! {"i": 1}, doc! {"j": 1});
+    for (first, second, filters) in [
+        ("a.$[].b", "a.0.b", &[][..]),
+        ("a.0.b", "a.$[i].b", &[i.clone()]),
+        ("a.$.b", "a.$[].b", &[]),
+        ("a.$[i].b", "a.x", &[i.clone()]),
+    ] {
+        let refused = parsed(first, second, filters).unwrap_err();
+        let message = format!("Updating the path '{second}' would create a conflict at 'a'");
+        assert!(refused.contains(&message), "{first} {second}: {refused}");
+    }
+    assert_eq!(parsed("a.$[i].b", "a.$[j].c", &[i.clone(), j]), Ok(()));
+    assert_eq!(parsed("a.$[].b", "a.$[i].b", &[i]), Ok(()));
+}

@@ -1,0 +1,87 @@
+//! `apiVersion` and `apiStrict`.
+
+use super::{Bench, code, succeeded};
+use bson::{Document, doc};
+
+#[test]
+fn the_stable_api_is_kept_to() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let with = |command: Document, options: Document| {
+        let mut command = command;
+        command.extend(options);
+        bench.run(command)
+    };
+    let strict = doc! { "apiVersion": "1", "apiStrict": true };
+    succeeded(with(doc! { "find": "c" }, strict.clone()));
+    // A client that keeps to it can log in: what is wrong with these is something else.
+    for login in [
+        doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": "" },
+        doc! { "saslContinue": 1, "conversationId": 1, "payload": "" },
+        doc! { "authenticate": 1, "mechanism": "PLAIN" },
+    ] {
+        assert_ne!(code(&with(login.clone(), strict.clone())), 323, "{login}");
+    }
+    succeeded(with(doc! { "logout": 1 }, strict.clone()));
+    for outside in [
+        doc! { "distinct": "c", "key": "a" },
+        doc! { "aggregate": "c", "pipeline": [{ "$indexStats": {} }], "cursor": {} },
+        doc! { "explain": { "distinct": "c", "key": "a" } },
+        doc! { "explain": { "find": "c", "min": { "a": 1 } } },
+        doc! { "collMod": "c", "index": { "name": "a", "prepareUnique": true } },
+        doc! { "aggregate": "c", "pipeline": [], "explain": true },
+    ] {
+        assert_eq!(code(&with(outside.clone(), strict.clone())), 323, "{outside}");
+    }
+    for field in [
+        "returnKey",
+        "showRecordId",
+        "tailable",
+        "awaitData",
+        "noCursorTimeout",
+        "oplogReplay",
+    ] {
+        assert_eq!(
+            code(&with(doc! { "find": "c", field: false }, strict.clone())),
+            323,
+            "{field}"
+        );
+    }
+    for pipeline in [
+        doc! { "$collStats": { "count": {}, "latencyStats": {} } },
+        doc! { "$unionWith": { "coll": "d", "pipeline": [{ "$collStats": { "latencyStats": {} } }] } },
+        doc! { "$lookup": { "from": "d", "pipeline": [{ "$indexStats": {} }], "as": "x" } },
+        doc! { "$facet": { "x": [], "y": [{ "$indexStats": {} }] } },
+    ] {
+        let aggregate = doc! { "aggregate": "c", "pipeline": [pipeline.clone()], "cursor": {} };
+        assert_eq!(code(&with(aggregate, strict.clone())), 323, "{pipeline}");
+        let view = doc! { "create": "v", "viewOn": "c", "pipeline": [pipeline.clone()] };
+        assert_eq!(code(&with(view, strict.clone())), 323, "{pipeline}");
+    }
+    let counted = doc! { "aggregate": "c", "pipeline": [{ "$collStats": { "count": {} } }], "cursor": {} };
+    succeeded(with(counted, strict.clone()));
+    assert_eq!(
+        code(&with(
+            doc! { "create": "d", "capped": true, "size": 4096 },
+            strict.clone()
+        )),
+        323
+    );
+    succeeded(with(doc! { "create": "d", "capped": false }, strict.clone()));
+    for index in [
+        doc! { "key": { "a": "text" }, "name": "a" },
+        doc! { "key": { "a": 1 }, "name": "a", "sparse": true },
+        doc! { "key": { "a": 1 }, "name": "a", "background": true },
+    ] {
+        let indexes = doc! { "createIndexes": "c", "indexes": [index.clone()] };
+        assert_eq!(code(&with(indexes, strict.clone())), 323, "{index}");
+    }
+    succeeded(with(
+        doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a" }] },
+        strict.clone(),
+    ));
+    let ping = doc! { "ping": 1 };
+    assert_eq!(code(&with(ping.clone(), doc! { "apiVersion": "nonsense" })), 322);
+    assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 322);
+    assert_eq!(code(&with(ping, doc! { "apiVersion": 1 })), 14);
+}
