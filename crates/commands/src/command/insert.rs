@@ -380,22 +380,43 @@ pub fn check_id(id: RawBsonRef<'_>) -> Result<()> {
             ErrorCode::InvalidIdField,
             format!("The '_id' value cannot be of type {}", crate::arguments::type_name(id)),
         )),
-        RawBsonRef::Document(document) => match document
-            .into_iter()
-            .flatten()
-            .find(|(name, _)| name.as_str().starts_with('$'))
-        {
-            Some((name, _)) => Err(CommandError::new(
+        RawBsonRef::Document(document) => match dollar_field(document) {
+            Some(name) => Err(CommandError::new(
                 ErrorCode::DollarPrefixedFieldName,
-                format!(
-                    "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
-                    name.as_str()
-                ),
+                format!("_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."),
             )),
             None => Ok(()),
         },
         _ => Ok(()),
     }
+}
+
+/// A field, at any depth, whose name begins with a dollar and is none of a DBRef's: those are `$ref`, a string, in
+/// front, then `$id`, and perhaps `$db`, a string.
+fn dollar_field(document: &RawDocument) -> Option<&str> {
+    let mut fields = document.into_iter().flatten().peekable();
+    let mut is_first = true;
+    while let Some((name, value)) = fields.next() {
+        let is_reference = std::mem::take(&mut is_first)
+            && matches!((name.as_str(), value), ("$ref", RawBsonRef::String(_)))
+            && fields.next_if(|(name, _)| name.as_str() == "$id").is_some();
+        if is_reference {
+            fields.next_if(|(name, value)| name.as_str() == "$db" && matches!(value, RawBsonRef::String(_)));
+            continue;
+        }
+        if name.as_str().starts_with('$') {
+            return Some(name.as_str());
+        }
+        let below = match value {
+            RawBsonRef::Document(inner) => dollar_field(inner),
+            RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).ok().and_then(dollar_field),
+            _ => None,
+        };
+        if below.is_some() {
+            return below;
+        }
+    }
+    None
 }
 
 fn check_nesting(document: &RawDocument) -> Result<()> {

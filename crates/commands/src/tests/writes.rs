@@ -268,3 +268,27 @@ fn expressions_are_refused_where_no_document_is_there_for_them() {
     let removed = bench.ok(doc! { "findAndModify": "c", "query": filter(), "remove": true });
     assert_eq!(removed.get_document("value").unwrap().get_i32("_id").unwrap(), 1);
 }
+
+#[test]
+fn an_id_has_no_dollars_but_those_of_a_reference() {
+    let bench = Bench::new();
+    let reference = || doc! { "$ref": "other", "$id": 1, "$db": "shop" };
+    for id in [
+        doc! { "$x": 1 },
+        doc! { "a": { "$x": 1 } },
+        doc! { "a": [1, { "b": { "$x": 1 } }] },
+        doc! { "$id": 1, "$ref": "other" },
+        doc! { "$ref": 1, "$id": 1 },
+        doc! { "a": 1, "$ref": "other", "$id": 1 },
+    ] {
+        let reply = bench.run(doc! { "insert": "c", "documents": [{ "_id": id.clone() }] });
+        assert_eq!(write_errors(&reply), [(0, 52)], "{id}");
+    }
+    bench.insert(
+        "c",
+        &[
+            doc! { "_id": reference() },
+            doc! { "_id": { "a": [reference()], "b.c": 1 } },
+        ],
+    );
+}
