@@ -108,6 +108,16 @@ pub enum LogError {
         /// What is wrong.
         damage: Damage,
     },
+    /// Damage that was stepped over may have held what consensus depends on.
+    #[error(
+        "{path}: at offset {offset}: what is damaged may have held what this member of a replica set has voted for"
+    )]
+    ConsensusLost {
+        /// The segment.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+    },
     /// A segment was written by a newer format.
     #[error("{path} has format version {found}, this program reads up to {supported}")]
     Version {
@@ -248,7 +258,7 @@ impl LogError {
     pub fn can_be_cut(&self) -> bool {
         match self {
             Self::Corrupt { damage, .. } => !matches!(damage, Damage::Sealing { .. } | Damage::Seal(_)),
-            Self::MissingSegment { .. } | Self::Gap { .. } => true,
+            Self::MissingSegment { .. } | Self::Gap { .. } | Self::ConsensusLost { .. } => true,
             _ => false,
         }
     }
@@ -264,6 +274,7 @@ impl LogError {
             | Self::Truncated { .. } => ErrorKind::Invalid,
             Self::NoJournal | Self::Version { .. } | Self::Compressor(_) => ErrorKind::Unsupported,
             Self::Corrupt { .. }
+            | Self::ConsensusLost { .. }
             | Self::MissingSegment { .. }
             | Self::Gap { .. }
             | Self::Behind { .. }

@@ -76,6 +76,7 @@ pub(crate) struct Shared {
     damages: Vec<LogError>,
     /// Behind the last of them.
     readable_from: Seq,
+    may_lack_consensus: bool,
     states_appended: AtomicU64,
     states_durable: AtomicU64,
     failure: OnceLock<Arc<str>>,
@@ -156,6 +157,7 @@ impl Log {
             hard_state: Mutex::new(found.state),
             damages: found.damages,
             readable_from: found.readable_from,
+            may_lack_consensus: found.may_lack_consensus,
             states_appended: AtomicU64::new(0),
             states_durable: AtomicU64::new(0),
             failure: OnceLock::new(),
@@ -306,7 +308,11 @@ impl Log {
     /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with
     /// the newest one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
     pub fn write_state(&self, state: HardState) -> Result<()> {
-        self.change_state(&mut |_| Some(state))
+        // The commit position never falls: one may have been written down apart.
+        self.change_state(&mut |known| {
+            let commit = known.map_or(state.commit, |known| known.commit.max(state.commit));
+            Some(HardState { commit, ..state })
+        })
     }
 
     /// Keeps that entries up to `commit` stay, beside term and vote as they are kept. Nothing where no hard state was
@@ -338,12 +344,6 @@ impl Log {
         let served = || shared.states_durable.load(Ordering::Acquire) >= number;
         // No entry stands for a state: whoever waits for one is woken when it is its turn to lead.
         shared.flush_until(SEQ_NEVER, &served, None)
-    }
-
-    /// Damaged places, each a `Corrupt`, that were stepped over at opening, as the engine has what stood there. Readers
-    /// that come to one fail.
-    pub fn damages(&self) -> &[LogError] {
-        &self.shared.damages
     }
 
     /// The hard state written last, if any ever was.
@@ -436,14 +436,10 @@ impl Log {
         self.shared.durable_seq()
     }
 
-    /// The first entry that can be read; the one to come when there is none.
+    /// The first entry from which on all can be read, as far as is known: behind what was stepped over; the one to come
+    /// when there is none.
     pub fn first_seq(&self) -> Seq {
-        self.shared.first_seq()
-    }
-
-    /// Position of the first entry from which on all can be read, as far as is known: behind what was stepped over.
-    pub fn first_readable(&self) -> Seq {
-        self.first_seq().max(self.shared.readable_from)
+        self.shared.first_seq().max(self.shared.readable_from)
     }
 
     /// Bytes of history that purging leaves.

@@ -103,13 +103,16 @@ impl PositionFile {
         last: Seq,
         durable: Seq,
         may_be_short: bool,
+        ends_at_damage: bool,
     ) -> Result<bool> {
         let Some(position) = self.known.lock().position else {
             return Ok(false);
         };
         let header_is =
             |segment: &Arc<Segment>| (segment.header.number, segment.header.stamp) == (position.number, position.stamp);
-        let is_same = segments.iter().any(header_is);
+        // Behind a damage the segment may be there and not be among these.
+        let is_behind = || segments.iter().all(|segment| segment.header.number != position.number);
+        let is_same = segments.iter().any(header_is) || ends_at_damage && is_behind();
         let is_missed = position.last > durable && !may_be_short;
         // Entries of another log must not be put into this engine.
         if is_missed && (!is_same || last < position.last) || !is_same && last > durable {

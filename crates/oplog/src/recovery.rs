@@ -4,7 +4,8 @@
 //!    segment takes entries back.
 //! 2. Walk the frames from the segment that holds the entry after the engine's durable mark. Every segment but the last
 //!    must reach the next one's first entry: it was synced before the next one was made.
-//!    What is damaged before that entry is stepped over, and told: nothing of it is needed.
+//!    What is damaged before that entry is stepped over, and told: no entry of it is needed. What consensus wrote down may
+//!    have stood there, too, unless the frames' headers say that they held entries.
 //! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage;
 //!    otherwise a crash tore the last group, whose left-overs are erased so that they cannot come back behind new
 //!    frames.
@@ -46,6 +47,8 @@ pub(crate) struct Recovered {
     pub damages: Vec<LogError>,
     /// The first entry behind the last of them.
     pub readable_from: Seq,
+    /// See [`Log::may_lack_consensus`](crate::Log::may_lack_consensus).
+    pub may_lack_consensus: bool,
 }
 
 /// What a walk over the segments found.
@@ -57,6 +60,10 @@ struct Walked {
     terms: Terms,
     damages: Vec<LogError>,
     readable_from: Seq,
+    /// A hard state may have stood in a damage, and none stands behind it.
+    may_lack_state: bool,
+    /// The term before a damage in which a later one may begin.
+    unsure_of: Option<u64>,
 }
 
 pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env) -> Result<Recovered> {
@@ -90,7 +97,10 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         mut terms,
         damages,
         readable_from,
+        may_lack_state,
+        unsure_of,
     } = walk(disk, &segments, durable, options)?;
+    let may_lack_consensus = may_lack_state || unsure_of.is_some();
     let last = end.as_ref().map_or(Seq::ZERO, |scanner| Seq(scanner.next_seq().0 - 1));
     if last < durable && options.engine_ahead == EngineAhead::Refuse {
         return Err(LogError::Behind {
@@ -109,7 +119,14 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
     };
     // Nothing is missing, or what is missing is given up.
     let may_be_short = options.engine_ahead == EngineAhead::BeginBehind || options.ends_at_damage;
-    let is_void = position.check(directory, &segments, last, durable, may_be_short)?;
+    let is_void = position.check(
+        directory,
+        &segments,
+        last,
+        durable,
+        may_be_short,
+        options.ends_at_damage,
+    )?;
     if writable && (is_void || last < durable) {
         position.lock().forget(disk)?;
     }
@@ -132,6 +149,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
             position,
             damages,
             readable_from,
+            may_lack_consensus,
         };
         if !writable {
             recovered.catalog.forget_all();
@@ -174,6 +192,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         position,
         damages,
         readable_from,
+        may_lack_consensus,
     })
 }
 
@@ -273,25 +292,46 @@ fn walk(disk: &Disk, segments: &[Arc<Segment>], durable: Seq, options: &LogOptio
                 Ok(Some(frame)) => {
                     match frame.header.kind {
                         FrameKind::Entries => {
+                            // Terms never fall: all in between have this one.
+                            walked.unsure_of.take_if(|term| *term == frame.header.term);
                             walked.terms.note(frame.header.first, frame.header.term);
                             segment.mark(frame.header.first, frame.offset);
                         }
-                        FrameKind::State => walked.state = HardState::decode(frame.payload),
+                        FrameKind::State => {
+                            walked.state = HardState::decode(frame.payload);
+                            walked.may_lack_state = false;
+                        }
                     }
                     continue;
                 }
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
+                Ok(None) => None,
+                // What has no key is not damaged.
+                Err(LogError::Corrupt {
+                    damage: damage @ (Damage::Sealing { .. } | Damage::Seal(_)),
+                    path,
+                    offset,
+                }) => return Err(LogError::Corrupt { path, offset, damage }),
+                Err(error @ LogError::Corrupt { .. }) => Some(error),
+                Err(error) => return Err(error),
             };
             match behind_damage(&mut scanner, durable, options.engine_ahead) {
                 Ok(Some((offset, first))) => {
+                    match scanner.terms_until(offset)? {
+                        Some(terms) => terms
+                            .into_iter()
+                            .for_each(|(first, term)| walked.terms.note(first, term)),
+                        None => {
+                            walked.may_lack_state = true;
+                            walked.unsure_of.get_or_insert(walked.terms.last());
+                        }
+                    }
                     let damage = scanner.segment().corrupt(scanner.offset(), Damage::Frame);
-                    walked.damages.push(stopped.err().unwrap_or(damage));
+                    walked.damages.push(stopped.unwrap_or(damage));
                     walked.readable_from = first;
                     segment.mark_behind_damage(first, offset);
                     scanner = scanner.restart(first, offset);
                 }
-                Ok(None) => break stopped,
+                Ok(None) => break stopped.map_or(Ok(()), Err),
                 Err(error) => break Err(error),
             }
         };
@@ -339,9 +379,16 @@ fn behind_damage(scanner: &mut Scanner, durable: Seq, engine_ahead: EngineAhead)
             Err(error) => return Err(error),
         }
     }
-    match scanner.next_good_frame(offset + FRAME_ALIGN)? {
-        Some((_, first)) if first > durable.next() => Err(scanner.segment().corrupt(offset, Damage::Frame)),
-        found => Ok(found.filter(|&(_, first)| first >= due)),
+    let group = scanner.group_start();
+    match scanner.next_good_header(offset + FRAME_ALIGN)? {
+        Some((_, header)) if header.first > durable.next() => Err(scanner.segment().corrupt(offset, Damage::Frame)),
+        // Not what was taken back before it could be written.
+        Some((at, header))
+            if header.first >= due && (header.group_start >= offset || group == Some(header.group_start)) =>
+        {
+            Ok(Some((at, header.first)))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -227,8 +227,34 @@ impl Scanner {
         Ok(stale)
     }
 
+    /// The frames between here and `end`, by their headers, when those are all good and the frames hold entries alone:
+    /// the first entry and the term of each. Their payloads may be damaged.
+    pub fn terms_until(&mut self, end: u64) -> Result<Option<Vec<(Seq, u64)>>> {
+        let segment = self.segment.header;
+        let (mut offset, mut next, mut terms) = (self.offset, self.next, Vec::new());
+        while offset < end {
+            let Some(bytes) = self.bytes(offset, segment.frame_header_bytes())? else {
+                return Ok(None);
+            };
+            match FrameHeader::decode(bytes, &segment, offset) {
+                Some(header) if header.kind == FrameKind::Entries && header.first == next => {
+                    terms.push((header.first, header.term));
+                    (offset, next) = (header.end(&segment, offset), header.next_seq());
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok((offset == end).then_some(terms))
+    }
+
     /// The first place from `offset` on where a whole frame with valid checksums stands, and the entry it begins with.
     pub fn next_good_frame(&mut self, offset: u64) -> Result<Option<(u64, Seq)>> {
+        let found = self.next_good_header(offset)?;
+        Ok(found.map(|(offset, header)| (offset, header.first)))
+    }
+
+    /// The same with the frame's header.
+    pub fn next_good_header(&mut self, offset: u64) -> Result<Option<(u64, FrameHeader)>> {
         let segment = self.segment.header;
         let mut offset = offset.next_multiple_of(FRAME_ALIGN).max(FRAMES_START);
         while let Some(bytes) = self.bytes(offset, segment.frame_header_bytes())? {
@@ -236,7 +262,7 @@ impl Scanner {
                 let payload_at = offset + segment.frame_header_bytes() as u64;
                 let payload = self.bytes(payload_at, header.stored_bytes as usize)?;
                 if payload.is_some_and(|payload| crc32c::crc32c(payload) == header.payload_crc) {
-                    return Ok(Some((offset, header.first)));
+                    return Ok(Some((offset, header)));
                 }
             }
             offset += FRAME_ALIGN;

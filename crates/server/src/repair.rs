@@ -124,25 +124,28 @@ fn open_storage(
 ) -> Result<Arc<Storage>> {
     let instance = directory.known_instance(&*env.fs)?;
     let replayed_to = Cell::new(Seq::ZERO);
-    let open = |change: &dyn Fn(&mut LogOptions)| -> Result<Arc<Storage>> {
+    // To take all that the log has is for one that is then put aside: a member of a set decides with others.
+    let open = |takes_all: bool, change: &dyn Fn(&mut LogOptions)| -> Result<Arc<Storage>> {
         let engine = registry.open(name, env, &directory.engine(name), &config.storage)?;
         let (mut log, mut options) = run::parts_of(config, name, directory)?;
         change(&mut log);
+        options.takes_all = takes_all;
         options.background = false;
         options.instance = instance;
         options.journal = log.mode == LogMode::On;
+        replayed_to.set(engine.durable_seq());
         let log = Log::open(env, log, engine.durable_seq())?;
         replayed_to.set(log.last_seq());
         Ok(Storage::open(env.clone(), engine, Arc::new(log), options)?)
     };
     let as_it_is = |_: &mut LogOptions| {};
     match salvaged.filter(|report| report.is_damaged()) {
-        None => match open(&as_it_is) {
-            Err(error) => match error.downcast_ref() {
+        None => match open(false, &as_it_is) {
+            Err(error) => match log_error(&error) {
                 Some(LogError::Behind { .. }) => println!("{error}"),
                 Some(damage) if damage.can_be_cut() || matches!(damage, LogError::Older { .. }) => {
                     println!("the log cannot be read to its end: {error}");
-                    let replayed = open(&|log| {
+                    let replayed = open(true, &|log| {
                         log.mode = LogMode::Off;
                         log.ends_at_damage = true;
                     });
@@ -156,7 +159,7 @@ fn open_storage(
             },
             opened => return opened,
         },
-        Some(report) if report.mark_is_known => match open(&as_it_is) {
+        Some(report) if report.mark_is_known => match open(false, &as_it_is) {
             Ok(storage) => return Ok(storage),
             Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
         },
@@ -167,13 +170,20 @@ fn open_storage(
         "the log was put aside: {}; writes that are only there are lost",
         aside.display()
     );
-    let storage = open(&|log| log.engine_ahead = EngineAhead::BeginBehind)?;
+    let storage = open(true, &|log| log.engine_ahead = EngineAhead::BeginBehind)?;
     if storage.membership()?.is_some_and(|members| !members.decides_alone()) {
         println!(
             "this is a member of a replica set, and would vote without what it has lost: unless the other members are lost too, let it copy their data into an empty directory"
         );
     }
     Ok(storage)
+}
+
+fn log_error(error: &anyhow::Error) -> Option<&LogError> {
+    match error.downcast_ref() {
+        Some(StorageError::Log(error)) => Some(error),
+        _ => error.downcast_ref(),
+    }
 }
 
 /// Tells how many entries of the log behind `kept` can be read all the same.

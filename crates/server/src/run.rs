@@ -32,7 +32,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
-use storage::{Storage, StorageOptions};
+use storage::{Storage, StorageError, StorageOptions};
 use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
 /// Exit codes, as MongoDB's scripts know them.
@@ -640,15 +640,7 @@ fn open_storage(
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
-    let log = Log::open(env, log, opened.durable_seq()).map_err(|error| match error {
-        LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
-            "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
-        ),
-        error if error.can_be_cut() => anyhow!(
-            "{error}. Restore a backup, or have a member of a replica set copy the data anew; or start once with --repair, which keeps what the log has before that"
-        ),
-        other => other.into(),
-    })?;
+    let log = Log::open(env, log, opened.durable_seq()).map_err(with_advice)?;
     for damage in log.damages() {
         let message = "The log is damaged where it is not needed for the start; change streams and members that are behind cannot read it";
         let attributes = doc! { "damage": damage.to_string() };
@@ -674,7 +666,10 @@ fn open_storage(
     options.on_catalog_change = Some(Arc::new(move |change| {
         commands::log_unasked(&changes, "storage", change);
     }));
-    let storage = Storage::open(env.clone(), opened, Arc::new(log), options)?;
+    let storage = Storage::open(env.clone(), opened, Arc::new(log), options).map_err(|error| match error {
+        StorageError::Log(error) => with_advice(error),
+        other => other.into(),
+    })?;
     directory.note_journal(config.storage.journal)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let collections = storage.catalog().all_collections().len();
@@ -687,6 +682,19 @@ fn open_storage(
     );
     storage.subscribe_failure(Box::new(move |reason| fail(reason)));
     Ok(storage)
+}
+
+/// What is wrong with the log, and what can be done.
+fn with_advice(error: LogError) -> anyhow::Error {
+    match error {
+        LogError::Behind { .. } | LogError::Older { .. } => anyhow!(
+            "{error}. Put the missing files back; or start once with --repair, which goes on with what the data files hold"
+        ),
+        error if error.can_be_cut() => anyhow!(
+            "{error}. Restore a backup, or have a member of a replica set copy the data anew; or start once with --repair, which keeps what the log has before that"
+        ),
+        other => other.into(),
+    }
 }
 
 /// Options of log and storage as configured.

@@ -624,7 +624,7 @@ impl Driver {
 
     /// Tells others what it is now.
     fn tell(&mut self) {
-        let first = self.storage.log.first_readable();
+        let first = self.storage.log.first_seq();
         let mut standing = self.inbox.standing.lock();
         self.applied_by_others.clear();
         self.applied_by_others

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use hashbrown::HashMap;
 use keys::MultikeyPaths;
+use oplog::{Log, LogError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,6 +71,16 @@ impl Chain {
         entries.push(bytes);
         Ok(Some(entries))
     }
+}
+
+/// Where it may have been lost.
+fn consensus_lost(log: &Log) -> LogError {
+    let at = log.damages().last().and_then(|damage| match damage {
+        LogError::Corrupt { path, offset, .. } => Some((path.clone(), *offset)),
+        _ => None,
+    });
+    let (path, offset) = at.unwrap_or_default();
+    LogError::ConsensusLost { path, offset }
 }
 
 impl Storage {
@@ -134,12 +145,21 @@ impl Storage {
     fn replay_log(&self, durable: Seq, last: Seq, found: &mut Found) -> Result<u64, StorageError> {
         let is_arbiter = self.membership()?.is_some_and(|members| members.is_arbiter);
         self.is_arbiter.store(is_arbiter, Ordering::Release);
-        let (counted, readable) = (found.counted.0.next(), self.log.first_readable());
-        if counted.max(self.log.first_seq()) < readable {
+        let (counted, first) = (found.counted.0.next(), self.log.first_seq());
+        let lacks_counts = counted < first && !self.log.damages().is_empty();
+        if lacks_counts {
             // Damage has taken some of what changed the counts since they were written down.
             found.counted_later = self.recount(durable)?;
         }
-        let from = counted.max(readable).min(durable.next());
+        let from = counted.max(first).min(durable.next());
+        let decides_alone = || -> Result<bool, StorageError> {
+            let members = self.membership()?;
+            Ok(self.options.takes_all || members.is_none_or(|members| members.decides_alone()))
+        };
+        let mut decides = decides_alone()?;
+        if !decides && self.log.may_lack_consensus() {
+            return Err(StorageError::Log(consensus_lost(&self.log)));
+        }
         if from > last {
             return Ok(0);
         }
@@ -151,17 +171,16 @@ impl Storage {
             .hard_state()
             .map_or(Seq::ZERO, |state| state.commit)
             .max(durable);
-        let decides_alone = || -> Result<bool, StorageError> {
-            let members = self.membership()?;
-            Ok(self.options.takes_all || members.is_none_or(|members| members.decides_alone()))
-        };
-        let mut decides = decides_alone()?;
 
         let mut reported = self.env.clock.monotonic();
         for entry in reader {
             let (seq, bytes) = entry.map_err(|error| self.log_error(error))?;
             let length = bytes.len() as u64;
-            let unit = chain.push(seq, bytes)?;
+            let unit = match chain.push(seq, bytes) {
+                // Of a chain that begins in the damage: the engine has it.
+                Err(_) if lacks_counts && seq <= durable => continue,
+                unit => unit?,
+            };
             if seq <= durable {
                 self.count_unit(seq, &unit.unwrap_or_default(), &found.counted_later)?;
                 continue;

@@ -115,7 +115,7 @@ pub(crate) type Voter = Member<LogOf>;
 impl LogView for LogOf {
     fn first(&self) -> Seq {
         // Without segments there is nothing to read, and the log goes on where it ends.
-        self.0.first_readable().min(self.0.last_seq().next())
+        self.0.first_seq().min(self.0.last_seq().next())
     }
 
     fn last(&self) -> Seq {

@@ -1,4 +1,4 @@
-//! How readers wait for what others write and sync.
+//! How readers wait for what others write and sync, and what they cannot read.
 
 use super::{Log, WAIT_SLICE};
 use crate::{LogError, LogMode, Result};
@@ -7,6 +7,18 @@ use std::sync::Arc;
 use vfs::{Registration, Waker};
 
 impl Log {
+    /// Damaged places, each a `Corrupt`, that were stepped over at opening, as the engine has what stood there. Readers
+    /// that come to one fail.
+    pub fn damages(&self) -> &[LogError] {
+        &self.shared.damages
+    }
+
+    /// Damage that was stepped over may have held a hard state, or entries of a term that is not known: who decides with
+    /// others must not go on with this log.
+    pub fn may_lack_consensus(&self) -> bool {
+        self.shared.may_lack_consensus
+    }
+
     /// Has `waker` called when more is on disk than now.
     pub fn call_when_durable(&self, waker: &Arc<Waker>) -> Result<Registration> {
         if self.shared.mode == LogMode::Off {

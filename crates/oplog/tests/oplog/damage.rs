@@ -5,8 +5,8 @@ use crate::support::{DIRECTORY, Model, env, options, segments};
 use codec::Codec;
 use engine::{ErrorKind, Seq};
 use oplog::{
-    Damage, EngineAhead, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, segment_info, verify_segment,
-    walk_segment,
+    Damage, EngineAhead, HardState, Log, LogError, LogMode, LogOptions, SegmentPart, segment_files, segment_info,
+    verify_segment, walk_segment,
 };
 use std::path::Path;
 use vfs::{Access, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs};
@@ -487,9 +487,11 @@ fn damage_before_the_mark_in_the_segment_that_replay_begins_with_is_stepped_over
         told(&log);
         let mut found = Model { mark, ..model.clone() };
         found.compare(&log);
-        // Who reads that place is told so.
-        let error = log.read(Seq(first)).unwrap().next().unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        // The log begins behind it.
+        assert_eq!(log.first_seq(), Seq(next));
+        let error = log.read(Seq(first)).map(drop).unwrap_err();
+        assert!(matches!(error, LogError::Purged { .. }), "{error}");
+        assert!(!log.may_lack_consensus(), "headers tell that it held entries");
         // It goes on, and opens again.
         let appended = found.append(&log, 2, 900).unwrap();
         log.wait_durable(appended).unwrap();
@@ -548,4 +550,63 @@ fn for_repair_the_log_ends_before_the_entry_that_cannot_be_read() {
     fs.remove_file(&paths[1]).unwrap();
     assert_eq!(read(&fs, 0), second - 1);
     assert_eq!(read(&fs, third - 1), model.last().0);
+}
+
+#[test]
+fn what_a_damaged_header_hides_may_have_been_a_vote() {
+    for has_state_behind in [false, true] {
+        let (fs, model) = written(Codec::None, 70, 900);
+        let state = HardState {
+            term: 3,
+            vote: 2,
+            commit: Seq(5),
+        };
+        if has_state_behind {
+            Log::open(&env(&fs, 2), options(), Seq::ZERO)
+                .unwrap()
+                .write_state(state)
+                .unwrap();
+        }
+        let path = segments(&fs).pop().unwrap();
+        let mut frames = Vec::new();
+        walk_segment(&fs, &path, &mut |part| -> oplog::Result<()> {
+            if let SegmentPart::Entry { seq, frame_offset, .. } = part {
+                frames.push((seq, frame_offset));
+            }
+            Ok(())
+        })
+        .unwrap();
+        let (seq, offset) = frames[1];
+        fs.flip_bit(&path, offset + 9, 3).unwrap();
+        let log = Log::open(&env(&fs, 9), options(), seq).unwrap();
+        assert_eq!(log.may_lack_consensus(), !has_state_behind);
+        assert_eq!(log.hard_state(), has_state_behind.then_some(state));
+        model
+            .clone()
+            .compare_found(&Log::open(&env(&fs, 9), options(), seq).unwrap());
+    }
+}
+
+#[test]
+fn for_repair_the_segment_that_the_position_names_may_be_behind_the_hole() {
+    let (fs, model) = written(Codec::None, 70, 900);
+    // It is noted at opening, and names the last segment.
+    drop(Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap());
+    let paths = segments(&fs);
+    assert!(paths.len() >= 3);
+    for gone in [1, paths.len() - 1] {
+        let fs = fs.after_crash(0);
+        let first = segment_info(&fs, &paths[gone]).unwrap().first;
+        fs.remove_file(&paths[gone]).unwrap();
+        let refused = Log::open(&env(&fs, 9), options(), Seq(3)).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        let repairing = LogOptions {
+            mode: LogMode::Off,
+            ends_at_damage: true,
+            ..options()
+        };
+        let log = Log::open(&env(&fs, 9), repairing, Seq(3)).unwrap();
+        assert_eq!(log.last_seq(), Seq(first.0 - 1));
+        assert!(log.last_seq() < model.last());
+    }
 }
