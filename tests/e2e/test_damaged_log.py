@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 from members import ReplicaSet, wait
+from bson import Timestamp
+from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
 from server import ENGINES, Server, binary
 from test_inspect import durable, is_built_in, tenon
@@ -26,16 +28,16 @@ def refused(server):
     return str(error.value)
 
 
-def damage(data, number):
-    """Damages the frame in which a document of `shop.a` was inserted, and tells how many entries the frame has."""
+def damage(data, number, at=70):
+    """Damages the frame in which a document of `shop.a` was inserted, in its payload or elsewhere; answers where it is."""
     lines = [json.loads(line) for line in tenon("log", "--json", data).stdout.splitlines()]
     entries = [line for line in lines if "seq" in line]
     inserts = lambda entry: any(operation.get("document", {}).get("_id") == number for operation in entry["operations"])
     [hit] = [entry for entry in entries if inserts(entry)]
     with open(hit["file"], "r+b") as file:
-        file.seek(hit["offset"] + 70)
+        file.seek(hit["offset"] + at)
         byte = file.read(1)[0]
-        file.seek(hit["offset"] + 70)
+        file.seek(hit["offset"] + at)
         file.write(bytes([byte ^ 0xFF]))
     return hit["file"], hit["offset"]
 
@@ -71,12 +73,14 @@ def test_what_the_start_does_not_need_is_stepped_over(killed):
     client = killed.client(directConnection=True)
     durable(client.shop.a).insert_one({"_id": 200})
     if "--replSet" in killed.options:
-        # Who reads the log from its beginning is told; from behind the damage it can be read.
+        # History begins behind the damage.
+        inserts = list(client.local["oplog.rs"].find({"op": "i", "ns": "shop.a"}))
+        assert [each["o"]["_id"] for each in inserts] == list(range(51, 201))
+        with client.shop.a.watch(start_at_operation_time=inserts[20]["ts"]) as stream:
+            assert stream.next()["documentKey"] == {"_id": 71}
         with pytest.raises(OperationFailure) as error:
-            list(client.local["oplog.rs"].find({"op": "i"}))
-        assert f"{file}: at offset {offset}: " in str(error.value), error.value
-        last = list(client.local["oplog.rs"].find({"op": "i", "ns": "shop.a"}).sort("$natural", -1).limit(50))
-        assert [each["o"]["_id"] for each in last] == list(range(200, 150, -1))
+            client.shop.a.watch(start_at_operation_time=Timestamp(inserts[0]["ts"].time - 1000, 1))
+        assert error.value.code == 286
     killed.kill()
     killed.start()
     assert numbers(killed) == list(range(201))
@@ -136,3 +140,41 @@ def test_a_member_behind_the_damage_copies_all_data(tmp_path):
         wait(lambda: (known := rs.consensus().get(behind.number)) and known["instance"] != instance and known["votes"], "a new instance", 120)
         rs.wait_healthy()
         rs.check_equal(validate=False)
+
+
+def test_repair_of_a_member_keeps_what_is_before_the_damage(tmp_path):
+    """Though it knows of hardly anything in its log that it stays."""
+    with ReplicaSet(tmp_path, 3) as rs:
+        rs.initiate()
+        collection = rs.client().shop.get_collection("a", write_concern=WriteConcern(w=3, j=True))
+        for number in range(30):
+            collection.insert_one({"_id": number, "text": "x" * 100})
+            if number == 9:
+                for each in rs.members:
+                    each.direct.admin.command("fsync")
+        hit = rs[1]
+        for each in rs.members:
+            each.kill()
+        damage(hit.data, 20)
+        assert "--repair" in refused(hit)
+        done = repair(hit)
+        assert done.returncode == 0 and "this is a member of a replica set" in done.stdout, done
+        alone = Server(tmp_path / "alone", hit.engine)
+        alone.data.rmdir()
+        shutil.move(hit.data, alone.data)
+        with alone:
+            assert numbers(alone) == list(range(20))
+
+
+def test_a_member_that_may_have_lost_its_vote_does_not_start(tmp_path):
+    with ReplicaSet(tmp_path, 3) as rs:
+        rs.initiate()
+        collection = rs.client().shop.get_collection("a", write_concern=WriteConcern(w=3, j=True))
+        for number in range(10):
+            collection.insert_one({"_id": number, "text": "x" * 100})
+        hit = rs.secondaries[0]
+        hit.direct.admin.command("fsync")
+        collection.insert_one({"_id": 10})
+        hit.kill()
+        damage(hit.data, 5, at=9)
+        assert "may have held what this member of a replica set has voted for" in refused(hit)

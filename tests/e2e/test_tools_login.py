@@ -136,9 +136,8 @@ def test_users_and_roles_are_dumped_and_restored(tmp_path, form):
         assert {"tempusers", "temproles"}.isdisjoint(root.admin.list_collection_names())
         # All that the dump has not goes, its own user too.
         restored = tenon("restore", *named(target, "keeper"), "--drop", *where)
-        assert restored.returncode == 0, restored.stderr
         # Its user may no longer remove what was put aside.
-        assert "admin.tempusers, with copies of the users or roles, is left" in restored.stderr
+        assert restored.returncode == 1 and "admin.tempusers, with copies of the users or roles, is left" in restored.stderr
         root = target.client(username="root", password="source's")
         assert root.admin.command("usersInfo", {"forAllDBs": True}, showCredentials=True)["users"] == before
         assert {role["role"] for role in root.admin.command("rolesInfo", 1)["roles"]} == {"auditor"}
@@ -182,7 +181,47 @@ def test_users_are_taken_over_as_mongorestore_asks_for_it(tmp_path):
         assert refused.value.code == 2 and "credentials" in str(refused.value)
         assert len(names()) == 5
         keeper.admin.tempusers.delete_one({"user": "x"})
+        # Neither does a collection with nobody in it take everybody's place, nor a role that is no role.
+        keeper.admin.temproles.insert_one({"role": "r", "db": "admin", "roles": [], "privileges": []})
+        for role, options in [
+            (None, {"tempUsersCollection": "admin.nonesuch"}),
+            ({"role": "root"}, {"tempRolesCollection": "admin.temproles"}),
+            ({"privileges": [{"bad": 1}]}, {"tempRolesCollection": "admin.temproles"}),
+        ]:
+            if role:
+                keeper.admin.temproles.update_one({}, {"$set": role})
+            with pytest.raises(OperationFailure):
+                merge(keeper, drop=True, **options)
+            assert len(names()) == 5 and not list(root.admin["system.roles"].find()), options
         # Of the database alone that is named.
         keeper.admin.tempusers.insert_one(root.admin["system.users"].find_one({"user": "root"}))
         merge(keeper, tempUsersCollection="admin.tempusers", db="admin", drop=True)
         assert names() == ["amy", "bob", "root", "zoe"]
+
+
+def test_who_may_not_read_or_restore_users_does_the_rest(tmp_path):
+    server, where = Server(tmp_path / "server", options=["--auth"]), tmp_path / "all"
+    with server:
+        server.client().admin.command("createUser", "root", pwd="r", roles=["root"])
+        root = server.client(username="root", password="r")
+        root.shop.goods.insert_one({"_id": 1})
+        root.admin.command("createUser", "reader", pwd=PASSWORD, roles=["readAnyDatabase"])
+        root.admin.command("createUser", "writer", pwd=PASSWORD, roles=[{"role": "readWrite", "db": "shop"}])
+        dumped = tenon("dump", *named(server, "reader"), "--out", str(tmp_path / "without"))
+        assert dumped.returncode == 0 and "users and roles are left out" in dumped.stderr, dumped.stderr
+        assert (tmp_path / "without" / "shop" / "goods.bson").exists() and not (tmp_path / "without" / "admin" / "system.users.bson").exists()
+        dumped = tenon("dump", "--port", str(server.port), "-u", "root", "-p", "r", "--out", str(where))
+        assert dumped.returncode == 0, dumped.stderr
+        root.shop.goods.delete_many({})
+        restored = tenon("restore", *named(server, "writer"), str(where))
+        assert restored.returncode == 1 and "admin.system.users is not restored" in restored.stderr, restored.stderr
+        assert root.shop.goods.find_one() == {"_id": 1}
+        # Nobody in the file: everybody stays. A file that is cut off: nothing of it is left.
+        users = where / "admin" / "system.users.bson"
+        content = users.read_bytes()
+        for kept, code in [(b"", 0), (content[:-3], 1)]:
+            users.write_bytes(kept)
+            restored = tenon("restore", "--port", str(server.port), "-u", "root", "-p", "r", "--drop", str(where))
+            assert restored.returncode == code, restored.stderr
+            assert root.admin["system.users"].count_documents({}) == 3
+            assert "tempusers" not in root.admin.list_collection_names()

@@ -2,7 +2,6 @@
 //! collections, so a restoration puts them aside and asks it to take them over, as mongorestore does.
 
 use crate::client::Client;
-use crate::error::{DumpError, Result};
 use crate::namespace::Namespace;
 use bson::doc;
 
@@ -14,7 +13,6 @@ const ASIDE: [(&str, &str, &str); 2] = [
     ("system.roles", "temproles", "tempRolesCollection"),
     ("system.users", "tempusers", "tempUsersCollection"),
 ];
-const COMMAND_NOT_FOUND: i32 = 59;
 
 /// Whether a dump with users and roles has the collection.
 pub(crate) fn are_dumped_from(namespace: &Namespace) -> bool {
@@ -30,25 +28,30 @@ pub(crate) fn aside(namespace: &Namespace) -> Option<Namespace> {
 }
 
 /// Has the server take over what was put aside, and removes that. With `drop`, users and roles that it had besides go.
-/// Answers what could not be removed, and why: the dump may have taken from its user the right to.
-pub(crate) fn take_over(client: &mut Client, asides: &[Namespace], drop: bool) -> Result<Vec<String>> {
+/// Answers what went wrong: the dump may have taken from its user the right to.
+pub(crate) fn take_over(client: &mut Client, asides: &[Namespace], drop: bool) -> Vec<String> {
     let mut command = doc! { "_mergeAuthzCollections": 1, "db": "", "drop": drop };
     for (_, aside, field) in ASIDE {
         if let Some(named) = asides.iter().find(|named| named.collection == aside) {
             command.insert(field, named.to_string());
         }
     }
-    let merged = client.run(DATABASE, &command);
-    let mut left = Vec::new();
+    let mut failures = Vec::new();
+    if let Err(error) = client.run(DATABASE, &command) {
+        failures.push(format!("users and roles are not restored: {error}"));
+    }
     for aside in asides {
         if let Err(error) = client.run(DATABASE, &doc! { "drop": &aside.collection }) {
-            left.push(format!("{aside}, with copies of the users or roles, is left: {error}"));
+            failures.push(format!("{aside}, with copies of the users or roles, is left: {error}"));
         }
     }
-    match merged {
-        Err(error) if error.is_refusal(COMMAND_NOT_FOUND) => Err(DumpError::Choice(
-            "the dump has users or roles, and the server cannot take them over".to_owned(),
-        )),
-        merged => merged.map(|_| left),
+    failures
+}
+
+/// Removes what may have been put aside, after a failure.
+pub(crate) fn remove_all(client: &mut Client) {
+    for (_, aside, _) in ASIDE {
+        // The failure is what is told.
+        let _ = client.run(DATABASE, &doc! { "drop": aside });
     }
 }

@@ -22,6 +22,7 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// What `listIndexes` says of a collection that was dropped after it was listed, and a cursor over one.
 const NAMESPACE_NOT_FOUND: i32 = 26;
 const QUERY_PLAN_KILLED: i32 = 175;
+const UNAUTHORIZED: i32 = 13;
 /// Collections of this prefix are a server's own, but for the functions of `system.js`.
 const OWN_PREFIX: &str = "system.";
 
@@ -63,6 +64,8 @@ pub struct Dumped {
     pub bytes: u64,
     /// Entries of the log.
     pub operations: u64,
+    /// Users or roles were wanted, and may not be read.
+    pub leaves_accounts_out: bool,
 }
 
 struct Job {
@@ -87,7 +90,8 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     }
     let mut client = Client::open(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
-    let jobs = jobs(&mut client, options)?;
+    let mut leaves_accounts_out = false;
+    let jobs = jobs(&mut client, options, &mut leaves_accounts_out)?;
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
         let mut announced = jobs
@@ -141,7 +145,10 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             .map(|thread| thread.join().expect("the threads of a dump do not panic"))
             .collect()
     });
-    let mut total = Dumped::default();
+    let mut total = Dumped {
+        leaves_accounts_out,
+        ..Dumped::default()
+    };
     for result in results {
         let dumped = result?;
         total.collections += dumped.collections;
@@ -159,7 +166,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
 }
 
 /// What the server has of what is meant. A collection that was asked for by name must be there.
-fn jobs(client: &mut Client, options: &DumpOptions) -> Result<Vec<Job>> {
+fn jobs(client: &mut Client, options: &DumpOptions, leaves_accounts_out: &mut bool) -> Result<Vec<Job>> {
     let filter = &options.filter;
     let mut jobs = Vec::new();
     for database in client.databases(filter.database.as_deref())? {
@@ -176,6 +183,10 @@ fn jobs(client: &mut Client, options: &DumpOptions) -> Result<Vec<Job>> {
                 CollectionKind::Collection | CollectionKind::TimeSeries => {
                     metadata.indexes = match client.indexes(&namespace) {
                         Err(error) if error.is_refusal(NAMESPACE_NOT_FOUND) => continue,
+                        Err(error) if is_account && error.is_refusal(UNAUTHORIZED) => {
+                            *leaves_accounts_out = true;
+                            continue;
+                        }
                         indexes => indexes.map_err(|error| error.of(&namespace))?,
                     };
                     client.size_bytes(&namespace.of_documents(metadata.kind))?

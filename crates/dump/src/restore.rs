@@ -27,6 +27,7 @@ const QUEUE_PARTS: usize = 64;
 /// `create` of something that is there, and `drop` of something that is not.
 const NAMESPACE_EXISTS: i32 = 48;
 const NAMESPACE_NOT_FOUND: i32 = 26;
+const UNAUTHORIZED: i32 = 13;
 
 /// What to restore, from where to where.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ pub struct Restored {
     pub operations: u64,
     /// Indexes that wait for the log.
     indexes: PendingIndexes,
-    /// Where users and roles were put.
+    /// The temporary collections that users and roles were put into.
     asides: Vec<Namespace>,
 }
 
@@ -110,14 +111,31 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
             ));
         }
     }
-    let mut restored = match options.archive {
+    let restored = match options.archive {
         true => restore_archive(options),
         false => restore_folder(options),
-    }?;
+    };
+    if !options.accounts {
+        return restored;
+    }
+    let mut client = Client::open(&options.server, &Interrupt::new());
+    let mut restored = match (restored, &mut client) {
+        (Ok(restored), _) => restored,
+        (Err(error), client) => {
+            // Hashes of passwords are not to lie about, whatever it was that failed.
+            if let Ok(client) = client {
+                accounts::remove_all(client);
+            }
+            return Err(error);
+        }
+    };
     if !restored.asides.is_empty() {
-        let mut client = Client::open(&options.server, &options.interrupt)?;
-        let left = accounts::take_over(&mut client, &restored.asides, options.drop)?;
-        restored.failures.extend(left);
+        let failures = accounts::take_over(
+            client.as_mut().map_err(|error| DumpError::Choice(error.to_string()))?,
+            &restored.asides,
+            options.drop,
+        );
+        restored.failures.extend(failures);
     }
     Ok(restored)
 }
@@ -450,6 +468,9 @@ pub struct Loading<'a> {
     options: &'a RestoreOptions,
     target: Namespace,
     metadata: Metadata,
+    /// The temporary collection that it is, of users or roles.
+    aside: Option<Namespace>,
+    skips: bool,
     batch: Vec<u8>,
     batch_documents: u64,
     restored: Restored,
@@ -473,7 +494,13 @@ impl<'a> Loading<'a> {
             .unwrap_or_else(|| source.clone());
         if options.drop || aside.is_some() {
             let dropped = client.run(&target.database, &doc! { "drop": &target.collection });
-            unless_code(dropped, NAMESPACE_NOT_FOUND)?;
+            match (unless_code(dropped, NAMESPACE_NOT_FOUND), &aside) {
+                // Who may not restore users restores the rest.
+                (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
+                    return Ok(Self::skipping(options, source, metadata, &error));
+                }
+                (dropped, _) => dropped?,
+            }
         }
         let mut create = doc! { "create": &target.collection };
         // Without its options it would be another kind of collection.
@@ -485,18 +512,39 @@ impl<'a> Loading<'a> {
             options,
             target,
             metadata,
+            aside,
+            skips: false,
             batch: Vec::new(),
             batch_documents: 0,
             restored: Restored {
                 collections: 1,
-                asides: aside.into_iter().collect(),
                 ..Restored::default()
             },
         })
     }
 
+    /// Takes documents, and does nothing with them.
+    fn skipping(options: &'a RestoreOptions, source: &Namespace, metadata: Metadata, why: &DumpError) -> Self {
+        Self {
+            options,
+            target: source.clone(),
+            metadata,
+            aside: None,
+            skips: true,
+            batch: Vec::new(),
+            batch_documents: 0,
+            restored: Restored {
+                failures: vec![format!("{source} is not restored: {why}")],
+                ..Restored::default()
+            },
+        }
+    }
+
     /// Sends a document, with others.
     pub fn add(&mut self, client: &mut Client, document: &RawDocument) -> Result<()> {
+        if self.skips {
+            return Ok(());
+        }
         self.batch.extend_from_slice(document.as_bytes());
         self.batch_documents += 1;
         self.options.progress.inc(document.as_bytes().len() as u64);
@@ -531,6 +579,19 @@ impl<'a> Loading<'a> {
     /// Makes the indexes, all at once.
     fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
+        if let Some(aside) = self.aside.take() {
+            match (self.restored.documents, self.restored.failed) {
+                // A dump without users does not take those away that there are.
+                (0, 0) => drop(client.run(&aside.database, &doc! { "drop": &aside.collection })?),
+                (_, 0) => self.restored.asides.push(aside),
+                _ => {
+                    drop(client.run(&aside.database, &doc! { "drop": &aside.collection })?);
+                    self.restored
+                        .failures
+                        .push("users or roles are not restored: some were refused".to_owned());
+                }
+            }
+        }
         let indexes = self.take_indexes();
         if self.options.oplog.is_some() {
             for index in indexes {

@@ -74,6 +74,7 @@ impl Storage {
             return Err(StorageError::Log(LogError::NoJournal));
         }
         let only = self.only_backup()?;
+        let _running = self.checkpointer.running.lock();
         let seq = Seq(self.log.first_seq().0.saturating_sub(1));
         let log = self.pinned_log(seq)?;
         Ok(StorageBackup {

@@ -55,6 +55,8 @@ pub struct BackupCommand {
 impl BackupCommand {
     /// Copies, and says how much.
     pub fn run(&self) -> Result<ExitCode> {
+        self.server
+            .check_one_server("its files are copied, on the machine where it runs")?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let (server, _) = self.server.server(None, Purpose::Read)?;

@@ -90,7 +90,10 @@ impl ServerArgs {
     pub fn server(&self, db: Option<&str>, purpose: Purpose) -> Result<(Server, Option<String>)> {
         let whole = self.whole_uri()?;
         let (hosts, one, set) = split_hosts(&whole)?;
-        let uri = ServerUri::parse(if hosts.len() > 1 { &one } else { &whole })?;
+        let uri = match hosts.len() {
+            1 => ServerUri::parse(&whole)?,
+            _ => of_any(&hosts, &one)?,
+        };
         if uri.is_direct && hosts.len() > 1 {
             bail!("directConnection is for one host, and the URI names {}", hosts.len());
         }
@@ -122,6 +125,17 @@ impl ServerArgs {
             server.read_preference = Some(preference.unwrap_or(ReadPreference::PrimaryPreferred));
         }
         Ok((server, db.map(str::to_owned).or(uri.database)))
+    }
+
+    /// An error where a URI names a set, for what has to do with one server.
+    pub fn check_one_server(&self, why: &str) -> Result<()> {
+        let whole = self.whole_uri()?;
+        let (hosts, _, set) = split_hosts(&whole)?;
+        let is_one = hosts.len() == 1 && (set.is_none() || ServerUri::parse(&whole)?.is_direct);
+        if !is_one {
+            bail!("--uri has to name one server: {why}");
+        }
+        Ok(())
     }
 
     /// The servers of a replica set, of which one or more are named.
@@ -197,6 +211,17 @@ impl SetAccess {
         };
         Ok(addresses.map(server).collect())
     }
+}
+
+/// What the URI `one`, which names the first host, says with any of the hosts: some may have no address.
+fn of_any(hosts: &[String], one: &str) -> Result<ServerUri> {
+    let mut parsed = ServerUri::parse(one);
+    for host in hosts.iter().skip(1) {
+        if parsed.is_err() {
+            parsed = ServerUri::parse(&one.replacen(&hosts[0], host, 1)).or(parsed);
+        }
+    }
+    Ok(parsed?)
 }
 
 /// The hosts of a URI, the URI with the first one only, and `replicaSet`.

@@ -139,6 +139,9 @@ impl DumpCommand {
             "{} documents of {} collections dumped, {} bytes",
             dumped.documents, dumped.collections, dumped.bytes
         ));
+        if dumped.leaves_accounts_out {
+            eprintln!("users and roles are left out: the user may not read them (the role backup may)");
+        }
         if self.oplog {
             self.selection
                 .tell(&format!("{} entries of the log of operations", dumped.operations));
@@ -263,7 +266,7 @@ impl RestoreCommand {
             self.selection
                 .tell(&format!("{} operations of the log replayed", restored.operations));
         }
-        Ok(if restored.failed == 0 {
+        Ok(if restored.failed == 0 && restored.failures.is_empty() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

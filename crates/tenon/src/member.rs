@@ -4,11 +4,12 @@ use crate::connect::SetAccess;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::interrupt::Interrupt;
 use bson::{Document, doc};
-use dump::{Client, ReadPreference, Server};
+use dump::{Client, DumpError, ReadPreference, Server};
 use std::time::{Duration, Instant};
 
 /// For so long a member that fits is looked for: an election may be going on.
 const PATIENCE: Duration = Duration::from_secs(30);
+const AUTHENTICATION_FAILED: i32 = 18;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// A member that answers.
@@ -30,6 +31,9 @@ pub fn select(access: &SetAccess, preference: ReadPreference) -> Result<Server> 
         while let Some(host) = hosts.get(asked).cloned() {
             asked += 1;
             match ask(access, &host, &interrupt) {
+                Ok((Some(member), _)) if member.is_primary && preference == ReadPreference::Primary => {
+                    return Ok(member.server);
+                }
                 Ok((member, hello)) => {
                     for other in named(&hello) {
                         if !hosts.contains(&other) {
@@ -38,6 +42,8 @@ pub fn select(access: &SetAccess, preference: ReadPreference) -> Result<Server> 
                     }
                     seen.extend(member);
                 }
+                // Asking again would not help, and looks like guessing.
+                Err(error) if is_login(&error) => return Err(error),
                 Err(error) => failures.push(format!("{host}: {error:#}")),
             }
         }
@@ -58,6 +64,15 @@ pub fn select(access: &SetAccess, preference: ReadPreference) -> Result<Server> 
             bail!("no {wanted} of the replica set can be reached{why}");
         }
         std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+/// Whether it is the user that was refused.
+fn is_login(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(DumpError::Server(bench::Error::Refused { code, .. })) => *code == AUTHENTICATION_FAILED,
+        Some(DumpError::Choice(_)) => true,
+        _ => false,
     }
 }
 
@@ -91,7 +106,7 @@ fn ask(access: &SetAccess, host: &str, interrupt: &Interrupt) -> Result<(Option<
     Err(failed.map_or_else(|| anyhow::anyhow!("it has no address"), Into::into))
 }
 
-/// The members that one of them knows of. Hidden ones are nobody's business.
+/// The members that one of them knows of; hidden ones are not told to clients.
 fn named(hello: &Document) -> Vec<String> {
     let lists = ["hosts", "passives"]
         .into_iter()

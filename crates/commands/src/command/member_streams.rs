@@ -66,7 +66,7 @@ fn consensus(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     if own.is_some() {
         storage.receive(None, from, Seq(applied));
     }
-    // A piece that were left out would leave the rest without its beginning.
+    // Without one piece the next ones would have no beginning.
     call.client.stream.lock().take(is_first, data, &mut |bytes| {
         // What was meant for the instance that this place had before is not for this one.
         if let Ok(message) = Message::decode(bytes)

@@ -1,6 +1,7 @@
 //! `_mergeAuthzCollections`: takes over the users and roles of a dump, which who restores it has put into collections
 //! of `admin` that anybody may write to who may restore.
 
+use super::role_documents::{UnknownActions, privileges};
 use super::user_store::{self, Store};
 use crate::arguments::missing_field;
 use crate::audited::AuditEvent;
@@ -10,8 +11,8 @@ use crate::invocation::Invocation;
 use crate::logger::Component;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use auth::{Action, Target};
-use bson::raw::RawBsonRef;
+use auth::{Action, RoleName, Target};
+use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use std::collections::BTreeMap;
 use storage::Namespace;
@@ -27,10 +28,10 @@ pub const MERGE_AUTHZ_COLLECTIONS: Command = Command::new(
 .takes_write_concern()
 .admin_only();
 
-/// The collections that documents are taken from.
+/// The collections that documents are taken from. Roles first: nobody is to hold one that is not there.
 const SOURCES: [(&str, Store); 2] = [
-    ("tempUsersCollection", Store::Users),
     ("tempRolesCollection", Store::Roles),
+    ("tempUsersCollection", Store::Users),
 ];
 
 /// Whoever takes users and roles over makes, changes and removes any of them.
@@ -63,8 +64,8 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let (mut sources, mut database, mut drops) = ([""; 2], None, false);
     call.for_each_field(|name, value| {
         match name {
-            "tempUsersCollection" => sources[0] = arguments.string(name, value)?,
-            "tempRolesCollection" => sources[1] = arguments.string(name, value)?,
+            "tempRolesCollection" => sources[0] = arguments.string(name, value)?,
+            "tempUsersCollection" => sources[1] = arguments.string(name, value)?,
             "db" => database = Some(arguments.string(name, value)?),
             "drop" => drops = arguments.boolean(name, value)?,
             _ => return Ok(false),
@@ -95,6 +96,13 @@ fn merge(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             let id = checked(store, &document)?;
             document.insert("_id", &id);
             documents.insert(id, document);
+        }
+        if drops && documents.is_empty() {
+            // It would leave a server without users, which lets in whoever is on its machine.
+            return Err(CommandError::bad_value(format!(
+                "{source} has no {}s to take the place of those that are there",
+                noun(store)
+            )));
         }
         found.push((store, documents));
     }
@@ -128,6 +136,20 @@ fn checked(store: Store, document: &Document) -> Result<String> {
                 "{noun} {name}@{database} has no array '{field}'"
             )));
         }
+    }
+    if store == Store::Roles {
+        let name = RoleName::new(database, name);
+        if name.is_builtin() {
+            return Err(CommandError::bad_value(format!(
+                "{name} is the name of a built-in role"
+            )));
+        }
+        let raw = RawDocumentBuf::try_from(document)?;
+        privileges(
+            "_mergeAuthzCollections",
+            raw.get_array("privileges")?,
+            UnknownActions::Skipped,
+        )?;
     }
     if store == Store::Users && document.get_document("credentials").is_err() {
         return Err(CommandError::bad_value(format!(

@@ -32,13 +32,12 @@ struct Queue {
     stopped: bool,
 }
 
-/// What became of the messages that a connection was to take.
-#[derive(PartialEq, Eq)]
+/// How a connection came to its end.
 enum Served {
-    /// They are on their way, or lost.
-    Something,
-    /// They wait for the next one.
-    Nothing,
+    /// It was found to have ended. What is to be sent next waits for another one.
+    Ended { has_sent: bool },
+    /// What was to be sent is lost.
+    Lost,
 }
 
 /// See the module.
@@ -106,21 +105,23 @@ impl Sender {
     }
 
     fn run(&self) {
-        // Whether the connection before this one was of no use either: a member that hangs up at once is given time.
-        let mut was_vain = false;
+        // Whether the connection before this one took nothing either: a member that hangs up at once is given time.
+        let mut took_nothing = false;
         while !self.queue.lock().stopped {
-            let is_vain = match self.dialer.open(&self.host, PATIENCE) {
-                Ok(mut link) => self.serve(&mut link) == Served::Nothing,
-                // What waited for the connection is old by the time there is one.
+            let served = match self.dialer.open(&self.host, PATIENCE) {
+                Ok(mut link) => self.serve(&mut link),
                 Err(_) => {
+                    // What waited for the connection is old by the time there is one.
                     self.empty();
-                    false
+                    Served::Lost
                 }
             };
-            let is_worth_it = is_vain && !was_vain;
-            was_vain = is_vain;
-            if is_worth_it {
-                continue;
+            match served {
+                Served::Ended { has_sent } if has_sent || !took_nothing => {
+                    took_nothing = !has_sent;
+                    continue;
+                }
+                served => took_nothing = matches!(served, Served::Ended { has_sent: false }),
             }
             let mut queue = self.queue.lock();
             if !queue.stopped {
@@ -147,12 +148,12 @@ impl Sender {
                     self.filled.wait(&mut queue);
                 }
                 if queue.stopped {
-                    return Served::Something;
+                    return Served::Lost;
                 }
                 // A member that began anew, with a copy of the data say. What is to be sent goes over the next
                 // connection.
                 if link.is_hung_up() {
-                    return Served::Nothing;
+                    return Served::Ended { has_sent: !is_first };
                 }
                 queue.tells = false;
                 wanted = std::mem::take(&mut queue.wanted);
@@ -182,7 +183,7 @@ impl Sender {
                     "$db": "admin",
                 };
                 if link.send(&command).is_err() {
-                    return Served::Something;
+                    return Served::Lost;
                 }
                 is_first = false;
                 next = pieces.next();
