@@ -21,6 +21,7 @@ mod timeseries;
 mod transactions;
 mod users;
 mod validation;
+mod views;
 mod write_stages;
 mod writes;
 

@@ -8,6 +8,7 @@ use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
 use super::view::{collation_of_view, makes_measurements};
+use super::view_graph::check_views_read;
 use crate::QueryError;
 use crate::history::{self, Tail, is_virtual};
 use crate::limits::BlockingLimits;
@@ -212,6 +213,13 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
         }
         (None, None) => collation_of(request.collation, None)?,
     };
+    check_views_read(
+        context,
+        request.db,
+        request.ns.as_ref(),
+        request.pipeline,
+        collation.as_ref(),
+    )?;
     let expressions = expression_context(context, request.variables, collation.clone())?
         .with_script_globals(request.script_globals.clone());
     let Some(ns) = &request.ns else {

@@ -34,6 +34,7 @@ mod summary;
 pub(crate) mod text;
 mod trial;
 mod view;
+mod view_graph;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -49,7 +50,7 @@ pub use id_lookup::is_lookup_by_id;
 pub use plan_cache::{
     QueryPattern, cached_plans, clear_index_filters, clear_plans, list_index_filters, set_index_filter,
 };
-pub use view::check_view;
+pub use view_graph::check_view;
 
 use stage::Stage;
 use std::sync::Arc;

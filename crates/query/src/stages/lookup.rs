@@ -72,7 +72,7 @@ fn stage_documents(array: &RawArray, stage: &str) -> Result<Vec<RawDocumentBuf>,
 pub(super) fn check_depth(depth: usize) -> Result<(), QueryError> {
     if depth > PIPELINE_DEPTH_MAX {
         return failure(
-            165,
+            ErrorCode::MaxSubPipelineDepthExceeded.0,
             format!("Maximum number of nested sub-pipelines exceeded. Limit is {PIPELINE_DEPTH_MAX}"),
         );
     }

@@ -115,7 +115,7 @@ fn sub_pipelines() {
     for _ in 0..25 {
         deep = doc! {"$unionWith": {"coll": "c", "pipeline": [deep]}};
     }
-    code(deep, 165);
+    code(deep, 232);
 }
 
 #[test]
