@@ -200,19 +200,27 @@ fn virtual_source(
 /// A pipeline that can be run.
 type Parsed = (Pipeline, Option<Namespace>, Option<Arc<Collation>>);
 
+fn view_of(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Option<Arc<storage::View>> {
+    context.storage.catalog().view(request.ns.as_ref()?)
+}
+
+/// The collation of an aggregation: the one it asks for, or that of what it is on.
+pub fn collation(
+    context: &ExecContext<'_>,
+    request: &AggregateRequest<'_>,
+) -> Result<Option<Arc<Collation>>, QueryError> {
+    if let Some(view) = view_of(context, request) {
+        return collation_of_view(&view, request.collation);
+    }
+    let collection = request.ns.as_ref().and_then(|ns| context.definition(ns));
+    let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+    collation_of(request.collation, of_collection)
+}
+
 /// The pipeline with those of the views it reads in front, the collection at the bottom, and the collation.
 fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Parsed, QueryError> {
-    let catalog = context.storage.catalog();
-    let view = request.ns.as_ref().and_then(|ns| catalog.view(ns));
-    let collation = match (&view, &request.ns) {
-        (Some(view), _) => collation_of_view(view, request.collation)?,
-        (None, Some(ns)) => {
-            let collection = context.definition(ns);
-            let of_collection = collection.as_ref().and_then(|collection| collection.collation());
-            collation_of(request.collation, of_collection)?
-        }
-        (None, None) => collation_of(request.collation, None)?,
-    };
+    let view = view_of(context, request);
+    let collation = collation(context, request)?;
     check_views_read(
         context,
         request.db,

@@ -39,7 +39,7 @@ mod view_graph;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use aggregate::aggregate;
+pub use aggregate::{aggregate, collation as aggregate_collation};
 pub use context::{DocumentSink, ExecContext, ExecState, InitialSources, SinkState};
 pub use count::count;
 pub use distinct::distinct;

@@ -183,7 +183,10 @@ impl Search {
         let mut id = Vec::with_capacity(32);
         let value = Value::field(document, "_id")?;
         if matches!(value, Value::Missing) {
-            return failure(40271, "$graphLookup tells documents apart by _id, and this one has none");
+            return failure(
+                40271,
+                "$graphLookup tells documents apart by _id, and this one has none",
+            );
         }
         // Whatever the collation: documents are others where their `_id` is another one.
         Comparer::default().append_key(&value, &mut id);
