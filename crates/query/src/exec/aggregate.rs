@@ -17,10 +17,10 @@ use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
 use crate::stages::{
     self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
+    may_search,
 };
 use crate::timeseries::index_key_of_buckets;
 use crate::value::SharedDocument;
-use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
@@ -417,20 +417,6 @@ pub(crate) fn open_foreign(
 fn starts_with_search(stages: &[RawDocumentBuf]) -> bool {
     let filter = stages.first().and_then(|stage| stage.get_document("$match").ok());
     filter.is_some_and(may_search)
-}
-
-fn may_search(filter: &RawDocument) -> bool {
-    filter
-        .iter()
-        .flatten()
-        .any(|(name, value)| match (name.as_str(), value) {
-            ("$text", _) => true,
-            ("$and" | "$or", RawBsonRef::Array(parts)) => {
-                let mut parts = parts.into_iter().flatten();
-                parts.any(|part| part.as_document().is_some_and(may_search))
-            }
-            _ => false,
-        })
 }
 
 /// A pipeline that only counts: gives one document.
