@@ -21,6 +21,7 @@ use crate::path::Path;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, SharedDocument, Value, with_path};
+use wire::ErrorCode;
 
 /// A parsed `$graphLookup`.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl GraphLookupSpec {
         let RawBsonRef::Document(document) = raw else {
             let found = Value::from_raw(raw).type_name();
             return failure(
-                40327,
+                ErrorCode::FailedToParse.0,
                 format!("the $graphLookup stage specification must be an object, but found {found}"),
             );
         };
@@ -68,7 +69,7 @@ impl GraphLookupSpec {
                         format!("restrictSearchWithMatch must be an object, found {found}"),
                     );
                 }
-                ("from", raw) => from = Some(parse_from(raw)?),
+                ("from", raw) => from = Some(parse_from("$graphLookup", raw, |_, _| false)?),
                 ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
                 ("depthField", RawBsonRef::String(text)) => depth_field = Some(FieldPath::parse(text)?),
                 ("connectFromField", RawBsonRef::String(text)) => {
@@ -86,8 +87,14 @@ impl GraphLookupSpec {
                 (other, _) => return failure(40104, format!("Unknown argument to $graphLookup: {other}")),
             }
         }
-        match (from, start, connect_from, connect_to, target) {
-            (Some(from), Some(start), Some(connect_from), Some(connect_to), Some(target)) => Ok(Self {
+        let Some(from) = from else {
+            return failure(
+                ErrorCode::FailedToParse.0,
+                "missing 'from' option to $graphLookup stage specification",
+            );
+        };
+        match (start, connect_from, connect_to, target) {
+            (Some(start), Some(connect_from), Some(connect_to), Some(target)) => Ok(Self {
                 written: stage_document("$graphLookup", &Value::from_raw(raw)),
                 from,
                 start,
