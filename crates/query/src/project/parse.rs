@@ -263,7 +263,8 @@ impl<'p> Parser<'p> {
                 }
                 self.has_elem_match = true;
                 let context = self.context.expect("operators are parsed with a context");
-                self.insert(path, Rule::ElemMatch(element_condition(filter, context)?))
+                let condition = element_condition(filter, context)?;
+                self.insert(path, Rule::ElemMatch(condition, context.comparer.clone()))
             }
             _ => self.computed(path, whole),
         }
