@@ -93,6 +93,11 @@ impl<'o> EvaluationContext<'o> {
         }
     }
 
+    /// All that is known of the document that is evaluated on.
+    pub(crate) fn current(&self) -> Option<Arc<Metadata>> {
+        self.metadata.borrow().clone()
+    }
+
     /// What is known of the document that is evaluated on.
     pub(crate) fn metadata(&self, field: MetadataField) -> Value<'static> {
         let metadata = self.metadata.borrow();

@@ -33,8 +33,8 @@ pub use data::DataSource;
 pub use error::{CodedError, QueryError};
 pub use evaluation::EvaluationContext;
 pub use exec::{
-    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, explain,
-    find, is_lookup_by_id,
+    DocumentSink, ExecContext, ExecState, PlanExecutor, SinkState, aggregate, aggregate_collation, check_view, count,
+    distinct, explain, find, is_lookup_by_id,
 };
 pub use history::{ResumeToken, is_oplog};
 pub use limits::{BLOCKING_BYTES_MAX, BlockingLimits};

@@ -117,6 +117,7 @@ error_codes! {
     IllegalOpMsgFlag = 223,
     QueryFeatureNotAllowed = 224,
     TransactionTooOld = 225,
+    MaxSubPipelineDepthExceeded = 232,
     RetryChangeStream = 234,
     CursorKilled = 237,
     NotImplemented = 238,

@@ -212,6 +212,7 @@ fn view_change(
         namespace,
         &view_on,
         &bson::Array::try_from(&*pipeline)?,
+        view.options().get_document("collation").ok(),
     )?;
     Ok(ViewChange { view_on, pipeline })
 }

@@ -340,7 +340,8 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
         }
     } else if let Some(view_on) = definition.view_on {
         let pipeline = definition.pipeline.clone().unwrap_or_default();
-        query::check_view(&call.context(), &namespace, view_on, &pipeline)?;
+        let collation = options.get_document("collation").ok();
+        query::check_view(&call.context(), &namespace, view_on, &pipeline, collation)?;
         let mut array = bson::raw::RawArrayBuf::new();
         for stage in &pipeline {
             array.push(bson::raw::RawBson::try_from(stage.clone())?);

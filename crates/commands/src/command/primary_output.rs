@@ -18,6 +18,8 @@ use auth::Action;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, rawdoc};
+use collation::Collation;
+use std::sync::Arc;
 use std::time::Duration;
 use storage::{ClusterTime, Namespace, StorageError};
 use wire::ErrorCode;
@@ -45,6 +47,7 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     let name = call.command.name;
     let arguments = call.arguments();
     let (mut stage, mut temporary, mut uuid, mut documents, mut is_users) = (None, None, None, None, true);
+    let mut collation = None;
     call.for_each_field(|field, value| {
         match (field, value) {
             ("stage", value) => stage = Some(arguments.document(field, value)?),
@@ -52,6 +55,7 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             ("uuid", RawBsonRef::Binary(binary)) => uuid = <[u8; 16]>::try_from(binary.bytes).ok(),
             ("uuid", other) => return Err(wrong_type(name, field, other, "type 'binData'")),
             ("documents", value) => documents = Some(arguments.array(field, value)?),
+            ("collation", value) => collation = Some(arguments.document(field, value)?),
             ("users", value) => is_users = arguments.boolean(field, value)?,
             _ => return Ok(false),
         }
@@ -63,8 +67,9 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     let source = stage.ok_or_else(|| missing_field(name, "stage"))?;
     let stage = write_stages::parse(call, source)?
         .ok_or_else(|| CommandError::bad_value(format!("{name}: no stage that writes: {source:?}")))?;
+    let collation = query::plan::collation_of(collation, None)?;
     if step == "begin" {
-        let (output, _name) = Output::begin(call, &stage)?;
+        let (output, _name) = Output::begin(call, &stage, collation)?;
         if let Some(temporary) = output.temporary() {
             reply.string("temporary", temporary.namespace().collection());
             reply.generic_binary("uuid", &temporary.uuid());
@@ -75,7 +80,8 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         (Some(collection), Some(uuid)) => Some((Namespace::new(stage.destination().db(), collection)?, uuid)),
         _ => None,
     };
-    let output = Output::begun(call, &stage, temporary.as_ref().map(|(name, uuid)| (name, *uuid)))?;
+    let temporary = temporary.as_ref().map(|(name, uuid)| (name, *uuid));
+    let output = Output::begun(call, &stage, collation, temporary)?;
     match step {
         "write" => {
             let documents = documents.ok_or_else(|| missing_field(name, "documents"))?;
@@ -104,13 +110,15 @@ pub struct PrimaryOutput {
     is_cut: bool,
     host: String,
     source: RawDocumentBuf,
+    /// That of the pipeline.
+    collation: Option<Arc<Collation>>,
     /// Name and number of what `$out` fills.
     temporary: Option<(String, Vec<u8>)>,
 }
 
 impl PrimaryOutput {
     /// Connects to the primary and begins.
-    pub fn begin(call: &mut Invocation<'_>, source: &RawDocument) -> Result<Self> {
+    pub fn begin(call: &mut Invocation<'_>, source: &RawDocument, collation: Option<Arc<Collation>>) -> Result<Self> {
         let not_primary = || CommandError::new(ErrorCode::NotWritablePrimary, "not primary");
         let set = call.server.replica_set().ok_or_else(not_primary)?;
         let threads = set.threads().ok_or_else(not_primary)?;
@@ -130,6 +138,7 @@ impl PrimaryOutput {
             is_cut: false,
             host,
             source: source.to_owned(),
+            collation,
             temporary: None,
         };
         let reply = primary.step(call, "begin", |_| {})?;
@@ -208,6 +217,9 @@ impl PrimaryOutput {
             "users": call.operation.is_users(),
             "$db": call.database,
         };
+        if let Some(collation) = &self.collation {
+            command.append(cstr!("collation"), collation.document().to_owned());
+        }
         if let Some((name, uuid)) = &self.temporary {
             command.append(cstr!("temporary"), name.as_str());
             let uuid = Binary {

@@ -5,12 +5,15 @@
 //! collection that is filled: by its name and its number, since another one of the name is none of it.
 
 use super::find::empty_document;
+use super::merge_stage::{Merge, check_on, write_merged};
+use super::stage_destination::{first_error, insert};
 use super::timeseries::{self, out::OutBuckets};
 use super::update;
-use super::write_stages::{Merge, WriteStage, check_on, first_error, insert, write_merged};
+use super::write_stages::WriteStage;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::raw::RawDocumentBuf;
+use collation::Collation;
 use std::sync::Arc;
 use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName};
 use wire::ErrorCode;
@@ -35,8 +38,12 @@ pub struct Gathered {
 pub type Begun<'s> = (Output, Option<TemporaryName<'s>>);
 
 impl Output {
-    /// Begins to write. Whatever makes the stage impossible is found here.
-    pub fn begin<'s>(call: &Invocation<'s>, stage: &WriteStage) -> Result<Begun<'s>> {
+    /// Begins to write what a pipeline of that collation gives. Whatever makes the stage impossible is found here.
+    pub fn begin<'s>(
+        call: &Invocation<'s>,
+        stage: &WriteStage,
+        collation: Option<Arc<Collation>>,
+    ) -> Result<Begun<'s>> {
         let into = stage.destination();
         update::check_writable(call, into)?;
         let is_timeseries = timeseries::buckets(call, into).is_some();
@@ -51,16 +58,22 @@ impl Output {
             }
             WriteStage::Merge(_) if is_timeseries => Err(super::views::refused(into)),
             WriteStage::Merge(merge) => {
-                check_on(call, merge)?;
-                Ok((Self::Merged(merge.clone()), None))
+                let merge = Box::new(merge.with_collation(collation));
+                check_on(call, &merge)?;
+                Ok((Self::Merged(merge), None))
             }
         }
     }
 
     /// The output that an earlier call has begun.
-    pub fn begun(call: &Invocation<'_>, stage: &WriteStage, temporary: Option<(&Namespace, [u8; 16])>) -> Result<Self> {
+    pub fn begun(
+        call: &Invocation<'_>,
+        stage: &WriteStage,
+        collation: Option<Arc<Collation>>,
+        temporary: Option<(&Namespace, [u8; 16])>,
+    ) -> Result<Self> {
         let (into, options) = match stage {
-            WriteStage::Merge(merge) => return Ok(Self::Merged(merge.clone())),
+            WriteStage::Merge(merge) => return Ok(Self::Merged(Box::new(merge.with_collation(collation)))),
             WriteStage::Out(into, options) => (into, options),
         };
         let found = temporary.and_then(|(name, uuid)| {
@@ -96,9 +109,7 @@ impl Output {
     /// Writes a batch.
     pub fn write(&self, call: &mut Invocation<'_>, documents: Vec<RawDocumentBuf>) -> Result<()> {
         match self {
-            Self::Merged(merge) => documents
-                .into_iter()
-                .try_for_each(|document| write_merged(call, merge, document)),
+            Self::Merged(merge) => write_merged(call, merge, documents),
             Self::Gathered(gathered) => {
                 gathered.check(call)?;
                 insert(call, gathered.collection.namespace(), &documents)

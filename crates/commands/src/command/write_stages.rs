@@ -6,34 +6,24 @@
 //! document, and what it has written when it fails stays. One that writes where it reads sees the state of its
 //! beginning.
 
-use super::insert::{InsertBatch, insert_documents};
+use super::merge_stage::{Merge, parse_merge};
 use super::primary_output::PrimaryOutput;
+use super::stage_destination::{Named, failure, named, target, unknown_field};
 use super::timeseries;
-use super::update::{self, Images, Statement};
 use super::write_output::Output;
-use super::write_result::WriteErrors;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::pinned::PinnedState;
-use bson::oid::ObjectId;
-use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
-use bson::{Document, rawdoc};
-use query::expression::Expression;
+use bson::Document;
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use query::plan::AggregateRequest;
-use query::value::{DocumentWriter, SharedDocument};
 use query::{DocumentSink, ExecState, SinkState};
-use storage::{IndexSpec, Namespace};
+use storage::Namespace;
 use wire::ErrorCode;
 
 /// Documents and bytes that are written together.
 const BATCH_DOCUMENTS: usize = 1000;
 const BATCH_BYTES: usize = 4 << 20;
-/// How often a document that others insert and delete meanwhile is tried.
-const MERGE_RETRIES: usize = 16;
-
-fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
-    Err(CommandError::new(ErrorCode(code), message))
-}
 
 /// A stage that writes.
 pub enum WriteStage {
@@ -59,35 +49,6 @@ impl WriteStage {
             Self::Merge(_) => "$merge",
         }
     }
-}
-
-/// What `$merge` does with a document that is there.
-#[derive(Clone, Debug, PartialEq)]
-enum Matched {
-    Replace,
-    KeepExisting,
-    Merge,
-    Fail,
-    Pipeline(RawArrayBuf),
-}
-
-/// What it does with one that is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NotMatched {
-    Insert,
-    Discard,
-    Fail,
-}
-
-/// `$merge`.
-#[derive(Clone, Debug)]
-pub struct Merge {
-    into: Namespace,
-    on: Vec<String>,
-    matched: Matched,
-    not_matched: NotMatched,
-    /// Variables of the pipeline, evaluated on each document.
-    variables: RawDocumentBuf,
 }
 
 /// A pipeline that writes: the stage at its end, as it is written, too, and the stages before it.
@@ -146,44 +107,6 @@ pub fn parse<'d>(call: &Invocation<'d>, stage: &'d RawDocument) -> Result<Option
     })
 }
 
-/// What `{db, coll}` names, and the first field that is neither.
-struct Named<'d> {
-    db: &'d str,
-    coll: Option<&'d str>,
-    other: Option<&'d str>,
-    /// There is a document `timeseries`, which `$out` may have.
-    has_timeseries: bool,
-}
-
-/// Reads a collection's name, or a document with it; `None` for a value that is neither.
-fn named<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<Option<Named<'d>>> {
-    let mut named = Named {
-        db: call.database,
-        coll: None,
-        other: None,
-        has_timeseries: false,
-    };
-    match value {
-        RawBsonRef::String(name) => named.coll = Some(name),
-        RawBsonRef::Document(document) => {
-            for field in document {
-                match field? {
-                    (name, RawBsonRef::String(text)) if name == "db" => named.db = text,
-                    (name, RawBsonRef::String(text)) if name == "coll" => named.coll = Some(text),
-                    (name, RawBsonRef::Document(_)) if name == "timeseries" => named.has_timeseries = true,
-                    (name, _) => named.other = named.other.or(Some(name.as_str())),
-                }
-            }
-        }
-        _ => return Ok(None),
-    }
-    Ok(Some(named))
-}
-
-fn unknown_field<T>(field: &str) -> Result<T> {
-    failure(40415, format!("BSON field '{field}' is an unknown field."))
-}
-
 fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<(Namespace, Option<Document>)> {
     let timeseries = match argument {
         RawBsonRef::Document(options) => match options.get("timeseries")? {
@@ -216,221 +139,6 @@ fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<(Nam
     }?;
     let timeseries = timeseries.map(|given| timeseries::definition::parse(&into, given));
     Ok((into, timeseries.transpose()?))
-}
-
-/// A collection that may be written to so.
-fn target(db: &str, coll: &str, stage: &str, internal: i32, special: i32) -> Result<Namespace> {
-    let ns = Namespace::new(db, coll)?;
-    if matches!(db, "admin" | "config" | "local") {
-        return failure(internal, format!("Can't {stage} to internal database: {db}"));
-    }
-    if coll.starts_with("system.") {
-        return failure(special, format!("Can't {stage} to special collection: {coll}"));
-    }
-    Ok(ns)
-}
-
-fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Merge> {
-    let merge_target = |db: &str, coll: &str| target(db, coll, "$merge", 31319, 31319);
-    let mut merge = Merge {
-        into: Namespace::new(call.database, "x")?,
-        on: vec!["_id".to_owned()],
-        matched: Matched::Merge,
-        not_matched: NotMatched::Insert,
-        variables: rawdoc! { "new": "$$ROOT" },
-    };
-    let options = match argument {
-        RawBsonRef::String(coll) => {
-            merge.into = merge_target(call.database, coll)?;
-            return Ok(merge);
-        }
-        RawBsonRef::Document(options) => options,
-        other => {
-            return failure(
-                51182,
-                format!(
-                    "$merge only supports a string or object argument, not {}",
-                    crate::arguments::type_name(other)
-                ),
-            );
-        }
-    };
-    let (mut into, mut variables) = (None, None);
-    for field in options {
-        let (name, value) = field?;
-        match name.as_str() {
-            "into" => into = Some(parse_into(call, value)?),
-            "on" => merge.on = parse_on(value)?,
-            "let" => match value {
-                RawBsonRef::Document(document) => variables = Some(document),
-                other => {
-                    let arguments = crate::arguments::wrong_type("$merge", "let", other, "type 'object'");
-                    return Err(arguments);
-                }
-            },
-            "whenMatched" => merge.matched = parse_matched(value)?,
-            "whenNotMatched" => {
-                merge.not_matched = match value {
-                    RawBsonRef::String("insert") => NotMatched::Insert,
-                    RawBsonRef::String("discard") => NotMatched::Discard,
-                    RawBsonRef::String("fail") => NotMatched::Fail,
-                    RawBsonRef::String(other) => return bad_mode("whenNotMatched", other),
-                    other => {
-                        return Err(crate::arguments::wrong_type(
-                            "$merge",
-                            name.as_str(),
-                            other,
-                            "type 'string'",
-                        ));
-                    }
-                }
-            }
-            other => return unknown_field(&format!("$merge.{other}")),
-        }
-    }
-    let Some((db, coll)) = into else {
-        return failure(40414, "BSON field '$merge.into' is missing but a required field");
-    };
-    merge.into = merge_target(db, coll)?;
-    if let Some(variables) = variables {
-        merge.variables = parse_variables(&merge.matched, variables)?;
-    }
-    let is_possible = match (&merge.matched, merge.not_matched) {
-        (Matched::Fail, not_matched) => not_matched == NotMatched::Insert,
-        (Matched::KeepExisting, not_matched) => not_matched != NotMatched::Fail,
-        _ => true,
-    };
-    if !is_possible {
-        return failure(
-            51189,
-            "Combination of {whenMatched: fail or keepExisting} and that whenNotMatched is not supported",
-        );
-    }
-    Ok(merge)
-}
-
-fn bad_mode<T>(field: &str, mode: &str) -> Result<T> {
-    Err(CommandError::bad_value(format!(
-        "Enumeration value '{mode}' for field '$merge.{field}' is not a valid value."
-    )))
-}
-
-fn parse_into<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<(&'d str, &'d str)> {
-    match named(call, value)? {
-        None => failure(
-            51178,
-            format!(
-                "$merge 'into' field  must be either a string or an object, but found {}",
-                crate::arguments::type_name(value)
-            ),
-        ),
-        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$merge.into.{other}")),
-        Some(Named {
-            has_timeseries: true, ..
-        }) => unknown_field("$merge.into.timeseries"),
-        Some(Named { coll: None, .. }) => failure(
-            51178,
-            "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
-        ),
-        Some(Named {
-            db, coll: Some(coll), ..
-        }) => Ok((db, coll)),
-    }
-}
-
-fn parse_on(value: RawBsonRef<'_>) -> Result<Vec<String>> {
-    let mut on = Vec::new();
-    match value {
-        RawBsonRef::String(field) => on.push(field.to_owned()),
-        RawBsonRef::Array(fields) => {
-            for field in fields {
-                match field? {
-                    RawBsonRef::String(field) => on.push(field.to_owned()),
-                    other => {
-                        return failure(
-                            51134,
-                            format!(
-                                "$merge 'on' array elements must be strings, but found {}",
-                                crate::arguments::type_name(other)
-                            ),
-                        );
-                    }
-                }
-            }
-        }
-        other => {
-            return failure(
-                51186,
-                format!(
-                    "$merge 'on' field  must be either a string or an array of strings, but found {}",
-                    crate::arguments::type_name(other)
-                ),
-            );
-        }
-    }
-    if on.is_empty() {
-        return failure(
-            51187,
-            "If explicitly specifying $merge 'on', must include at least one field",
-        );
-    }
-    let mut seen = on.clone();
-    seen.sort();
-    if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
-        return failure(31465, format!("Found a duplicate field '{}' in $merge.on", pair[0]));
-    }
-    Ok(on)
-}
-
-fn parse_matched(value: RawBsonRef<'_>) -> Result<Matched> {
-    Ok(match value {
-        RawBsonRef::String("replace") => Matched::Replace,
-        RawBsonRef::String("keepExisting") => Matched::KeepExisting,
-        RawBsonRef::String("merge") => Matched::Merge,
-        RawBsonRef::String("fail") => Matched::Fail,
-        RawBsonRef::String(other) => return bad_mode("whenMatched", other),
-        RawBsonRef::Array(stages) => {
-            query::update::check_types(RawBsonRef::Array(stages), None)?;
-            Matched::Pipeline(stages.to_owned())
-        }
-        other => {
-            return failure(
-                51191,
-                format!(
-                    "$merge 'whenMatched' field  must be either a string or an array, but found {}",
-                    crate::arguments::type_name(other)
-                ),
-            );
-        }
-    })
-}
-
-fn parse_variables(matched: &Matched, variables: &RawDocument) -> Result<RawDocumentBuf> {
-    if !matches!(matched, Matched::Pipeline(_)) {
-        return failure(
-            51199,
-            "Cannot use 'let' variables with a 'whenMatched' mode that is no pipeline",
-        );
-    }
-    let mut all = RawDocumentBuf::new();
-    let mut has_new = false;
-    for field in variables {
-        let (name, value) = field?;
-        if name == "new" {
-            has_new = true;
-            if value != RawBsonRef::String("$$ROOT") {
-                return failure(
-                    51273,
-                    "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
-                );
-            }
-        }
-        all.append(name, value);
-    }
-    if !has_new {
-        all.append(cstr!("new"), "$$ROOT");
-    }
-    Ok(all)
 }
 
 /// Documents of one batch.
@@ -482,7 +190,8 @@ pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Sp
 }
 
 fn write_here(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &WriteStage) -> Result<()> {
-    let (output, _name) = Output::begin(call, stage)?;
+    let collation = query::aggregate_collation(&call.context(), request)?;
+    let (output, _name) = Output::begin(call, stage, collation)?;
     let written = each_batch(call, request, &mut |call, documents| output.write(call, documents));
     let finished = written.and_then(|()| output.finish(call));
     if finished.is_err() {
@@ -492,7 +201,8 @@ fn write_here(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: 
 }
 
 fn write_on_primary(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Split<'_>) -> Result<()> {
-    let mut primary = PrimaryOutput::begin(call, split.source)?;
+    let collation = query::aggregate_collation(&call.context(), request)?;
+    let mut primary = PrimaryOutput::begin(call, split.source, collation)?;
     let written = each_batch(call, request, &mut |call, documents| primary.write(call, &documents));
     let finished = written.and_then(|()| primary.finish(call));
     if finished.is_err() {
@@ -545,190 +255,6 @@ fn each_batch(
             return Ok(());
         }
     }
-}
-
-pub(super) fn first_error(errors: WriteErrors) -> Result<()> {
-    match errors.each().next() {
-        None => Ok(()),
-        Some((_, mut error)) => {
-            error.message = format!(
-                "PlanExecutor error during aggregation :: caused by :: {}",
-                error.message
-            );
-            Err(error)
-        }
-    }
-}
-
-pub(super) fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
-    let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
-    let batch = InsertBatch::of_results(&documents);
-    let mut errors = WriteErrors::new();
-    insert_documents(call, ns, &batch, &mut errors)?;
-    first_error(errors)
-}
-
-/// The fields of `on` must find one document at most.
-pub(super) fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
-    let wanted: Vec<&str> = merge.on.iter().map(String::as_str).collect();
-    if wanted == ["_id"] {
-        return Ok(());
-    }
-    let is_fit = |spec: &IndexSpec| {
-        let mut fields: Vec<&str> = spec.key.iter().flatten().map(|(name, _)| name.as_str()).collect();
-        // Hashes and cells are the same for different values.
-        let has_values = spec
-            .key
-            .iter()
-            .flatten()
-            .all(|(_, kind)| !matches!(kind, RawBsonRef::String(_)));
-        let mut wanted = wanted.clone();
-        fields.sort_unstable();
-        wanted.sort_unstable();
-        spec.unique && has_values && spec.partial_filter.is_none() && !spec.sparse && fields == wanted
-    };
-    let collection = call.server.storage.catalog().collection(&merge.into);
-    match collection.is_some_and(|into| into.indexes().iter().any(|index| is_fit(index.parsed_spec()))) {
-        true => Ok(()),
-        false => failure(51183, "Cannot find index to verify that join fields will be unique"),
-    }
-}
-
-/// The filter that finds the document to merge with.
-fn filter_on(merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
-    let mut filter = RawDocumentBuf::new();
-    for field in &merge.on {
-        query::expression::FieldPath::parse(field)?;
-        let mut value = RawBsonRef::Document(document);
-        for name in field.split('.') {
-            value = match value {
-                RawBsonRef::Document(inner) => inner.get(name)?.unwrap_or(RawBsonRef::Null),
-                RawBsonRef::Array(_) => {
-                    return failure(
-                        51185,
-                        format!("$merge write error: the path of 'on' field {field} has an array"),
-                    );
-                }
-                _ => RawBsonRef::Null,
-            };
-        }
-        if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Array(_)) {
-            return failure(
-                51132,
-                "$merge write error: 'on' field cannot be missing, null, undefined or an array",
-            );
-        }
-        let mut equal = RawDocumentBuf::new();
-        equal.append(cstr!("$eq"), value);
-        if let Ok(name) = bson::raw::CString::try_from(field.clone()) {
-            filter.append(name, equal);
-        }
-    }
-    Ok(filter)
-}
-
-/// A document with an `_id`, first.
-fn with_id(document: RawDocumentBuf) -> Result<RawDocumentBuf> {
-    if document.get("_id")?.is_some() {
-        return Ok(document);
-    }
-    let mut with = rawdoc! { "_id": ObjectId::new() };
-    for (name, value) in document.iter().flatten() {
-        with.append(name, value);
-    }
-    Ok(with)
-}
-
-pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<()> {
-    let document = match merge.on.iter().any(|field| field == "_id") {
-        true => with_id(document)?,
-        false => document,
-    };
-    let filter = filter_on(merge, &document)?;
-    if merge.matched == Matched::Fail {
-        return insert(call, &merge.into, &[document]);
-    }
-    for _ in 0..MERGE_RETRIES {
-        if update_matched(call, merge, &filter, &document)? {
-            return Ok(());
-        }
-        match merge.not_matched {
-            NotMatched::Discard => return Ok(()),
-            NotMatched::Fail => {
-                return Err(CommandError::new(
-                    ErrorCode(13113),
-                    "$merge could not find a matching document in the target collection for at least one document in the source collection",
-                ));
-            }
-            NotMatched::Insert => match insert(call, &merge.into, std::slice::from_ref(&document)) {
-                // Somebody else was faster, if it is there now.
-                Err(error) if error.code == ErrorCode::DuplicateKey && is_there(call, merge, &filter)? => {}
-                inserted => return inserted,
-            },
-        }
-    }
-    Err(CommandError::new(
-        ErrorCode::WriteConflict,
-        "$merge: a document was inserted and deleted by others again and again",
-    ))
-}
-
-fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> Result<bool> {
-    Ok(!super::user_store::find_in(call, &merge.into, &Document::try_from(filter)?)?.is_empty())
-}
-
-/// Whether there was a document to merge with.
-fn update_matched(
-    call: &mut Invocation<'_>,
-    merge: &Merge,
-    filter: &RawDocument,
-    document: &RawDocument,
-) -> Result<bool> {
-    let mut statement = Statement::new(None);
-    statement.filter = filter;
-    statement.keep_empty_timestamps = true;
-    let (stages, constants);
-    match &merge.matched {
-        Matched::KeepExisting => {
-            return is_there(call, merge, filter);
-        }
-        Matched::Replace => statement.change = RawBsonRef::Document(document),
-        Matched::Merge => {
-            constants = rawdoc! { "new": document.to_owned() };
-            let mut merged = RawArrayBuf::new();
-            merged.push(rawdoc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } });
-            stages = merged;
-            (statement.change, statement.constants) = (RawBsonRef::Array(&stages), Some(&*constants));
-        }
-        Matched::Pipeline(given) => {
-            constants = evaluated(call, &merge.variables, document)?;
-            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*constants));
-        }
-        Matched::Fail => return Ok(false),
-    }
-    let done = update::run(call, &merge.into, &statement, Images::None).map_err(|mut error| {
-        error.message = format!(
-            "PlanExecutor error during aggregation :: caused by :: {}",
-            error.message
-        );
-        error
-    })?;
-    Ok(done.matched > 0)
-}
-
-/// `let` on a document.
-fn evaluated(call: &Invocation<'_>, variables: &RawDocument, document: &RawDocument) -> Result<RawDocumentBuf> {
-    let expressions = call.expressions();
-    let (root, evaluation) = (SharedDocument::copy_of(document), call.evaluation());
-    let mut values = Vec::new();
-    let mut writer = DocumentWriter::new(&mut values);
-    for field in variables {
-        let (name, value) = field?;
-        let value = Expression::parse(value, &expressions)?;
-        writer.append(name.as_str(), &value.evaluate_on(&root, &evaluation)?);
-    }
-    writer.finish();
-    Ok(RawDocumentBuf::from_bytes(values)?)
 }
 
 /// `explain` of a pipeline that writes shows how it would read.

@@ -22,6 +22,7 @@ mod timeseries;
 mod transactions;
 mod users;
 mod validation;
+mod views;
 mod write_stages;
 mod writes;
 

@@ -94,7 +94,16 @@ fn merge_in_every_mode() {
             0,
         ),
         (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 0),
-        (bson!("fail"), "insert", vec![doc! { "_id": 1, "x": 0 }], 11000),
+        (
+            bson!("fail"),
+            "insert",
+            vec![
+                doc! { "_id": 1, "x": 0 },
+                doc! { "_id": 2, "a": 6 },
+                doc! { "_id": 3, "a": 7 },
+            ],
+            11000,
+        ),
         (
             bson!([{ "$set": { "x": { "$add": ["$x", "$$new.a"] }, "text": "$$new._id" } }]),
             "discard",
@@ -278,6 +287,81 @@ fn temporary_collections_that_are_nobodys_are_dropped() {
     drop(used);
     bench.server.begin_to_write().unwrap();
     assert_eq!(names().len(), stay.len());
+}
+
+#[test]
+fn a_document_that_cannot_be_merged_does_not_keep_others_from_it() {
+    let bench = Bench::new();
+    bench.insert(
+        "c",
+        &[doc! { "_id": 1 }, doc! { "_id": 2, "a": 1 }, doc! { "_id": 3, "a": 2 }],
+    );
+    bench.ok(doc! { "create": "d", "validator": { "a": { "$ne": 1 } } });
+    let ids = |bench: &Bench| -> Vec<i32> {
+        let found = bench.find("d", doc! {});
+        found.iter().map(|document| document.get_i32("_id").unwrap()).collect()
+    };
+    assert_eq!(bench.aggregate_code("c", &[merge(doc! { "into": "d" })]), 121);
+    assert_eq!(ids(&bench), [1, 3]);
+    // What is wrong with a document is told before that another one has none to be merged with.
+    bench.ok(doc! { "drop": "d" });
+    bench.ok(doc! { "create": "d", "validator": { "a": { "$ne": 2 } } });
+    bench.insert("d", &[doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    let strict = merge(doc! { "into": "d", "whenNotMatched": "fail" });
+    assert_eq!(bench.aggregate_code("c", &[strict]), 121);
+    assert_eq!(bench.find("d", doc! { "a": 1 }).len(), 1);
+    let only = merge(doc! { "into": "d", "whenMatched": "fail" });
+    assert_eq!(bench.aggregate_code("c", &[doc! { "$sort": { "_id": -1 } }, only]), 121);
+    assert_eq!(ids(&bench), [1, 2, 3]);
+    // One that cannot be looked for has nothing of the batch written.
+    bench.ok(doc! { "drop": "d" });
+    bench.ok(doc! { "createIndexes": "d", "indexes": [{ "key": { "a": 1 }, "name": "a", "unique": true }] });
+    let last = doc! { "$sort": { "a": -1 } };
+    assert_eq!(
+        bench.aggregate_code("c", &[last, merge(doc! { "into": "d", "on": "a" })]),
+        51132
+    );
+    assert_eq!(ids(&bench), [0; 0]);
+}
+
+#[test]
+fn merge_wants_an_index_of_its_collation() {
+    let bench = Bench::new();
+    let caseless = doc! { "locale": "en", "strength": 2 };
+    bench.insert("c", &[doc! { "_id": 1, "a": "X" }, doc! { "_id": 2, "a": "y" }]);
+    let run = |on: &str, collation: &Document| {
+        let stages = [doc! { "$unset": "_id" }, merge(doc! { "into": "d", "on": on })];
+        let reply = bench.run(doc! { "aggregate": "c", "pipeline": stages, "cursor": {}, "collation": collation });
+        reply.get_i32("code").unwrap_or(0)
+    };
+    let index = |options: Document| {
+        bench.run(doc! { "drop": "d" });
+        let mut index = doc! { "key": { "a": 1 }, "name": "a", "unique": true };
+        index.extend(options);
+        bench.ok(doc! { "createIndexes": "d", "indexes": [index] });
+    };
+    index(doc! { "collation": caseless.clone() });
+    bench.insert("d", &[doc! { "_id": "there", "a": "x" }]);
+    assert_eq!(run("a", &doc! {}), 51183);
+    assert_eq!(run("a", &doc! { "locale": "en", "strength": 1 }), 51183);
+    assert_eq!(run("a", &caseless), 0);
+    assert_eq!(
+        bench.find("d", doc! { "_id": "there" }),
+        [doc! { "_id": "there", "a": "X" }]
+    );
+    assert_eq!(bench.find("d", doc! {}).len(), 2);
+    // The index for `_id` is no exception, where it is asked for by name.
+    assert_eq!(run("_id", &caseless), 51183);
+    assert_eq!(run("_id", &doc! {}), 11000);
+    index(doc! { "sparse": true });
+    assert_eq!(run("a", &caseless), 51183);
+    assert_eq!(run("a", &doc! {}), 0);
+    bench.insert("c", &[doc! { "_id": 3 }]);
+    assert_eq!(run("a", &doc! {}), 51132);
+    bench.ok(doc! { "findAndModify": "c", "query": { "_id": 3 }, "update": { "a": ["z"] } });
+    assert_eq!(run("a", &doc! {}), 51185);
+    index(doc! { "partialFilterExpression": { "a": { "$gt": "" } } });
+    assert_eq!(run("a", &doc! {}), 51183);
 }
 
 /// One step that a secondary asks for.

@@ -307,7 +307,7 @@ fn collect_in<'a>(
 fn is_nothing(value: &Value<'_>) -> bool {
     match value {
         Value::Null | Value::Undefined => true,
-        Value::Array(array) => matches!(Elements::new(array).next(), Ok(None)),
+        Value::Array(inner) | Value::Document(inner) => matches!(Elements::new(inner).next(), Ok(None)),
         _ => false,
     }
 }

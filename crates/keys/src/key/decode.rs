@@ -78,6 +78,8 @@ pub struct KeyDecoder<'a> {
     flip: u8,
     /// What is decoded is thrown away, so that strings without their text will do.
     skipping: bool,
+    /// Collated strings come as the text of their sort keys.
+    shows_sort_keys: bool,
     /// Takes what is skipped.
     scratch: Vec<u8>,
 }
@@ -92,7 +94,16 @@ impl<'a> KeyDecoder<'a> {
             field: 0,
             flip: 0,
             skipping: false,
+            shows_sort_keys: false,
             scratch: Vec::new(),
+        }
+    }
+
+    /// A decoder that gives collated strings as what they sort by, as far as that is text: they themselves are lost.
+    pub fn showing_sort_keys(self) -> Self {
+        Self {
+            shows_sort_keys: true,
+            ..self
         }
     }
 
@@ -212,6 +223,16 @@ impl<'a> KeyDecoder<'a> {
             lead::COLLATED_STRING if self.skipping => {
                 self.escaped(out)?;
                 self.type_code()?;
+                0x02
+            }
+            lead::COLLATED_STRING if self.shows_sort_keys => {
+                let mut key = Vec::new();
+                self.escaped(&mut key)?;
+                self.type_code()?;
+                let text = String::from_utf8_lossy(&key);
+                out.extend_from_slice(&(text.len() as u32 + 1).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+                out.push(END);
                 0x02
             }
             lead::COLLATED_STRING => return Err(DecodeError::CollatedString),

@@ -178,6 +178,12 @@ fn collated_strings_can_be_skipped() {
             Some(&IgnoresCase),
         );
     }
+    let mut decoder = KeyDecoder::new(&key, types.as_bytes(), KeyOrdering::new([Descending; 4])).showing_sort_keys();
+    let mut shown = Vec::new();
+    decoder.skip_field().unwrap();
+    decoder.skip_field().unwrap();
+    assert_eq!(decoder.append_field("s", &mut shown), Ok(true));
+    assert_eq!(shown, b"\x02s\0\x02\0\0\0s\0");
     let mut decoder = KeyDecoder::new(&key, types.as_bytes(), KeyOrdering::new([Descending; 4]));
     for _ in 0..3 {
         decoder.skip_field().unwrap();

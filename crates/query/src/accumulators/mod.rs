@@ -260,6 +260,9 @@ impl AccumulatorSpec {
         if sorted && sort.is_none() {
             return failure(5788005, "Missing value for 'sortBy'");
         }
+        if let Some(sort) = &sort {
+            context.note_needs(sort.metadata_needs());
+        }
         let Some(argument) = argument else {
             return if sorted {
                 failure(5788004, "Missing value for 'output'")
@@ -346,7 +349,7 @@ impl AccumulatorSpec {
         }
         match &self.sort {
             None => state.add(value, &self.comparer),
-            Some(sort) => state.add_sorted(value, sort, evaluation.root),
+            Some(sort) => state.add_sorted(value, sort, evaluation.root, evaluation.context),
         }
     }
 

@@ -13,6 +13,7 @@ use super::percentile::finite_or_infinite;
 use super::script::ScriptState;
 use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::merge_documents;
 use crate::value::number::{Number, Sum};
 use crate::value::{Comparer, SharedDocument, SortPattern, Value};
@@ -244,12 +245,13 @@ impl Accumulator {
         value: Value<'_>,
         sort: &SortPattern,
         document: &RawDocument,
+        context: &EvaluationContext<'_>,
     ) -> Result<usize, QueryError> {
         let Accumulator::Ordered(kept, _) = self else {
             return Ok(0);
         };
         let (mut keys, mut key) = (KeySet::new(), Vec::with_capacity(32));
-        sort.append_key(document, &mut keys, &mut key)?;
+        sort.append_key_on(document, context, &mut keys, &mut key)?;
         Ok(kept.add(key, || null_for_missing(value)))
     }
 

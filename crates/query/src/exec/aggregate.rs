@@ -8,6 +8,7 @@ use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
 use super::view::{collation_of_view, makes_measurements};
+use super::view_graph::check_views_read;
 use crate::QueryError;
 use crate::history::{self, Tail, is_virtual};
 use crate::limits::BlockingLimits;
@@ -16,10 +17,10 @@ use crate::plan::request::Verbosity;
 use crate::plan::request::{AggregateRequest, FindRequest, Hint};
 use crate::stages::{
     self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
+    may_search,
 };
 use crate::timeseries::index_key_of_buckets;
 use crate::value::SharedDocument;
-use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
@@ -199,19 +200,34 @@ fn virtual_source(
 /// A pipeline that can be run.
 type Parsed = (Pipeline, Option<Namespace>, Option<Arc<Collation>>);
 
+fn view_of(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Option<Arc<storage::View>> {
+    context.storage.catalog().view(request.ns.as_ref()?)
+}
+
+/// The collation of an aggregation: the one it asks for, or that of what it is on.
+pub fn collation(
+    context: &ExecContext<'_>,
+    request: &AggregateRequest<'_>,
+) -> Result<Option<Arc<Collation>>, QueryError> {
+    if let Some(view) = view_of(context, request) {
+        return collation_of_view(&view, request.collation);
+    }
+    let collection = request.ns.as_ref().and_then(|ns| context.definition(ns));
+    let of_collection = collection.as_ref().and_then(|collection| collection.collation());
+    collation_of(request.collation, of_collection)
+}
+
 /// The pipeline with those of the views it reads in front, the collection at the bottom, and the collation.
 fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Parsed, QueryError> {
-    let catalog = context.storage.catalog();
-    let view = request.ns.as_ref().and_then(|ns| catalog.view(ns));
-    let collation = match (&view, &request.ns) {
-        (Some(view), _) => collation_of_view(view, request.collation)?,
-        (None, Some(ns)) => {
-            let collection = context.definition(ns);
-            let of_collection = collection.as_ref().and_then(|collection| collection.collation());
-            collation_of(request.collation, of_collection)?
-        }
-        (None, None) => collation_of(request.collation, None)?,
-    };
+    let view = view_of(context, request);
+    let collation = collation(context, request)?;
+    check_views_read(
+        context,
+        request.db,
+        request.ns.as_ref(),
+        request.pipeline,
+        collation.as_ref(),
+    )?;
     let expressions = expression_context(context, request.variables, collation.clone())?
         .with_script_globals(request.script_globals.clone());
     let Some(ns) = &request.ns else {
@@ -401,20 +417,6 @@ pub(crate) fn open_foreign(
 fn starts_with_search(stages: &[RawDocumentBuf]) -> bool {
     let filter = stages.first().and_then(|stage| stage.get_document("$match").ok());
     filter.is_some_and(may_search)
-}
-
-fn may_search(filter: &RawDocument) -> bool {
-    filter
-        .iter()
-        .flatten()
-        .any(|(name, value)| match (name.as_str(), value) {
-            ("$text", _) => true,
-            ("$and" | "$or", RawBsonRef::Array(parts)) => {
-                let mut parts = parts.into_iter().flatten();
-                parts.any(|part| part.as_document().is_some_and(may_search))
-            }
-            _ => false,
-        })
 }
 
 /// A pipeline that only counts: gives one document.

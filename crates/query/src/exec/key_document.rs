@@ -20,7 +20,7 @@ impl KeyDocument {
     /// The fields under their dotted names: what `returnKey` shows.
     pub(crate) fn flat(&mut self, key: RowKey<'_>) -> Result<&[u8], QueryError> {
         let pattern = key.index.pattern();
-        let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering()).showing_sort_keys();
         self.begin();
         let mut path = String::new();
         for field in pattern.fields() {

@@ -34,11 +34,12 @@ mod summary;
 pub(crate) mod text;
 mod trial;
 mod view;
+mod view_graph;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use aggregate::aggregate;
+pub use aggregate::{aggregate, collation as aggregate_collation};
 pub use context::{DocumentSink, ExecContext, ExecState, InitialSources, SinkState};
 pub use count::count;
 pub use distinct::distinct;
@@ -49,7 +50,7 @@ pub use id_lookup::is_lookup_by_id;
 pub use plan_cache::{
     QueryPattern, cached_plans, clear_index_filters, clear_plans, list_index_filters, set_index_filter,
 };
-pub use view::check_view;
+pub use view_graph::check_view;
 
 use stage::Stage;
 use std::sync::Arc;

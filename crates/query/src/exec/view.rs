@@ -7,16 +7,15 @@ use super::executor::PlanExecutor;
 use crate::QueryError;
 use crate::plan::query::{Order, collation_of, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
-use crate::stages::{Pipeline, StageSpec};
 use crate::timeseries::UNPACK;
-use bson::{Bson, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{Bson, RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
 use std::sync::Arc;
 use storage::{Namespace, Storage};
 use wire::ErrorCode;
 
 /// Views that may stand on each other.
-const VIEW_DEPTH_MAX: usize = 20;
+pub(super) const VIEW_DEPTH_MAX: usize = 20;
 
 /// What a namespace stands on, and the stages of the views in between, outermost last. A name that is no view stands on
 /// itself.
@@ -24,15 +23,16 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
     let mut current = ns.clone();
     let mut pipelines: Vec<Vec<RawDocumentBuf>> = Vec::new();
     while let Some(view) = storage.catalog().view(&current) {
-        if pipelines.len() == VIEW_DEPTH_MAX {
-            return Err(too_deep());
-        }
         let stages = view
             .pipeline()
             .into_iter()
             .flatten()
             .filter_map(|stage| stage.as_document().map(ToOwned::to_owned));
         pipelines.push(stages.collect());
+        // As in MongoDB, a tower of as many views as may stand on each other can be made, but not read.
+        if pipelines.len() == VIEW_DEPTH_MAX {
+            return Err(too_deep());
+        }
         current = Namespace::new(ns.db(), view.view_on())?;
     }
     Ok((current, pipelines.into_iter().rev().flatten().collect()))
@@ -183,63 +183,7 @@ pub(crate) fn over_view<'a>(
     }
 }
 
-/// Checks a view before it is made or changed: its pipeline parses, and what it stands on does not lead back to it (5
-/// GraphContainsCycle) or too deep (165).
-pub fn check_view(
-    context: &ExecContext<'_>,
-    ns: &Namespace,
-    view_on: &str,
-    pipeline: &[Bson],
-) -> Result<(), QueryError> {
-    let mut array = RawArrayBuf::new();
-    for stage in pipeline {
-        array.push(RawBson::try_from(stage.clone()).map_err(|error| QueryError::bad_value(error.to_string()))?);
-    }
-    let expressions = super::find::expression_context(context, None, None)?;
-    let parsed = Pipeline::parse(&array, &expressions)?;
-    if let Some(stage) = parsed
-        .stages()
-        .iter()
-        .find(|stage| matches!(stage, StageSpec::Write { .. }))
-    {
-        return Err(QueryError::new(
-            ErrorCode::OptionNotSupportedOnView,
-            format!(
-                "The aggregation stage {} cannot be used in a view definition",
-                stage.name()
-            ),
-        ));
-    }
-    let mut open: Vec<(Namespace, usize)> = vec![(Namespace::new(ns.db(), view_on)?, 1)];
-    for (db, collection) in parsed.foreign_collections() {
-        open.push((Namespace::new(db.as_deref().unwrap_or(ns.db()), &collection)?, 1));
-    }
-    while let Some((next, depth)) = open.pop() {
-        if next == *ns {
-            return Err(QueryError::new(
-                ErrorCode::GraphContainsCycle,
-                format!("View cycle detected: {ns}"),
-            ));
-        }
-        let Some(view) = context.storage.catalog().view(&next) else {
-            continue;
-        };
-        if depth >= VIEW_DEPTH_MAX {
-            return Err(too_deep());
-        }
-        open.push((Namespace::new(next.db(), view.view_on())?, depth + 1));
-        let parsed = Pipeline::parse(view.pipeline(), &expressions)?;
-        for (db, collection) in parsed.foreign_collections() {
-            open.push((
-                Namespace::new(db.as_deref().unwrap_or(next.db()), &collection)?,
-                depth + 1,
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn too_deep() -> QueryError {
+pub(super) fn too_deep() -> QueryError {
     QueryError::new(
         ErrorCode::ViewDepthLimitExceeded,
         format!("View depth too deep or view cycle detected; maximum depth is {VIEW_DEPTH_MAX}"),

@@ -439,7 +439,7 @@ fn pow<'a>(name: &'static str, base: Value<'a>, exponent: Value<'a>) -> Computed
     }
     match (b, e) {
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
-            Ok(Number::Decimal(decimal_pow(b.to_decimal(), e.to_decimal())).value())
+            Ok(Number::Decimal(decimals::pow(b.to_decimal(), e.to_decimal())).value())
         }
         (Number::Double(_), _) | (_, Number::Double(_)) => Ok(Value::Double(b.to_f64().powf(e.to_f64()))),
         _ => {
@@ -462,24 +462,6 @@ fn integer_pow(base: i64, exponent: i64) -> Option<i64> {
         (1, _) => Some(1),
         (-1, e) => Some(if e % 2 == 0 { 1 } else { -1 }),
         (_, e) => base.checked_pow(u32::try_from(e).ok()?),
-    }
-}
-
-fn decimal_pow(base: Decimal, exponent: Decimal) -> Decimal {
-    match exponent.to_i64(Rounding::TowardZero) {
-        Some(n) if exponent.is_integer() && n.unsigned_abs() <= 6200 => {
-            // Squaring: exact up to rounding at 34 digits.
-            let (mut result, mut square, mut left) = (Decimal::from(1_i64), base, n.unsigned_abs());
-            while left > 0 {
-                if left % 2 == 1 {
-                    result = result * square;
-                }
-                square = square * square;
-                left /= 2;
-            }
-            if n < 0 { Decimal::from(1_i64) / result } else { result }
-        }
-        _ => decimals::pow(base, exponent),
     }
 }
 

@@ -216,11 +216,29 @@ fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option
         (Value::Binary(..), Target::String) | (Value::String(_), Target::BinData) => {
             Format::of(format.as_ref(), target).and_then(|format| format.convert(&input, &subtype))
         }
+        (Value::Binary(own, _), Target::BinData) => wanted_subtype(&subtype).and_then(|wanted| match wanted == *own {
+            true => Ok(input.clone()),
+            false => unconvertible(format!(
+                "BinData of subtype {own} is not converted to subtype {wanted} {NO_HANDLER}"
+            )),
+        }),
         _ => convert_to(&input, target),
     };
     match (converted, on_error) {
         (Err(_), Some(instead)) => Ok(instead),
         (result, _) => result,
+    }
+}
+
+/// The subtype of binData that `$convert` is asked for, 0 without.
+fn wanted_subtype(subtype: &Value<'_>) -> Result<u8, QueryError> {
+    match Number::of(subtype).and_then(Number::to_exact_i64) {
+        Some(number) => match u8::try_from(number) {
+            Ok(subtype @ (0..=8 | 128..)) => Ok(subtype),
+            _ => failure(4341107, format!("In $convert, {number} is no subtype of binData")),
+        },
+        None if subtype.is_nullish() => Ok(0),
+        None => failure(4341108, "$convert's 'to.subtype' must be a number"),
     }
 }
 
@@ -271,14 +289,7 @@ impl Format {
             Value::Binary(subtype, bytes) => self.text(*subtype, bytes).map(Value::string),
             value => {
                 let text = value.as_str().unwrap_or_default();
-                let subtype = match Number::of(subtype).and_then(Number::to_exact_i64) {
-                    Some(number) => match u8::try_from(number) {
-                        Ok(subtype @ (0..=8 | 128..)) => subtype,
-                        _ => return failure(4341107, format!("In $convert, {number} is no subtype of binData")),
-                    },
-                    None if subtype.is_nullish() => 0,
-                    None => return failure(4341108, "$convert's 'to.subtype' must be a number"),
-                };
+                let subtype = wanted_subtype(subtype)?;
                 let bytes = self.bytes(subtype, text)?;
                 Ok(Value::Binary(subtype, Blob::Shared(bytes.into())))
             }
@@ -373,7 +384,7 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
             _ => unsupported(),
         },
         Target::BinData => match value {
-            Value::Binary(..) => Ok(value.clone()),
+            Value::Binary(4, _) => Ok(value.clone()),
             Value::String(text) => match parse_uuid(text) {
                 Some(bytes) => Ok(Value::Binary(4, Blob::Shared(bytes.into()))),
                 None => unconvertible(format!("Input string is not a valid UUID: {} {NO_HANDLER}", &**text)),

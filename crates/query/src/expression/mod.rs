@@ -39,6 +39,7 @@ use collation::Collation;
 use parking_lot::Mutex;
 use storage::Operation;
 use vfs::Random;
+use wire::ErrorCode;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -289,6 +290,14 @@ impl ExpressionContext {
             let (name, raw) = element.map_err(|_| crate::value::scan::Malformed)?;
             parse::check_user_variable(name.as_str())?;
             let expression = Expression::parse(raw, &context)?;
+            let mut dependencies = Dependencies::default();
+            expression.add_dependencies(&mut dependencies);
+            if dependencies.whole_document || !dependencies.paths.is_empty() {
+                return Err(QueryError::new(
+                    ErrorCode(4890500),
+                    "an expression of 'let' tried to access a field, but those are evaluated before any document is seen",
+                ));
+            }
             let value = expression
                 .evaluate_on(&SharedDocument::empty(), &evaluation)?
                 .into_owned();

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use bson::RawDocument;
+use keys::Collator;
 use wire::ErrorCode;
 
 use super::{Mode, Node, Rule, Slice};
@@ -102,7 +103,7 @@ impl Application<'_> {
             }
             Rule::Slice(_) if self.is_nested.get() => out.extend_from_slice(element.whole()),
             Rule::Slice(slice) => sliced(*slice, element, out)?,
-            Rule::ElemMatch(predicate) => self.first_match(predicate, element, out)?,
+            Rule::ElemMatch(predicate, comparer) => self.first_match(predicate, comparer.collator(), element, out)?,
             Rule::Positional if self.is_cut.get() => out.extend_from_slice(element.whole()),
             Rule::Positional => self.matched_element(element, out)?,
         }
@@ -213,6 +214,7 @@ impl Application<'_> {
     fn first_match(
         &self,
         predicate: &ValuePredicate,
+        collator: Option<&dyn Collator>,
         element: Element<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), QueryError> {
@@ -220,7 +222,7 @@ impl Application<'_> {
             return Ok(());
         }
         let scope = Scope {
-            collator: None,
+            collator,
             context: self.context,
         };
         for item in Elements::new(element.frame()?) {

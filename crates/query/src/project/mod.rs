@@ -18,6 +18,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
 use crate::raw::Elements;
+use crate::value::Comparer;
 use crate::value::scan::frame;
 pub(crate) use top_fields::TopFields;
 
@@ -61,7 +62,7 @@ enum Rule {
     Below(Node),
     Computed(Expression),
     Slice(Slice),
-    ElemMatch(ValuePredicate),
+    ElemMatch(ValuePredicate, Comparer),
     /// `field.$`: the matched element of the array.
     Positional,
 }
@@ -211,7 +212,7 @@ impl Node {
         for (name, rule) in &self.children {
             match rule {
                 Rule::Exclude => {}
-                Rule::Include | Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => {
+                Rule::Include | Rule::Slice(_) | Rule::ElemMatch(..) | Rule::Positional => {
                     dependencies.paths.insert(joined(prefix, name));
                 }
                 Rule::Computed(expression) => expression.add_dependencies(dependencies),

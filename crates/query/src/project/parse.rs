@@ -156,17 +156,14 @@ impl<'p> Parser<'p> {
         }
         match value {
             _ if is_flag && self.dialect != Dialect::AddFields => self.flag(&path, Value::from_raw(value).is_true()),
-            RawBsonRef::Document(inner) if inner.is_empty() => {
-                let code = if self.dialect == Dialect::AddFields {
-                    40180
-                } else {
-                    51270
-                };
-                failure(
-                    code,
-                    format!("An empty sub-projection is not a valid value. Found empty object at path {path}"),
-                )
+            // An expression like any other.
+            RawBsonRef::Document(inner) if inner.is_empty() && self.dialect == Dialect::AddFields => {
+                self.computed(&path, value)
             }
+            RawBsonRef::Document(inner) if inner.is_empty() => failure(
+                51270,
+                format!("An empty sub-projection is not a valid value. Found empty object at path {path}"),
+            ),
             RawBsonRef::Document(inner) => {
                 let first = Elements::new(inner).next().transpose()?;
                 match first.filter(|first| first.name().first() == Some(&b'$')) {
@@ -266,7 +263,8 @@ impl<'p> Parser<'p> {
                 }
                 self.has_elem_match = true;
                 let context = self.context.expect("operators are parsed with a context");
-                self.insert(path, Rule::ElemMatch(element_condition(filter, context)?))
+                let condition = element_condition(filter, context)?;
+                self.insert(path, Rule::ElemMatch(condition, context.comparer.clone()))
             }
             _ => self.computed(path, whole),
         }

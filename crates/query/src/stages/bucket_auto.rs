@@ -302,6 +302,7 @@ impl BucketAutoStage {
         let mut bytes = 0_usize;
         let mut take = |held: &Held| -> Result<(), QueryError> {
             context.evaluation.step()?;
+            context.evaluation.on(held.document.metadata());
             let mut evaluation = Evaluation::new(&held.document, context.evaluation);
             for ((_, field), state) in spec.fields.iter().zip(&mut states) {
                 bytes += field.accumulate(state, &mut evaluation)?;

@@ -198,7 +198,7 @@ fn parse_range(document: &RawDocument, partitioned: bool, context: &ExpressionCo
     let range = Range {
         step,
         unit,
-        bounds: parse_bounds(bounds, unit, partitioned, context)?,
+        bounds: parse_bounds(bounds, step, unit, partitioned, context)?,
     };
     if unit.is_some() && step.to_exact_i64().is_none() {
         return failure(
@@ -211,6 +211,7 @@ fn parse_range(document: &RawDocument, partitioned: bool, context: &ExpressionCo
 
 fn parse_bounds(
     raw: RawBsonRef<'_>,
+    step: Number,
     unit: Option<TimeUnit>,
     partitioned: bool,
     context: &ExpressionContext,
@@ -246,24 +247,31 @@ fn parse_bounds(
         Value::from_raw(first).into_owned(),
         Value::from_raw(second).into_owned(),
     );
-    let not_ascending = "a bounding array must be an ascending array of either two dates or two numbers";
+    if context.comparer.compare(&first, &second).is_gt() {
+        return failure(
+            5733402,
+            "a bounding array must be an ascending array of either two dates or two numbers",
+        );
+    }
+    let mixed = "a bounding array must contain either both dates or both numeric types";
     match (&first, &second) {
         (Value::Date(_), Value::Date(_)) if unit.is_some() => {}
-        (Value::Date(_), _) => return failure(5733402, not_ascending),
-        (first, second) if first.is_number() && second.is_number() => {
-            if unit.is_some() {
-                return failure(5733409, "numeric bounds may not have unit parameter");
+        (Value::Date(_), Value::Date(_)) => return failure(5733410, "a bounding array of dates must specify a unit"),
+        (Value::Date(_), _) => return failure(5733405, mixed),
+        (number, _) if number.is_number() && unit.is_some() => {
+            return failure(5733409, "numeric bounds may not have unit parameter");
+        }
+        (number, other) if number.is_number() && !other.is_number() => return failure(5733406, mixed),
+        (number, other) if number.is_number() => {
+            let step = step.value();
+            if [other.type_name(), step.type_name()] != [number.type_name(); 2] {
+                return failure(
+                    5876900,
+                    "upper bound, lower bound, and step must all have the same type",
+                );
             }
         }
-        _ => {
-            return failure(
-                5733406,
-                "a bounding array must contain either both dates or both numeric types",
-            );
-        }
-    }
-    if context.comparer.compare(&first, &second).is_gt() {
-        return failure(5733402, not_ascending);
+        _ => return failure(5946800, "explicit bounds must be numeric or dates"),
     }
     Ok(Bounds::Between(first, second))
 }

@@ -11,6 +11,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::lookup::{
     ForeignName, add_local_values, add_name, check_depth, equality_filter, of_this_operation, parse_from,
 };
+use super::specification::stage_document;
 use super::{EqualityJoin, ForeignRequest, JoinRequest, Joined, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
@@ -19,7 +20,8 @@ use crate::matcher::Matcher;
 use crate::path::Path;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
-use crate::value::{SharedDocument, Value, with_path};
+use crate::value::{Comparer, SharedDocument, Value, with_path};
+use wire::ErrorCode;
 
 /// A parsed `$graphLookup`.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl GraphLookupSpec {
         let RawBsonRef::Document(document) = raw else {
             let found = Value::from_raw(raw).type_name();
             return failure(
-                40327,
+                ErrorCode::FailedToParse.0,
                 format!("the $graphLookup stage specification must be an object, but found {found}"),
             );
         };
@@ -67,7 +69,7 @@ impl GraphLookupSpec {
                         format!("restrictSearchWithMatch must be an object, found {found}"),
                     );
                 }
-                ("from", raw) => from = Some(parse_from(raw)?),
+                ("from", raw) => from = Some(parse_from("$graphLookup", raw, |_, _| false)?),
                 ("as", RawBsonRef::String(text)) => target = Some(FieldPath::parse(text)?),
                 ("depthField", RawBsonRef::String(text)) => depth_field = Some(FieldPath::parse(text)?),
                 ("connectFromField", RawBsonRef::String(text)) => {
@@ -85,9 +87,15 @@ impl GraphLookupSpec {
                 (other, _) => return failure(40104, format!("Unknown argument to $graphLookup: {other}")),
             }
         }
-        match (from, start, connect_from, connect_to, target) {
-            (Some(from), Some(start), Some(connect_from), Some(connect_to), Some(target)) => Ok(Self {
-                written: super::specification::stage_document("$graphLookup", &Value::from_raw(raw)),
+        let Some(from) = from else {
+            return failure(
+                ErrorCode::FailedToParse.0,
+                "missing 'from' option to $graphLookup stage specification",
+            );
+        };
+        match (start, connect_from, connect_to, target) {
+            (Some(start), Some(connect_from), Some(connect_to), Some(target)) => Ok(Self {
+                written: stage_document("$graphLookup", &Value::from_raw(raw)),
                 from,
                 start,
                 connect_from,
@@ -180,8 +188,15 @@ impl Search {
     ) -> Result<(), QueryError> {
         let before = self.bytes;
         let mut id = Vec::with_capacity(32);
-        let comparer = &spec.context.comparer;
-        comparer.append_key(&Value::field(document, "_id")?, &mut id);
+        let value = Value::field(document, "_id")?;
+        if matches!(value, Value::Missing) {
+            return failure(
+                40271,
+                "$graphLookup tells documents apart by _id, and this one has none",
+            );
+        }
+        // Whatever the collation: documents are others where their `_id` is another one.
+        Comparer::default().append_key(&value, &mut id);
         if self.ids.contains(id.as_slice()) {
             return Ok(());
         }
@@ -307,6 +322,12 @@ impl GraphLookupStage {
             }
         }
         let mut filter = equality_filter(&spec.connect_to, &values)?;
+        if values.iter().any(|value| matches!(value, Value::Null)) {
+            // Null leads to null, and not to documents without the field.
+            let exists = stage_document("$exists", &Value::Boolean(true));
+            let exists = stage_document(&spec.connect_to, &Value::from_raw(RawBsonRef::Document(&exists)));
+            filter = rawdoc! { "$and": [filter, exists] };
+        }
         if let Some(restriction) = &spec.restriction {
             filter = rawdoc! { "$and": [filter, restriction.clone()] };
         }

@@ -72,37 +72,48 @@ fn stage_documents(array: &RawArray, stage: &str) -> Result<Vec<RawDocumentBuf>,
 pub(super) fn check_depth(depth: usize) -> Result<(), QueryError> {
     if depth > PIPELINE_DEPTH_MAX {
         return failure(
-            165,
+            ErrorCode::MaxSubPipelineDepthExceeded.0,
             format!("Maximum number of nested sub-pipelines exceeded. Limit is {PIPELINE_DEPTH_MAX}"),
         );
     }
     Ok(())
 }
 
-/// `"coll"` or `{db, coll}`.
-pub(super) fn parse_from(raw: RawBsonRef<'_>) -> Result<ForeignName, QueryError> {
+/// The collection's name; of another database only where the stage may read that one.
+pub(super) fn parse_from(
+    stage: &str,
+    raw: RawBsonRef<'_>,
+    may_read: impl Fn(&str, &str) -> bool,
+) -> Result<ForeignName, QueryError> {
     match raw {
+        RawBsonRef::String(collection) if collection.is_empty() || collection.starts_with('.') => failure(
+            ErrorCode::InvalidNamespace.0,
+            format!("invalid {stage} namespace: '{collection}'"),
+        ),
         RawBsonRef::String(collection) => Ok(ForeignName {
             database: None,
             collection: Some(collection.to_owned()),
         }),
         RawBsonRef::Document(document) => {
             let part = |name: &str| match document.get(name) {
-                Ok(Some(RawBsonRef::String(text))) => Some(text.to_owned()),
-                _ => None,
+                Ok(Some(RawBsonRef::String(text))) => text,
+                _ => "",
             };
-            match (part("db"), part("coll")) {
-                (Some(db), Some(coll)) => Ok(ForeignName {
-                    database: Some(db),
-                    collection: Some(coll),
-                }),
-                _ => bad("$lookup 'from' field must be a string or an object with 'db' and 'coll'"),
+            let (db, coll) = (part("db"), part("coll"));
+            if !may_read(db, coll) {
+                return bad(format!(
+                    "{stage} with syntax {{from: {{db:<>, coll:<>}},..}} is not supported for db: {db} and coll: {coll}"
+                ));
             }
+            Ok(ForeignName {
+                database: Some(db.to_owned()),
+                collection: Some(coll.to_owned()),
+            })
         }
         other => {
             let value = Value::from_raw(other);
             bad(format!(
-                "$lookup argument 'from: {}' must be a string, is type {}",
+                "{stage} argument 'from: {}' must be a string, is type {}",
                 value.render(),
                 value.type_name()
             ))
@@ -125,7 +136,10 @@ impl LookupSpec {
         for element in document {
             let (name, raw) = element.map_err(|_| Malformed)?;
             match (name.as_str(), raw) {
-                ("from", raw) => from = Some(parse_from(raw)?),
+                ("from", raw) => {
+                    let is_log = |db: &str, coll: &str| db == "local" && coll == "oplog.rs";
+                    from = Some(parse_from("$lookup", raw, is_log)?);
+                }
                 ("pipeline", RawBsonRef::Array(array)) => pipeline = Some(stage_documents(array, "$lookup")?),
                 ("pipeline", other) => {
                     let found = Value::from_raw(other).type_name();
@@ -246,8 +260,17 @@ fn check_pipeline(
     depth: usize,
 ) -> Result<Vec<(Option<String>, String)>, QueryError> {
     let unknown = context.with_variables(variables.iter().map(|(name, _)| (name.clone(), Value::Missing)));
-    let parsed = Pipeline::parse_stages(pipeline, &unknown, depth)?;
-    Ok(parsed.foreign_collections())
+    let rest = match pipeline.split_first() {
+        // What `$documents` makes of variables nobody can tell yet.
+        Some((first, rest)) if starts_with_documents(pipeline) => {
+            if let Ok(Some(documents)) = first.get("$documents") {
+                Expression::parse(documents, &unknown)?;
+            }
+            rest
+        }
+        _ => pipeline,
+    };
+    Ok(Pipeline::parse_stages(rest, &unknown, depth)?.foreign_collections())
 }
 
 impl UnionSpec {

@@ -9,7 +9,7 @@ use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
-use super::positions::{INITIAL, NOT_IN_FACET, SPLIT_LARGE_EVENT};
+use super::positions::{INITIAL, NOT_IN_FACET, SPLIT_LARGE_EVENT, each_stage, may_search};
 use super::specification::{StageSpec, stage_document};
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
@@ -531,27 +531,30 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
                 format!("arguments to $facet must be arrays, {name} is type {found}"),
             );
         };
-        // Before it is parsed: stages that are not built are none the less known not to belong here.
-        for stage in array {
-            if let RawBsonRef::Document(stage) = stage.map_err(|_| Malformed)?
-                && let Some((name, _)) = stage.into_iter().next().transpose().map_err(|_| Malformed)?
-                && (NOT_IN_FACET.contains(&name.as_str()) || INITIAL.contains(&name.as_str()))
-            {
-                return failure(
-                    40600,
-                    format!("{} is not allowed to be used within a $facet stage", name.as_str()),
-                );
-            }
-        }
-        let pipeline = parse_array(array, context, depth + 1)?;
-        if pipeline.stages.first().is_some_and(StageSpec::searches) {
+        if let Some(other) = array.into_iter().flatten().find(|stage| stage.as_document().is_none()) {
+            let found = Value::from_raw(other).type_name();
             return failure(
-                40600,
-                "$match is not allowed to be used within a $facet stage: it has $text",
+                40171,
+                format!("stages of a facet must be objects, but {name} has one of type {found}"),
             );
         }
+        // Before it is parsed: stages that are not built are none the less known not to belong here.
+        each_stage(array, &mut check_in_facet)?;
+        let pipeline = parse_array(array, context, depth + 1)?;
         context.note_needs(pipeline.context.metadata_needs());
         facets.push((name.to_owned(), pipeline));
     }
     Ok(StageSpec::Facet(facets))
+}
+
+/// Refuses what neither a facet may have nor a pipeline inside it.
+fn check_in_facet(name: &str, argument: RawBsonRef<'_>) -> Result<(), QueryError> {
+    let searches = || name == "$match" && argument.as_document().is_some_and(may_search);
+    match NOT_IN_FACET.contains(&name) || INITIAL.contains(&name) || searches() {
+        true => failure(
+            40600,
+            format!("{name} is not allowed to be used within a $facet stage, nor in a pipeline inside one"),
+        ),
+        false => Ok(()),
+    }
 }

@@ -60,6 +60,21 @@ pub(super) fn check_sub_pipeline(stages: &[RawDocumentBuf], outer: &str, code: i
     Ok(())
 }
 
+/// Whether a filter, as it is written, searches for text.
+pub(crate) fn may_search(filter: &RawDocument) -> bool {
+    filter
+        .iter()
+        .flatten()
+        .any(|(name, value)| match (name.as_str(), value) {
+            ("$text", _) => true,
+            ("$and" | "$or", RawBsonRef::Array(parts)) => {
+                let mut parts = parts.into_iter().flatten();
+                parts.any(|part| part.as_document().is_some_and(may_search))
+            }
+            _ => false,
+        })
+}
+
 /// Stages that tell of more than the documents of a transaction's moment.
 const NOT_IN_TRANSACTION: &[&str] = &[
     "$changeStream",

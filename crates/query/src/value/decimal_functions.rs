@@ -3,10 +3,13 @@
 //! The functions themselves are those of `astro-float-num`, at [`PRECISION`] bits: some sixty digits more than a result
 //! has. Where all of those are zeros the result is taken to be exact, and has no more digits than it needs, as in IEEE
 //! 754; all others have 34.
+//!
+//! Logarithms are those of a number of quadruple precision, rounded to that: MongoDB's library computes so, and the last
+//! of 34 digits is not always that of the exact value.
 
 use astro_float_num::{BigFloat, Consts, Radix, RoundingMode, Sign};
 use keys::Decimal;
-use keys::decimal::{DIGITS_MAX, EXPONENT_MAX, EXPONENT_MIN};
+use keys::decimal::{DIGITS_MAX, EXPONENT_MAX, EXPONENT_MIN, Rounding};
 use std::cell::RefCell;
 
 /// Of what is computed, in bits.
@@ -19,6 +22,9 @@ const BITS_PER_DIGIT: usize = 4;
 const EXP_MAX: f64 = 20_000.0;
 /// None: to round right, the library would compute more and more digits of a number that ends, and none would tell.
 const ROUNDING: RoundingMode = RoundingMode::None;
+
+/// Of the mantissa of a number of quadruple precision.
+const QUAD_BITS: usize = 113;
 
 thread_local! {
     /// Pi, the logarithms of 2 and 10: computed once for each thread. `None` without memory for them.
@@ -200,17 +206,39 @@ const TINIEST: Decimal = Decimal::Finite {
     exponent: EXPONENT_MIN,
 };
 
+/// The nearest number of so many bits as the quadruple precision of IEEE 754 has.
+fn to_quad(number: &BigFloat) -> BigFloat {
+    let Some(exponent) = number.exponent() else {
+        return number.clone();
+    };
+    let mut mantissa = number.clone();
+    mantissa.set_exponent(0);
+    let mut rounded = mantissa.round(QUAD_BITS, RoundingMode::ToEven);
+    // It may have become one.
+    let carried = rounded.exponent().unwrap_or(0);
+    rounded.set_exponent(exponent + carried);
+    rounded
+}
+
+/// The number whose logarithm is computed: near one the logarithm tells the digits behind those of a quad.
+fn operand_of_logarithm(number: Decimal, exact: &BigFloat) -> BigFloat {
+    match (0.9..1.1).contains(&number.to_f64()) {
+        true => exact.clone(),
+        false => to_quad(exact),
+    }
+}
+
 /// The natural logarithm of a number above zero.
 pub fn ln(number: Decimal) -> Decimal {
     function(number, [Decimal::NaN, INFINITY], MINUS_INFINITY, |x, constants| {
-        x.ln(PRECISION, ROUNDING, constants)
+        to_quad(&operand_of_logarithm(number, x).ln(PRECISION, ROUNDING, constants))
     })
 }
 
 /// The logarithm to the base 10 of a number above zero.
 pub fn log10(number: Decimal) -> Decimal {
     function(number, [Decimal::NaN, INFINITY], MINUS_INFINITY, |x, constants| {
-        x.log10(PRECISION, ROUNDING, constants)
+        to_quad(&operand_of_logarithm(number, x).log10(PRECISION, ROUNDING, constants))
     })
 }
 
@@ -219,28 +247,65 @@ pub fn log(number: Decimal, base: Decimal) -> Decimal {
     if number.is_nan() || base.is_nan() || is_infinite(number) || is_infinite(base) {
         return Decimal::from_f64(number.to_f64().ln() / base.to_f64().ln());
     }
-    of_finite(&[number, base], 0, |operands, constants| {
-        let [number, base] = [&operands[0], &operands[1]].map(|operand| operand.ln(PRECISION, ROUNDING, constants));
-        number.div(&base, PRECISION, ROUNDING)
-    })
+    match base {
+        base if base.compare(Decimal::from(10_i64)).is_eq() => log10(number),
+        base if base.compare(Decimal::from(2_i64)).is_eq() => {
+            function(number, [Decimal::NaN, INFINITY], MINUS_INFINITY, |x, constants| {
+                to_quad(&operand_of_logarithm(number, x).log2(PRECISION, ROUNDING, constants))
+            })
+        }
+        // Both are rounded before, as in MongoDB.
+        base => ln(number) / ln(base),
+    }
 }
 
-/// A power that is no whole number.
+/// A power. As in MongoDB it has all digits there is room for, trailing zeros when it is exact.
 pub fn pow(base: Decimal, exponent: Decimal) -> Decimal {
     let is_special = |number: Decimal| number.is_nan() || number.is_zero() || is_infinite(number);
     if is_special(base) || is_special(exponent) {
-        return Decimal::from_f64(base.to_f64().powf(exponent.to_f64()));
+        return of_all_digits(Decimal::from_f64(base.to_f64().powf(exponent.to_f64())), false);
     }
-    if base.is_negative() {
-        return Decimal::NaN;
-    }
+    let is_negative = match exponent.to_i64(Rounding::TowardZero) {
+        _ if !base.is_negative() => false,
+        _ if !exponent.is_integer() => return Decimal::NaN,
+        whole => whole.is_some_and(|whole| whole % 2 != 0),
+    };
+    let base = base.abs();
     let size = ln(base).to_f64() * exponent.to_f64();
-    if size.abs() > EXP_MAX {
-        return if size < 0.0 { TINIEST } else { INFINITY };
+    let power = match size.abs() > EXP_MAX {
+        true if size < 0.0 => TINIEST,
+        true => INFINITY,
+        false => of_finite(&[base, exponent], 0, |operands, constants| {
+            operands[0].pow(&operands[1], PRECISION, ROUNDING, constants)
+        }),
+    };
+    of_all_digits(power, is_negative)
+}
+
+/// The same number with as many digits as it can have, negated where that is wanted.
+fn of_all_digits(number: Decimal, is_negated: bool) -> Decimal {
+    match number {
+        Decimal::Finite { coefficient: 0, .. } => TINIEST,
+        Decimal::Finite {
+            negative,
+            mut coefficient,
+            mut exponent,
+        } => {
+            while coefficient < 10_u128.pow(DIGITS_MAX - 1) && exponent > EXPONENT_MIN {
+                coefficient *= 10;
+                exponent -= 1;
+            }
+            Decimal::Finite {
+                negative: negative != is_negated,
+                coefficient,
+                exponent,
+            }
+        }
+        Decimal::Infinity { negative } => Decimal::Infinity {
+            negative: negative != is_negated,
+        },
+        Decimal::NaN => Decimal::NaN,
     }
-    of_finite(&[base, exponent], 0, |operands, constants| {
-        operands[0].pow(&operands[1], PRECISION, ROUNDING, constants)
-    })
 }
 
 macro_rules! functions {

@@ -13,6 +13,7 @@ use super::number::Number;
 use super::scan::Malformed;
 use super::{Comparer, SharedDocument, Value};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::exec::sort_key::extended;
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::plan::access::SortField;
@@ -139,6 +140,22 @@ impl SortPattern {
         let mut buffer = Vec::new();
         let fields = self.metadata.iter().copied();
         self.append_key(extended(document, document.metadata(), fields, &mut buffer)?, keys, out)
+    }
+
+    /// As [`SortPattern::append_key`], of the document that is evaluated on now.
+    pub(crate) fn append_key_on(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+        keys: &mut KeySet,
+        out: &mut Vec<u8>,
+    ) -> Result<(), QueryError> {
+        if self.metadata.is_empty() {
+            return self.append_key(document, keys, out);
+        }
+        let (known, mut buffer) = (context.current(), Vec::new());
+        let fields = self.metadata.iter().copied();
+        self.append_key(extended(document, known.as_ref(), fields, &mut buffer)?, keys, out)
     }
 
     /// Appends the sort key of a value; what is not a document has none of the fields.

@@ -557,8 +557,9 @@ fn views_are_read_through_their_pipelines() {
         aggregated(&fixture, "w", &[doc! { "$count": "n" }]),
         [doc! { "n": wanted.len() as i32 }]
     );
-    let check =
-        |name: &str, on: &str, stages: &[Bson]| fixture.with(|context| check_view(context, &ns(name), on, stages));
+    let check = |name: &str, on: &str, stages: &[Bson]| {
+        fixture.with(|context| check_view(context, &ns(name), on, stages, None))
+    };
     let cycle = check("v", "w", &[]).expect_err("w stands on v");
     assert_eq!(code(cycle), ErrorCode::GraphContainsCycle.0);
     check("x", "w", &[doc! { "$match": {} }.into()]).expect("no cycle");

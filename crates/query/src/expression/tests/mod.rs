@@ -283,6 +283,16 @@ fn let_of_a_command() {
     let raw = wrapped.iter().next().unwrap().unwrap().1;
     let expression = Expression::parse(raw, &inner).unwrap();
     assert_eq!(expression.as_constant().unwrap().render(), "[5, 7, 3]");
+    for reads in [
+        doc! {"x": "$a"},
+        doc! {"x": {"$add": [1, "$a.b"]}},
+        doc! {"x": "$$ROOT"},
+    ] {
+        assert_eq!(
+            context().with_let(&shared(&reads)).unwrap_err().code().unwrap().0,
+            4890500
+        );
+    }
     let bad = shared(&doc! {"X": 1});
     assert_eq!(context().with_let(&bad).unwrap_err().code().unwrap().0, 9);
 }

@@ -20,6 +20,8 @@ pub(crate) enum ValuePredicate {
     Field(MatchExpr),
     /// The value is a document that matches.
     Document(MatchExpr),
+    /// The value is a document, or an array with positions for names, that matches.
+    Nested(MatchExpr),
 }
 
 impl ValuePredicate {
@@ -37,7 +39,10 @@ impl ValuePredicate {
             Self::Document(filter) if element.kind() == kind::DOCUMENT => {
                 evaluate::matches(filter, element.frame()?, scope, None)
             }
-            Self::Document(_) => Ok(false),
+            Self::Nested(filter) if matches!(element.kind(), kind::DOCUMENT | kind::ARRAY) => {
+                evaluate::matches(filter, element.frame()?, scope, None)
+            }
+            Self::Document(_) | Self::Nested(_) => Ok(false),
         }
     }
 }
@@ -81,7 +86,7 @@ pub(crate) fn element_condition(
 ) -> Result<ValuePredicate, QueryError> {
     let parser = of_elements(context);
     Ok(match parser.element_match(RawBsonRef::Document(filter), 0)? {
-        Test::ElemMatchObject(filter) => ValuePredicate::Document(*filter),
+        Test::ElemMatchObject(filter) => ValuePredicate::Nested(*filter),
         Test::ElemMatchValue(tests) => ValuePredicate::Tests(tests),
         other => ValuePredicate::Tests(vec![ValueTest::Is(other)]),
     })

@@ -152,8 +152,8 @@ fn densify_numbers() {
         ]
     );
     assert_eq!(
-        densified(&[], doc! {"field": "a.x", "range": {"step": 0.5, "bounds": [0, 1]}}),
-        [doc! {"a": {"x": 0}}, doc! {"a": {"x": 0.5}}]
+        densified(&[], doc! {"field": "a.x", "range": {"step": 0.5, "bounds": [0.0, 1.0]}}),
+        [doc! {"a": {"x": 0.0}}, doc! {"a": {"x": 0.5}}]
     );
 }
 
@@ -164,7 +164,7 @@ fn densify_at_the_end_of_numbers() {
         densified(&alone, doc! {"field": "x", "range": {"step": 1, "bounds": "full"}}),
         alone
     );
-    let stage = doc! {"$densify": {"field": "x", "range": {"step": 1, "bounds": [1e300, 2e300]}}};
+    let stage = doc! {"$densify": {"field": "x", "range": {"step": 1.0, "bounds": [1e300, 2e300]}}};
     assert_eq!(run_error(&[stage], &[]), 15);
 }
 
@@ -347,6 +347,12 @@ fn densify_arguments() {
         ),
         (range(doc! {"step": 1, "bounds": [1, 2], "unit": "second"}), 5733409),
         (range(doc! {"step": 1, "bounds": [1, date(0)]}), 5733406),
+        (range(doc! {"step": 1, "bounds": [1, 2_i64]}), 5876900),
+        (range(doc! {"step": 0.5, "bounds": [1, 2]}), 5876900),
+        (range(doc! {"step": 1, "bounds": [1.0, 2.0]}), 5876900),
+        (range(doc! {"step": 1, "bounds": [date(0), date(1)]}), 5733410),
+        (range(doc! {"step": 1, "bounds": [date(0), Bson::MaxKey]}), 5733405),
+        (range(doc! {"step": 1, "bounds": ["a", "b"]}), 5946800),
         (
             range(doc! {"step": 1, "bounds": [date(0), 1], "unit": "second"}),
             5733402,

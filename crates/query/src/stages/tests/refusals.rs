@@ -90,6 +90,21 @@ fn sub_pipelines() {
     code(doc! {"$facet": {"a": 1}}, 40170);
     code(doc! {"$facet": {"a": [{"$facet": {"b": []}}]}}, 40600);
     code(doc! {"$facet": {"a": [{"$indexStats": {}}]}}, 40600);
+    code(doc! {"$facet": {"a": [1]}}, 40171);
+    for inner in [
+        doc! {"$facet": {"b": []}},
+        doc! {"$documents": []},
+        doc! {"$geoNear": {}},
+        doc! {"$match": {"$and": [{"$text": {"$search": "x"}}]}},
+        doc! {"$unionWith": {"coll": "c", "pipeline": [{"$facet": {"b": []}}]}},
+    ] {
+        let lookup = doc! {"$lookup": {"from": "c", "pipeline": [inner.clone()], "as": "as"}};
+        code(doc! {"$facet": {"a": [lookup]}}, 40600);
+        code(
+            doc! {"$facet": {"a": [{"$unionWith": {"coll": "c", "pipeline": [inner]}}]}},
+            40600,
+        );
+    }
     for bad in [
         doc! {"from": "c"},
         doc! {"from": "c", "as": "x"},
@@ -115,7 +130,7 @@ fn sub_pipelines() {
     for _ in 0..25 {
         deep = doc! {"$unionWith": {"coll": "c", "pipeline": [deep]}};
     }
-    code(deep, 165);
+    code(deep, 232);
 }
 
 #[test]

@@ -421,6 +421,7 @@ impl Runner for WindowRunner {
             let Some(document) = partitions.document(self.entered, context)? else {
                 break;
             };
+            context.evaluation.on(document.metadata());
             self.state.add(&document, context.evaluation)?;
             self.entered += 1;
             self.result = None;

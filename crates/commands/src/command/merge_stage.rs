@@ -1,0 +1,493 @@
+//! `$merge`: how it is written, and what it does with a batch of documents.
+//!
+//! Documents are merged one by one, in no order that anybody may count on: one that cannot be does not keep the others
+//! of its batch from being so. What was written when the stage fails stays.
+
+use super::stage_destination::{Named, failure, insert, named, target, unknown_field};
+use super::update::{self, Images, Statement, WriteTargets};
+use crate::error::{CommandError, Result};
+use crate::invocation::Invocation;
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::rawdoc;
+use collation::Collation;
+use query::expression::Expression;
+use query::value::{DocumentWriter, SharedDocument};
+use std::sync::Arc;
+use storage::{IndexSpec, Namespace};
+use wire::ErrorCode;
+
+/// How often a document that others insert and delete meanwhile is tried.
+const MERGE_RETRIES: usize = 16;
+/// MergeStageNoMatchingDocument
+const NO_MATCH: ErrorCode = ErrorCode(13113);
+
+/// What `$merge` does with a document that is there.
+#[derive(Clone, Debug, PartialEq)]
+enum Matched {
+    Replace,
+    KeepExisting,
+    Merge,
+    Fail,
+    Pipeline(RawArrayBuf),
+}
+
+/// What it does with one that is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotMatched {
+    Insert,
+    Discard,
+    Fail,
+}
+
+/// `$merge`.
+#[derive(Clone, Debug)]
+pub struct Merge {
+    /// Where it writes.
+    pub into: Namespace,
+    on: Vec<String>,
+    /// Else it is `_id`, which needs no index to be looked for.
+    is_on_given: bool,
+    matched: Matched,
+    not_matched: NotMatched,
+    /// Variables of the pipeline, evaluated on each document.
+    variables: RawDocumentBuf,
+    /// That of the pipeline.
+    collation: Option<Arc<Collation>>,
+    /// The same where documents are looked for by an index for `on`: that of the collection may be another one.
+    of_index: Option<RawDocumentBuf>,
+}
+
+impl Merge {
+    /// The stage of a pipeline of that collation.
+    pub fn with_collation(&self, collation: Option<Arc<Collation>>) -> Self {
+        let simple = || rawdoc! { "locale": "simple" };
+        let document = || {
+            collation
+                .as_deref()
+                .map_or_else(simple, |collation| collation.document().to_owned())
+        };
+        Self {
+            of_index: self.is_on_given.then(document),
+            collation,
+            ..self.clone()
+        }
+    }
+}
+
+/// Parses the argument of `$merge`.
+pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<Merge> {
+    let merge_target = |db: &str, coll: &str| target(db, coll, "$merge", 31319, 31319);
+    let mut merge = Merge {
+        into: Namespace::new(call.database, "x")?,
+        on: vec!["_id".to_owned()],
+        is_on_given: false,
+        matched: Matched::Merge,
+        not_matched: NotMatched::Insert,
+        variables: rawdoc! { "new": "$$ROOT" },
+        collation: None,
+        of_index: None,
+    };
+    let options = match argument {
+        RawBsonRef::String(coll) => {
+            merge.into = merge_target(call.database, coll)?;
+            return Ok(merge);
+        }
+        RawBsonRef::Document(options) => options,
+        other => {
+            return failure(
+                51182,
+                format!(
+                    "$merge only supports a string or object argument, not {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    };
+    let (mut into, mut variables) = (None, None);
+    for field in options {
+        let (name, value) = field?;
+        match name.as_str() {
+            "into" => into = Some(parse_into(call, value)?),
+            "on" => (merge.on, merge.is_on_given) = (parse_on(value)?, true),
+            "let" => match value {
+                RawBsonRef::Document(document) => variables = Some(document),
+                other => {
+                    let arguments = crate::arguments::wrong_type("$merge", "let", other, "type 'object'");
+                    return Err(arguments);
+                }
+            },
+            "whenMatched" => merge.matched = parse_matched(value)?,
+            "whenNotMatched" => {
+                merge.not_matched = match value {
+                    RawBsonRef::String("insert") => NotMatched::Insert,
+                    RawBsonRef::String("discard") => NotMatched::Discard,
+                    RawBsonRef::String("fail") => NotMatched::Fail,
+                    RawBsonRef::String(other) => return bad_mode("whenNotMatched", other),
+                    other => {
+                        return Err(crate::arguments::wrong_type(
+                            "$merge",
+                            name.as_str(),
+                            other,
+                            "type 'string'",
+                        ));
+                    }
+                }
+            }
+            other => return unknown_field(&format!("$merge.{other}")),
+        }
+    }
+    let Some((db, coll)) = into else {
+        return failure(40414, "BSON field '$merge.into' is missing but a required field");
+    };
+    merge.into = merge_target(db, coll)?;
+    if let Some(variables) = variables {
+        merge.variables = parse_variables(&merge.matched, variables)?;
+    }
+    let is_possible = match (&merge.matched, merge.not_matched) {
+        (Matched::Fail, not_matched) => not_matched == NotMatched::Insert,
+        (Matched::KeepExisting, not_matched) => not_matched != NotMatched::Fail,
+        _ => true,
+    };
+    if !is_possible {
+        return failure(
+            51189,
+            "Combination of {whenMatched: fail or keepExisting} and that whenNotMatched is not supported",
+        );
+    }
+    Ok(merge)
+}
+
+fn bad_mode<T>(field: &str, mode: &str) -> Result<T> {
+    Err(CommandError::bad_value(format!(
+        "Enumeration value '{mode}' for field '$merge.{field}' is not a valid value."
+    )))
+}
+
+fn parse_into<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<(&'d str, &'d str)> {
+    match named(call, value)? {
+        None => failure(
+            51178,
+            format!(
+                "$merge 'into' field  must be either a string or an object, but found {}",
+                crate::arguments::type_name(value)
+            ),
+        ),
+        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$merge.into.{other}")),
+        Some(Named {
+            has_timeseries: true, ..
+        }) => unknown_field("$merge.into.timeseries"),
+        Some(Named { coll: None, .. }) => failure(
+            51178,
+            "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
+        ),
+        Some(Named {
+            db, coll: Some(coll), ..
+        }) => Ok((db, coll)),
+    }
+}
+
+fn parse_on(value: RawBsonRef<'_>) -> Result<Vec<String>> {
+    let mut on = Vec::new();
+    match value {
+        RawBsonRef::String(field) => on.push(field.to_owned()),
+        RawBsonRef::Array(fields) => {
+            for field in fields {
+                match field? {
+                    RawBsonRef::String(field) => on.push(field.to_owned()),
+                    other => {
+                        return failure(
+                            51134,
+                            format!(
+                                "$merge 'on' array elements must be strings, but found {}",
+                                crate::arguments::type_name(other)
+                            ),
+                        );
+                    }
+                }
+            }
+        }
+        other => {
+            return failure(
+                51186,
+                format!(
+                    "$merge 'on' field  must be either a string or an array of strings, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    }
+    if on.is_empty() {
+        return failure(
+            51187,
+            "If explicitly specifying $merge 'on', must include at least one field",
+        );
+    }
+    let mut seen = on.clone();
+    seen.sort();
+    if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
+        return failure(31465, format!("Found a duplicate field '{}' in $merge.on", pair[0]));
+    }
+    Ok(on)
+}
+
+fn parse_matched(value: RawBsonRef<'_>) -> Result<Matched> {
+    Ok(match value {
+        RawBsonRef::String("replace") => Matched::Replace,
+        RawBsonRef::String("keepExisting") => Matched::KeepExisting,
+        RawBsonRef::String("merge") => Matched::Merge,
+        RawBsonRef::String("fail") => Matched::Fail,
+        RawBsonRef::String(other) => return bad_mode("whenMatched", other),
+        RawBsonRef::Array(stages) => {
+            query::update::check_types(RawBsonRef::Array(stages), None)?;
+            Matched::Pipeline(stages.to_owned())
+        }
+        other => {
+            return failure(
+                51191,
+                format!(
+                    "$merge 'whenMatched' field  must be either a string or an array, but found {}",
+                    crate::arguments::type_name(other)
+                ),
+            );
+        }
+    })
+}
+
+fn parse_variables(matched: &Matched, variables: &RawDocument) -> Result<RawDocumentBuf> {
+    if !matches!(matched, Matched::Pipeline(_)) {
+        return failure(
+            51199,
+            "Cannot use 'let' variables with a 'whenMatched' mode that is no pipeline",
+        );
+    }
+    let mut all = RawDocumentBuf::new();
+    let mut has_new = false;
+    for field in variables {
+        let (name, value) = field?;
+        if name == "new" {
+            has_new = true;
+            if value != RawBsonRef::String("$$ROOT") {
+                return failure(
+                    51273,
+                    "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
+                );
+            }
+        }
+        all.append(name, value);
+    }
+    if !has_new {
+        all.append(cstr!("new"), "$$ROOT");
+    }
+    Ok(all)
+}
+
+/// The fields of `on` must find one document at most, by the pipeline's collation.
+pub(super) fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
+    let mut wanted: Vec<&str> = merge.on.iter().map(String::as_str).collect();
+    wanted.sort_unstable();
+    let is_fit = |spec: &IndexSpec| {
+        let mut fields: Vec<&str> = spec.key.iter().flatten().map(|(name, _)| name.as_str()).collect();
+        // Hashes and cells are the same for different values.
+        let has_values = spec
+            .key
+            .iter()
+            .flatten()
+            .all(|(_, kind)| !matches!(kind, RawBsonRef::String(_)));
+        fields.sort_unstable();
+        let is_unique = spec.unique || fields == ["_id"];
+        // Values that a sparse index lacks are refused.
+        is_unique
+            && has_values
+            && spec.partial_filter.is_none()
+            && spec.collation == merge.collation
+            && fields == wanted
+    };
+    let is_there = match call.server.storage.catalog().collection(&merge.into) {
+        _ if !merge.is_on_given => true,
+        None => wanted == ["_id"],
+        Some(into) => into.indexes().iter().any(|index| is_fit(index.parsed_spec())),
+    };
+    match is_there {
+        true => Ok(()),
+        false => failure(51183, "Cannot find index to verify that join fields will be unique"),
+    }
+}
+
+/// The filter that finds the document to merge with.
+fn filter_on(merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
+    let mut filter = RawDocumentBuf::new();
+    for field in &merge.on {
+        query::expression::FieldPath::parse(field)?;
+        let mut value = RawBsonRef::Document(document);
+        for name in field.split('.') {
+            value = match value {
+                RawBsonRef::Document(inner) => inner.get(name)?.unwrap_or(RawBsonRef::Null),
+                _ => RawBsonRef::Null,
+            };
+            if matches!(value, RawBsonRef::Array(_)) {
+                return failure(51185, format!("$merge write error: 'on' field '{field}' is an array"));
+            }
+        }
+        if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) {
+            return failure(
+                51132,
+                format!("$merge write error: 'on' field '{field}' cannot be missing, null or undefined"),
+            );
+        }
+        let mut equal = RawDocumentBuf::new();
+        equal.append(cstr!("$eq"), value);
+        if let Ok(name) = bson::raw::CString::try_from(field.clone()) {
+            filter.append(name, equal);
+        }
+    }
+    Ok(filter)
+}
+
+/// A document with an `_id`, first.
+fn with_id(document: RawDocumentBuf) -> Result<RawDocumentBuf> {
+    if document.get("_id")?.is_some() {
+        return Ok(document);
+    }
+    let mut with = rawdoc! { "_id": ObjectId::new() };
+    for (name, value) in document.iter().flatten() {
+        with.append(name, value);
+    }
+    Ok(with)
+}
+
+/// A document of a batch.
+struct Merging {
+    document: RawDocumentBuf,
+    filter: RawDocumentBuf,
+    /// Of the pipeline.
+    variables: RawDocumentBuf,
+}
+
+/// Merges a batch. A document without what `on` wants has nothing of it written; else a document that cannot be
+/// merged does not keep the others from being so, and the first error is told when they are.
+pub(super) fn write_merged(call: &mut Invocation<'_>, merge: &Merge, documents: Vec<RawDocumentBuf>) -> Result<()> {
+    let batch = documents.into_iter().map(|document| prepare(call, merge, document));
+    let batch = batch.collect::<Result<Vec<_>>>()?;
+    let mut failed: Option<CommandError> = None;
+    for merging in &batch {
+        match merge_document(call, merge, merging) {
+            Ok(()) => {}
+            Err(error) if call.is_fatal(&error) => return Err(error),
+            // That there is none to merge with comes behind what is wrong with a document.
+            Err(error) if failed.as_ref().is_none_or(|first| first.code == NO_MATCH) => {
+                failed = match failed {
+                    Some(first) if error.code == NO_MATCH => Some(first),
+                    _ => Some(error),
+                };
+            }
+            Err(_) => {}
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn prepare(call: &Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Result<Merging> {
+    let document = match merge.on.iter().any(|field| field == "_id") {
+        true => with_id(document)?,
+        false => document,
+    };
+    let variables = match merge.matched {
+        Matched::Pipeline(_) => evaluated(call, &merge.variables, &document)?,
+        _ => RawDocumentBuf::new(),
+    };
+    Ok(Merging {
+        filter: filter_on(merge, &document)?,
+        document,
+        variables,
+    })
+}
+
+fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<()> {
+    let inserted = std::slice::from_ref(&merging.document);
+    if merge.matched == Matched::Fail {
+        return insert(call, &merge.into, inserted);
+    }
+    for _ in 0..MERGE_RETRIES {
+        if update_matched(call, merge, merging)? {
+            return Ok(());
+        }
+        match merge.not_matched {
+            NotMatched::Discard => return Ok(()),
+            NotMatched::Fail => {
+                return Err(CommandError::new(
+                    NO_MATCH,
+                    "$merge could not find a matching document in the target collection for at least one document in the source collection",
+                ));
+            }
+            NotMatched::Insert => match insert(call, &merge.into, inserted) {
+                // Somebody else was faster, if it is there now.
+                Err(error) if error.code == ErrorCode::DuplicateKey && is_there(call, merge, &merging.filter)? => {}
+                inserted => return inserted,
+            },
+        }
+    }
+    Err(CommandError::new(
+        ErrorCode::WriteConflict,
+        "$merge: a document was inserted and deleted by others again and again",
+    ))
+}
+
+fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> Result<bool> {
+    let mut statement = Statement::new(None);
+    statement.filter = filter;
+    statement.collation = merge.of_index.as_deref();
+    match WriteTargets::find(call, &merge.into, &statement)? {
+        Some(mut targets) => Ok(targets.next(call)?.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// Whether there was a document to merge with.
+fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<bool> {
+    let mut statement = Statement::new(None);
+    statement.filter = &merging.filter;
+    statement.keep_empty_timestamps = true;
+    statement.collation = merge.of_index.as_deref();
+    let (stages, constants);
+    match &merge.matched {
+        Matched::KeepExisting => {
+            return is_there(call, merge, &merging.filter);
+        }
+        Matched::Replace => statement.change = RawBsonRef::Document(&merging.document),
+        Matched::Merge => {
+            constants = rawdoc! { "new": merging.document.clone() };
+            let mut merged = RawArrayBuf::new();
+            merged.push(rawdoc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } });
+            stages = merged;
+            (statement.change, statement.constants) = (RawBsonRef::Array(&stages), Some(&*constants));
+        }
+        Matched::Pipeline(given) => {
+            (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*merging.variables));
+        }
+        Matched::Fail => return Ok(false),
+    }
+    let done = update::run(call, &merge.into, &statement, Images::None).map_err(|mut error| {
+        error.message = format!(
+            "PlanExecutor error during aggregation :: caused by :: {}",
+            error.message
+        );
+        error
+    })?;
+    Ok(done.matched > 0)
+}
+
+/// `let` on a document.
+fn evaluated(call: &Invocation<'_>, variables: &RawDocument, document: &RawDocument) -> Result<RawDocumentBuf> {
+    let expressions = call.expressions();
+    let (root, evaluation) = (SharedDocument::copy_of(document), call.evaluation());
+    let mut values = Vec::new();
+    let mut writer = DocumentWriter::new(&mut values);
+    for field in variables {
+        let (name, value) = field?;
+        let value = Expression::parse(value, &expressions)?;
+        writer.append(name.as_str(), &value.evaluate_on(&root, &evaluation)?);
+    }
+    writer.finish();
+    Ok(RawDocumentBuf::from_bytes(values)?)
+}
