@@ -3,9 +3,9 @@
 //! 1. Read every segment's header; their numbers must follow each other, their first entries must not fall but where a
 //!    segment takes entries back.
 //! 2. Walk the frames from the segment that holds the entry after the engine's durable mark. Every segment but the last
-//!    must reach the next one's first entry: it was synced before the next one was made.
-//!    What is damaged before that entry is stepped over, and told: no entry of it is needed. What consensus wrote down may
-//!    have stood there, too, unless the frames' headers say that they held entries.
+//!    must reach the next one's first entry: it was synced before the next one was made. What is damaged before that
+//!    entry is stepped over, and told: no entry of it is needed. What consensus wrote down may have stood there, too,
+//!    unless the frames' headers say that they held entries.
 //! 3. The last one ends at its first bad frame. A later frame that proves this place was synced once is damage;
 //!    otherwise a crash tore the last group, whose left-overs are erased so that they cannot come back behind new
 //!    frames.

@@ -13,8 +13,8 @@ impl Log {
         &self.shared.damages
     }
 
-    /// Damage that was stepped over may have held a hard state, or entries of a term that is not known: who decides with
-    /// others must not go on with this log.
+    /// Damage that was stepped over may have held a hard state, or entries of a term that is not known: who decides
+    /// with others must not go on with this log.
     pub fn may_lack_consensus(&self) -> bool {
         self.shared.may_lack_consensus
     }

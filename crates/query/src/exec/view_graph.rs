@@ -1,8 +1,8 @@
 //! What views read: the collections and views they stand on, and those that their stages name.
 //!
-//! A view is checked against all views below and above it before it is made ([`check_view`]), and a pipeline against all
-//! views that it leads to before it runs ([`check_views_read`]). Both look at each view once, however often it is named:
-//! the ways through twenty views that name each other several times are more than can be walked.
+//! A view is checked against all views below and above it before it is made ([`check_view`]), and a pipeline against
+//! all views that it leads to before it runs ([`check_views_read`]). Both look at each view once, however often it is
+//! named: the ways through twenty views that name each other several times are more than can be walked.
 
 use super::context::ExecContext;
 use super::find::expression_context;

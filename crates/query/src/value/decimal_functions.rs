@@ -4,8 +4,8 @@
 //! has. Where all of those are zeros the result is taken to be exact, and has no more digits than it needs, as in IEEE
 //! 754; all others have 34.
 //!
-//! Logarithms are those of a number of quadruple precision, rounded to that: MongoDB's library computes so, and the last
-//! of 34 digits is not always that of the exact value.
+//! Logarithms are those of a number of quadruple precision, rounded to that: MongoDB's library computes so, and the
+//! last of 34 digits is not always that of the exact value.
 
 use astro_float_num::{BigFloat, Consts, Radix, RoundingMode, Sign};
 use keys::Decimal;

@@ -40,9 +40,9 @@ fn steps_that_select_elements_stand_beside_no_others() {
     let (i, j) = (doc! {"i": 1}, doc! {"j": 1});
     for (first, second, filters) in [
         ("a.$[].b", "a.0.b", &[][..]),
-        ("a.0.b", "a.$[i].b", &[i.clone()]),
+        ("a.0.b", "a.$[i].b", std::slice::from_ref(&i)),
         ("a.$.b", "a.$[].b", &[]),
-        ("a.$[i].b", "a.x", &[i.clone()]),
+        ("a.$[i].b", "a.x", std::slice::from_ref(&i)),
     ] {
         let refused = parsed(first, second, filters).unwrap_err();
         let message = format!("Updating the path '{second}' would create a conflict at 'a'");
