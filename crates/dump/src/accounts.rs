@@ -48,6 +48,14 @@ pub(crate) fn take_over(client: &mut Client, asides: &[Namespace], drop: bool) -
     failures
 }
 
+/// The files of users and roles in a dump's folder.
+pub(crate) fn files() -> impl Iterator<Item = String> {
+    let endings = ["bson", "bson.gz"];
+    ASIDE
+        .into_iter()
+        .flat_map(move |(own, ..)| endings.map(|ending| format!("{DATABASE}/{own}.{ending}")))
+}
+
 /// Removes what may have been put aside, after a failure.
 pub(crate) fn remove_all(client: &mut Client) {
     for (_, aside, _) in ASIDE {

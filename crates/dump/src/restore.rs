@@ -123,7 +123,7 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         (Ok(restored), _) => restored,
         (Err(error), client) => {
             // Hashes of passwords are not to lie about, whatever it was that failed.
-            if let Ok(client) = client {
+            if let (true, Ok(client)) = (may_have_accounts(options), client) {
                 accounts::remove_all(client);
             }
             return Err(error);
@@ -138,6 +138,12 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         restored.failures.extend(failures);
     }
     Ok(restored)
+}
+
+/// Whether the dump may have users or roles; what an archive has is known when it has been read.
+fn may_have_accounts(options: &RestoreOptions) -> bool {
+    let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
+    options.archive || accounts::files().any(|file| root.join(file).exists())
 }
 
 fn restore_folder(options: &RestoreOptions) -> Result<Restored> {

@@ -20,7 +20,7 @@ pub struct Server {
     pub login: Option<Arc<Login>>,
     /// Not encrypted, if there is none.
     pub encryption: Option<Arc<Encryption>>,
-    /// What is said of it with every command; nothing to who only has to do with primaries.
+    /// Sent with every command; nothing where only primaries are talked to.
     pub read_preference: Option<ReadPreference>,
 }
 

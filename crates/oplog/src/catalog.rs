@@ -21,7 +21,7 @@ use vfs::{Access, File};
 pub(crate) struct Segment {
     pub header: SegmentHeader,
     pub path: PathBuf,
-    /// Some frames' first entries and offsets, rising, `MARK_INTERVAL_BYTES` apart or behind a damage.
+    /// Some frames' first entries and offsets, rising, `MARK_INTERVAL_BYTES` apart or behind damage.
     marks: Mutex<Vec<(Seq, u64)>>,
     /// How many [`crate::PinnedLog`]s need the file; it rises only while the segment is in a catalog's list, with that
     /// locked.

@@ -151,7 +151,11 @@ fn open_storage(
                     });
                     match replayed {
                         Ok(storage) => storage.close(true).context("writing what the log has before that")?,
-                        Err(error) => println!("nothing of it can be used: {}", run::reasons(&error)),
+                        Err(error) if log_error(&error).is_some_and(|error| error.kind() == ErrorKind::Corrupt) => {
+                            println!("nothing of it can be used: {}", run::reasons(&error));
+                        }
+                        // A full disk, say: it may go another time.
+                        Err(error) => return Err(error),
                     }
                     tell_readable(env, &directory.journal(), replayed_to.get())?;
                 }

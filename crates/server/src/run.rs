@@ -642,7 +642,7 @@ fn open_storage(
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));
     let log = Log::open(env, log, opened.durable_seq()).map_err(with_advice)?;
     for damage in log.damages() {
-        let message = "The log is damaged where it is not needed for the start; change streams and members that are behind cannot read it";
+        let message = "The log is damaged where it is not needed for the start; what history and other members can read begins behind that place";
         let attributes = doc! { "damage": damage.to_string() };
         logger.warning(Component::Storage, 8_410_016, "initandlisten", message, attributes);
     }

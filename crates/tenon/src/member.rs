@@ -25,7 +25,7 @@ pub fn select(access: &SetAccess, preference: ReadPreference) -> Result<Server> 
     let interrupt = Interrupt::new();
     let until = Instant::now() + PATIENCE;
     loop {
-        let (mut seen, mut failures) = (Vec::new(), Vec::new());
+        let (mut seen, mut failures, mut refusal) = (Vec::new(), Vec::new(), None);
         let mut hosts = access.hosts.clone();
         let mut asked = 0;
         while let Some(host) = hosts.get(asked).cloned() {
@@ -42,10 +42,14 @@ pub fn select(access: &SetAccess, preference: ReadPreference) -> Result<Server> 
                     }
                     seen.extend(member);
                 }
-                // Asking again would not help, and looks like guessing.
-                Err(error) if is_login(&error) => return Err(error),
+                // Arbiters know no users, and neither do members that have just begun to copy.
+                Err(error) if is_login(&error) => refusal = Some(error),
                 Err(error) => failures.push(format!("{host}: {error:#}")),
             }
+        }
+        if let Some(error) = refusal.filter(|_| seen.is_empty()) {
+            // Asking again would not help, and looks like guessing.
+            return Err(error);
         }
         if let Some(server) = chosen(seen, preference) {
             return Ok(server);

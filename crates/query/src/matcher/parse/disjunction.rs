@@ -40,7 +40,8 @@ fn equality(part: &MatchExpr) -> Option<(&str, &Constant)> {
                 op: CompareOp::Eq,
                 value,
             },
-        } => Some((path.text(), value)),
+        } if !matches!(value.value(), RawBsonRef::RegularExpression(_)) => Some((path.text(), value)),
+        // As an element of a list a regular expression would be one to match by.
         _ => None,
     }
 }
