@@ -144,14 +144,14 @@ def test_messages_show_tokens_as_the_shell_does(db):
         token = take(stream, 1)[0]["_id"]
     shown = f'{{ _data: "{token["_data"]}" }}'
     db.c.update_one({"_id": 1}, {"$set": {"a": 1}})
-    with db.c.watch(start_after=token, full_document_before_change="required") as stream, pytest.raises(OperationFailure) as error:
+    with pytest.raises(OperationFailure) as error, db.c.watch(start_after=token, full_document_before_change="required") as stream:
         take(stream, 1)
     assert error.value.code == 47 and 'event: { _id: { _data: "' in error.value.details["errmsg"]
     pipeline = [{"$set": {"_id": {"$literal": 1}}}]
-    with db.c.watch(pipeline, start_after=token) as stream, pytest.raises(OperationFailure) as error:
+    with pytest.raises(OperationFailure) as error, db.c.watch(pipeline, start_after=token) as stream:
         take(stream, 1)
     assert error.value.code == 280 and "but found: { _id: 1 }" in error.value.details["errmsg"]
-    with db.d.watch(start_after=token) as stream, pytest.raises(OperationFailure) as error:
+    with pytest.raises(OperationFailure) as error, db.d.watch(start_after=token) as stream:
         take(stream, 1)
     assert error.value.code == 280 and error.value.details["errmsg"].endswith(shown)
 
