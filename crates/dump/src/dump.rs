@@ -1,6 +1,5 @@
 //! Dumping: a list of what there is, then threads that take one collection each, with a connection of their own.
 
-use crate::accounts;
 use crate::archive::{Announced, ArchiveWriter, Checksum};
 use crate::client::Client;
 use crate::directory::{Output, file_stem};
@@ -9,6 +8,7 @@ use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace};
 use crate::oplog::{OPLOG_FILE, OplogWindow};
 use crate::server::Server;
+use crate::users_and_roles;
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
 use indicatif::ProgressBar;
@@ -42,7 +42,7 @@ pub struct DumpOptions {
     /// Compresses files or the stream.
     pub gzip: bool,
     /// Users and roles, too.
-    pub accounts: bool,
+    pub users_and_roles: bool,
     /// With the server's log of what is written meanwhile, so that restoring can give one moment of all collections.
     pub oplog: bool,
     /// So many collections at once, at least one.
@@ -65,7 +65,7 @@ pub struct Dumped {
     /// Entries of the log.
     pub operations: u64,
     /// Users or roles were wanted, and may not be read.
-    pub leaves_accounts_out: bool,
+    pub lacks_users_and_roles: bool,
 }
 
 struct Job {
@@ -90,8 +90,8 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     }
     let mut client = Client::open(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
-    let mut leaves_accounts_out = false;
-    let jobs = jobs(&mut client, options, &mut leaves_accounts_out)?;
+    let mut lacks_users_and_roles = false;
+    let jobs = jobs(&mut client, options, &mut lacks_users_and_roles)?;
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
         let mut announced = jobs
@@ -146,7 +146,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             .collect()
     });
     let mut total = Dumped {
-        leaves_accounts_out,
+        lacks_users_and_roles,
         ..Dumped::default()
     };
     for result in results {
@@ -166,15 +166,15 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
 }
 
 /// What the server has of what is meant. A collection that was asked for by name must be there.
-fn jobs(client: &mut Client, options: &DumpOptions, leaves_accounts_out: &mut bool) -> Result<Vec<Job>> {
+fn jobs(client: &mut Client, options: &DumpOptions, lacks_users_and_roles: &mut bool) -> Result<Vec<Job>> {
     let filter = &options.filter;
     let mut jobs = Vec::new();
     for database in client.databases(filter.database.as_deref())? {
         for entry in client.collections(&database)? {
             let namespace = Namespace::new(database.as_str(), entry.get_str("name").unwrap_or_default());
             let is_own = namespace.collection.starts_with(OWN_PREFIX) && namespace.collection != "system.js";
-            let is_account = options.accounts && accounts::are_dumped_from(&namespace);
-            if is_own && !is_account || !filter.takes(&namespace) {
+            let is_of_users = options.users_and_roles && users_and_roles::are_dumped_from(&namespace);
+            if is_own && !is_of_users || !filter.takes(&namespace) {
                 continue;
             }
             let mut metadata = Metadata::of_listed(&entry);
@@ -183,8 +183,8 @@ fn jobs(client: &mut Client, options: &DumpOptions, leaves_accounts_out: &mut bo
                 CollectionKind::Collection | CollectionKind::TimeSeries => {
                     metadata.indexes = match client.indexes(&namespace) {
                         Err(error) if error.is_refusal(NAMESPACE_NOT_FOUND) => continue,
-                        Err(error) if is_account && error.is_refusal(UNAUTHORIZED) => {
-                            *leaves_accounts_out = true;
+                        Err(error) if is_of_users && error.is_refusal(UNAUTHORIZED) => {
+                            *lacks_users_and_roles = true;
                             continue;
                         }
                         indexes => indexes.map_err(|error| error.of(&namespace))?,
@@ -199,9 +199,12 @@ fn jobs(client: &mut Client, options: &DumpOptions, leaves_accounts_out: &mut bo
             });
         }
     }
-    if !jobs.iter().any(|job| accounts::aside(&job.namespace).is_some()) {
+    if !jobs
+        .iter()
+        .any(|job| users_and_roles::temporary(&job.namespace).is_some())
+    {
         // Nobody needs to know how users are laid out where there are none.
-        jobs.retain(|job| !accounts::are_dumped_from(&job.namespace));
+        jobs.retain(|job| !users_and_roles::are_dumped_from(&job.namespace));
     }
     if let (true, Some(database), Some(collection)) = (jobs.is_empty(), &filter.database, &filter.collection) {
         return Err(DumpError::Choice(format!(

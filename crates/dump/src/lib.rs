@@ -5,7 +5,6 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client program: files are the machine's own")]
 
-mod accounts;
 pub mod archive;
 mod client;
 pub mod compare;
@@ -20,6 +19,7 @@ mod replay;
 mod restore;
 mod server;
 mod tls;
+mod users_and_roles;
 
 pub use client::Client;
 pub use directory::{Output, bson_file, file_stem, open_file};

@@ -1,6 +1,5 @@
 //! Restoring: each collection is made, filled by batches in the order of the dump, and gets its indexes at the end.
 
-use crate::accounts;
 use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
 use crate::directory::{Files, bson_file, is_compressed, open_file, read_metadata, scan};
@@ -10,6 +9,7 @@ use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
 use crate::replay::{PendingIndexes, Replay, ReplayOptions, binary_order, is_of_ids};
 use crate::server::Server;
+use crate::users_and_roles;
 use bench::interrupt::Interrupt;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use indicatif::ProgressBar;
@@ -47,7 +47,7 @@ pub struct RestoreOptions {
     /// Removes collections that the dump has, too, before they are restored.
     pub drop: bool,
     /// Users and roles, too; with `drop` all that there are otherwise go.
-    pub accounts: bool,
+    pub users_and_roles: bool,
     /// Replays the log that was dumped along, so that all collections are as at the dump's end.
     pub oplog: Option<ReplayOptions>,
     /// Makes no indexes but those on `_id`.
@@ -84,7 +84,7 @@ pub struct Restored {
     /// Indexes that wait for the log.
     indexes: PendingIndexes,
     /// The temporary collections that users and roles were put into.
-    asides: Vec<Namespace>,
+    temporaries: Vec<Namespace>,
 }
 
 impl Restored {
@@ -96,7 +96,7 @@ impl Restored {
         self.indexes_failed += other.indexes_failed;
         self.operations += other.operations;
         self.indexes.append(other.indexes);
-        self.asides.extend(other.asides);
+        self.temporaries.extend(other.temporaries);
     }
 }
 
@@ -111,42 +111,35 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
             ));
         }
     }
+    let mut has_temporaries = false;
     let restored = match options.archive {
-        true => restore_archive(options),
-        false => restore_folder(options),
+        true => restore_archive(options, &mut has_temporaries),
+        false => restore_folder(options, &mut has_temporaries),
     };
-    if !options.accounts {
+    if !has_temporaries {
         return restored;
     }
-    let mut client = Client::open(&options.server, &Interrupt::new());
-    let mut restored = match (restored, &mut client) {
-        (Ok(restored), _) => restored,
-        (Err(error), client) => {
-            // Hashes of passwords are not to lie about, whatever it was that failed.
-            if let (true, Ok(client)) = (may_have_accounts(options), client) {
-                accounts::remove_all(client);
+    let client = Client::open(&options.server, &Interrupt::new());
+    let mut restored = match restored {
+        Ok(restored) => restored,
+        Err(error) => {
+            // Hashes of passwords are not left behind, whatever it was that failed.
+            if let Ok(mut client) = client {
+                users_and_roles::drop_temporaries(&mut client);
             }
             return Err(error);
         }
     };
-    if !restored.asides.is_empty() {
-        let failures = accounts::take_over(
-            client.as_mut().map_err(|error| DumpError::Choice(error.to_string()))?,
-            &restored.asides,
-            options.drop,
-        );
+    if !restored.temporaries.is_empty() {
+        let mut client = client?;
+        let failures = users_and_roles::take_over(&mut client, &restored.temporaries, options.drop);
         restored.failures.extend(failures);
     }
     Ok(restored)
 }
 
-/// Whether the dump may have users or roles; what an archive has is known when it has been read.
-fn may_have_accounts(options: &RestoreOptions) -> bool {
-    let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
-    options.archive || accounts::files().any(|file| root.join(file).exists())
-}
-
-fn restore_folder(options: &RestoreOptions) -> Result<Restored> {
+/// `has_temporaries` tells, after a failure too, that temporary collections of users and roles may have been made.
+fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Result<Restored> {
     let root = options.path.clone().unwrap_or_else(|| PathBuf::from("dump"));
     let database = options.filter.database.as_deref();
     let found = if root.is_file() {
@@ -173,6 +166,7 @@ fn restore_folder(options: &RestoreOptions) -> Result<Restored> {
             fault: format!("no files of a dump{}", if options.gzip { " with --gzip" } else { "" }),
         });
     }
+    *has_temporaries = options.users_and_roles && found.iter().any(|(of, _)| users_and_roles::temporary(of).is_some());
     let restored = restore_files(options, &found)?;
     match log {
         None => Ok(restored),
@@ -316,13 +310,13 @@ fn restore_one(
 }
 
 fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
-    let is_account = options.accounts && accounts::aside(namespace).is_some();
-    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js" && !is_account
+    let is_of_users = options.users_and_roles && users_and_roles::temporary(namespace).is_some();
+    let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js" && !is_of_users
         || *namespace == Namespace::oplog();
     !is_own && options.filter.takes(namespace)
 }
 
-fn restore_archive(options: &RestoreOptions) -> Result<Restored> {
+fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Result<Restored> {
     let input = open_file(options.path.as_deref(), options.gzip)?;
     let mut reader = ArchiveReader::begin(input)?;
     let mut announced = HashMap::new();
@@ -338,6 +332,7 @@ fn restore_archive(options: &RestoreOptions) -> Result<Restored> {
     if options.oplog.as_ref().is_some_and(|replay| replay.file.is_some()) {
         return Err(DumpError::Choice("--oplogFile: an archive has its own".to_owned()));
     }
+    *has_temporaries = options.users_and_roles && announced.keys().any(|of| users_and_roles::temporary(of).is_some());
     let parallel = options.parallel.max(1);
     let announced = &announced;
     let (first, restored) = std::thread::scope(|scope| {
@@ -475,7 +470,7 @@ pub struct Loading<'a> {
     target: Namespace,
     metadata: Metadata,
     /// The temporary collection that it is, of users or roles.
-    aside: Option<Namespace>,
+    temporary: Option<Namespace>,
     skips: bool,
     batch: Vec<u8>,
     batch_documents: u64,
@@ -490,17 +485,17 @@ impl<'a> Loading<'a> {
         source: &Namespace,
         mut metadata: Metadata,
     ) -> Result<Self> {
-        let aside = accounts::aside(source).filter(|_| options.accounts);
-        if aside.is_some() {
+        let temporary = users_and_roles::temporary(source).filter(|_| options.users_and_roles);
+        if temporary.is_some() {
             (metadata.options, metadata.indexes) = (Document::new(), Vec::new());
         }
-        let target = aside
+        let target = temporary
             .clone()
             .or_else(|| options.renames.iter().find_map(|rename| rename.apply(source)))
             .unwrap_or_else(|| source.clone());
-        if options.drop || aside.is_some() {
+        if options.drop || temporary.is_some() {
             let dropped = client.run(&target.database, &doc! { "drop": &target.collection });
-            match (unless_code(dropped, NAMESPACE_NOT_FOUND), &aside) {
+            match (unless_code(dropped, NAMESPACE_NOT_FOUND), &temporary) {
                 // Who may not restore users restores the rest.
                 (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
                     return Ok(Self::skipping(options, source, metadata, &error));
@@ -518,7 +513,7 @@ impl<'a> Loading<'a> {
             options,
             target,
             metadata,
-            aside,
+            temporary,
             skips: false,
             batch: Vec::new(),
             batch_documents: 0,
@@ -535,7 +530,7 @@ impl<'a> Loading<'a> {
             options,
             target: source.clone(),
             metadata,
-            aside: None,
+            temporary: None,
             skips: true,
             batch: Vec::new(),
             batch_documents: 0,
@@ -585,17 +580,15 @@ impl<'a> Loading<'a> {
     /// Makes the indexes, all at once.
     fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
-        if let Some(aside) = self.aside.take() {
-            match (self.restored.documents, self.restored.failed) {
-                // A dump without users does not take those away that there are.
-                (0, 0) => drop(client.run(&aside.database, &doc! { "drop": &aside.collection })?),
-                (_, 0) => self.restored.asides.push(aside),
-                _ => {
-                    drop(client.run(&aside.database, &doc! { "drop": &aside.collection })?);
-                    self.restored
-                        .failures
-                        .push("users or roles are not restored: some were refused".to_owned());
-                }
+        if let Some(temporary) = self.temporary.take() {
+            // A dump without users does not take those away that there are, nor does one of which some were refused.
+            match self.restored.documents > 0 && self.restored.failed == 0 {
+                true => self.restored.temporaries.push(temporary),
+                false => drop(client.run(&temporary.database, &doc! { "drop": &temporary.collection })?),
+            }
+            if self.restored.failed > 0 {
+                let failure = "users or roles are not restored: some were refused".to_owned();
+                self.restored.failures.push(failure);
             }
         }
         let indexes = self.take_indexes();

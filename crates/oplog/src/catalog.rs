@@ -46,7 +46,7 @@ impl Segment {
         }
     }
 
-    /// Remembers where the frames behind a damage start, so that readers need not pass it.
+    /// Remembers where the frames behind damage start, so that readers need not pass it.
     pub fn mark_behind_damage(&self, first: Seq, offset: u64) {
         self.marks.lock().push((first, offset));
     }

@@ -12,7 +12,7 @@
 use crate::catalog::{Catalog, Segment};
 use crate::disk::Disk;
 use crate::format::{SegmentNumber, Stamp};
-use crate::{LogError, LogOptions, Result};
+use crate::{EngineAhead, LogError, LogOptions, Result};
 use engine::Seq;
 use rcu::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
@@ -94,30 +94,23 @@ impl PositionFile {
     }
 
     /// Refuses a log that is not the one of the file, or has not got that far any more, unless the engine has
-    /// everything that is missing by `durable`, or the log `may_be_short`. True when the file speaks of
-    /// another log and nothing of this one is needed: what it says is void.
-    pub fn check(
-        &self,
-        directory: &Path,
-        segments: &[Arc<Segment>],
-        last: Seq,
-        durable: Seq,
-        may_be_short: bool,
-        ends_at_damage: bool,
-    ) -> Result<bool> {
+    /// everything that is missing: `durable`, or all there was; or what is missing is given up. True when the file
+    /// speaks of another log and nothing of this one is needed: what it says is void.
+    pub fn check(&self, segments: &[Arc<Segment>], last: Seq, durable: Seq, options: &LogOptions) -> Result<bool> {
         let Some(position) = self.known.lock().position else {
             return Ok(false);
         };
         let header_is =
             |segment: &Arc<Segment>| (segment.header.number, segment.header.stamp) == (position.number, position.stamp);
-        // Behind a damage the segment may be there and not be among these.
+        // Behind damage the segment may be there and not be among these.
         let is_behind = || segments.iter().all(|segment| segment.header.number != position.number);
-        let is_same = segments.iter().any(header_is) || ends_at_damage && is_behind();
+        let is_same = segments.iter().any(header_is) || options.ends_at_damage && is_behind();
+        let may_be_short = options.engine_ahead == EngineAhead::BeginBehind || options.ends_at_damage;
         let is_missed = position.last > durable && !may_be_short;
         // Entries of another log must not be put into this engine.
         if is_missed && (!is_same || last < position.last) || !is_same && last > durable {
             return Err(LogError::Older {
-                directory: directory.to_owned(),
+                directory: options.directory.clone(),
                 reached: position.last,
                 last,
             });

@@ -117,16 +117,7 @@ pub(crate) fn recover(disk: &Disk, options: &LogOptions, durable: Seq, env: &Env
         }
         end => (end, Vec::new()),
     };
-    // Nothing is missing, or what is missing is given up.
-    let may_be_short = options.engine_ahead == EngineAhead::BeginBehind || options.ends_at_damage;
-    let is_void = position.check(
-        directory,
-        &segments,
-        last,
-        durable,
-        may_be_short,
-        options.ends_at_damage,
-    )?;
+    let is_void = position.check(&segments, last, durable, options)?;
     if writable && (is_void || last < durable) {
         position.lock().forget(disk)?;
     }

@@ -65,8 +65,8 @@ impl Storage {
         })
     }
 
-    /// Begins a backup of the log alone, with everything that is in it: for who has an earlier backup. No checkpoint is
-    /// taken, which would have the log forget what that backup ends with. With every engine.
+    /// Begins a backup of the log alone, with everything that is in it, to be added to an earlier backup. No checkpoint
+    /// is taken, which would have the log forget what that backup ends with. With every engine.
     ///
     /// Errors: [`StorageError::BackupOpen`]; those of the log, `NoJournal` among them.
     pub fn backup_log(&self) -> Result<StorageBackup, StorageError> {

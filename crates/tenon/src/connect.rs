@@ -88,15 +88,8 @@ impl ServerArgs {
     /// It, and the database that `--uri` or `--db` names. Of a replica set the primary for who writes, and for who
     /// reads the member that `readPreference` asks for. A server that is named alone is that one, whatever it is.
     pub fn server(&self, db: Option<&str>, purpose: Purpose) -> Result<(Server, Option<String>)> {
-        let whole = self.whole_uri()?;
-        let (hosts, one, set) = split_hosts(&whole)?;
-        let uri = match hosts.len() {
-            1 => ServerUri::parse(&whole)?,
-            _ => of_any(&hosts, &one)?,
-        };
-        if uri.is_direct && hosts.len() > 1 {
-            bail!("directConnection is for one host, and the URI names {}", hosts.len());
-        }
+        let named = Hosts::of(&self.whole_uri()?)?;
+        let uri = named.parse()?;
         if let (Some(named), Some(option)) = (uri.database.as_deref(), db)
             && named != option
         {
@@ -108,8 +101,9 @@ impl ServerArgs {
             Purpose::Read => uri.read_preference,
             Purpose::Write => None,
         };
-        let mut server = match hosts.len() > 1 || set.is_some() && !uri.is_direct {
+        let mut server = match named.are_of_a_set(&uri)? {
             true => {
+                let (hosts, set) = (named.hosts, named.set);
                 let access = SetAccess { hosts, set, login, tls };
                 member::select(&access, preference.unwrap_or(ReadPreference::Primary))?
             }
@@ -129,10 +123,8 @@ impl ServerArgs {
 
     /// An error where a URI names a set, for what has to do with one server.
     pub fn check_one_server(&self, why: &str) -> Result<()> {
-        let whole = self.whole_uri()?;
-        let (hosts, _, set) = split_hosts(&whole)?;
-        let is_one = hosts.len() == 1 && (set.is_none() || ServerUri::parse(&whole)?.is_direct);
-        if !is_one {
+        let named = Hosts::of(&self.whole_uri()?)?;
+        if named.are_of_a_set(&named.parse()?)? {
             bail!("--uri has to name one server: {why}");
         }
         Ok(())
@@ -140,11 +132,11 @@ impl ServerArgs {
 
     /// The servers of a replica set, of which one or more are named.
     pub fn set(&self) -> Result<SetAccess> {
-        let (hosts, one, set) = split_hosts(&self.whole_uri()?)?;
-        let uri = ServerUri::parse(&one)?;
+        let named = Hosts::of(&self.whole_uri()?)?;
+        let uri = named.parse()?;
         Ok(SetAccess {
-            hosts,
-            set,
+            hosts: named.hosts,
+            set: named.set,
             login: self.login(&uri)?.map(Arc::new),
             tls: self.tls_choice(&uri),
         })
@@ -213,51 +205,62 @@ impl SetAccess {
     }
 }
 
-/// What the URI `one`, which names the first host, says with any of the hosts: some may have no address.
-fn of_any(hosts: &[String], one: &str) -> Result<ServerUri> {
-    let mut parsed = ServerUri::parse(one);
-    for host in hosts.iter().skip(1) {
-        if parsed.is_err() {
-            parsed = ServerUri::parse(&one.replacen(&hosts[0], host, 1)).or(parsed);
-        }
-    }
-    Ok(parsed?)
+/// The hosts of a URI, each with its port, and what else it says.
+struct Hosts {
+    hosts: Vec<String>,
+    /// `replicaSet`.
+    set: Option<String>,
+    /// The URI in front of its hosts, and behind them.
+    around: (String, String),
 }
 
-/// The hosts of a URI, the URI with the first one only, and `replicaSet`.
-fn split_hosts(uri: &str) -> Result<(Vec<String>, String, Option<String>)> {
-    let rest = uri
-        .strip_prefix("mongodb://")
-        .context("the URI does not start with mongodb://")?;
-    let (rest, options) = rest
-        .split_once('?')
-        .map_or((rest, None), |(rest, options)| (rest, Some(options)));
-    let (user, rest) = rest
-        .rsplit_once('@')
-        .map_or((None, rest), |(user, rest)| (Some(user), rest));
-    let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let with_port = |host: &str| match host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
-        true => host.to_owned(),
-        false => format!("{host}:27017"),
-    };
-    let hosts: Vec<String> = hosts.split(',').map(with_port).collect();
-    let mut one = "mongodb://".to_owned();
-    if let Some(user) = user {
-        one.push_str(user);
-        one.push('@');
+impl Hosts {
+    fn of(uri: &str) -> Result<Self> {
+        let rest = uri
+            .strip_prefix("mongodb://")
+            .context("the URI does not start with mongodb://")?;
+        let (rest, options) = rest
+            .split_once('?')
+            .map_or((rest, None), |(rest, options)| (rest, Some(options)));
+        let (user, rest) = rest
+            .rsplit_once('@')
+            .map_or((None, rest), |(user, rest)| (Some(user), rest));
+        let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let with_port = |host: &str| match host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
+            true => host.to_owned(),
+            false => format!("{host}:27017"),
+        };
+        let user = user.map(|user| format!("{user}@")).unwrap_or_default();
+        let behind = options.map(|options| format!("?{options}")).unwrap_or_default();
+        let mut options = options.unwrap_or_default().split('&');
+        let set = options.find_map(|option| option.strip_prefix("replicaSet="));
+        Ok(Self {
+            hosts: hosts.split(',').map(with_port).collect(),
+            set: set.map(str::to_owned),
+            around: (format!("mongodb://{user}"), format!("/{database}{behind}")),
+        })
     }
-    one.push_str(&hosts[0]);
-    one.push('/');
-    one.push_str(database);
-    if let Some(options) = options {
-        one.push('?');
-        one.push_str(options);
+
+    /// What the URI says with the first host that has an address.
+    fn parse(&self) -> Result<ServerUri> {
+        let (front, behind) = &self.around;
+        let mut uris = self.hosts.iter().map(|host| format!("{front}{host}{behind}"));
+        let first = uris
+            .next()
+            .map_or_else(|| ServerUri::parse(""), |uri| ServerUri::parse(&uri));
+        Ok(first.or_else(|error| uris.find_map(|uri| ServerUri::parse(&uri).ok()).ok_or(error))?)
     }
-    let mut options = options.unwrap_or_default().split('&');
-    let set = options
-        .find_map(|option| option.strip_prefix("replicaSet="))
-        .map(str::to_owned);
-    Ok((hosts, one, set))
+
+    /// Whether a set is meant, and not one server alone.
+    fn are_of_a_set(&self, uri: &ServerUri) -> Result<bool> {
+        if uri.is_direct && self.hosts.len() > 1 {
+            bail!(
+                "directConnection is for one host, and the URI names {}",
+                self.hosts.len()
+            );
+        }
+        Ok(self.hosts.len() > 1 || self.set.is_some() && !uri.is_direct)
+    }
 }
 
 /// One database and one collection of a server.
@@ -301,18 +304,27 @@ pub fn tenond() -> PathBuf {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{Purpose, ServerArgs, split_hosts};
+    use super::{Hosts, Purpose, ServerArgs};
     use clap::{Args as _, Command, FromArgMatches as _};
 
     #[test]
     fn a_set_is_named_by_some_of_its_members() {
-        let (hosts, one, set) = split_hosts("mongodb://a:p%40@h1,h2:5,[::1]/db?tls=true&replicaSet=rs0").unwrap();
-        assert_eq!(hosts, ["h1:27017", "h2:5", "[::1]:27017"]);
-        assert_eq!(one, "mongodb://a:p%40@h1:27017/db?tls=true&replicaSet=rs0");
-        assert_eq!(set.as_deref(), Some("rs0"));
-        let (hosts, one, set) = split_hosts("mongodb://h").unwrap();
-        assert_eq!((hosts.len(), one.as_str(), set), (1, "mongodb://h:27017/", None));
-        assert!(split_hosts("h1,h2").is_err());
+        let named = Hosts::of("mongodb://a:p%40@h1,h2:5,[::1]/db?tls=true&replicaSet=rs0").unwrap();
+        assert_eq!(named.hosts, ["h1:27017", "h2:5", "[::1]:27017"]);
+        assert_eq!(
+            named.around,
+            ("mongodb://a:p%40@".to_owned(), "/db?tls=true&replicaSet=rs0".to_owned())
+        );
+        assert_eq!(named.set.as_deref(), Some("rs0"));
+        let named = Hosts::of("mongodb://h").unwrap();
+        assert_eq!((named.hosts, named.set), (vec!["h:27017".to_owned()], None));
+        assert!(Hosts::of("h1,h2").is_err());
+        // One that has no address is not the only one.
+        let uri = Hosts::of("mongodb://a:b@no.such.host.invalid,127.0.0.1:5/d")
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert_eq!((uri.address.port(), uri.database.as_deref()), (5, Some("d")));
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl DumpCommand {
         let progress = self.selection.progress();
         let dumped = ::dump::dump(&DumpOptions {
             server,
-            accounts: filter.takes_all(),
+            users_and_roles: filter.takes_all(),
             filter,
             query,
             path: self.selection.path(self.out.as_ref())?,
@@ -139,7 +139,7 @@ impl DumpCommand {
             "{} documents of {} collections dumped, {} bytes",
             dumped.documents, dumped.collections, dumped.bytes
         ));
-        if dumped.leaves_accounts_out {
+        if dumped.lacks_users_and_roles {
             eprintln!("users and roles are left out: the user may not read them (the role backup may)");
         }
         if self.oplog {
@@ -238,7 +238,7 @@ impl RestoreCommand {
         let progress = self.selection.progress();
         let restored = ::dump::restore(&RestoreOptions {
             server,
-            accounts: filter.takes_all() && renames.is_empty(),
+            users_and_roles: filter.takes_all() && renames.is_empty(),
             filter,
             renames,
             path: self.selection.path(self.path.as_ref().or(self.dir.as_ref()))?,

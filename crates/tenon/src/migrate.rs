@@ -180,7 +180,7 @@ impl MigrateCommand {
     fn dump(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<u64> {
         let progress = connect::progress(self.quiet, connect::BYTES);
         let dumped = dump::dump(&DumpOptions {
-            accounts: false,
+            users_and_roles: false,
             server: server.clone(),
             filter: Filter::default(),
             query: None,
@@ -199,7 +199,7 @@ impl MigrateCommand {
     fn restore(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<()> {
         let progress = connect::progress(self.quiet, connect::BYTES);
         let restored = dump::restore(&RestoreOptions {
-            accounts: false,
+            users_and_roles: false,
             server: server.clone(),
             filter: Filter::default(),
             renames: Vec::new(),

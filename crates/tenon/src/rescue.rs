@@ -190,7 +190,7 @@ impl RescueCommand {
             archive: false,
             gzip: false,
             drop: self.drop,
-            accounts: false,
+            users_and_roles: false,
             oplog: None,
             no_indexes: false,
             no_options: false,

@@ -1,5 +1,5 @@
-//! `_mergeAuthzCollections`: takes over the users and roles of a dump, which who restores it has put into collections
-//! of `admin` that anybody may write to who may restore.
+//! `_mergeAuthzCollections`: takes over the users and roles of a dump. A restoration has put them into collections of
+//! `admin` to which whoever restores may write.
 
 use super::role_documents::{UnknownActions, privileges};
 use super::user_store::{self, Store};

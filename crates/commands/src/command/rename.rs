@@ -74,8 +74,8 @@ fn check_names(server: &Server, from: &Namespace, to: &Namespace) -> Result<()> 
             "Renaming system.buckets collections is not allowed: {from}"
         )));
     }
-    check_writable(server, from, "source")?;
-    check_writable(server, to, "target")?;
+    check_name(server, from, "source")?;
+    check_name(server, to, "target")?;
     if [from, to].iter().any(|name| name.as_str() == SERVER_CONFIGURATION) {
         return Err(refused(
             "renaming the server configuration collection (admin.system.version) is not allowed",
@@ -88,7 +88,7 @@ fn check_names(server: &Server, from: &Namespace, to: &Namespace) -> Result<()> 
             )));
         }
     }
-    // The database `local` is each member's own: what moves into it or out of it, the other members would not see.
+    // As in MongoDB, where `local` is each member's own.
     if server.replica_set().is_some() && (from.db() == "local") != (to.db() == "local") {
         return Err(refused(
             "Cannot rename collections between a replicated and an unreplicated database",
@@ -97,7 +97,7 @@ fn check_names(server: &Server, from: &Namespace, to: &Namespace) -> Result<()> 
     Ok(())
 }
 
-fn check_writable(server: &Server, namespace: &Namespace, role: &str) -> Result<()> {
+fn check_name(server: &Server, namespace: &Namespace, role: &str) -> Result<()> {
     refuse_read_only(server, namespace)
         .and_then(|()| refuse_system(server, namespace))
         .map_err(|error| refused(format!("error with {role} namespace: {}", error.message)))

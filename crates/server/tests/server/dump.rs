@@ -98,7 +98,7 @@ fn address(server: &Tenond) -> SocketAddr {
 
 fn dump_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> DumpOptions {
     DumpOptions {
-        accounts: false,
+        users_and_roles: false,
         server: address(server).into(),
         filter: Filter::default(),
         query: None,
@@ -114,7 +114,7 @@ fn dump_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> Dump
 
 fn restore_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> RestoreOptions {
     RestoreOptions {
-        accounts: false,
+        users_and_roles: false,
         bypass_validation: false,
         server: address(server).into(),
         filter: Filter::default(),
