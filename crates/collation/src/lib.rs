@@ -112,6 +112,12 @@ impl Collation {
                 format!("Field '{field}' is invalid in: {}", shown(document)),
             )
         };
+        if asked.backwards == Some(true) && asked.strength == Some(Strength::Primary) {
+            return Err(error(
+                Fault::Value,
+                format!("'backwards' is invalid with 'strength' of 1 in: {}", shown(document)),
+            ));
+        }
         let bcp = match locales::find(locale) {
             Named::Locale(bcp) => bcp,
             Named::Unknown => return Err(invalid("locale")),
@@ -258,13 +264,11 @@ impl<'d> Asked<'d> {
                 )
             };
             let text = || value.as_str().ok_or_else(|| wrong_type("string"));
-            let flag = || match value {
-                RawBsonRef::Boolean(on) => Ok(on),
-                RawBsonRef::Int32(number) => Ok(number != 0),
-                RawBsonRef::Int64(number) => Ok(number != 0),
-                RawBsonRef::Double(number) => Ok(number != 0.0),
-                _ => Err(wrong_type("[bool, long, int, decimal, double']")),
-            };
+            let flag = || value.as_bool().ok_or_else(|| wrong_type("bool"));
+            // As if it were not there, but for this one.
+            if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) && name != "backwards" {
+                continue;
+            }
             let unknown = |value: &str| {
                 error(
                     Fault::Value,
@@ -277,7 +281,11 @@ impl<'d> Asked<'d> {
                     let number = match value {
                         RawBsonRef::Int32(number) => f64::from(number),
                         RawBsonRef::Int64(number) => number as f64,
-                        RawBsonRef::Double(number) => number,
+                        RawBsonRef::Double(number) => number.trunc(),
+                        RawBsonRef::Decimal128(number) => {
+                            let number = number.to_string().parse::<f64>();
+                            number.map_or(f64::NAN, f64::round_ties_even)
+                        }
                         _ => return Err(wrong_type("int")),
                     };
                     asked.strength = Some(match number {

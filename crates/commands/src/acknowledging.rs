@@ -23,6 +23,7 @@ impl Server {
             Acknowledging::Primary | Acknowledging::Majority => Ok(()),
             Acknowledging::Count(count) => config.check_member_count(*count),
             Acknowledging::Mode(mode) => config.check_mode(mode),
+            Acknowledging::Tags(tags) => config.check_tags(tags),
         }
     }
 
@@ -117,6 +118,7 @@ fn has_enough(wanted: &Acknowledging, config: &SetConfig, member: &Member, stand
         Acknowledging::Count(count) => config.data_members().filter(|of| is_applied(of.id)).count() >= *count,
         Acknowledging::Majority => config.mode_is_satisfied("majority", &is_durable).unwrap_or(true),
         Acknowledging::Mode(mode) => config.mode_is_satisfied(mode, &is_applied).unwrap_or(true),
+        Acknowledging::Tags(tags) => config.tags_are_satisfied(tags, &is_applied),
     }
 }
 

@@ -138,10 +138,10 @@ pub fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) 
         ));
     }
     if !(0..=i64::from(i32::MAX)).contains(&number) {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            format!("{number} value for {name} is out of range [0, {}]", i32::MAX),
-        ));
+        return Err(CommandError::bad_value(format!(
+            "{number} value for {name} is out of range [0, {}]",
+            i32::MAX
+        )));
     }
     Ok(number as u64)
 }
@@ -189,6 +189,7 @@ impl<'a> Arguments<'a> {
         match value {
             RawBsonRef::Boolean(v) => Ok(v),
             RawBsonRef::Double(v) => Ok(v != 0.0),
+            RawBsonRef::Decimal128(v) => Ok(!keys::Decimal::from(v).is_zero()),
             other => number_as_i64(other)
                 .map(|v| v != 0)
                 .ok_or_else(|| wrong_type(self.command, field, value, "types '[bool, long, int, decimal, double]'")),

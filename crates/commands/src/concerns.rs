@@ -84,6 +84,8 @@ pub enum Acknowledging {
     Majority,
     /// A mode of the configuration's `getLastErrorModes`.
     Mode(Arc<str>),
+    /// Members that have so many values of each tag, as a mode says it.
+    Tags(Arc<[(String, usize)]>),
 }
 
 impl WriteConcern {
@@ -128,7 +130,15 @@ impl WriteConcern {
                     *(if name == "j" { &mut journaled } else { &mut synced }) = on;
                 }
                 "wtimeout" => {
-                    let timeout = u64::try_from(arguments.integer(name, value)?).ok();
+                    // What is no number is 0, as in MongoDB: no limit.
+                    let timeout = number_as_i64(value).unwrap_or(0);
+                    if timeout > i64::from(i32::MAX) {
+                        return Err(CommandError::new(
+                            ErrorCode::FailedToParse,
+                            format!("wtimeout must be at most {}", i32::MAX),
+                        ));
+                    }
+                    let timeout = u64::try_from(timeout).ok();
                     concern.timeout = timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
                 }
                 "provenance" => check_provenance(arguments, value)?,
@@ -167,6 +177,10 @@ impl WriteConcern {
             Acknowledging::Count(count) => narrowed(*count as i64),
             Acknowledging::Majority => "majority".into(),
             Acknowledging::Mode(mode) => Bson::from(&**mode),
+            Acknowledging::Tags(tags) => {
+                let tags = tags.iter().map(|(tag, count)| (tag.clone(), narrowed(*count as i64)));
+                Bson::Document(tags.collect())
+            }
         };
         let mut shown = doc! { "w": w };
         if let Some(journaled) = self.said_of_journal {
@@ -179,6 +193,11 @@ impl WriteConcern {
     }
 
     fn read_w(&mut self, w: RawBsonRef<'_>, deployment: &Deployment) -> Result<()> {
+        let w = match w {
+            // A mode without a name, which no set has.
+            RawBsonRef::Null | RawBsonRef::Undefined => RawBsonRef::String(""),
+            w => w,
+        };
         let failed_to_parse = |reason| Err(CommandError::new(ErrorCode::FailedToParse, reason));
         match w {
             RawBsonRef::String("majority") => {
@@ -190,6 +209,17 @@ impl WriteConcern {
                 return Err(CommandError::bad_value(format!(
                     "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
                 )));
+            }
+            RawBsonRef::Document(tags) if deployment.is_member => {
+                let mut wanted = Vec::new();
+                for element in tags {
+                    let (tag, count) = element?;
+                    match number_as_i64(count).and_then(|count| usize::try_from(count).ok()) {
+                        Some(count) => wanted.push((tag.as_str().to_owned(), count)),
+                        None => return failed_to_parse("tags in w have to be numbers that are not negative"),
+                    }
+                }
+                self.members = Acknowledging::Tags(wanted.into());
             }
             number => match number_as_i64(number) {
                 Some(0) => self.unacknowledged = true,
@@ -271,6 +301,7 @@ impl ReadConcern {
             )
         };
         let mut concern = Self::implicit(deployment);
+        let mut timeless = None;
         arguments.each(document, |name, value| {
             concern.is_given = true;
             match name {
@@ -286,20 +317,27 @@ impl ReadConcern {
                         "linearizable" => ReadLevel::Linearizable,
                         "snapshot" => ReadLevel::Snapshot,
                         other => {
-                            return Err(CommandError::new(
-                                ErrorCode::FailedToParse,
-                                format!(
-                                    "readConcern.level must be one of 'local', 'majority', 'available', 'linearizable' or 'snapshot', not '{other}'"
-                                ),
-                            ));
+                            return Err(CommandError::bad_value(format!(
+                                "Enumeration value '{other}' for field 'readConcern.level' is not a valid value."
+                            )));
                         }
                     }
                 }
                 "afterClusterTime" | "atClusterTime" => match value {
+                    // Here a null is not as if there were nothing.
+                    RawBsonRef::Null | RawBsonRef::Undefined => timeless = Some((name, value)),
+                    RawBsonRef::Timestamp(time) if time.time == 0 && time.increment == 0 => {
+                        return Err(CommandError::new(
+                            ErrorCode::InvalidOptions,
+                            format!("readConcern.{name} cannot be Timestamp(0, 0)"),
+                        ));
+                    }
                     RawBsonRef::Timestamp(_) if !deployment.is_member => {
                         return Err(needs_replica_set(format!("readConcern.{name}")));
                     }
-                    RawBsonRef::Timestamp(time) if name == "atClusterTime" => concern.at = Some(ClusterTime::from(time)),
+                    RawBsonRef::Timestamp(time) if name == "atClusterTime" => {
+                        concern.at = Some(ClusterTime::from(time))
+                    }
                     RawBsonRef::Timestamp(time) => concern.after = Some(ClusterTime::from(time)),
                     other => return Err(wrong_type(arguments.command, name, other, "type 'timestamp'")),
                 },
@@ -308,6 +346,9 @@ impl ReadConcern {
             }
             Ok(true)
         })?;
+        if let Some((name, value)) = timeless {
+            return Err(wrong_type(arguments.command, name, value, "type 'timestamp'"));
+        }
         let invalid = |reason| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
         match concern.level {
             _ if concern.at.is_some() && concern.after.is_some() => {
@@ -433,8 +474,38 @@ mod tests {
             rawdoc! { "atClusterTime": time },
             rawdoc! { "level": "linearizable", "afterClusterTime": time },
             rawdoc! { "level": "snapshot", "atClusterTime": time, "afterClusterTime": time },
+            rawdoc! { "afterClusterTime": Timestamp { time: 0, increment: 0 } },
         ] {
             assert_eq!(read(bad).expect_err("refused").code, ErrorCode::InvalidOptions);
+        }
+        let code = |document: RawDocumentBuf| read(document).expect_err("refused").code;
+        assert_eq!(
+            code(rawdoc! { "afterClusterTime": bson::RawBson::Null }),
+            ErrorCode::TypeMismatch
+        );
+        assert_eq!(code(rawdoc! { "level": "nearby" }), ErrorCode::BadValue);
+    }
+
+    #[test]
+    fn write_concerns_name_members_by_count_mode_or_tags() {
+        let read = |document: RawDocumentBuf| WriteConcern::read(&document, &MEMBER).map(|concern| concern.members);
+        let members = |document: RawDocumentBuf| read(document).expect("accepted");
+        assert_eq!(members(rawdoc! { "w": 2 }), Acknowledging::Count(2));
+        assert_eq!(
+            members(rawdoc! { "w": bson::RawBson::Null }),
+            Acknowledging::Mode("".into())
+        );
+        let tags = [("rack".to_owned(), 2), ("hall".to_owned(), 1)];
+        assert_eq!(
+            members(rawdoc! { "w": { "rack": 2, "hall": 1 } }),
+            Acknowledging::Tags(tags.into())
+        );
+        for bad in [
+            rawdoc! { "w": { "rack": "x" } },
+            rawdoc! { "w": { "rack": -1 } },
+            rawdoc! { "w": true },
+        ] {
+            assert_eq!(read(bad).expect_err("refused").code, ErrorCode::FailedToParse);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
+use crate::authorization::refused;
 use crate::cluster_parameters::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
 use crate::cursors::SessionId;
@@ -17,6 +18,7 @@ use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
 use engine::Seq;
 use query::EvaluationContext;
 use query::exec::ExecContext;
@@ -565,6 +567,42 @@ impl<'i> Invocation<'i> {
             }
         };
         self.namespace_of(name)
+    }
+
+    /// The collection that the first field names for a read, by its UUID too. Of a name that no collection can have
+    /// nothing is read.
+    ///
+    /// # Errors
+    /// `InvalidNamespace`, `InvalidUUID` (207), `NamespaceNotFound` of an UUID, `Unauthorized`.
+    pub fn readable_namespace(&mut self) -> Result<Namespace> {
+        let namespace = match self.target()? {
+            RawBsonRef::String(name) => Namespace::for_reading(self.database, name)?,
+            RawBsonRef::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => {
+                let bytes = <&[u8; 16]>::try_from(uuid.bytes).map_err(|_| {
+                    CommandError::new(
+                        ErrorCode(207),
+                        "uuid must be a 16-byte binary field with UUID (4) subtype",
+                    )
+                })?;
+                let collection = self.server.storage.catalog().collection_by_uuid(bytes);
+                let collection = collection.filter(|collection| collection.namespace().db() == self.database);
+                let Some(collection) = collection else {
+                    return Err(CommandError::new(
+                        ErrorCode::NamespaceNotFound,
+                        format!("no collection of database {} has this UUID", self.database),
+                    ));
+                };
+                // The name was not there for the check of the command itself.
+                let target = Target::Collection(self.database, collection.namespace().collection());
+                if !self.may(target, Action::Find) {
+                    return Err(refused(self));
+                }
+                collection.namespace().clone()
+            }
+            _ => return self.namespace(),
+        };
+        self.report.namespace = Some(namespace.clone());
+        Ok(namespace)
     }
 
     /// A collection of this command's database; remembered for the report.

@@ -25,6 +25,15 @@ impl Namespace {
         Ok(Self::joined(&[db, ".", collection], db.len()))
     }
 
+    /// One to read from: of names that no collection can have, those that MongoDB takes for names of empty ones.
+    pub fn for_reading(db: &str, collection: &str) -> Result<Self, StorageError> {
+        check_database_name(db)?;
+        match check_collection_name(db, collection) {
+            Err(error) if is_malformed(collection) => Err(error),
+            _ => Ok(Self::joined(&[db, ".", collection], db.len())),
+        }
+    }
+
     /// What commands of a database are logged under: `db.$cmd`.
     pub fn of_database(db: &str) -> Result<Self, StorageError> {
         check_database_name(db)?;
@@ -92,6 +101,16 @@ const fn is_refused_in_database_name(byte: u8) -> bool {
         byte,
         b'/' | b'\\' | b'.' | b' ' | b'"' | b'$' | b'*' | b'<' | b'>' | b':' | b'|' | b'?' | 0
     )
+}
+
+/// Names that mean something else, or nothing at all.
+fn is_malformed(collection: &str) -> bool {
+    let is_odd = collection.is_empty() || collection.starts_with('.') || collection.contains('\0');
+    is_odd
+        || matches!(
+            collection,
+            "$cmd.aggregate" | "$cmd.listCollections" | "$cmd.listIndexes"
+        )
 }
 
 fn check_collection_name(db: &str, collection: &str) -> Result<(), StorageError> {

@@ -47,11 +47,17 @@ pub struct Aggregate<'a> {
 /// Parses the fields of `aggregate`.
 pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
     let namespace = match call.target()? {
-        RawBsonRef::String(_) => Some(call.namespace()?),
-        number if number_as_i64(number) == Some(1) => None,
+        RawBsonRef::String(_) => Some(call.readable_namespace()?),
+        RawBsonRef::Double(1.0) => None,
+        RawBsonRef::Decimal128(number) if number.to_string().parse() == Ok(1.0) => None,
+        number @ (RawBsonRef::Int32(_) | RawBsonRef::Int64(_)) if number_as_i64(number) == Some(1) => None,
         other => {
+            let code = match number_as_i64(other) {
+                Some(_) => ErrorCode::BadValue,
+                None => ErrorCode::InvalidNamespace,
+            };
             return Err(CommandError::new(
-                ErrorCode::FailedToParse,
+                code,
                 format!(
                     "Invalid command format: the 'aggregate' field must specify a collection name or 1, not {}",
                     crate::arguments::type_name(other)

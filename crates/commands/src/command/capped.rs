@@ -2,7 +2,7 @@
 
 use super::collections::{CAPPED_BYTES_MAX, refuse_system};
 use super::views;
-use crate::arguments::missing_field;
+use crate::arguments::{missing_field, number_as_i64};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -57,8 +57,7 @@ fn clone_access(call: &Invocation<'_>) -> Result<bool> {
 }
 
 /// The size as collections have it: a multiple of 256.
-fn size(call: &Invocation<'_>, value: RawBsonRef<'_>) -> Result<u64> {
-    let size = call.arguments().integer("size", value)?;
+fn size(size: i64) -> Result<u64> {
     if size <= 0 {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -103,7 +102,7 @@ fn convert(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let mut bytes = None;
     call.for_each_field(|name, value| {
         if name == "size" {
-            bytes = Some(size(call, value)?);
+            bytes = Some(size(call.arguments().integer(name, value)?)?);
         }
         Ok(name == "size")
     })?;
@@ -123,13 +122,14 @@ fn clone(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "toCollection" => to = Some(Namespace::new(call.database, arguments.string(name, value)?)?),
-            "size" => bytes = Some(size(call, value)?),
+            "size" => bytes = number_as_i64(value).map(size).transpose()?,
             _ => return Ok(false),
         }
         Ok(true)
     })?;
     let to = to.ok_or_else(|| missing_field("cloneCollectionAsCapped", "toCollection"))?;
-    let bytes = bytes.ok_or_else(|| missing_field("cloneCollectionAsCapped", "size"))?;
+    // What is no number is as if it were not there.
+    let bytes = bytes.map_or_else(|| size(0), Ok)?;
     refuse_special(call, &to)?;
     refuse_clustered(call, &from)?;
     let storage = &call.server.storage;

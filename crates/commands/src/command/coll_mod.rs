@@ -1,7 +1,7 @@
 //! `collMod`.
 
 use super::aggregate_access::{self, Subject};
-use super::collections::pre_and_post_images;
+use super::collections::{check_capped_max, check_capped_size, pre_and_post_images};
 use super::indexes::{EXPIRE_SECONDS_MAX, name_by_key};
 use super::{clustered, index_kinds, timeseries};
 use crate::arguments::Arguments;
@@ -14,7 +14,7 @@ use crate::reply::Reply;
 use crate::stable_api;
 use crate::validation;
 use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::raw::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use storage::{CollectionChange, IndexChange, Namespace, StorageError, ViewChange};
 use wire::ErrorCode;
@@ -96,14 +96,22 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "index" => index = Some(arguments.document(name, value)?),
             "dryRun" => is_dry_run = arguments.boolean(name, value)?,
             "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
-            "pipeline" => pipeline = Some(arguments.array(name, value)?.to_owned()),
+            "pipeline" => pipeline = Some(without_nulls(arguments.array(name, value)?)?),
             "changeStreamPreAndPostImages" => {
                 let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
                 let images = RawDocumentBuf::try_from(&images)?;
                 change.set_options.append(cstr!("changeStreamPreAndPostImages"), images);
             }
-            "cappedSize" => change.capped_size = Some(arguments.non_negative(name, value)? as u64),
-            "cappedMax" => change.capped_max = Some(arguments.integer(name, value)?.max(0) as u64),
+            "cappedSize" => {
+                let size = arguments.non_negative(name, value)?;
+                check_capped_size(name, size)?;
+                change.capped_size = Some(size as u64);
+            }
+            "cappedMax" => {
+                let max = arguments.integer(name, value)?;
+                check_capped_max(max)?;
+                change.capped_max = Some(max.max(0) as u64);
+            }
             "validator" => rules.validator = Some(arguments.document(name, value)?),
             "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
             "validationAction" => rules.action = Some(validation::action(arguments, value)?),
@@ -111,9 +119,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 let collection = call.server.storage.catalog().collection(&namespace);
                 clustered::change_expiry(collection.as_deref(), value, &mut change)?;
             }
-            "timeseries" => {
-                return Err(CommandError::not_implemented(format!("collMod.{name}")));
-            }
+            "timeseries" => drop(arguments.document(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -121,10 +127,20 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let storage = call.server.storage.clone();
     let catalog = storage.catalog();
     if catalog.collection(&namespace).is_none() && catalog.view(&namespace).is_none() {
+        if query::is_oplog(&storage, &namespace) && change.capped_size.is_some() {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "the size of the oplog is changed by replSetResizeOplog",
+            ));
+        }
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             format!("ns does not exist: {namespace}"),
         ));
+    }
+    check_kind(call, &namespace)?;
+    if catalog.view(&namespace).is_some() && view_on.is_none() && pipeline.is_none() {
+        return Ok(());
     }
     if view_on.is_some() || pipeline.is_some() {
         change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
@@ -163,6 +179,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         edit.old.iter().for_each(|(field, value)| reply.value(field, value));
         return Ok(());
     }
+    let hides_or_shows = edit.is_some_and(|edit| edit.old.get("hidden_old") != edit.old.get("hidden_new"));
     if let Some(edit) = parsed {
         change.index = Some(edit.change);
         for (field, value) in edit.old {
@@ -187,15 +204,68 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             changed => break changed?,
         }
     }
+    if let Some(index) = change.index.filter(|index| index.hidden.is_some())
+        && hides_or_shows
+        && let Some(collection) = storage.catalog().collection(&namespace)
+        && let Some(index) = collection.index(&index.name)
+    {
+        index.forget_accesses();
+    }
     call.wrote(storage.last_seq());
     Ok(())
+}
+
+/// Options that only collections have.
+const OF_COLLECTIONS: [&str; 8] = [
+    "index",
+    "cappedSize",
+    "cappedMax",
+    "validator",
+    "validationLevel",
+    "validationAction",
+    "changeStreamPreAndPostImages",
+    "expireAfterSeconds",
+];
+
+/// Refuses options that are there for other kinds of collections; time-series collections do not come here.
+fn check_kind(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    let is_view = call.server.storage.catalog().view(namespace).is_some();
+    for element in call.body {
+        let (name, value) = element?;
+        let name = name.as_str();
+        if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) {
+            continue;
+        }
+        let reason = match name {
+            "timeseries" => "only supported on a time-series collection",
+            name if is_view && OF_COLLECTIONS.contains(&name) => "not supported on a view",
+            _ => continue,
+        };
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!("option {reason}: {name}"),
+        ));
+    }
+    Ok(())
+}
+
+/// A pipeline without the nulls in it, which are as if they were not there.
+fn without_nulls(pipeline: &RawArray) -> Result<RawArrayBuf> {
+    let mut stages = RawArrayBuf::new();
+    for stage in pipeline {
+        match stage? {
+            RawBsonRef::Null | RawBsonRef::Undefined => {}
+            stage => stages.push(bson::RawBson::from(stage)),
+        }
+    }
+    Ok(stages)
 }
 
 fn view_change(
     call: &Invocation<'_>,
     namespace: &Namespace,
     view_on: Option<String>,
-    pipeline: Option<bson::raw::RawArrayBuf>,
+    pipeline: Option<RawArrayBuf>,
 ) -> Result<ViewChange> {
     let catalog = call.server.storage.catalog();
     let Some(view) = catalog.view(namespace) else {
@@ -296,19 +366,25 @@ impl IndexEdit {
             return Err(super::views::refused(namespace));
         };
         let all: Vec<_> = collection.indexes().iter().collect();
+        if wanted.get("name")?.is_some() && wanted.get("keyPattern")?.is_some() {
+            return Err(invalid("Cannot specify both key pattern and name."));
+        }
         let (mut name, mut expire, mut hidden) = (None, None, None);
         let (mut unique, mut prepare_unique, mut force_non_unique) = (None, None, None);
         for element in wanted {
             let (field, value) = element?;
+            if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) {
+                continue;
+            }
             match field.as_str() {
                 "name" => name = Some(arguments.string("name", value)?.to_owned()),
                 "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?)?),
                 "expireAfterSeconds" => {
-                    expire = Some(
-                        arguments
-                            .non_negative("expireAfterSeconds", value)?
-                            .min(EXPIRE_SECONDS_MAX),
-                    )
+                    let seconds = arguments.integer("expireAfterSeconds", value)?;
+                    if seconds < 0 {
+                        return Err(invalid("TTL index 'expireAfterSeconds' option cannot be less than 0"));
+                    }
+                    expire = Some(seconds.min(EXPIRE_SECONDS_MAX))
                 }
                 "hidden" => hidden = Some(arguments.boolean("hidden", value)?),
                 "unique" => unique = Some(arguments.boolean("unique", value)?),

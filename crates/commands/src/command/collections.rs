@@ -204,19 +204,11 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
                 "the 'size' field is required when 'capped' is true",
             )
         })?;
-        if !(1..=CAPPED_BYTES_MAX).contains(&size) {
-            return Err(CommandError::bad_value(format!(
-                "BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
-            )));
-        }
+        check_capped_size("size", size)?;
         let rounded = (size + 255) / 256 * 256;
         let mut options = doc! { "capped": true, "size": narrowed(rounded) };
         if let Some(max) = max.filter(|max| *max > 0) {
-            if max >= CAPPED_DOCUMENTS_MAX {
-                return Err(CommandError::bad_value(
-                    "max in a capped collection has to be < 2^31 or not set",
-                ));
-            }
+            check_capped_max(max)?;
             options.insert("max", narrowed(max));
         }
         options.extend(std::mem::take(&mut definition.options));
@@ -234,7 +226,10 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             "'expireAfterSeconds' is only supported on time-series collections or when the 'clusteredIndex' option is specified",
         ));
     }
-    let of_collections = definition.options.keys().find(|name| name.starts_with("validat"));
+    let of_collections = definition
+        .options
+        .keys()
+        .find(|name| name.starts_with("validat") || *name == "changeStreamPreAndPostImages");
     if definition.view_on.is_some()
         && let Some(option) = of_collections.map(String::as_str).or(capped.then_some("capped"))
     {
@@ -250,6 +245,26 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         ));
     }
     Ok(definition)
+}
+
+/// The bytes that a capped collection is to have.
+pub fn check_capped_size(field: &str, size: i64) -> Result<()> {
+    match (1..=CAPPED_BYTES_MAX).contains(&size) {
+        true => Ok(()),
+        false => Err(CommandError::bad_value(format!(
+            "BSON field '{field}' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
+        ))),
+    }
+}
+
+/// The documents that a capped collection is to have.
+pub fn check_capped_max(max: i64) -> Result<()> {
+    match max < CAPPED_DOCUMENTS_MAX {
+        true => Ok(()),
+        false => Err(CommandError::bad_value(
+            "max in a capped collection has to be < 2^31 or not set",
+        )),
+    }
 }
 
 /// Refuses what no engine can honour.
@@ -507,7 +522,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut batch = None;
     call.for_each_field(|name, value| {
         match name {
-            "nameOnly" => name_only = arguments.boolean(name, value)?,
+            "nameOnly" => name_only = arguments.flag(name, value)?,
             "filter" => filter = Filter::parse(arguments.document(name, value)?, &expressions)?,
             "cursor" => batch = listing::batch_size(arguments, arguments.document(name, value)?)?,
             "authorizedCollections" => authorized = arguments.boolean(name, value)?,
@@ -561,16 +576,16 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     entries.sort_by(|a, b| a.get_str("name").unwrap_or("").cmp(b.get_str("name").unwrap_or("")));
     let mut documents = Vec::new();
     let evaluation = call.evaluation();
-    for entry in entries {
-        if !filter.matches(&entry, &evaluation)? {
-            continue;
+    for mut entry in entries {
+        if name_only {
+            for beyond in ["options", "info", "idIndex"] {
+                entry.remove(beyond);
+            }
         }
-        let shown = if name_only {
-            doc! { "name": entry.get_str("name").unwrap_or(""), "type": entry.get_str("type").unwrap_or("") }
-        } else {
-            entry
-        };
-        documents.push(RawDocumentBuf::try_from(&shown)?);
+        // What is not shown is not there for the filter.
+        if filter.matches(&entry, &evaluation)? {
+            documents.push(RawDocumentBuf::try_from(&entry)?);
+        }
     }
     let namespace = format!("{}.$cmd.listCollections", call.database);
     listing::reply_with_cursor(call, reply, namespace, documents, batch)

@@ -322,7 +322,12 @@ fn fetch(
     batch: Option<u64>,
 ) -> Result<Fetched> {
     let awaits = cursor.tailable && cursor.await_data;
-    if call.max_time_ms > 0 && !awaits {
+    if !awaits
+        && call
+            .body
+            .get("maxTimeMS")?
+            .is_some_and(|limit| limit != RawBsonRef::Null)
+    {
         return Err(CommandError::bad_value(
             "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
         ));

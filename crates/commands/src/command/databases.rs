@@ -79,7 +79,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             continue;
         }
         let mut entry = doc! { "name": &name };
-        if !name_only || filter.looks_beyond_name() {
+        if !name_only {
             let sizes = sum(storage, &name)?;
             entry.insert("sizeOnDisk", sizes.disk_bytes);
             entry.insert("empty", sizes.objects == 0 && sizes.collections == 0);
@@ -87,9 +87,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         if !filter.matches(&entry, &evaluation)? {
             continue;
         }
-        if name_only {
-            entry = doc! { "name": &name };
-        } else {
+        if !name_only {
             total += entry.get_i64("sizeOnDisk").unwrap_or(0);
         }
         reply.value(&index.to_string(), &entry.into());

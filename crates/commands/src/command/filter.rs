@@ -9,30 +9,19 @@ use query::matcher::{Matcher, ParseContext};
 /// A query, or none.
 pub struct Filter {
     matcher: Option<Matcher>,
-    beyond_name: bool,
 }
 
 impl Filter {
     /// Matches everything.
     pub fn all() -> Self {
-        Self {
-            matcher: None,
-            beyond_name: false,
-        }
+        Self { matcher: None }
     }
 
     /// Parses a query.
     pub fn parse(filter: &RawDocument, context: &ParseContext) -> Result<Self> {
-        let beyond_name = filter.into_iter().flatten().any(|(field, _)| field.as_str() != "name");
         Ok(Self {
             matcher: Some(Matcher::parse(filter, context)?),
-            beyond_name,
         })
-    }
-
-    /// True when a field other than `name` may decide.
-    pub fn looks_beyond_name(&self) -> bool {
-        self.beyond_name
     }
 
     /// True when the document matches.

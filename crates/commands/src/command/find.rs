@@ -2,14 +2,14 @@
 
 use super::cursor_commands::{CursorRequest, FIRST_BATCH_DEFAULT, reply_with_plan, write_moment};
 use crate::applied_settings::Purpose;
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, number_as_i64};
 use crate::definition::{Access, Command, InTransactions, ReadLevels};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{CStr, RawBsonRef, RawDocument};
 use bson::rawdoc;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
 use std::sync::LazyLock;
@@ -155,7 +155,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
 }
 
 fn find(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = call.namespace()?;
+    let namespace = call.readable_namespace()?;
     let find = parse_find(call, namespace)?;
     if call.server.query_settings.are_used() && !query::is_lookup_by_id(&find.request) {
         call.find_settings(Purpose::Run)?;
@@ -195,8 +195,14 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
 }
 
 fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = call.namespace()?;
+    let namespace = call.readable_namespace()?;
     let request = parse_count(call, namespace)?;
+    // A view is counted by an aggregation, whose `$limit` is above 0.
+    let is_no_limit =
+        |(name, value): (&CStr, RawBsonRef<'_>)| name.as_str() == "limit" && number_as_i64(value) == Some(0);
+    if call.body.into_iter().flatten().any(is_no_limit) && call.server.storage.catalog().view(&request.ns).is_some() {
+        return Err(CommandError::new(ErrorCode(15958), "the limit must be positive"));
+    }
     let counted = query::count(&call.context(), &request)?;
     reply.count("n", counted as i64);
     Ok(())
@@ -220,12 +226,18 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
         Ok(true)
     })?;
     request.key = key.ok_or_else(|| crate::arguments::missing_field("distinct", "key"))?;
+    if request.key.contains('\0') {
+        return Err(CommandError::new(
+            ErrorCode(31032),
+            "key field cannot contain an embedded null byte",
+        ));
+    }
     query::expression::FieldPath::parse(request.key)?;
     Ok(request)
 }
 
 fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = call.namespace()?;
+    let namespace = call.readable_namespace()?;
     let request = parse_distinct(call, namespace)?;
     call.find_settings(Purpose::Run)?;
     let values = query::distinct(&call.context(), &request)?;

@@ -92,7 +92,14 @@ pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, option
         );
     }
     match others.find(|other| spec.overlaps(other.path())) {
-        Some(other) => cannot(format!("the field '{}' is among those of the wildcard", other.path())),
+        Some(other) => {
+            let code = match projection {
+                Some(_) => ErrorCode(7_246_209),
+                None => ErrorCode::CannotCreateIndex,
+            };
+            let message = format!("the field '{}' is among those of the wildcard", other.path());
+            Err(CommandError::new(code, message))
+        }
         None => Ok(()),
     }
 }

@@ -144,7 +144,12 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             .storage
             .create_indexes(&call.operation, &namespace, &specs)?,
     };
-    let unseen = i32::from(timeseries::definition::names_buckets(&namespace));
+    // The clustered index is none of those that were made.
+    let unseen = i32::from(
+        existing
+            .as_ref()
+            .is_some_and(|collection| collection.clustered_index().is_some()),
+    );
     reply.int32("numIndexesBefore", report.before as i32 - unseen);
     reply.int32("numIndexesAfter", report.after as i32 - unseen);
     if report.created_collection {
@@ -174,7 +179,12 @@ pub fn parse_spec(
         match field.as_str() {
             "key" => key = Some(arguments.document("key", value)?),
             "name" => name = Some(arguments.string("name", value)?.to_owned()),
-            "unique" | "prepareUnique" | "sparse" | "hidden" | "clustering" => {
+            "hidden" => {
+                if arguments.flag("hidden", value)? {
+                    options.insert("hidden", true);
+                }
+            }
+            "unique" | "prepareUnique" | "sparse" | "clustering" => {
                 if arguments.boolean(field.as_str(), value)? {
                     options.insert(field.as_str(), true);
                 }
@@ -196,10 +206,9 @@ pub fn parse_spec(
                 options.insert("expireAfterSeconds", seconds as i32);
             }
             "partialFilterExpression" => {
-                options.insert(
-                    "partialFilterExpression",
-                    Document::try_from(arguments.document(field.as_str(), value)?)?,
-                );
+                let filter = arguments.document(field.as_str(), value)?;
+                query::matcher::check_partial_filter(filter)?;
+                options.insert("partialFilterExpression", Document::try_from(filter)?);
             }
             "v" => match number_as_i64(value) {
                 Some(1 | 2) => {}
@@ -234,6 +243,12 @@ pub fn parse_spec(
                 let is_fraction = matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0);
                 if field.as_str() == "bits" && is_fraction {
                     return Err(cannot("bits for hash must be a whole number".into()));
+                }
+                if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| bits < 1) {
+                    return Err(CommandError::new(
+                        ErrorCode::InvalidOptions,
+                        "bits for hash must be > 0 and <= 32",
+                    ));
                 }
                 options.insert(field.as_str(), Bson::try_from(value)?);
             }
@@ -386,6 +401,10 @@ fn parse_key(key: &RawDocument) -> Result<IndexPattern> {
         keys::extract::PatternError::UnsupportedPlugin { .. } => {
             CommandError::new(ErrorCode::NotImplemented, error.to_string())
         }
+        keys::extract::PatternError::TooManyFields { .. } => CommandError::new(ErrorCode(13103), error.to_string()),
+        keys::extract::PatternError::ManyWildcards => CommandError::new(ErrorCode(7_246_201), error.to_string()),
+        keys::extract::PatternError::ManyHashed => CommandError::new(ErrorCode(31303), error.to_string()),
+        keys::extract::PatternError::WildcardPlugin => CommandError::new(ErrorCode(7_246_202), error.to_string()),
         _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
     })
 }
@@ -452,7 +471,11 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     let storage = call.server.storage.clone();
     let asked = namespace;
     let namespace = timeseries::of_buckets(call, &asked);
-    let Some(collection) = storage.catalog().collection(&namespace) else {
+    let catalog = storage.catalog();
+    if catalog.view(&namespace).is_some() {
+        return Err(super::views::refused(&namespace));
+    }
+    let Some(collection) = catalog.collection(&namespace) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             format!("ns not found {namespace}"),

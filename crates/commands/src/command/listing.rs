@@ -5,7 +5,7 @@ use crate::cursors::{CursorSource, OpenCursor};
 use crate::error::Result;
 use crate::invocation::Invocation;
 use crate::reply::Reply;
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
 use std::time::Duration;
 use wire::limits::DOCUMENT_BYTES_MAX;
@@ -16,6 +16,7 @@ pub fn batch_size(arguments: Arguments<'_>, cursor: &RawDocument) -> Result<Opti
     for element in cursor {
         let (name, value) = element?;
         match name.as_str() {
+            "batchSize" if matches!(value, RawBsonRef::Null) => {}
             "batchSize" => size = Some(arguments.non_negative("cursor.batchSize", value)? as usize),
             other => {
                 return Err(crate::arguments::unknown_field(

@@ -183,15 +183,19 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let namespace = timeseries::of_buckets(call, &namespace);
     let arguments = call.arguments();
+    let mut is_dry_run = false;
     call.for_each_field(|name, value| {
         match name {
-            "force" => drop(arguments.boolean(name, value)?),
-            "dryRun" => {
-                if arguments.boolean(name, value)? {
-                    return Err(CommandError::not_implemented("compact.dryRun"));
+            "force" => drop(arguments.flag(name, value)?),
+            "dryRun" => is_dry_run = arguments.flag(name, value)?,
+            "freeSpaceTargetMB" => {
+                let target = arguments.integer(name, value)?;
+                if target < 1 {
+                    return Err(CommandError::bad_value(format!(
+                        "BSON field 'freeSpaceTargetMB' value must be >= 1, actual value '{target}'"
+                    )));
                 }
             }
-            "freeSpaceTargetMB" => drop(arguments.non_negative(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -201,6 +205,12 @@ fn compact(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             ErrorCode::CommandNotSupportedOnView,
             "can't compact a view",
         ));
+    }
+    if is_dry_run {
+        let stats = call.server.storage.collection_stats(&namespace)?;
+        let of_indexes: u64 = stats.indexes.iter().map(|index| index.free_bytes).sum();
+        reply.count("estimatedBytesFreed", (stats.free_bytes + of_indexes) as i64);
+        return Ok(());
     }
     let report = call
         .server

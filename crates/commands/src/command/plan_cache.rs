@@ -2,7 +2,6 @@
 
 use super::find::optional;
 use super::views;
-use crate::arguments::missing_field;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -14,6 +13,7 @@ use bson::raw::RawBsonRef;
 use query::exec::QueryPattern;
 use query::plan::FilterIndex;
 use storage::Namespace;
+use wire::ErrorCode;
 
 /// `planCacheClear`.
 pub const PLAN_CACHE_CLEAR: Command = Command::new(
@@ -61,10 +61,17 @@ fn subject(call: &mut Invocation<'_>) -> Result<Namespace> {
     }
 }
 
+/// The collection, if it is there: else nothing is looked at, as in MongoDB.
+fn existing(call: &mut Invocation<'_>) -> Result<Option<Namespace>> {
+    let namespace = subject(call)?;
+    let is_there = call.server.storage.catalog().collection(&namespace).is_some();
+    Ok(is_there.then_some(namespace))
+}
+
 /// Reads the fields of a shape; others are for `others`. `None` when none is there.
 fn pattern<'a>(
     call: &Invocation<'a>,
-    mut others: impl FnMut(&'a str, RawBsonRef<'a>) -> Result<bool>,
+    mut others: impl FnMut(&'a str, RawBsonRef<'a>) -> Result<()>,
 ) -> Result<Option<QueryPattern<'a>>> {
     let arguments = call.arguments();
     let mut pattern = QueryPattern::default();
@@ -74,7 +81,7 @@ fn pattern<'a>(
             "sort" => pattern.sort = optional(arguments, name, value)?,
             "projection" => pattern.projection = optional(arguments, name, value)?,
             "collation" => pattern.collation = optional(arguments, name, value)?,
-            _ => return others(name, value),
+            _ => others(name, value)?,
         }
         Ok(true)
     })?;
@@ -89,20 +96,24 @@ fn pattern<'a>(
 }
 
 fn clear_plans(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = subject(call)?;
-    let pattern = pattern(call, |_, _| Ok(false))?;
+    let Some(namespace) = existing(call)? else {
+        return Ok(());
+    };
+    let pattern = pattern(call, |_, _| Ok(()))?;
     Ok(query::exec::clear_plans(&call.context(), &namespace, pattern)?)
 }
 
 fn clear_filters(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    let namespace = subject(call)?;
-    let pattern = pattern(call, |_, _| Ok(false))?;
+    let Some(namespace) = existing(call)? else {
+        return Ok(());
+    };
+    let pattern = pattern(call, |_, _| Ok(()))?;
     Ok(query::exec::clear_index_filters(&call.context(), &namespace, pattern)?)
 }
 
 fn list_filters(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = subject(call)?;
-    call.for_each_field(|_, _| Ok(false))?;
+    call.for_each_field(|_, _| Ok(true))?;
     let filters = query::exec::list_index_filters(&call.context(), &namespace);
     let filters = filters.into_iter().map(Bson::Document).collect();
     reply.value("filters", &Bson::Array(filters));
@@ -132,10 +143,16 @@ fn set_filter(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
             }
             indexes = Some(listed);
         }
-        Ok(name == "indexes")
+        Ok(())
+    })
+    // Of a type that is wrong this command tells as of a value.
+    .map_err(|error| match error.code {
+        ErrorCode::TypeMismatch => CommandError::bad_value(error.message),
+        _ => error,
     })?;
-    let pattern = pattern.ok_or_else(|| missing_field("planCacheSetFilter", "query"))?;
-    let indexes = indexes.ok_or_else(|| missing_field("planCacheSetFilter", "indexes"))?;
+    let missing = |field: &str| CommandError::bad_value(format!("required field {field} missing"));
+    let pattern = pattern.ok_or_else(|| missing("query"))?;
+    let indexes = indexes.ok_or_else(|| missing("indexes"))?;
     if indexes.is_empty() {
         return Err(CommandError::bad_value(
             "required field indexes must contain at least one index",

@@ -46,21 +46,19 @@ fn read<'d>(call: &Invocation<'d>) -> Result<Asked<'d>> {
             "collection" => asked.collection = Some(arguments.string(name, value)?),
             "apiParameters" => {
                 let parameters = Arguments::of("validateDBMetadata.apiParameters");
-                let (mut version, mut strict, mut deprecation_errors) = (None, None, None);
+                let (mut version, mut strict) = (None, false);
                 parameters.each(arguments.document(name, value)?, |name, value| {
                     match name {
                         "version" => version = Some(parameters.string(name, value)?),
-                        "strict" => strict = Some(parameters.boolean(name, value)?),
-                        "deprecationErrors" => deprecation_errors = Some(parameters.boolean(name, value)?),
+                        "strict" => strict = parameters.boolean(name, value)?,
+                        // Version 1 has deprecated nothing yet.
+                        "deprecationErrors" => drop(parameters.boolean(name, value)?),
                         _ => return Ok(false),
                     }
                     Ok(true)
                 })?;
-                let missing = |field| missing_field(parameters.command, field);
-                let version = version.ok_or_else(|| missing("version"))?;
-                // Version 1 has deprecated nothing yet.
-                deprecation_errors.ok_or_else(|| missing("deprecationErrors"))?;
-                asked.api = Some((version, strict.ok_or_else(|| missing("strict"))?));
+                let version = version.ok_or_else(|| missing_field(parameters.command, "version"))?;
+                asked.api = Some((version, strict));
             }
             _ => return Ok(false),
         }

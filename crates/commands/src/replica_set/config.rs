@@ -256,14 +256,33 @@ impl SetConfig {
                 format!("No write concern mode named '{mode}' found in replica set configuration"),
             ));
         };
+        Ok(self.tags_are_satisfied(mode, has))
+    }
+
+    /// Whether the members that `has` names have so many values of each tag.
+    pub fn tags_are_satisfied(&self, tags: &[(String, usize)], has: &dyn Fn(i32) -> bool) -> bool {
         let members: Vec<&MemberConfig> = self.data_members().filter(|member| has(member.id)).collect();
-        Ok(mode.iter().all(|(tag, count)| {
+        tags.iter().all(|(tag, count)| {
             let values: HashSet<&str> = members
                 .iter()
                 .filter_map(|member| member.tags.get_str(tag).ok())
                 .collect();
             values.len() >= *count
-        }))
+        })
+    }
+
+    /// Whether `w: {tag: count}` can be met when all members are up.
+    ///
+    /// # Errors
+    /// `UnsatisfiableWriteConcern` (100): it cannot.
+    pub fn check_tags(&self, tags: &[(String, usize)]) -> Result<()> {
+        match self.tags_are_satisfied(tags, &|_| true) {
+            true => Ok(()),
+            false => Err(CommandError::new(
+                ErrorCode::UnsatisfiableWriteConcern,
+                "Not enough nodes match the tags of the write concern",
+            )),
+        }
     }
 
     /// Whether `w: mode` can be met when all members are up.

@@ -406,23 +406,6 @@ fn the_version_is_a_document_and_databases_of_the_server_are_listed() {
 }
 
 #[test]
-fn a_view_is_changed_in_part() {
-    let bench = Bench::new();
-    succeeded(bench.run(doc! { "create": "v", "viewOn": "a", "pipeline": [{ "$match": { "x": 1 } }] }));
-    succeeded(bench.run(doc! { "collMod": "v", "viewOn": "b" }));
-    succeeded(bench.run(doc! { "collMod": "v", "pipeline": [] }));
-    let views = first_batch(&succeeded(
-        bench.run(doc! { "listCollections": 1, "filter": { "name": "v" } }),
-    ));
-    assert_eq!(
-        views[0].get_document("options").unwrap(),
-        &doc! { "viewOn": "b", "pipeline": [] }
-    );
-    succeeded(bench.run(doc! { "create": "c" }));
-    assert_eq!(bench.code(doc! { "collMod": "c", "viewOn": "b" }), 72);
-}
-
-#[test]
 fn specifications_of_indexes() {
     let bench = Bench::new();
     let index = |spec: Document| doc! { "createIndexes": "c", "indexes": [spec] };
@@ -444,6 +427,38 @@ fn specifications_of_indexes() {
         )),
         67
     );
+    let many: Document = (0..33).map(|field| (format!("f{field}"), 1.into())).collect();
+    for (spec, code) in [
+        (doc! { "key": { "h": 1 }, "hidden": 1 }, 14),
+        (doc! { "key": { "h": 1 }, "partialFilterExpression": { "$and": [] } }, 2),
+        (
+            doc! { "key": { "h": 1 }, "partialFilterExpression": { "$where": "true" } },
+            2,
+        ),
+        (
+            doc! { "key": { "h": 1 }, "partialFilterExpression": { "$expr": true } },
+            224,
+        ),
+        (
+            doc! { "key": { "h": 1 }, "partialFilterExpression": { "a": { "$mod": [2, 0] } } },
+            67,
+        ),
+        (doc! { "key": { "a": "hashed", "b": "hashed" } }, 31303),
+        (doc! { "key": many }, 13103),
+        (doc! { "key": { "a": "wildcard" } }, 7_246_202),
+        (doc! { "key": { "$**": 1, "a.$**": 1 } }, 7_246_201),
+        (
+            doc! { "key": { "$**": 1, "a": 1 }, "wildcardProjection": { "b": 0 } },
+            7_246_209,
+        ),
+        (doc! { "key": { "$**": 1 }, "wildcardProjection": { "b": "x" } }, 51271),
+        (doc! { "key": { "a.$**": 1 }, "wildcardProjection": { "b": 1 } }, 9),
+        (doc! { "key": { "a": "2d" }, "bits": 0 }, 72),
+    ] {
+        let mut spec = spec;
+        spec.insert("name", "x");
+        assert_eq!(bench.code(index(spec.clone())), code, "{spec}");
+    }
     succeeded(bench.run(index(doc! { "key": { "b": 1 }, "name": "b", "background": true })));
     let reply = succeeded(bench.run(doc! { "listIndexes": "c" }));
     let cursor: Vec<_> = reply.get_document("cursor").unwrap().keys().cloned().collect();

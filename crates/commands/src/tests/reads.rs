@@ -45,8 +45,96 @@ fn distinct_wants_a_path() {
     assert_eq!(bench.code(doc! { "distinct": "c", "key": "" }), 40352);
     assert_eq!(bench.code(doc! { "distinct": "c", "key": "$a" }), 16410);
     assert_eq!(bench.code(doc! { "distinct": "c" }), 40414);
+    assert_eq!(bench.code(doc! { "distinct": "c", "key": "a\0b" }), 31032);
     let values = bench.ok(doc! { "distinct": "c", "key": "a" });
     assert_eq!(values, doc! { "values": [5, 6] });
+}
+
+#[test]
+fn distinct_values_are_in_their_order() {
+    let bench = Bench::new();
+    let values = ["Banana", "apple", "Cherry"].map(|value| doc! { "x": value });
+    bench.insert("c", &values);
+    bench.insert(
+        "c",
+        &[doc! { "x": true }, doc! { "x": [2, 1] }, doc! { "x": Bson::Null }],
+    );
+    let values = |collation: Document| {
+        let reply = bench.ok(doc! { "distinct": "c", "key": "x", "collation": collation });
+        reply.get_array("values").unwrap().clone()
+    };
+    let of = |values: Document| values.into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+    assert_eq!(
+        values(doc! {}),
+        of(doc! { "0": Bson::Null, "1": 1, "2": 2, "3": "Banana", "4": "Cherry", "5": "apple", "6": true })
+    );
+    assert_eq!(
+        values(doc! { "locale": "en" }),
+        of(doc! { "0": Bson::Null, "1": 1, "2": 2, "3": "apple", "4": "Banana", "5": "Cherry", "6": true })
+    );
+}
+
+#[test]
+fn what_is_read_is_named_in_several_ways() {
+    let bench = bench();
+    let listed = first_batch(&bench.ok(doc! { "listCollections": 1, "filter": { "name": "c" } }));
+    let uuid = listed[0].get_document("info").unwrap().get("uuid").unwrap().clone();
+    assert_eq!(bench.ok(doc! { "count": uuid.clone() }), doc! { "n": 2 });
+    assert_eq!(
+        bench.ok(doc! { "distinct": uuid.clone(), "key": "a" }),
+        doc! { "values": [5, 6] }
+    );
+    assert_eq!(first_batch(&bench.ok(doc! { "find": uuid.clone() })).len(), 2);
+    assert_eq!(code(&bench.run_on("elsewhere", doc! { "count": uuid })), 26);
+    let short = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Uuid,
+        bytes: vec![1, 2, 3],
+    };
+    assert_eq!(bench.code(doc! { "count": short }), 207);
+    let long = "x".repeat(1000);
+    for name in ["$hello", "$cmd", "a$b", &long] {
+        assert_eq!(bench.aggregate(name, &[]), [] as [Document; 0]);
+        assert_eq!(bench.ok(doc! { "count": name }), doc! { "n": 0 });
+    }
+    for name in ["", ".a", "a\0b", "$cmd.aggregate"] {
+        assert_eq!(bench.aggregate_code(name, &[]), 73, "{name:?}");
+    }
+    for (target, code) in [
+        (Bson::Null, 73),
+        (true.into(), 73),
+        (2.into(), 2),
+        (1.5.into(), 2),
+        (f64::NAN.into(), 2),
+    ] {
+        let command = doc! { "aggregate": target, "pipeline": [], "cursor": {} };
+        assert_eq!(bench.code(command.clone()), code, "{command}");
+    }
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    assert_eq!(bench.code(doc! { "count": "v", "limit": 0 }), 15958);
+    assert_eq!(bench.ok(doc! { "count": "c", "limit": 0 }), doc! { "n": 2 });
+}
+
+#[test]
+fn lists_of_names_have_nothing_else() {
+    let bench = bench();
+    let names = |command: Document| {
+        let reply = bench.run_on("admin", command);
+        reply.get_array("databases").unwrap().len()
+    };
+    let sized = doc! { "sizeOnDisk": { "$gte": 0 } };
+    assert_eq!(
+        names(doc! { "listDatabases": 1, "nameOnly": true, "filter": sized.clone() }),
+        0
+    );
+    assert_eq!(names(doc! { "listDatabases": 1, "filter": sized }), 4);
+    let list =
+        |filter: Document| first_batch(&bench.ok(doc! { "listCollections": 1, "nameOnly": true, "filter": filter }));
+    assert_eq!(list(doc! { "info.readOnly": false }), [] as [Document; 0]);
+    assert_eq!(
+        list(doc! { "options": { "$exists": false } }),
+        [doc! { "name": "c", "type": "collection" }]
+    );
+    assert_eq!(bench.code(doc! { "listCollections": 1, "nameOnly": 1 }), 14);
 }
 
 /// A document that no client could take is an error, not a reply.
@@ -271,4 +359,55 @@ fn graphs_are_followed() {
         40105
     );
     assert_eq!(bench.aggregate_code("staff", &[doc! { "$graphLookup": 1 }]), 9);
+}
+
+/// They leave out what has no geometry, or no such field.
+#[test]
+fn indexes_without_all_documents_are_read_where_they_are_asked_for() {
+    let bench = Bench::new();
+    let point = doc! { "type": "Point", "coordinates": [1, 2] };
+    bench.insert(
+        "c",
+        &[
+            doc! { "_id": 1, "loc": point, "a": 1 },
+            doc! { "_id": 2, "a": 2 },
+            doc! { "_id": 3 },
+        ],
+    );
+    bench.ok(doc! { "createIndexes": "c", "indexes": [
+        { "key": { "loc": "2dsphere" }, "name": "sphere" },
+        { "key": { "a": 1 }, "name": "sparse", "sparse": true },
+    ] });
+    let ids = |command: Document| {
+        let found = first_batch(&bench.ok(command));
+        found
+            .iter()
+            .map(|found| found.get_i32("_id").unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(doc! { "find": "c", "hint": "sphere" }), [1]);
+    assert_eq!(
+        ids(doc! { "find": "c", "filter": { "a": { "$gt": 0 } }, "hint": { "loc": "2dsphere" } }),
+        [1]
+    );
+    assert_eq!(
+        bench.ok(doc! { "count": "c", "query": {}, "hint": "sphere" }),
+        doc! { "n": 1 }
+    );
+    let exists = doc! { "find": "c", "filter": { "a": { "$exists": true } } };
+    assert_eq!(ids(exists.clone()), [1, 2]);
+    let plan = bench.ok(doc! { "explain": exists, "verbosity": "queryPlanner" });
+    let planner = plan.get_document("queryPlanner").unwrap();
+    assert!(
+        planner
+            .get_document("winningPlan")
+            .unwrap()
+            .to_string()
+            .contains("IXSCAN"),
+        "{planner}"
+    );
+    assert_eq!(
+        ids(doc! { "find": "c", "filter": { "loc": { "$exists": false } } }),
+        [2, 3]
+    );
 }

@@ -71,6 +71,15 @@ pub enum PatternError {
         /// Its name.
         plugin: String,
     },
+    /// `"wildcard"`, which is said by the name `$**` instead.
+    #[error("the type 'wildcard' is given by the name '$**' of a field, not by its value")]
+    WildcardPlugin,
+    /// More than one field `$**`.
+    #[error("a wildcard index has one field $**")]
+    ManyWildcards,
+    /// More than one hashed field.
+    #[error("A maximum of one index field is allowed to be hashed")]
+    ManyHashed,
     /// Kinds that cannot be in one index, or not in this place.
     #[error("{0}")]
     Combination(&'static str),
@@ -269,10 +278,10 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let terms = of(|kind| *kind == FieldKind::Term);
     let wildcards = of(|kind| *kind == FieldKind::Wildcard);
     let refused = match () {
-        () if hashed > 1 => "A maximum of one index field is allowed to be hashed",
+        () if hashed > 1 => return Err(PatternError::ManyHashed),
         () if plane > 1 => "can't have 2 geo fields",
         () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
-        () if wildcards > 1 => "a wildcard index has one field $**",
+        () if wildcards > 1 => return Err(PatternError::ManyWildcards),
         () if terms > 1 || terms != of(|kind| *kind == FieldKind::Score) => {
             "the terms of a text index are one field, _fts, and their scores follow: _ftsx"
         }
@@ -294,7 +303,8 @@ fn kind_of(value: RawBsonRef<'_>) -> Result<FieldKind, PatternError> {
         "2dsphere" => Ok(FieldKind::Sphere),
         "2d" => Ok(FieldKind::Plane(Grid::default())),
         "text" => Ok(FieldKind::Term),
-        "2dsphere_bucket" | "wildcard" | "columnstore" | "geoHaystack" => Err(PatternError::UnsupportedPlugin {
+        "wildcard" => Err(PatternError::WildcardPlugin),
+        "2dsphere_bucket" | "columnstore" | "geoHaystack" => Err(PatternError::UnsupportedPlugin {
             plugin: plugin.to_owned(),
         }),
         _ => Err(PatternError::UnknownPlugin {

@@ -73,7 +73,7 @@ impl WildcardSpec {
         };
         if below.is_some() {
             return Err(WildcardSpecError {
-                code: 2,
+                code: 9,
                 message: "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}".to_owned(),
             });
         }
@@ -185,7 +185,12 @@ fn flatten(
             }
             value => match geometry::read::number(value) {
                 Some(number) => each(path, number != 0.0),
-                None => return Err(wrong(&path)),
+                None => {
+                    return Err(WildcardSpecError {
+                        code: 51271,
+                        message: format!("wildcardProjection computes no fields: {path}"),
+                    });
+                }
             },
         }
     }

@@ -27,7 +27,7 @@ use engine::Direction;
 use keys::extract::PatternField;
 use keys::key::KeyDecoder;
 use keys::{Collator, FieldOrder};
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, StorageError};
 use wire::ErrorCode;
@@ -54,7 +54,7 @@ pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Res
         values.add_row(row)?;
         Ok(Flow::Continue)
     })?;
-    Ok(values.list)
+    Ok(values.into_list())
 }
 
 /// The plan of a `distinct`; `None` without a collection.
@@ -168,15 +168,15 @@ fn distinct_scan(
     }))
 }
 
-/// Gathers different values.
+/// Gathers different values, in their order.
 pub(crate) struct DistinctValues {
     path: Path,
     collation: Option<Arc<Collation>>,
-    seen: HashSet<Vec<u8>>,
+    /// By what they are told from each other by, which is in the order of values.
+    values: BTreeMap<Vec<u8>, Bson>,
     key: Vec<u8>,
     decoded: Vec<u8>,
     bytes: usize,
-    pub(crate) list: Vec<Bson>,
 }
 
 impl DistinctValues {
@@ -185,12 +185,16 @@ impl DistinctValues {
         Ok(Self {
             path: Path::new(path)?,
             collation,
-            seen: HashSet::new(),
+            values: BTreeMap::new(),
             key: Vec::new(),
             decoded: Vec::new(),
             bytes: 0,
-            list: Vec::new(),
         })
+    }
+
+    /// The values; of those that are equal the first.
+    pub(crate) fn into_list(self) -> Vec<Bson> {
+        self.values.into_values().collect()
     }
 
     /// Adds the values of a row: of its document, or of the first field of its index key.
@@ -242,16 +246,15 @@ impl DistinctValues {
         self.key.clear();
         let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
         keys::key::encode_value(&mut self.key, value, FieldOrder::Ascending, collator);
-        if self.seen.contains(self.key.as_slice()) {
+        if self.values.contains_key(self.key.as_slice()) {
             return Ok(());
         }
         self.bytes += self.key.len() + 8;
         if self.bytes > VALUES_BYTES_MAX {
             return Err(QueryError::new(ErrorCode(17217), "distinct too big, 16mb cap"));
         }
-        self.seen.insert(self.key.clone());
         let value = Bson::try_from(value).map_err(|_| crate::value::scan::Malformed)?;
-        self.list.push(value);
+        self.values.insert(self.key.clone(), value);
         Ok(())
     }
 }

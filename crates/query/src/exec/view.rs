@@ -165,7 +165,7 @@ pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>)
     )?;
     let mut values = DistinctValues::new(request.key, collation)?;
     run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;
-    Ok(values.list)
+    Ok(values.into_list())
 }
 
 pub(crate) fn over_view<'a>(

@@ -34,10 +34,16 @@ pub fn check_view(
     }
     let collation = collation_of(collation, None)?;
     let parsed = Pipeline::parse(&array, &expression_context(context, None, collation.clone())?)?;
+    if let Some(stage) = parsed.stages().iter().find(|stage| reads_no_collection(stage)) {
+        return Err(QueryError::new(
+            ErrorCode::InvalidNamespace,
+            format!("{} reads no collection, and no view can be defined by it", stage.name()),
+        ));
+    }
     if let Some(stage) = parsed
         .stages()
         .iter()
-        .find(|stage| matches!(stage, StageSpec::Write { .. }))
+        .find(|stage| matches!(stage, StageSpec::Write { .. }) || stage.name() == "$changeStream")
     {
         return Err(QueryError::new(
             ErrorCode::OptionNotSupportedOnView,
@@ -62,6 +68,13 @@ pub fn check_view(
         true => Err(too_deep()),
         false => Ok(()),
     }
+}
+
+/// A stage that stands for a database or the server, where a view stands for a collection.
+fn reads_no_collection(stage: &StageSpec) -> bool {
+    let name = stage.name();
+    matches!(name, "$documents" | "$currentOp" | "$listLocalSessions")
+        || matches!(name, "$listSessions" | "$querySettings" | "$backupCursor")
 }
 
 /// The views around one that is to be made.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bson::RawDocument;
 use keys::Collator;
 use storage::{Predicate, PredicateCompiler};
+use wire::ErrorCode;
 
 use super::Matcher;
 use super::parse;
 use super::tree::{CompareOp, MatchExpr, Test};
+use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the
@@ -18,13 +20,25 @@ pub struct MatcherCompiler;
 
 impl PredicateCompiler for MatcherCompiler {
     fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String> {
-        let root = parse::filter(filter, None).map_err(|error| error.to_string())?;
-        check(&root)?;
+        let root = allowed(filter).map_err(|error| error.to_string())?;
         Ok(Arc::new(PartialFilter(Matcher::from_expr(root, collator))))
     }
 }
 
-fn check(expr: &MatchExpr) -> Result<(), String> {
+/// Refuses a `partialFilterExpression` that no index may have.
+///
+/// Errors: those of filters, and `CannotCreateIndex` for what can be said in a filter and not here.
+pub fn check_partial_filter(filter: &RawDocument) -> Result<(), QueryError> {
+    allowed(filter).map(drop)
+}
+
+fn allowed(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
+    let root = parse::filter(filter, None)?;
+    check(&root)?;
+    Ok(root)
+}
+
+fn check(expr: &MatchExpr) -> Result<(), QueryError> {
     match expr {
         MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => Ok(()),
         MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().try_for_each(check),
@@ -47,11 +61,14 @@ fn check(expr: &MatchExpr) -> Result<(), String> {
     }
 }
 
-fn refusal(expr: &MatchExpr) -> String {
+fn refusal(expr: &MatchExpr) -> QueryError {
     let filter = expr.to_document();
-    format!(
-        "Expression not supported in partial index: {}",
-        crate::raw::describe((&filter).into())
+    QueryError::new(
+        ErrorCode::CannotCreateIndex,
+        format!(
+            "Expression not supported in partial index: {}",
+            crate::raw::describe((&filter).into())
+        ),
     )
 }
 

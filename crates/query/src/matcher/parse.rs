@@ -291,10 +291,7 @@ impl Parser<'_> {
         match self.may_search {
             Searching::Allowed => Ok(MatchExpr::Text(TextTest::parse(value)?)),
             Searching::Negated => Err(QueryError::bad_value("text expression not allowed in nor")),
-            Searching::Refused => Err(QueryError::new(
-                ErrorCode::QueryFeatureNotAllowed,
-                "$text is not allowed in this context",
-            )),
+            Searching::Refused => Err(QueryError::bad_value("$text is not allowed in this context")),
         }
     }
 
@@ -335,9 +332,12 @@ impl Parser<'_> {
                 "$expr can only be applied to the top-level document",
             ));
         }
-        let context = self
-            .context
-            .ok_or_else(|| QueryError::bad_value("$expr is not allowed in this context"))?;
+        let context = self.context.ok_or_else(|| {
+            QueryError::new(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$expr is not allowed in this context",
+            )
+        })?;
         let expression = Expression::parse(value, context)?;
         if let Some(constant) = expression.as_constant() {
             return Ok(if constant.is_true() {

@@ -95,6 +95,7 @@ impl Access {
         let pattern = index.pattern().fields();
         let multikey = multikey_bits(index);
         let leaves = leaves_of(conjuncts);
+        let mut holds_what_exists = false;
         if index.sparse() && unbounded == Unbounded::Refuse {
             // On the way to a dotted path there may be an array without documents: the path then leads nowhere, which
             // "not null" is true of.
@@ -105,9 +106,13 @@ impl Access {
             if !leaves.iter().any(excludes_missing) {
                 return None;
             }
+            let is_of_first = |leaf: &&(usize, &Leaf)| pattern.first().is_some_and(|field| field.path() == leaf.1.path);
+            // `$exists: true` bounds nothing, and yet the index has fewer records than the collection.
+            holds_what_exists = leaves.iter().filter(is_of_first).any(excludes_missing);
         }
         let (sets, exact) = sets_of(index, conjuncts, &leaves, multikey, None);
-        if !holds_all(index) && unbounded != Unbounded::Near {
+        let is_text = index.pattern().special() == Some(FieldKind::Term);
+        if !holds_all(index) && (unbounded == Unbounded::Refuse || is_text && unbounded == Unbounded::Allow) {
             let is_geometry = |position: &usize| pattern[*position].kind() != FieldKind::Value;
             let mut geometries = (0..pattern.len()).filter(is_geometry);
             if geometries.all(|position| is_everything(&sets[position])) {
@@ -122,7 +127,7 @@ impl Access {
             wildcard: None,
         };
         let first_is_bound = access.sets.first().is_some_and(|set| !is_everything(set));
-        (first_is_bound || unbounded != Unbounded::Refuse).then_some(access)
+        (first_is_bound || holds_what_exists || unbounded != Unbounded::Refuse).then_some(access)
     }
 
     /// What a path of a wildcard index does for the conjunction; `None` when that is nothing. `multikey` is of the

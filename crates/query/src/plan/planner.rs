@@ -11,7 +11,7 @@
 //! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's,
 //! or the winner of a short race.
 
-use super::access::{Access, SortField, Unbounded};
+use super::access::{Access, SortField, Unbounded, holds_all};
 use super::allowed_indexes::{AllowedIndexes, Otherwise};
 use super::convert::{Converter, has_position};
 use super::encode::{StringKeys, encode_key_document};
@@ -486,7 +486,7 @@ impl Planner<'_> {
             Some(access) => access,
             None => {
                 // Useful for its order only, and then it must hold every document.
-                let complete = hinted || !index.sparse();
+                let complete = hinted || !index.sparse() && holds_all(index);
                 let wanted = hinted || sort.is_some_and(|sort| !sort.is_empty());
                 match Access::of(index, conjuncts, Unbounded::Allow).filter(|_| complete && wanted) {
                     Some(access) if hinted || is_alike && sort.is_some_and(|sort| access.orders(sort)) => access,

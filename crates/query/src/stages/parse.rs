@@ -107,8 +107,9 @@ fn push_stage(
         return failure(17313, "$match with $text is only allowed as the first pipeline stage");
     }
     if !first && matches!(stages.last(), Some(StageSpec::Initial { .. } | StageSpec::GeoNear(_))) {
+        let is_geo_near = matches!(stages.last(), Some(StageSpec::GeoNear(_)));
         return failure(
-            40602,
+            if is_geo_near { 40603 } else { 40602 },
             format!("{} is only valid as the first stage in a pipeline.", name.as_str()),
         );
     }

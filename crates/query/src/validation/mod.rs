@@ -7,17 +7,14 @@
 mod clause;
 mod leaf;
 
-use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
-use wire::ErrorCode;
-
 use crate::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
-use crate::matcher::near::NEAR_REFUSED;
 use crate::matcher::schema::{Reporter, to_bson};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;
+use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use clause::Clause;
 
 /// Bytes that the report of one document may have, as MongoDB's: a reply has room for it and for the rest.
@@ -25,8 +22,6 @@ const REPORT_BYTES_MAX: usize = 12 << 20;
 /// Levels of nesting in a report, so that every client can read it.
 const REPORT_DEPTH_MAX: usize = 180;
 
-/// Operators that no validator may have.
-const FORBIDDEN: [&str; 3] = ["$where", "$text", "$near"];
 /// Variables whose value depends on when they are asked for.
 const OF_THE_TIME: [&str; 2] = ["$$NOW", "$$CLUSTER_TIME"];
 
@@ -38,9 +33,9 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Compiles a validator. Errors are those of filters, and 224 for operators that no validator may have.
+    /// Compiles a validator. Errors are those of filters.
     pub fn compile(source: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
-        let matcher = Matcher::parse(source, context).map_err(forbidden)?;
+        let matcher = Matcher::parse(source, context)?;
         Ok(Self {
             matcher,
             clause: Clause::of(source, context)?,
@@ -96,21 +91,6 @@ impl Validator {
 impl std::fmt::Debug for Validator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.matcher.fmt(f)
-    }
-}
-
-/// What is not built and never allowed here is told as the latter.
-fn forbidden(error: QueryError) -> QueryError {
-    let is_ordered = error.code() == Some(NEAR_REFUSED);
-    let text = error.to_string();
-    let is_named =
-        |name: &&&str| is_ordered && **name == "$near" || text == format!("{name} is not allowed in this context");
-    match FORBIDDEN.iter().find(is_named) {
-        Some(name) => QueryError::new(
-            ErrorCode::QueryFeatureNotAllowed,
-            format!("{name} is not allowed in this context"),
-        ),
-        None => error,
     }
 }
 

@@ -127,9 +127,9 @@ fn a_report_without_room_is_short() {
 #[test]
 fn what_no_validator_may_have_is_refused() {
     for (validator, code) in [
-        (doc! { "$where": "1" }, 224),
-        (doc! { "$text": { "$search": "x" } }, 224),
-        (doc! { "a": { "$near": [0, 0] } }, 224),
+        (doc! { "$where": "1" }, 2),
+        (doc! { "$text": { "$search": "x" } }, 2),
+        (doc! { "a": { "$near": [0, 0] } }, 5_626_500),
         (doc! { "$jsonSchema": { "required": [] } }, 9),
         (doc! { "$jsonSchema": { "minimum": "x" } }, 14),
         (doc! { "$jsonSchema": { "$ref": "x" } }, 9),

@@ -573,6 +573,11 @@ impl Index {
         self.shared.accesses.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Begins to count anew, as after a change of what the index is used for.
+    pub fn forget_accesses(&self) {
+        self.shared.accesses.store(0, Ordering::Relaxed);
+    }
+
     /// Uses by plans, and since when they are counted (milliseconds since the Unix epoch): `$indexStats`.
     pub fn accesses(&self) -> (u64, i64) {
         (self.shared.accesses.load(Ordering::Relaxed), self.shared.since_ms)

@@ -315,6 +315,8 @@ impl Change {
                     "buckets of a time-series collection with values of several types at one path",
                 ));
             }
+            // Taken and passed over, as by MongoDB: a time-series collection has no such bounds.
+            "cappedSize" | "cappedMax" => drop(arguments.integer(name, value)?),
             other => {
                 return Err(invalid(format!(
                     "option not supported on a time-series collection: {other}"

@@ -512,7 +512,7 @@ impl Case {
         for id in matches {
             wanted.add_document(&self.documents[id]).expect("walked");
         }
-        let mut wanted: Vec<Vec<u8>> = wanted.list.iter().map(encode).collect();
+        let mut wanted: Vec<Vec<u8>> = wanted.into_list().iter().map(encode).collect();
         wanted.sort_unstable();
         assert_eq!(found, wanted, "{described}: distinct {path}");
     }
