@@ -126,9 +126,10 @@ pub fn take<'v>(
 /// A time in whole milliseconds.
 pub fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<u64> {
     let number = arguments.integer(name, value)?;
+    let fits = |v: f64| v.fract() == 0.0 && v.abs() < 9.3e18;
     let is_whole = match value {
-        RawBsonRef::Double(v) => v.fract() == 0.0,
-        RawBsonRef::Decimal128(v) => v.to_string().parse::<f64>().is_ok_and(|v| v.fract() == 0.0),
+        RawBsonRef::Double(v) => fits(v),
+        RawBsonRef::Decimal128(v) => v.to_string().parse().is_ok_and(fits),
         _ => true,
     };
     if !is_whole {

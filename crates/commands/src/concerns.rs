@@ -219,6 +219,9 @@ impl WriteConcern {
                         None => return failed_to_parse("tags in w have to be numbers that are not negative"),
                     }
                 }
+                if wanted.is_empty() {
+                    return failed_to_parse("tags in w are required");
+                }
                 self.members = Acknowledging::Tags(wanted.into());
             }
             number => match number_as_i64(number) {
@@ -501,6 +504,7 @@ mod tests {
             Acknowledging::Tags(tags.into())
         );
         for bad in [
+            rawdoc! { "w": {} },
             rawdoc! { "w": { "rack": "x" } },
             rawdoc! { "w": { "rack": -1 } },
             rawdoc! { "w": true },

@@ -2,7 +2,6 @@
 
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
-use crate::authorization::refused;
 use crate::cluster_parameters::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
 use crate::cursors::SessionId;
@@ -18,7 +17,6 @@ use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::spec::BinarySubtype;
 use engine::Seq;
 use query::EvaluationContext;
 use query::exec::ExecContext;
@@ -550,66 +548,6 @@ impl<'i> Invocation<'i> {
             Some(element) => Ok(element?.value()?),
             None => Err(CommandError::bad_value("empty command")),
         }
-    }
-
-    /// The collection named by the first field.
-    pub fn namespace(&mut self) -> Result<Namespace> {
-        let name = match self.target()? {
-            RawBsonRef::String(name) => name,
-            other => {
-                return Err(CommandError::new(
-                    ErrorCode::InvalidNamespace,
-                    format!(
-                        "collection name has invalid type {}",
-                        crate::arguments::type_name(other)
-                    ),
-                ));
-            }
-        };
-        self.namespace_of(name)
-    }
-
-    /// The collection that the first field names for a read, by its UUID too. Of a name that no collection can have
-    /// nothing is read.
-    ///
-    /// # Errors
-    /// `InvalidNamespace`, `InvalidUUID` (207), `NamespaceNotFound` of an UUID, `Unauthorized`.
-    pub fn readable_namespace(&mut self) -> Result<Namespace> {
-        let namespace = match self.target()? {
-            RawBsonRef::String(name) => Namespace::for_reading(self.database, name)?,
-            RawBsonRef::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => {
-                let bytes = <&[u8; 16]>::try_from(uuid.bytes).map_err(|_| {
-                    CommandError::new(
-                        ErrorCode(207),
-                        "uuid must be a 16-byte binary field with UUID (4) subtype",
-                    )
-                })?;
-                let collection = self.server.storage.catalog().collection_by_uuid(bytes);
-                let collection = collection.filter(|collection| collection.namespace().db() == self.database);
-                let Some(collection) = collection else {
-                    return Err(CommandError::new(
-                        ErrorCode::NamespaceNotFound,
-                        format!("no collection of database {} has this UUID", self.database),
-                    ));
-                };
-                // The name was not there for the check of the command itself.
-                let target = Target::Collection(self.database, collection.namespace().collection());
-                if !self.may(target, Action::Find) {
-                    return Err(refused(self));
-                }
-                collection.namespace().clone()
-            }
-            _ => return self.namespace(),
-        };
-        self.report.namespace = Some(namespace.clone());
-        Ok(namespace)
-    }
-
-    /// A collection of this command's database; remembered for the report.
-    pub fn namespace_of(&mut self, collection: &str) -> Result<Namespace> {
-        let namespace = Namespace::new(self.database, collection)?;
-        self.report.namespace = Some(namespace.clone());
-        Ok(namespace)
     }
 
     /// The command's own fields, after the first and beside its batches: `handle` answers false for a name it does not

@@ -34,6 +34,7 @@ pub mod logger;
 mod member_login;
 mod member_streams;
 mod metrics;
+mod named_collections;
 mod not_built;
 mod own_call;
 mod parameters;

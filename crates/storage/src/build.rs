@@ -28,7 +28,6 @@ use crate::{
 };
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, TableId};
-use keys::IndexPattern;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -570,9 +569,9 @@ fn shown(spec: &IndexSpec) -> String {
     keys::describe::describe_whole(bson::RawBsonRef::Document(&spec.spec))
 }
 
-/// Whether both are on the same fields in the same directions, whatever numbers say so.
+/// Whether both are on the same fields with equal numbers, of whatever types: `{a: 2}` is another key than `{a: 1}`.
 fn same_pattern(a: &IndexSpec, b: &IndexSpec) -> bool {
-    a.key == b.key || matches!((IndexPattern::parse(&a.key), IndexPattern::parse(&b.key)), (Ok(a), Ok(b)) if a == b)
+    keys::compare_documents(&a.key, &b.key).is_eq()
 }
 
 impl crate::WriteUnit<'_> {

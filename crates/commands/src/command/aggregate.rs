@@ -79,6 +79,15 @@ pub fn parse<'a>(call: &mut Invocation<'a>) -> Result<Aggregate<'a>> {
             "allowDiskUse" => allow_disk_use = Some(arguments.flag(name, value)?),
             "fromRouter" => drop(arguments.flag(name, value)?),
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
+            "collectionUUID" => match &namespace {
+                Some(namespace) => call.check_collection_uuid(namespace, value)?,
+                None => {
+                    return Err(CommandError::new(
+                        ErrorCode(4_928_901),
+                        "collectionUUID is of no use without a collection",
+                    ));
+                }
+            },
             "hint" => index_hint = hint(value)?,
             "collation" => collation = optional(arguments, name, value)?,
             "let" => variables = optional(arguments, name, value)?,

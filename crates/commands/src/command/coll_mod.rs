@@ -397,8 +397,13 @@ impl IndexEdit {
             return Err(invalid("either keyPattern or name is required"));
         };
         let Some(index) = collection.index(&name) else {
+            let is_clustered = collection.clustered_index().is_some_and(|index| index.name() == name);
             return Err(CommandError::new(
-                ErrorCode::IndexNotFound,
+                if is_clustered {
+                    ErrorCode(6_011_800)
+                } else {
+                    ErrorCode::IndexNotFound
+                },
                 format!("cannot find index {name} for ns {namespace}"),
             ));
         };

@@ -116,6 +116,7 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "filter" => request.filter = arguments.document(name, value)?,
             "sort" => request.sort = optional(arguments, name, value)?,
             "projection" => request.projection = optional(arguments, name, value)?,
+            "collectionUUID" => call.check_collection_uuid(&request.ns, value)?,
             "hint" => request.hint = hint(value)?,
             "skip" => request.skip = arguments.non_negative(name, value)? as u64,
             "limit" => request.limit = Some(arguments.non_negative(name, value)? as u64).filter(|limit| *limit > 0),
@@ -184,6 +185,7 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
             "query" => request.filter = arguments.document(name, value)?,
             "limit" => request.limit = Some(arguments.integer(name, value)?.unsigned_abs()).filter(|limit| *limit > 0),
             "skip" => request.skip = arguments.non_negative(name, value)? as u64,
+            "collectionUUID" => call.check_collection_uuid(&request.ns, value)?,
             "hint" => request.hint = hint(value)?,
             "collation" => request.collation = optional(arguments, name, value)?,
             "fields" => {}
@@ -219,6 +221,7 @@ pub fn parse_distinct<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result
             "key" => key = Some(arguments.string(name, value)?),
             "query" if matches!(value, RawBsonRef::Null) => {}
             "query" => request.filter = arguments.document(name, value)?,
+            "collectionUUID" => call.check_collection_uuid(&request.ns, value)?,
             "hint" => request.hint = hint(value)?,
             "collation" => request.collation = optional(arguments, name, value)?,
             _ => return Ok(false),

@@ -145,11 +145,10 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             .create_indexes(&call.operation, &namespace, &specs)?,
     };
     // The clustered index is none of those that were made.
-    let unseen = i32::from(
-        existing
-            .as_ref()
-            .is_some_and(|collection| collection.clustered_index().is_some()),
-    );
+    let is_clustered = existing
+        .as_ref()
+        .is_some_and(|collection| collection.clustered_index().is_some());
+    let unseen = i32::from(is_clustered || timeseries::definition::names_buckets(&namespace));
     reply.int32("numIndexesBefore", report.before as i32 - unseen);
     reply.int32("numIndexesAfter", report.after as i32 - unseen);
     if report.created_collection {
@@ -306,6 +305,9 @@ pub fn parse_spec(
     };
     let key = text_key.as_deref().unwrap_or(key);
     let pattern = parse_key(key)?;
+    if pattern.special() == Some(keys::FieldKind::Path) && document.get("v")?.and_then(number_as_i64) == Some(1) {
+        return Err(cannot("a wildcard index has version 2".into()));
+    }
     index_kinds::check_kind(&pattern, &mut options, collation.is_some())?;
     index_kinds::check_projection(key, &pattern, &options)?;
     let is_id = is_id_key(key);
@@ -541,7 +543,9 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
 }
 
 pub fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Result<String> {
-    let mut found = all.iter().filter(|index| same_key(index.key(), key));
+    let mut found = all
+        .iter()
+        .filter(|index| keys::compare_documents(index.key(), key).is_eq());
     match (found.next(), found.next()) {
         (Some(index), None) => Ok(index.name().to_owned()),
         (Some(_), Some(_)) => Err(CommandError::new(
@@ -559,16 +563,4 @@ pub fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -
             ))
         }
     }
-}
-
-/// Key patterns are the same when fields and directions agree, whatever type the numbers have.
-fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
-    let fields = |pattern: &RawDocument| -> Vec<(String, Option<i64>)> {
-        pattern
-            .into_iter()
-            .flatten()
-            .map(|(name, value)| (name.as_str().to_owned(), number_as_i64(value)))
-            .collect()
-    };
-    fields(a) == fields(b)
 }

@@ -417,6 +417,13 @@ fn specifications_of_indexes() {
     assert_eq!(bench.code(index(doc! { "key": { "_id": -1 }, "name": "x" })), 2);
     succeeded(bench.run(index(doc! { "key": { "_id": 1 }, "name": "x" })));
     succeeded(bench.run(index(doc! { "key": { "a": 1 }, "name": "a_1" })));
+    // Another number is another key, of whatever type it is.
+    let twice = succeeded(bench.run(index(doc! { "key": { "a": 2.0 }, "name": "a_2" })));
+    assert_eq!(twice.get_i32("numIndexesAfter").ok(), Some(3));
+    assert_eq!(bench.code(index(doc! { "key": { "a": 2 }, "name": "a_3" })), 85);
+    assert_eq!(bench.code(doc! { "find": "c", "hint": { "a": 3 } }), 2);
+    succeeded(bench.run(doc! { "find": "c", "hint": { "a": 2_i64 } }));
+    succeeded(bench.run(doc! { "dropIndexes": "c", "index": { "a": 2 } }));
     assert_eq!(
         bench.code(index(doc! { "key": { "a": 1 }, "name": "a_1", "hidden": true })),
         85
@@ -446,6 +453,8 @@ fn specifications_of_indexes() {
         (doc! { "key": { "a": "hashed", "b": "hashed" } }, 31303),
         (doc! { "key": many }, 13103),
         (doc! { "key": { "a": "wildcard" } }, 7_246_202),
+        (doc! { "key": { "$**": "wildcard" } }, 67),
+        (doc! { "key": { "$**": 1 }, "v": 1 }, 67),
         (doc! { "key": { "$**": 1, "a.$**": 1 } }, 7_246_201),
         (
             doc! { "key": { "$**": 1, "a": 1 }, "wildcardProjection": { "b": 0 } },

@@ -85,7 +85,16 @@ fn what_is_read_is_named_in_several_ways() {
         doc! { "values": [5, 6] }
     );
     assert_eq!(first_batch(&bench.ok(doc! { "find": uuid.clone() })).len(), 2);
-    assert_eq!(code(&bench.run_on("elsewhere", doc! { "count": uuid })), 26);
+    assert_eq!(code(&bench.run_on("elsewhere", doc! { "count": uuid.clone() })), 26);
+    let read = |uuid: Bson| doc! { "aggregate": "c", "pipeline": [], "cursor": {}, "collectionUUID": uuid };
+    assert_eq!(first_batch(&bench.ok(read(uuid.clone()))).len(), 2);
+    assert_eq!(first_batch(&bench.ok(read(Bson::Null))).len(), 2);
+    assert_eq!(bench.code(read(1.into())), 14);
+    let mut other = read(uuid.clone());
+    other.insert("aggregate", "none");
+    let mismatch = bench.run(other);
+    assert_eq!(code(&mismatch), 361);
+    assert_eq!(mismatch.get_str("actualCollection").ok(), Some("c"));
     let short = bson::Binary {
         subtype: bson::spec::BinarySubtype::Uuid,
         bytes: vec![1, 2, 3],

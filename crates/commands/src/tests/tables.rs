@@ -159,6 +159,7 @@ fn generic_fields_have_their_types() {
         (Bson::Double(-1.0), 2),
         (Bson::Double(1.5), 9),
         (Bson::Double(f64::INFINITY), 9),
+        (Bson::Double(f64::MAX), 9),
     ] {
         assert_eq!(code(&find("maxTimeMS", value.clone())), expected, "{value}");
     }

@@ -234,7 +234,12 @@ fn parse_field(path: &str, value: RawBsonRef<'_>) -> Result<PatternField, Patter
         Some(below) if below.ends_with('.') => (&below[..below.len() - 1], true),
         _ => (path, false),
     };
-    let (kind, order) = match kind_of(value)? {
+    let own_kind = match kind_of(value) {
+        // Of a field that is a wildcard it says nothing new.
+        Err(PatternError::WildcardPlugin) if is_wildcard => Ok(FieldKind::Path),
+        kind => kind,
+    }?;
+    let (kind, order) = match own_kind {
         FieldKind::Value if is_wildcard => (FieldKind::Wildcard, parse_order(path, value)?),
         _ if is_wildcard => {
             return Err(PatternError::Combination(

@@ -313,6 +313,11 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
         Some(Hint::Key(key)) if key.is_empty() => return Ok(Wish::None),
         Some(Hint::Key(key)) => {
             if let Ok(Some(natural)) = key.get("$natural") {
+                if key.into_iter().count() > 1 {
+                    return Err(QueryError::bad_value(
+                        "$natural cannot be hinted together with an index",
+                    ));
+                }
                 return match number_sign(natural) {
                     Some(1) => Ok(Wish::Natural(Direction::Forward)),
                     Some(-1) => Ok(Wish::Natural(Direction::Reverse)),
@@ -331,19 +336,7 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
     Ok(Wish::Index(position))
 }
 
+/// Whether an index's key is the one that is named.
 pub(super) fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
-    let fields = |document: &RawDocument| -> Vec<(String, Option<bool>)> {
-        let sign = |value| match value {
-            RawBsonRef::Int32(n) => Some(n < 0),
-            RawBsonRef::Int64(n) => Some(n < 0),
-            RawBsonRef::Double(n) => Some(n < 0.0),
-            _ => None,
-        };
-        document
-            .iter()
-            .flatten()
-            .map(|(name, value)| (name.as_str().to_owned(), sign(value)))
-            .collect()
-    };
-    fields(a) == fields(b)
+    keys::compare_documents(a, b).is_eq()
 }

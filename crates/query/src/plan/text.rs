@@ -83,8 +83,12 @@ impl Planner<'_> {
         let filter = self.query.filter.as_deref().ok_or_else(no_index)?;
         let mut indexes = self.collection.indexes().iter();
         let index = indexes
+            .clone()
             .find(|index| index.text().is_some() && self.considers(index) && self.holds_matches(index))
-            .ok_or_else(no_index)?;
+            .ok_or_else(|| match indexes.any(|index| index.text().is_some()) {
+                true => no_plan("the text index is hidden, or does not hold every match"),
+                false => no_index(),
+            })?;
         let conjuncts: Vec<&MatchExpr> = filter.root().conjuncts().iter().collect();
         let is_scored_order = self.is_best_first();
         if conjuncts.iter().any(|part| matches!(part, MatchExpr::Text(_))) {
