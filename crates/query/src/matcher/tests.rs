@@ -700,7 +700,7 @@ fn refusals_have_mongodbs_codes_and_texts() {
     );
     fails(
         doc! {"$text": {"$search": "x"}},
-        ErrorCode::QueryFeatureNotAllowed,
+        ErrorCode::BadValue,
         "$text is not allowed",
     );
     fails(
