@@ -550,6 +550,14 @@ impl<'i> Invocation<'i> {
         }
     }
 
+    /// The same, where null is no value: it is as if the command had none.
+    pub fn required_target(&self) -> Result<RawBsonRef<'i>> {
+        match self.target()? {
+            RawBsonRef::Null | RawBsonRef::Undefined => Err(missing_field(self.command.name, self.command.name)),
+            value => Ok(value),
+        }
+    }
+
     /// The collection named by the first field.
     pub fn namespace(&mut self) -> Result<Namespace> {
         let name = match self.target()? {
