@@ -106,6 +106,11 @@ pub fn number_as_i64(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
+/// Of commands that ask any value whether it is true.
+pub fn is_true(value: RawBsonRef<'_>) -> bool {
+    query::value::Value::from_raw(value).is_true()
+}
+
 /// Gives one field to `handle`. A null or undefined where a value of some type is wanted is as if the field were not
 /// there.
 pub fn take<'v>(

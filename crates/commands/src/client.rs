@@ -79,6 +79,8 @@ pub struct Client {
     current: Mutex<Current>,
     /// The state of the replica set that it was told last.
     told: Mutex<Option<TopologyVersion>>,
+    /// What it is known by beyond this server, once somebody has asked.
+    uuid: OnceLock<[u8; 16]>,
 }
 
 /// The operation a client is running. The buffers keep their memory from one operation to the next.
@@ -124,7 +126,13 @@ impl Client {
             stream: Mutex::default(),
             current: Mutex::new(Current::default()),
             told: Mutex::new(None),
+            uuid: OnceLock::new(),
         }
+    }
+
+    /// A name that no other connection has, to any server: `make` gives it to the first who asks.
+    pub(crate) fn uuid(&self, make: impl FnOnce() -> [u8; 16]) -> [u8; 16] {
+        *self.uuid.get_or_init(make)
     }
 
     /// The state of the replica set that it was told last.

@@ -77,7 +77,10 @@ pub const ALL: [ClusterParameter; 2] = [
     ClusterParameter {
         name: "changeStreamOptions",
         default: || doc! { "preAndPostImages": { "expireAfterSeconds": "off" } },
-        read: read_stream_options,
+        // MongoDB says nothing nearer.
+        read: |arguments, given| {
+            read_stream_options(arguments, given).map_err(|error| CommandError::bad_value(error.message))
+        },
         take_up: |server, kept| {
             let images = kept.get_document("preAndPostImages").ok();
             let seconds = images.and_then(|images| images.get_i64("expireAfterSeconds").ok());

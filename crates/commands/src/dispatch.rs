@@ -4,7 +4,7 @@ use crate::audited::AuditEvent;
 use crate::authorization::check;
 use crate::client::{Client, PutOff};
 use crate::command::grants;
-use crate::command::parameters::set_one;
+use crate::command::parameters::set_at_start;
 use crate::command::profile;
 use crate::concern_waits::wait_for_concerns;
 use crate::concerns::ReadLevel;
@@ -78,8 +78,7 @@ impl Server {
                 }
                 continue;
             }
-            let value = Bson::String(value.clone());
-            set_one(&server, name, &value).map_err(|error| error.message)?;
+            set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
         server.load_cluster_parameters().map_err(|error| error.message)?;

@@ -550,6 +550,14 @@ impl<'i> Invocation<'i> {
         }
     }
 
+    /// The same, where null is no value: it is as if the command had none.
+    pub fn required_target(&self) -> Result<RawBsonRef<'i>> {
+        match self.target()? {
+            RawBsonRef::Null | RawBsonRef::Undefined => Err(missing_field(self.command.name, self.command.name)),
+            value => Ok(value),
+        }
+    }
+
     /// The command's own fields, after the first and beside its batches: `handle` answers false for a name it does not
     /// know.
     pub fn for_each_field(&self, mut handle: impl FnMut(&'i str, RawBsonRef<'i>) -> Result<bool>) -> Result<()> {

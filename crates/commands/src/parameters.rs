@@ -3,8 +3,10 @@
 //! A parameter is here only when something reads it. Values that cannot be changed at run time are answered from the
 //! settings by `getParameter` itself.
 
+use crate::arguments::number_as_i64;
 use crate::error::{CommandError, Result};
 use bson::Bson;
+use bson::raw::RawBsonRef;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use wire::ErrorCode;
 
@@ -94,6 +96,27 @@ const SPILLING_AVAILABLE_BYTES_MIN: i64 = 500 << 20;
 
 /// A heap with less has no room for what every script finds.
 const SCRIPT_HEAP_MB_RANGE: std::ops::RangeInclusive<i64> = 4..=1 << 20;
+
+/// A value that a parameter can have, and where it goes.
+pub enum Change<'p> {
+    /// A number.
+    Integer(&'p AtomicI64, i64),
+    /// On or off.
+    Boolean(&'p AtomicBool, bool),
+    /// One of some words, by its place among them.
+    Word(&'p AtomicUsize, usize),
+}
+
+impl Change<'_> {
+    /// Makes it so.
+    pub fn make(self) {
+        match self {
+            Self::Integer(slot, number) => slot.store(number, Ordering::Relaxed),
+            Self::Boolean(slot, on) => slot.store(on, Ordering::Relaxed),
+            Self::Word(slot, place) => slot.store(place, Ordering::Relaxed),
+        }
+    }
+}
 
 enum Slot<'p> {
     Integer(&'p AtomicI64, std::ops::RangeInclusive<i64>),
@@ -235,16 +258,15 @@ impl Parameters {
         })
     }
 
-    /// Sets a parameter and returns what it was.
-    pub fn set(&self, name: &str, value: &Bson) -> Result<Bson> {
+    /// What becomes of a parameter that is set to `value`.
+    pub fn change(&self, name: &str, value: &Bson) -> Result<Change<'_>> {
         let Some(slot) = self.slot(name) else {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
             ));
         };
-        let was = self.get(name).unwrap_or(Bson::Null);
-        match slot {
+        Ok(match slot {
             Slot::Integer(slot, range) => {
                 let number = as_integer(value).ok_or_else(|| mistyped(name, value))?;
                 if !range.contains(&number) {
@@ -254,22 +276,18 @@ impl Parameters {
                         range.end()
                     )));
                 }
-                slot.store(number, Ordering::Relaxed);
+                Change::Integer(slot, number)
             }
-            Slot::Boolean(slot) => {
-                let on = as_boolean(value).ok_or_else(|| mistyped(name, value))?;
-                slot.store(on, Ordering::Relaxed);
-            }
+            Slot::Boolean(slot) => Change::Boolean(slot, as_boolean(value).ok_or_else(|| mistyped(name, value))?),
             Slot::Word(slot, words) => {
                 let word = value.as_str().ok_or_else(|| mistyped(name, value))?;
                 let place = words.iter().position(|known| *known == word).ok_or_else(|| {
                     let all = words.join(", ");
                     CommandError::bad_value(format!("Invalid value for parameter {name}: {word} is none of {all}"))
                 })?;
-                slot.store(place, Ordering::Relaxed);
+                Change::Word(slot, place)
             }
-        }
-        Ok(was)
+        })
     }
 }
 
@@ -281,18 +299,25 @@ pub fn as_integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(v) => Some(i64::from(*v)),
         Bson::Int64(v) => Some(*v),
-        Bson::Double(v) if v.fract() == 0.0 => Some(*v as i64),
+        Bson::Double(v) => Some(*v as i64),
+        Bson::Decimal128(v) => number_as_i64(RawBsonRef::Decimal128(*v)),
         Bson::String(v) => v.trim().parse().ok(),
         _ => None,
     }
 }
 
+/// Every value is true or false, but for words, which are what they say.
 fn as_boolean(value: &Bson) -> Option<bool> {
     match value {
         Bson::Boolean(v) => Some(*v),
-        Bson::String(v) if v == "true" || v == "1" => Some(true),
-        Bson::String(v) if v == "false" || v == "0" => Some(false),
-        other => as_integer(other).map(|v| v != 0),
+        Bson::Double(v) => Some(*v != 0.0),
+        Bson::String(v) => match v.as_str() {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        },
+        Bson::Null | Bson::Undefined => Some(false),
+        other => Some(as_integer(other) != Some(0)),
     }
 }
 
@@ -305,16 +330,20 @@ mod tests {
         let parameters = Parameters::new(100, false);
         for name in Parameters::NAMES {
             let value = parameters.get(name).expect("listed");
-            assert_eq!(parameters.set(name, &value).expect("own value"), value);
+            parameters.change(name, &value).expect("own value").make();
+            assert_eq!(parameters.get(name), Some(value));
         }
     }
 
     #[test]
     fn values_out_of_range_and_unknown_names_are_refused() {
         let parameters = Parameters::new(100, false);
-        assert!(parameters.set("cursorTimeoutMillis", &Bson::Int32(0)).is_err());
-        assert!(parameters.set("journalCommitInterval", &Bson::Int32(501)).is_err());
-        let unknown = parameters.set("nonesuch", &Bson::Int32(1)).expect_err("unknown");
+        assert!(parameters.change("cursorTimeoutMillis", &Bson::Int32(0)).is_err());
+        assert!(parameters.change("journalCommitInterval", &Bson::Int32(501)).is_err());
+        let unknown = parameters
+            .change("nonesuch", &Bson::Int32(1))
+            .map(drop)
+            .expect_err("unknown");
         assert_eq!(unknown.code, ErrorCode::InvalidOptions);
     }
 }

@@ -98,6 +98,10 @@ pub(crate) fn applicable(operation: &RawDocument) -> Result<Document> {
             );
         }
     }
+    // What came later may be there already, a deletion, too: an update then makes a document, which is deleted again.
+    if applicable.get_str("op").ok() == Some("u") {
+        applicable.insert("b", true);
+    }
     Ok(applicable)
 }
 

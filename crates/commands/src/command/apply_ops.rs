@@ -1,11 +1,11 @@
 //! `applyOps`: applies operations as logs have them, one after the other, for clients that replay a log.
 //!
 //! Each is logged as what it is, and waits for no other: a failure leaves those before it applied. Replaying is
-//! idempotent: what an operation finds done is no error.
+//! idempotent: what an operation finds done is no error. An update that finds nothing ends as an error, after the others.
 
 use super::collections::create_as;
 use super::insert::{InsertBatch, insert_documents};
-use super::log_operation::{self, Defaults, LogOperation, Target, Uuid};
+use super::log_operation::{self, LogOperation, Target, Uuid};
 use super::update::{ChangeForm, Images, Statement, check_writable};
 use super::write_result::WriteErrors;
 use super::{collections, delete, update};
@@ -35,22 +35,38 @@ pub const APPLY_OPS: Command = Command::new(
 /// The operations, each as what it is made of, in their order; and the defaults that they were read with.
 fn read<'i>(call: &Invocation<'i>) -> Result<Vec<Vec<LogOperation<'i>>>> {
     let arguments = call.arguments();
-    let mut defaults = Defaults { upsert: true };
+    let refused = |code, name: &str| {
+        let reason = format!("applyOps does not take '{name}'");
+        Err(CommandError::new(code, reason))
+    };
     call.for_each_field(|name, value| {
         match name {
-            "alwaysUpsert" => defaults.upsert = arguments.boolean(name, value)?,
+            "alwaysUpsert" if arguments.flag(name, value)? => return refused(ErrorCode(6_711_601), name),
+            "preCondition" => return refused(ErrorCode(6_711_600), name),
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
-            "allowAtomic" | "preCondition" | "oplogApplicationMode" => {
-                return Err(CommandError::not_implemented(format!("applyOps.{name}")));
+            "oplogApplicationMode" => return Err(CommandError::not_implemented(format!("applyOps.{name}"))),
+            // Of an entry of a log, not of the command.
+            "prepare" => {
+                arguments.flag(name, value)?;
+                return refused(ErrorCode::BadValue, name);
             }
-            _ => return Ok(false),
+            "partialTxn" => {
+                arguments.flag(name, value)?;
+                return refused(ErrorCode(31056), name);
+            }
+            "count" => {
+                arguments.integer(name, value)?;
+                return refused(ErrorCode(31240), name);
+            }
+            // MongoDB does not look at others; `allowAtomic` is one.
+            _ => {}
         }
         Ok(true)
     })?;
     let mut operations = Vec::new();
     for operation in arguments.array("applyOps", call.target()?)? {
         let mut several = Vec::new();
-        log_operation::read(arguments.document("applyOps", operation?)?, defaults, &mut several)?;
+        log_operation::read(arguments.document("applyOps", operation?)?, &mut several)?;
         operations.push(several);
     }
     Ok(operations)
@@ -65,7 +81,7 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
             Ok::<_, CommandError>(call.rights.allow(target, ActionSet::of(actions)))
         };
         let is_allowed = match operation {
-            LogOperation::Nothing => true,
+            LogOperation::Note | LogOperation::Nothing => true,
             LogOperation::Insert { target, .. } => may(target, &[Action::Insert, Action::Update])?,
             LogOperation::Update { target, upsert, .. } => match upsert {
                 true => may(target, &[Action::Insert, Action::Update])?,
@@ -94,14 +110,27 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let operations = read(call)?;
     let mut results = Vec::with_capacity(operations.len());
+    let failed = |mut error: CommandError, results: Vec<Bson>| {
+        let progress = doc! { "applied": results.len() as i32, "results": results };
+        error.extra.get_or_insert_default().extend(progress);
+        Err(error)
+    };
+    let mut all_found = true;
     for several in &operations {
+        if matches!(several[..], [LogOperation::Note]) {
+            continue;
+        }
         let applied = several.iter().try_for_each(|operation| apply(call, operation));
         results.push(Bson::Boolean(applied.is_ok()));
-        if let Err(mut error) = applied {
-            let progress = doc! { "applied": results.len() as i32, "results": results };
-            error.extra.get_or_insert_default().extend(progress);
-            return Err(error);
+        match applied {
+            Err(error) if error.code == ErrorCode::UpdateOperationFailed => all_found = false,
+            Err(error) => return failed(error, results),
+            Ok(()) => {}
         }
+    }
+    if !all_found {
+        let error = CommandError::new(ErrorCode::UnknownError, "applyOps had an update that found no document");
+        return failed(error, results);
     }
     reply.int32("applied", results.len() as i32);
     reply.value("results", &Bson::Array(results));
@@ -111,7 +140,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>) -> Result<()> {
     call.operation.check()?;
     match operation {
-        LogOperation::Nothing => Ok(()),
+        LogOperation::Note | LogOperation::Nothing => Ok(()),
         LogOperation::Insert { target, document } => {
             let namespace = writable(call, target)?;
             insert(call, &namespace, document)

@@ -9,7 +9,8 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::settings::Settings;
 use auth::Privileges;
-use bson::{Bson, Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
 use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// `buildInfo`.
@@ -143,5 +144,10 @@ fn connection_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result
         info.insert("authenticatedUserPrivileges", privilege_array(&all.list()));
     }
     reply.value("authInfo", &Bson::Document(info));
+    let uuid = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: call.client.uuid(|| call.server.storage.new_uuid()).to_vec(),
+    };
+    reply.value("uuid", &uuid.into());
     Ok(())
 }

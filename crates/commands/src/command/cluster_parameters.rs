@@ -34,7 +34,6 @@ pub const SET_CLUSTER_PARAMETER: Command = Command::new(
     Access::cluster(&[Action::SetClusterParameter]),
     set,
 )
-.takes_write_concern()
 .admin_only();
 
 fn collection() -> Result<Namespace> {
@@ -92,24 +91,36 @@ fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 }
 
 fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let name = call.command.name;
-    let target = call.target()?;
+    let target = call.required_target()?;
     let RawBsonRef::Document(given) = target else {
         return Err(crate::arguments::wrong_type(name, name, target, "type 'object'"));
     };
     let mut fields = given.iter();
-    let (Some(field), None) = (fields.next().transpose()?, fields.next()) else {
+    let first = fields.next().transpose()?;
+    if fields.next().is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             format!("{name} only supports setting exactly one parameter"),
         ));
-    };
-    let (parameter, value) = field;
-    let parameter = ClusterParameter::find(parameter.as_str())?;
+    }
+    let (parameter, value) = first.map_or(("", RawBsonRef::Null), |(name, value)| (name.as_str(), value));
+    let parameter = ClusterParameter::find(parameter)?;
     let RawBsonRef::Document(value) = value else {
         return Err(CommandError::bad_value("Cluster parameter value must be an object"));
     };
+    for field in value {
+        let (field, _) = field?;
+        if field.as_str().starts_with('$') {
+            return Err(CommandError::new(
+                ErrorCode::DollarPrefixedFieldName,
+                format!(
+                    "the field name '{}' of a cluster parameter begins with '$'",
+                    field.as_str()
+                ),
+            ));
+        }
+    }
     let value = (parameter.read)(crate::arguments::Arguments::of(parameter.name), value)?;
     let document = document(parameter, call.server.storage.applied().time.to_timestamp(), value);
     user_store::upsert_in(call, &collection()?, &doc! { "_id": parameter.name }, &document)

@@ -42,7 +42,6 @@ fn threads(call: &Invocation<'_>) -> Option<Arc<dyn MemberThreads>> {
 }
 
 fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let connections = threads(call).map_or_else(Vec::new, |threads| threads.connections());
     let sum = |figure: fn(&MemberConnections) -> u64| narrowed(connections.iter().map(figure).sum::<u64>() as i64);
     let (in_use, available) = (sum(|of| of.in_use), sum(|of| of.available));

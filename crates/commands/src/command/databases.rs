@@ -7,7 +7,7 @@ use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
-use crate::reply::{Reply, narrowed};
+use crate::reply::Reply;
 use crate::rights::Rights;
 use auth::{Action, ActionSet, Target};
 use bson::{Document, doc};
@@ -200,6 +200,8 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let server = call.server;
     let sizes = sum(&server.storage, call.database)?;
     let views = server.storage.catalog().views(call.database).len() as i64;
+    // MongoDB counts the collection that it keeps the definitions of views in.
+    let collections = sizes.collections + i64::from(views > 0);
     let average = if sizes.objects == 0 {
         0.0
     } else {
@@ -208,7 +210,7 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let scaled = |bytes: i64| bytes as f64 / scale;
     let mut document: Document = doc! {
         "db": call.database,
-        "collections": sizes.collections,
+        "collections": collections,
         "views": views,
         "objects": sizes.objects,
         "avgObjSize": average,
@@ -232,7 +234,7 @@ fn stats(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .database_details(call.database, &mut |name, value| {
             insert_detail(&mut document, name, value, scale as i64);
         });
-    document.insert("scaleFactor", narrowed(scale as i64));
+    document.insert("scaleFactor", scale as i64);
     if let Ok(space) = server.env.fs.space(std::path::Path::new(&server.settings.db_path)) {
         document.insert("fsUsedSize", scaled((space.total_bytes - space.available_bytes) as i64));
         document.insert("fsTotalSize", scaled(space.total_bytes as i64));

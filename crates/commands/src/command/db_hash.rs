@@ -40,7 +40,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         match name {
             "collections" => wanted = Some(names(arguments.array(name, value)?)?),
             "skipTempCollections" => drop(arguments.boolean(name, value)?),
-            _ => return Ok(false),
+            _ => {}
         }
         Ok(true)
     })?;

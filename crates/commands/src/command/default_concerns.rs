@@ -56,9 +56,10 @@ fn check_member(call: &Invocation<'_>) -> Result<()> {
 
 fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
+    let mut in_memory = false;
     call.for_each_field(|name, value| {
         match name {
-            "inMemory" => drop(arguments.boolean(name, value)?),
+            "inMemory" => in_memory = arguments.flag(name, value)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -66,6 +67,9 @@ fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     check_member(call)?;
     let kept = kept(call)?;
     show(call, kept, reply);
+    if in_memory {
+        reply.boolean("inMemory", true);
+    }
     Ok(())
 }
 

@@ -52,22 +52,20 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 "executionStats" => Verbosity::ExecutionStats,
                 "allPlansExecution" => Verbosity::AllPlansExecution,
                 other => {
-                    return Err(CommandError::new(
-                        ErrorCode::FailedToParse,
-                        format!("verbosity string must be one of {{'queryPlanner', 'executionStats', 'allPlansExecution'}}, not '{other}'"),
-                    ));
+                    return Err(CommandError::bad_value(format!(
+                        "Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."
+                    )));
                 }
             };
         }
         Ok(name == "verbosity")
     })?;
-    let Some((name, _)) = explained.into_iter().next().transpose()? else {
-        return Err(CommandError::bad_value("explain needs a command"));
-    };
-    let Some((command, _)) = call.server.commands.find(name.as_str()) else {
+    let first = explained.into_iter().next().transpose()?;
+    let name = first.map_or("", |(name, _)| name.as_str());
+    let Some((command, _)) = call.server.commands.find(name) else {
         return Err(CommandError::new(
             ErrorCode::CommandNotFound,
-            format!("Explain failed due to unknown command: {}", name.as_str()),
+            format!("Explain failed due to unknown command: {name}"),
         ));
     };
     if call.api_strict && !command.api_version_1 {

@@ -80,7 +80,7 @@ impl Server {
 /// There are no other versions to change to while the server runs.
 fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let asked = arguments.string(call.command.name, call.target()?)?;
+    let asked = arguments.string(call.command.name, call.required_target()?)?;
     let mut confirmed = false;
     call.for_each_field(|name, value| {
         match name {
@@ -95,22 +95,22 @@ fn set(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let announced = text(call.server);
-    if asked != announced {
-        return Err(match asked {
-            "7.0" | "8.0" => CommandError::not_implemented(format!(
-                "the features of version {asked} on a server that announces {announced} (--emulate-version)"
-            )),
-            other => CommandError::new(
-                ErrorCode(4_926_900),
-                format!("Invalid feature compatibility version value '{other}'; expected '{announced}'"),
-            ),
-        });
+    if asked != announced && !matches!(asked, "7.0" | "8.0") {
+        return Err(CommandError::new(
+            ErrorCode(4_926_900),
+            format!("Invalid feature compatibility version value '{asked}'; expected '{announced}'"),
+        ));
     }
     if !confirmed {
         return Err(CommandError::new(
             ErrorCode(7_369_100),
             "Once you have upgraded to a version, you will not be able to downgrade without support assistance. Please re-run this command with 'confirm: true' to acknowledge this and continue with the FCV upgrade.",
         ));
+    }
+    if asked != announced {
+        return Err(CommandError::not_implemented(format!(
+            "the features of version {asked} on a server that announces {announced} (--emulate-version)"
+        )));
     }
     call.server.write_version()?;
     call.wrote(call.server.storage.last_seq());

@@ -2,12 +2,14 @@
 //!
 //! The lock is counted: each `fsync` with `lock: true` needs its own `fsyncUnlock`.
 
+use crate::arguments::wrong_type;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
+use bson::raw::RawBsonRef;
 use wire::ErrorCode;
 
 /// `fsync`.
@@ -37,7 +39,10 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, value| {
         match name {
             "lock" => lock = arguments.boolean(name, value)?,
-            "fsyncLockAcquisitionTimeoutMillis" => drop(arguments.integer(name, value)?),
+            "fsyncLockAcquisitionTimeoutMillis" if !matches!(value, RawBsonRef::Int32(_)) => {
+                return Err(wrong_type(arguments.command, name, value, "type 'int'"));
+            }
+            "fsyncLockAcquisitionTimeoutMillis" => {}
             "async" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
@@ -56,12 +61,18 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         let count = call.server.fsync_lock.push(barrier);
         reply.string("info", "now locked against writes, use db.fsyncUnlock() to unlock");
         reply.int64("lockCount", count as i64);
+        reply.string(
+            "seeAlso",
+            "https://www.mongodb.com/docs/manual/reference/command/fsync/",
+        );
+    } else {
+        // MongoDB answers 1, however many files there are.
+        reply.int32("numFiles", 1);
     }
     Ok(())
 }
 
 fn unlock(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let Some(left) = call.server.fsync_lock.pop() else {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,

@@ -17,7 +17,9 @@ pub type Uuid = [u8; 16];
 
 /// What to do.
 pub enum LogOperation<'a> {
-    /// A note: nothing.
+    /// A note, which is not applied.
+    Note,
+    /// What has nothing to do in this place of a log.
     Nothing,
     /// `i`: the document takes the place of one with its `_id`.
     Insert { target: Target, document: &'a RawDocument },
@@ -48,32 +50,31 @@ pub struct Target {
     pub uuid: Option<Uuid>,
 }
 
-/// What those operations mean that do not say it themselves.
-#[derive(Clone, Copy)]
-pub struct Defaults {
-    /// An update inserts what it does not find.
-    pub upsert: bool,
-}
-
 /// Reads `operation`, and adds what it is: several ones when it is `applyOps`.
-pub fn read<'a>(operation: &'a RawDocument, defaults: Defaults, to: &mut Vec<LogOperation<'a>>) -> Result<()> {
-    read_at(operation, defaults, to, 1)
+pub fn read<'a>(operation: &'a RawDocument, to: &mut Vec<LogOperation<'a>>) -> Result<()> {
+    read_at(operation, to, 1)
 }
 
-fn read_at<'a>(
-    operation: &'a RawDocument,
-    defaults: Defaults,
-    to: &mut Vec<LogOperation<'a>>,
-    depth: usize,
-) -> Result<()> {
+fn read_at<'a>(operation: &'a RawDocument, to: &mut Vec<LogOperation<'a>>, depth: usize) -> Result<()> {
+    let illegal = |reason: &str| CommandError::new(ErrorCode::IllegalOperation, reason);
     let fields = Fields::read(operation)?;
-    let kind = fields.op.ok_or_else(|| missing_field("applyOps", "op"))?;
-    if kind == "n" {
-        to.push(LogOperation::Nothing);
-        return Ok(());
+    let kind = fields
+        .op
+        .ok_or_else(|| CommandError::new(ErrorCode::NoSuchKey, "an operation has no 'op'"))?;
+    let ns = match fields.ns {
+        Some(RawBsonRef::String(ns)) => ns,
+        _ => return Err(illegal("an operation needs a string 'ns'")),
+    };
+    match kind {
+        "" => return Err(illegal("the 'op' of an operation is empty")),
+        "n" => {
+            to.push(LogOperation::Note);
+            return Ok(());
+        }
+        _ if ns.is_empty() => return Err(illegal("the 'ns' of an operation is empty")),
+        _ => {}
     }
     let o = fields.o.ok_or_else(|| missing_field("applyOps", "o"))?;
-    let ns = fields.ns.ok_or_else(|| missing_field("applyOps", "ns"))?;
     let target = || -> Result<Target> {
         Ok(Target {
             namespace: Namespace::parse(ns)?,
@@ -81,48 +82,51 @@ fn read_at<'a>(
         })
     };
     to.push(match kind {
-        "i" => {
-            if o.get("_id")?.is_none() {
-                return Err(CommandError::new(
-                    ErrorCode::NoSuchKey,
-                    "the document of an insert operation has no _id",
-                ));
-            }
-            LogOperation::Insert {
-                target: target()?,
-                document: o,
-            }
-        }
+        "i" => LogOperation::Insert {
+            target: target()?,
+            document: identified(o, "i")?,
+        },
         "u" => {
             let filter = fields.o2.ok_or_else(|| missing_field("applyOps", "o2"))?;
             let (change, form) = change(o)?;
             LogOperation::Update {
                 target: target()?,
-                filter,
+                filter: identified(filter, "u")?,
                 change,
                 form,
-                upsert: fields.upsert.unwrap_or(defaults.upsert),
+                upsert: fields.upsert,
             }
         }
         "d" => LogOperation::Delete {
             target: target()?,
-            filter: o,
+            filter: identified(o, "d")?,
         },
-        "c" => return command(o, ns, fields.uuid, defaults, to, depth),
+        "c" => return command(o, ns, fields.uuid, to, depth),
         other => return Err(CommandError::bad_value(format!("invalid operation 'op': '{other}'"))),
     });
     Ok(())
+}
+
+/// A log names each document: without its `_id` an operation could be about any one.
+fn identified<'a>(document: &'a RawDocument, kind: &str) -> Result<&'a RawDocument> {
+    match document.get("_id")? {
+        Some(_) => Ok(document),
+        None => Err(CommandError::new(
+            ErrorCode::NoSuchKey,
+            format!("the document of an operation '{kind}' has no _id"),
+        )),
+    }
 }
 
 /// The fields of an operation that say what to do; those that say when and by whom are left aside.
 #[derive(Default)]
 struct Fields<'a> {
     op: Option<&'a str>,
-    ns: Option<&'a str>,
+    ns: Option<RawBsonRef<'a>>,
     uuid: Option<Uuid>,
     o: Option<&'a RawDocument>,
     o2: Option<&'a RawDocument>,
-    upsert: Option<bool>,
+    upsert: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -133,11 +137,11 @@ impl<'a> Fields<'a> {
             let (name, value) = field?;
             match name.as_str() {
                 "op" => fields.op = Some(arguments.string("op", value)?),
-                "ns" => fields.ns = Some(arguments.string("ns", value)?),
+                "ns" => fields.ns = Some(value),
                 "ui" => fields.uuid = Some(uuid(value)?),
                 "o" => fields.o = Some(arguments.document("o", value)?),
                 "o2" => fields.o2 = Some(arguments.document("o2", value)?),
-                "b" => fields.upsert = Some(arguments.boolean("b", value)?),
+                "b" => fields.upsert = arguments.boolean("b", value)?,
                 _ => {}
             }
         }
@@ -207,7 +211,6 @@ fn command<'a>(
     o: &'a RawDocument,
     ns: &'a str,
     uuid: Option<Uuid>,
-    defaults: Defaults,
     to: &mut Vec<LogOperation<'a>>,
     depth: usize,
 ) -> Result<()> {
@@ -299,7 +302,7 @@ fn command<'a>(
             }
             for operation in Arguments::of("applyOps").array("applyOps", value)? {
                 let operation = Arguments::of("applyOps").document("applyOps", operation?)?;
-                read_at(operation, defaults, to, depth + 1)?;
+                read_at(operation, to, depth + 1)?;
             }
         }
         other => {

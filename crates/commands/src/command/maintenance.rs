@@ -2,6 +2,7 @@
 
 use super::server_status::insert_detail;
 use super::{timeseries, views};
+use crate::arguments::is_true;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -9,10 +10,14 @@ use crate::metrics::OperationKind;
 use crate::reply::{Reply, narrowed};
 use crate::validation;
 use auth::{Action, Target};
-use bson::raw::{RawBsonRef, RawDocument};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
-use storage::{CollectionStats, LocalCapped, Namespace, StorageError};
+use engine::{Direction, FillLimits};
+use keys::key::{Discriminator, encode_bound};
+use keys::{IndexPattern, KeyExtractor, KeySet};
+use std::ops::Bound;
+use storage::{CollectionStats, LocalCapped, LockMode, Namespace, RecordBatch, StorageError};
 use wire::ErrorCode;
 
 /// `validate`.
@@ -76,29 +81,7 @@ fn data_size_access(call: &Invocation<'_>) -> Result<bool> {
 fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let namespace = timeseries::of_buckets(call, &namespace);
-    let arguments = call.arguments();
-    let (mut full, mut background) = (false, false);
-    call.for_each_field(|name, value| {
-        match name {
-            "full" => full = arguments.boolean(name, value)?,
-            // Every validation is: it looks at one state beside those who write.
-            "background" => background = arguments.boolean(name, value)?,
-            "scandata" | "checkBSONConformance" => drop(arguments.boolean(name, value)?),
-            "repair" | "metadata" | "fixMultikey" | "enforceFastCount" => {
-                if arguments.boolean(name, value)? {
-                    return Err(CommandError::not_implemented(format!("validate.{name}")));
-                }
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    if full && background {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "Running the validate command with both { background: true } and { full: true } is not supported.",
-        ));
-    }
+    let options = ValidateOptions::read(call)?;
     let storage = &call.server.storage;
     if storage.catalog().view(&namespace).is_some() {
         return Err(CommandError::new(
@@ -115,10 +98,35 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             format!("Collection '{namespace}' does not exist to validate."),
         ));
     };
+    if options.metadata {
+        let indexes = collection
+            .access_paths()
+            .iter()
+            .map(|index| (index.name(), index.spec()));
+        let mut details = Document::new();
+        for (name, spec) in indexes {
+            details.insert(name, doc! { "valid": true, "spec": Document::try_from(spec)? });
+        }
+        // Definitions that make no sense keep the catalog from being read.
+        reply.append_all(&doc! {
+            "ns": namespace.as_str(),
+            "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
+            "nIndexes": details.len() as i32,
+            "keysPerIndex": {},
+            "indexDetails": details,
+        });
+        reply.append_all(&verdict(&options, &storage::ValidateReport::default()));
+        return Ok(());
+    }
     let mut compliance = validation::Compliance::of(call, &collection);
     let inspect = &mut |id: &storage::RecordId, document: &_| compliance.inspect(id, document);
-    let mut report = storage.validate_with(&call.operation, &namespace, full, inspect)?;
+    let mut report = storage.validate_with(&call.operation, &namespace, options.full, inspect)?;
     let n_non_compliant = compliance.finish(&mut report);
+    if options.repair_mode != "None" && !report.is_valid() {
+        report
+            .errors
+            .push("nothing was repaired: repair of a collection is not built".to_owned());
+    }
     let mut keys_per_index = Document::new();
     let mut details = Document::new();
     for index in &report.indexes {
@@ -129,8 +137,6 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         details.insert(&index.name, detail);
     }
-    let strings = |lines: &[String]| Bson::Array(lines.iter().cloned().map(Bson::String).collect());
-    let corrupt: Vec<Bson> = report.corrupt_records.iter().map(storage::RecordId::to_bson).collect();
     reply.append_all(&doc! {
         "ns": namespace.as_str(),
         "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid().to_vec() },
@@ -140,16 +146,93 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         "nIndexes": report.indexes.len() as i32,
         "keysPerIndex": keys_per_index,
         "indexDetails": details,
+    });
+    reply.append_all(&verdict(&options, &report));
+    Ok(())
+}
+
+/// What is wrong. Entries of indexes are counted, not listed.
+fn verdict(options: &ValidateOptions, report: &storage::ValidateReport) -> Document {
+    let strings = |lines: &[String]| Bson::Array(lines.iter().cloned().map(Bson::String).collect());
+    let corrupt: Vec<Bson> = report.corrupt_records.iter().map(storage::RecordId::to_bson).collect();
+    doc! {
         "valid": report.is_valid(),
         "repaired": false,
-        "repairMode": "None",
+        "repairMode": options.repair_mode,
         "warnings": strings(&report.warnings),
         "errors": strings(&report.errors),
+        "extraIndexEntries": [],
         "numExtraIndexEntries": narrowed(report.extra_entries as i64),
+        "missingIndexEntries": [],
         "numMissingIndexEntries": narrowed(report.missing_entries as i64),
         "corruptRecords": corrupt,
-    });
-    Ok(())
+    }
+}
+
+/// What `validate` is asked for. Every value of an option is true or false.
+struct ValidateOptions {
+    full: bool,
+    /// Only definitions.
+    metadata: bool,
+    /// As MongoDB calls it.
+    repair_mode: &'static str,
+}
+
+impl ValidateOptions {
+    fn read(call: &Invocation<'_>) -> Result<Self> {
+        let names = [
+            "full",
+            // Every validation is: it looks at one state beside those who write.
+            "background",
+            "scandata",
+            "checkBSONConformance",
+            "repair",
+            "fixMultikey",
+            "enforceFastCount",
+            "metadata",
+        ];
+        let mut asked = Vec::new();
+        call.for_each_field(|name, value| {
+            let known = names.iter().find(|known| **known == name);
+            asked.extend(known.filter(|_| is_true(value)).copied());
+            Ok(known.is_some())
+        })?;
+        let is_asked = |name: &str| asked.contains(&name);
+        const TOGETHER: [(&str, &[&str]); 3] = [
+            ("background", &["full", "repair", "enforceFastCount"]),
+            ("checkBSONConformance", &["repair", "fixMultikey"]),
+            (
+                "metadata",
+                &[
+                    "full",
+                    "background",
+                    "checkBSONConformance",
+                    "repair",
+                    "fixMultikey",
+                    "enforceFastCount",
+                ],
+            ),
+        ];
+        for (one, others) in TOGETHER {
+            if let Some(other) = others.iter().find(|other| is_asked(one) && is_asked(other)) {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidOptions,
+                    format!(
+                        "Running the validate command with both {{ {one}: true }} and {{ {other}: true }} is not supported."
+                    ),
+                ));
+            }
+        }
+        Ok(Self {
+            full: is_asked("full"),
+            metadata: is_asked("metadata"),
+            repair_mode: match (is_asked("repair"), is_asked("fixMultikey")) {
+                (true, _) => "FixErrors",
+                (false, true) => "AdjustMultikey",
+                (false, false) => "None",
+            },
+        })
+    }
 }
 
 /// A collection in memory of this member has documents and no indexes.
@@ -172,7 +255,9 @@ fn validate_local(local: &LocalCapped, reply: &mut Reply<'_>) -> Result<()> {
         "repairMode": "None",
         "warnings": [],
         "errors": errors.into_iter().collect::<Vec<_>>(),
+        "extraIndexEntries": [],
         "numExtraIndexEntries": 0,
+        "missingIndexEntries": [],
         "numMissingIndexEntries": 0,
         "corruptRecords": [],
     });
@@ -383,24 +468,111 @@ fn existing_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Option
 
 fn data_size(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let namespace = Namespace::parse(arguments.string("dataSize", call.target()?)?)?;
+    let namespace = Namespace::parse(arguments.string("dataSize", call.required_target()?)?)?;
     call.report.namespace = Some(namespace.clone());
     let started = call.server.env.clock.monotonic();
+    let mut estimate = false;
+    let (mut pattern, mut min, mut max) = (None, None, None);
     call.for_each_field(|name, value| {
         match name {
-            "estimate" => drop(arguments.boolean(name, value)?),
-            "keyPattern" | "min" | "max" => return Err(CommandError::not_implemented(format!("dataSize.{name}"))),
+            // There is nothing to estimate: sizes are counted.
+            "estimate" => estimate = arguments.boolean(name, value)?,
+            "keyPattern" => pattern = Some(arguments.document(name, value)?),
+            "min" => min = Some(arguments.document(name, value)?),
+            "max" => max = Some(arguments.document(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    let stats = existing_stats(call, &timeseries::of_buckets(call, &namespace))?.unwrap_or_default();
-    reply.boolean("estimate", false);
-    reply.count("size", stats.data_bytes as i64);
-    reply.count("numObjects", stats.count as i64);
-    reply.count(
-        "millis",
-        (call.server.env.clock.monotonic().saturating_sub(started)).as_millis() as i64,
-    );
+    let namespace = timeseries::of_buckets(call, &namespace);
+    let stats = existing_stats(call, &namespace)?.unwrap_or_default();
+    let (count, bytes) = match KeyBounds::of(pattern, min, max)? {
+        Some(bounds) => bounds.size_of(call, &namespace)?,
+        None => (stats.count, stats.data_bytes),
+    };
+    reply.boolean("estimate", estimate);
+    reply.int64("size", bytes as i64);
+    reply.int64("numObjects", count as i64);
+    let took = call.server.env.clock.monotonic().saturating_sub(started);
+    reply.int64("millis", took.as_millis() as i64);
     Ok(())
+}
+
+/// Keys of a pattern between two bounds, the second one excluded.
+struct KeyBounds {
+    extractor: KeyExtractor,
+    min: Vec<u8>,
+    max: Vec<u8>,
+}
+
+impl KeyBounds {
+    /// None without bounds: all documents.
+    fn of(pattern: Option<&RawDocument>, min: Option<&RawDocument>, max: Option<&RawDocument>) -> Result<Option<Self>> {
+        let given = |document: Option<&'_ RawDocument>| document.is_some_and(|document| !document.is_empty());
+        let (Some(min), Some(max)) = (min, max) else {
+            return match given(min) || given(max) {
+                true => Err(CommandError::bad_value("only one of min or max specified")),
+                false => Ok(None),
+            };
+        };
+        let of_min;
+        let pattern = match pattern {
+            Some(pattern) if !pattern.is_empty() => pattern,
+            _ => {
+                let mut ascending = RawDocumentBuf::new();
+                for field in min {
+                    ascending.append(field?.0, 1);
+                }
+                of_min = ascending;
+                &of_min
+            }
+        };
+        let pattern = IndexPattern::parse(pattern).map_err(|error| CommandError::bad_value(error.to_string()))?;
+        let bound = |document: &RawDocument| -> Result<Vec<u8>> {
+            let mut values = Vec::new();
+            for (place, field) in document.iter().enumerate() {
+                let (name, value) = field?;
+                if pattern.fields().get(place).is_none_or(|field| name != field.path()) {
+                    return Err(CommandError::bad_value(
+                        "min and max have the first fields of keyPattern",
+                    ));
+                }
+                values.push(value);
+            }
+            Ok(encode_bound(&values, Discriminator::Before, pattern.ordering(), None))
+        };
+        Ok(Some(Self {
+            min: bound(min)?,
+            max: bound(max)?,
+            extractor: KeyExtractor::new(pattern, false, None),
+        }))
+    }
+
+    /// How many documents have a key there, and their bytes. Reads them all, as there need not be an index.
+    fn size_of(&self, call: &Invocation<'_>, namespace: &Namespace) -> Result<(u64, u64)> {
+        let storage = &call.server.storage;
+        let Some(guard) = storage.collection(&call.operation, namespace, LockMode::IntentShared)? else {
+            return Ok((0, 0));
+        };
+        let view = storage.read()?;
+        let mut records = view.records(&guard, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+        let (mut batch, mut keys) = (RecordBatch::new(), KeySet::new());
+        let (mut count, mut bytes) = (0, 0);
+        while records.fill(&mut batch, FillLimits::default())? {
+            call.operation.check_now().map_err(StorageError::from)?;
+            for at in 0..batch.len() {
+                let document = RawDocument::from_bytes(batch.document(at))?;
+                // What has no keys of this pattern has none between the bounds.
+                let is_within = self.extractor.extract(document, &mut keys).is_ok()
+                    && keys
+                        .iter()
+                        .any(|key| key.key >= &self.min[..] && key.key < &self.max[..]);
+                if is_within {
+                    count += 1;
+                    bytes += document.as_bytes().len() as u64;
+                }
+            }
+        }
+        Ok((count, bytes))
+    }
 }

@@ -9,7 +9,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::{Component, Logger, Ring};
 use crate::metrics::OperationKind;
-use crate::parameters::Parameters;
+use crate::parameters::{Change, Parameters};
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::{Action, Mechanism};
@@ -175,40 +175,79 @@ fn set(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "no option found to set, use help:true to see options ",
         ));
     }
-    for (name, value) in &changes {
-        let was = set_one(call.server, name, value)?;
+    // None is set unless all can be.
+    let prepared: Vec<Prepared<'_>> = changes
+        .iter()
+        .map(|(name, value)| prepare(call.server, name, value))
+        .collect::<Result<_>>()?;
+    if let Some(was) = read(call, changes[0].0) {
         reply.value("was", &was);
+    }
+    for change in prepared {
+        change.make(call.server);
     }
     call.server.apply_parameters();
     Ok(())
 }
 
-/// Sets one parameter and answers what it was.
-pub(crate) fn set_one(server: &Server, name: &str, value: &Bson) -> Result<Bson> {
-    let logger = &server.logger;
-    let was = fixed(server, name);
-    match (name, was) {
-        ("logComponentVerbosity", Some(was)) => {
-            let wanted = value
-                .as_document()
-                .ok_or_else(|| CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document"))?;
-            set_verbosity(logger, wanted)?;
-            Ok(was)
+/// What setting a parameter is going to do.
+enum Prepared<'p> {
+    Parameter(Change<'p>),
+    Verbosity(Vec<(Component, Option<i8>)>),
+}
+
+impl Prepared<'_> {
+    fn make(self, server: &Server) {
+        match self {
+            Self::Parameter(change) => change.make(),
+            Self::Verbosity(levels) => {
+                for (component, level) in levels {
+                    server.logger.set_verbosity(component, level);
+                }
+            }
         }
-        ("logLevel", Some(was)) => {
-            logger.set_verbosity(Component::Default, Some(log_level(value)?));
-            Ok(was)
-        }
-        (_, Some(_)) => Err(CommandError::new(
-            ErrorCode::IllegalOperation,
-            format!("not allowed to change [{name}] at runtime"),
-        )),
-        (_, None) => server.parameters.set(name, value),
     }
 }
 
+fn prepare<'p>(server: &'p Server, name: &str, value: &Bson) -> Result<Prepared<'p>> {
+    Ok(match name {
+        "logComponentVerbosity" => {
+            let wanted = value
+                .as_document()
+                .ok_or_else(|| CommandError::new(ErrorCode::TypeMismatch, "logComponentVerbosity is not a document"))?;
+            Prepared::Verbosity(verbosity_levels(wanted)?)
+        }
+        "logLevel" if value.as_str().is_none() => {
+            Prepared::Verbosity(vec![(Component::Default, Some(log_level(value)?))])
+        }
+        "logLevel" => return Err(CommandError::bad_value("logLevel must be a number")),
+        name if FIXED.contains(&name) => {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("not allowed to change [{name}] at runtime"),
+            ));
+        }
+        name => Prepared::Parameter(server.parameters.change(name, value)?),
+    })
+}
+
+/// Sets a parameter to what the command line says.
+pub(crate) fn set_at_start(server: &Server, name: &str, value: &str) -> Result<()> {
+    let value = Bson::from(value);
+    let prepared = match name {
+        "logLevel" => Prepared::Verbosity(vec![(Component::Default, Some(log_level(&value)?))]),
+        name => prepare(server, name, &value)?,
+    };
+    prepared.make(server);
+    Ok(())
+}
+
 fn log_level(value: &Bson) -> Result<i8> {
-    crate::parameters::as_integer(value)
+    let level = match value {
+        Bson::Boolean(on) => Some(i64::from(*on)),
+        value => crate::parameters::as_integer(value),
+    };
+    level
         .and_then(|level| i8::try_from(level).ok())
         .filter(|level| (0..=LEVEL_MAX).contains(level))
         .ok_or_else(|| CommandError::bad_value(format!("logLevel must be a number from 0 to {LEVEL_MAX}, not {value}")))
@@ -230,7 +269,7 @@ pub fn check_parameters(parameters: &[(String, String)]) -> std::result::Result<
             (fixed, _) if FIXED.contains(&fixed) => {
                 Err(CommandError::bad_value(format!("not allowed to change [{name}]")))
             }
-            (name, value) => scratch.set(name, &value).map(drop),
+            (name, value) => scratch.change(name, &value).map(drop),
         };
         is_right.map_err(|error| format!("setParameter {name}: {}", error.message))?;
     }
@@ -253,7 +292,7 @@ fn command_line(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
 }
 
 fn get_log(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let target = call.target()?;
+    let target = call.required_target()?;
     let RawBsonRef::String(which) = target else {
         return Err(crate::arguments::wrong_type(
             "getLog",
@@ -333,7 +372,7 @@ fn insert_level(document: &mut Document, path: &str, level: i32) {
     }
 }
 
-fn set_verbosity(logger: &Logger, wanted: &Document) -> Result<()> {
+fn verbosity_levels(wanted: &Document) -> Result<Vec<(Component, Option<i8>)>> {
     let mut levels = Vec::new();
     collect_verbosity("", wanted, &mut levels)?;
     for (component, level) in &levels {
@@ -344,39 +383,34 @@ fn set_verbosity(logger: &Logger, wanted: &Document) -> Result<()> {
             )));
         }
     }
-    for (component, level) in levels {
-        logger.set_verbosity(component, level);
+    Ok(levels)
+}
+
+fn verbosity(path: &str, value: &Bson) -> Result<(Component, Option<i8>)> {
+    let level = match value {
+        Bson::Double(level) if level.is_nan() => None,
+        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => crate::parameters::as_integer(value),
+        _ => None,
+    };
+    let level = level.ok_or_else(|| CommandError::bad_value(format!("verbosity must be a number, not {value}")))?;
+    if !(-1..=i64::from(LEVEL_MAX)).contains(&level) {
+        return Err(CommandError::bad_value(format!(
+            "verbosity {level} is not between -1 and {LEVEL_MAX}"
+        )));
     }
-    Ok(())
+    let component = match path {
+        "" => Some(Component::Default),
+        path => Component::by_path(path),
+    };
+    let component = component.ok_or_else(|| CommandError::bad_value(format!("no log component {path}")))?;
+    Ok((component, i8::try_from(level).ok().filter(|level| *level >= 0)))
 }
 
 /// Names nest two deep at most, which the components' own paths bound.
 fn collect_verbosity(path: &str, wanted: &Document, levels: &mut Vec<(Component, Option<i8>)>) -> Result<()> {
     for (name, value) in wanted {
         if name == "verbosity" {
-            let level = match value {
-                Bson::Int32(level) => i64::from(*level),
-                Bson::Int64(level) => *level,
-                Bson::Double(level) => *level as i64,
-                other => {
-                    return Err(CommandError::new(
-                        ErrorCode::BadValue,
-                        format!("verbosity must be a number, not {other}"),
-                    ));
-                }
-            };
-            if !(-1..=i64::from(LEVEL_MAX)).contains(&level) {
-                return Err(CommandError::bad_value(format!(
-                    "verbosity {level} is not between -1 and 5"
-                )));
-            }
-            let component = if path.is_empty() {
-                Some(Component::Default)
-            } else {
-                Component::by_path(path)
-            };
-            let component = component.ok_or_else(|| CommandError::bad_value(format!("no log component {path}")))?;
-            levels.push((component, i8::try_from(level).ok().filter(|level| *level >= 0)));
+            levels.push(verbosity(path, value)?);
             continue;
         }
         let path = if path.is_empty() {
@@ -387,7 +421,14 @@ fn collect_verbosity(path: &str, wanted: &Document, levels: &mut Vec<(Component,
         match value {
             Bson::Document(inner) if Component::by_path(&path).is_some() => collect_verbosity(&path, inner, levels)?,
             Bson::Document(_) => return Err(CommandError::bad_value(format!("no log component {path}"))),
-            _ => return Err(CommandError::bad_value(format!("Expected {path} to be an object"))),
+            Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => {
+                levels.push(verbosity(&path, value)?);
+            }
+            _ => {
+                return Err(CommandError::bad_value(format!(
+                    "Expected {path} to be an object or a number"
+                )));
+            }
         }
     }
     Ok(())

@@ -98,12 +98,13 @@ fn rate(value: RawBsonRef<'_>) -> Result<f64> {
         RawBsonRef::Double(rate) => rate,
         RawBsonRef::Int32(rate) => f64::from(rate),
         RawBsonRef::Int64(rate) => rate as f64,
+        RawBsonRef::Decimal128(rate) => rate.to_string().parse().unwrap_or(f64::NAN),
         other => {
             return Err(crate::arguments::wrong_type(
                 "profile",
                 "sampleRate",
                 other,
-                "types '[double, int, long]'",
+                "types '[double, int, long, decimal]'",
             ));
         }
     };

@@ -20,7 +20,6 @@ pub const TOP: Command = Command::new(
 .secondary_ok();
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     // An operation that ended beside a drop may have come after it.
     let catalog = call.server.storage.catalog();
     call.server.metrics.top.retain(|name| {

@@ -32,7 +32,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let mut global = None;
     call.for_each_field(|name, value| {
         if name == "global" {
-            global = Some(arguments.boolean(name, value)?);
+            global = Some(arguments.flag(name, value)?);
         }
         Ok(name == "global")
     })?;

@@ -86,6 +86,7 @@ components! {
     Geo "GEO" "geo" Default,
     Index "INDEX" "index" Default,
     Network "NETWORK" "network" Default,
+    Asio "ASIO" "network.asio" Network,
     Query "QUERY" "query" Default,
     Replication "REPL" "replication" Default,
     Election "ELECTION" "replication.election" Replication,

@@ -675,7 +675,10 @@ fn operations_are_profiled_as_asked() {
         &doc! { "nreturned": 1, "op": "query" }
     );
     assert_eq!(count(), 4);
-    profile(doc! { "profile": 0, "filter": "unset", "slowms": 100 });
+    let half: bson::Decimal128 = "0.5".parse().unwrap();
+    profile(doc! { "profile": 0, "filter": "unset", "slowms": 100, "sampleRate": half });
+    let shown = profile(doc! { "profile": -1, "sampleRate": 1 });
+    assert_eq!(shown.get_f64("sampleRate").ok(), Some(0.5));
     assert!(!profile(doc! { "profile": -1 }).contains_key("filter"));
     // Dropped, it stays so until it is asked for again.
     bench.ok(doc! { "drop": "system.profile" });

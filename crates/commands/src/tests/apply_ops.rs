@@ -11,7 +11,11 @@ fn apply(bench: &Bench, operations: &[Document]) -> Document {
 
 fn applied(bench: &Bench, operations: &[Document]) {
     let reply = succeeded(apply(bench, operations));
-    let expected = doc! { "applied": operations.len() as i32, "results": vec![true; operations.len()] };
+    let counted = operations
+        .iter()
+        .filter(|operation| operation.get_str("op").ok() != Some("n"))
+        .count();
+    let expected = doc! { "applied": counted as i32, "results": vec![true; counted] };
     assert_eq!(reply, expected, "{operations:?}");
 }
 
@@ -40,6 +44,7 @@ fn documents_are_inserted_changed_and_removed() {
         &bench,
         &[
             op("n", doc! { "msg": "x" }),
+            doc! { "op": "n", "ns": "" },
             op("i", doc! { "_id": 1, "a": 1 }),
             op("i", doc! { "_id": 2 }),
         ],
@@ -66,7 +71,7 @@ fn documents_are_inserted_changed_and_removed() {
         [doc! { "_id": 2, "x": [1, 5], "y": 1 }]
     );
     applied(&bench, &[op("d", doc! { "_id": 1 }), op("d", doc! { "_id": 1 })]);
-    // What is there is replaced, what is not there is made.
+    // What is there is replaced; what is not there is made where the operation says so.
     applied(
         &bench,
         &[op(
@@ -74,7 +79,9 @@ fn documents_are_inserted_changed_and_removed() {
             doc! { "_id": 2, "$odd": 1, "t": Timestamp { time: 0, increment: 0 } },
         )],
     );
-    applied(&bench, &[update(3, doc! { "$v": 2, "diff": { "u": { "z": 1 } } })]);
+    let mut upsert = update(3, doc! { "$v": 2, "diff": { "u": { "z": 1 } } });
+    upsert.insert("b", true);
+    applied(&bench, &[upsert]);
     let left = [
         doc! { "_id": 2, "$odd": 1, "t": Timestamp { time: 0, increment: 0 } },
         doc! { "_id": 3, "z": 1 },
@@ -155,11 +162,25 @@ fn nothing_is_done_when_one_of_them_makes_no_sense() {
     let good = op("i", doc! { "_id": 1 });
     let nested = (0..11).fold(good.clone(), |inside, _| command(doc! { "applyOps": [inside] }));
     for (bad, expected) in [
-        (doc! {}, 40414),
+        (doc! {}, 4),
         (doc! { "op": "i", "ns": "test.c" }, 40414),
-        (doc! { "op": "i", "o": { "_id": 1 } }, 40414),
+        (doc! { "op": "i", "o": { "_id": 1 } }, 20),
+        (doc! { "op": "i", "ns": 5, "o": { "_id": 1 } }, 20),
+        (doc! { "op": "i", "ns": Bson::Null, "o": { "_id": 1 } }, 20),
+        (doc! { "op": "i", "ns": "", "o": { "_id": 1 } }, 20),
         (doc! { "op": 1, "ns": "test.c", "o": {} }, 14),
+        (op("", doc! {}), 20),
         (op("i", doc! { "a": 1 }), 4),
+        (op("d", doc! { "a": 1 }), 4),
+        (op("d", doc! {}), 4),
+        (
+            doc! { "op": "u", "ns": "test.c", "o2": {}, "o": { "_id": 1, "a": 1 } },
+            4,
+        ),
+        (
+            doc! { "op": "u", "ns": "test.c", "o2": { "a": 1 }, "o": { "$set": { "a": 2 } } },
+            4,
+        ),
         (op("x", doc! {}), 2),
         (doc! { "op": "i", "ns": "test.c", "ui": 1, "o": { "_id": 1 } }, 207),
         (doc! { "op": "i", "ns": "test", "o": { "_id": 1 } }, 73),
@@ -176,7 +197,18 @@ fn nothing_is_done_when_one_of_them_makes_no_sense() {
         assert_eq!(code(&apply(&bench, &[good.clone(), bad.clone()])), expected, "{bad}");
     }
     assert_eq!(bench.code(doc! { "applyOps": 1 }), 14);
-    assert_eq!(bench.code(doc! { "applyOps": [], "preCondition": [] }), 238);
+    for (field, value, expected) in [
+        ("preCondition", Bson::Array(vec![]), 6_711_600),
+        ("alwaysUpsert", true.into(), 6_711_601),
+        ("alwaysUpsert", 1.into(), 14),
+        ("prepare", false.into(), 2),
+        ("partialTxn", true.into(), 31056),
+        ("count", true.into(), 14),
+        ("count", 1_i64.into(), 31240),
+    ] {
+        let reply = bench.admin(doc! { "applyOps": [&good], field: value });
+        assert_eq!(code(&reply), expected, "{field}");
+    }
     assert_eq!(bench.find("c", doc! {}), []);
 }
 
@@ -202,12 +234,23 @@ fn a_failure_ends_it_and_says_how_far_it_came() {
         (Some(2), 2)
     );
     assert_eq!(bench.find("c", doc! {}).len(), 3);
-    let missing = doc! { "applyOps": [update(9, doc! { "$set": { "b": 1 } })], "alwaysUpsert": false };
-    assert_eq!(code(&bench.admin(missing)), 218);
-    let mut upsert = update(9, doc! { "$set": { "a": 9 } });
-    upsert.insert("b", true);
-    let upsert = bench.admin(doc! { "applyOps": [upsert], "alwaysUpsert": false });
-    assert_eq!(succeeded(upsert).get_i32("applied").ok(), Some(1));
+    // An update that finds nothing changes nothing; those behind it are done.
+    for change in [
+        doc! { "$set": { "b": 1 } },
+        doc! { "_id": 9 },
+        doc! { "$v": 2, "diff": { "u": { "b": 1 } } },
+    ] {
+        let operations = [update(9, change), update(3, doc! { "$set": { "b": 1 } })];
+        let missing = bench.admin(doc! { "applyOps": operations.to_vec(), "alwaysUpsert": false, "allowAtomic": "x" });
+        assert_eq!(code(&missing), 8);
+        let results = bson::bson!([false, true]);
+        assert_eq!(
+            (missing.get_i32("applied").ok(), missing.get("results")),
+            (Some(2), Some(&results))
+        );
+    }
+    assert_eq!(bench.find("c", doc! { "b": 1 }), [doc! { "_id": 3, "b": 1 }]);
+    assert_eq!(bench.find("c", doc! { "_id": 9 }), []);
     let system = doc! { "op": "i", "ns": "test.system.views", "o": { "_id": "v" } };
     assert_eq!(code(&apply(&bench, &[system])), 73);
 }
@@ -380,6 +423,9 @@ fn a_replayed_log_gives_the_same_data() {
         // The target's collections have uuids of their own.
         fn forget(operation: &mut Document) {
             operation.remove("ui");
+            if operation.get_str("op").ok() == Some("u") {
+                operation.insert("b", true);
+            }
             let inner = operation
                 .get_document_mut("o")
                 .and_then(|o| o.get_array_mut("applyOps"));

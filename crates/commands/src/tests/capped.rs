@@ -140,6 +140,7 @@ fn the_version_of_features_is_the_one_announced() {
     };
     succeeded(set("8.0", true));
     assert_eq!(code(&set("8.0", false)), 7_369_100);
+    assert_eq!(code(&set("7.0", false)), 7_369_100);
     assert_eq!(code(&set("7.0", true)), 238);
     assert_eq!(code(&set("9.9", true)), 4_926_900);
     let kept = doc! { "find": "system.version", "filter": { "_id": "featureCompatibilityVersion" } };

@@ -228,7 +228,131 @@ fn counts_are_narrow() {
         (Some(2), Some(0))
     );
     let size = bench.ok(doc! { "dataSize": "test.c" });
-    assert_eq!(size.get_i32("numObjects").ok(), Some(2));
+    assert_eq!(size.get_i64("numObjects").ok(), Some(2));
+    assert!(size.get_i64("size").is_ok_and(|size| size > 0) && size.get_i64("millis").is_ok());
+}
+
+#[test]
+fn validate_takes_options_together_that_go_together() {
+    let bench = bench();
+    for (more, expected) in [
+        (doc! { "full": true, "background": true }, 72),
+        (doc! { "background": 1, "repair": true }, 72),
+        (doc! { "background": true, "enforceFastCount": "x" }, 72),
+        (doc! { "checkBSONConformance": true, "repair": true }, 72),
+        (doc! { "metadata": true, "full": true }, 72),
+        (doc! { "metadata": {}, "background": [] }, 72),
+        (doc! { "metadata": true, "repair": true }, 72),
+        (doc! { "nonesuch": true }, 40415),
+    ] {
+        let mut command = doc! { "validate": "c" };
+        command.extend(more);
+        assert_eq!(bench.code(command.clone()), expected, "{command}");
+    }
+    for (more, repair_mode) in [
+        (doc! { "full": "x", "background": Bson::Null, "repair": false }, "None"),
+        (
+            doc! { "enforceFastCount": true, "scandata": {}, "checkBSONConformance": 1 },
+            "None",
+        ),
+        (doc! { "repair": true, "full": true }, "FixErrors"),
+        (doc! { "fixMultikey": [] }, "AdjustMultikey"),
+    ] {
+        let mut command = doc! { "validate": "c" };
+        command.extend(more);
+        let report = bench.ok(command.clone());
+        assert_eq!(report.get_str("repairMode").ok(), Some(repair_mode), "{command}");
+        assert_eq!(
+            (report.get_bool("valid").ok(), report.get_bool("repaired").ok()),
+            (Some(true), Some(false))
+        );
+        for entries in ["extraIndexEntries", "missingIndexEntries"] {
+            assert!(report.get_array(entries).is_ok_and(Vec::is_empty));
+        }
+    }
+    let report = bench.ok(doc! { "validate": "c", "metadata": true });
+    assert!(report.get_bool("valid").is_ok_and(|valid| valid));
+    let details = report.get_document("indexDetails").unwrap();
+    assert_eq!(report.get_i32("nIndexes").ok(), Some(details.len() as i32));
+    assert!(
+        details
+            .get_document("_id_")
+            .is_ok_and(|index| index.get_document("spec").is_ok())
+    );
+    for records in ["nrecords", "nInvalidDocuments", "nNonCompliantDocuments"] {
+        assert!(!report.contains_key(records), "{report}");
+    }
+}
+
+#[test]
+fn sizes_of_data_between_two_keys() {
+    let bench = Bench::new();
+    let documents: Vec<_> = (0..100)
+        .map(|x| doc! { "_id": x, "x": x, "y": { "z": x % 10 } })
+        .collect();
+    bench.insert("c", &documents);
+    bench.insert("c", &[doc! { "_id": "array", "x": [10, 11, 500] }]);
+    let size = |more: Document| {
+        let mut command = doc! { "dataSize": "test.c" };
+        command.extend(more);
+        let reply = bench.ok(command);
+        (reply.get_i64("numObjects").unwrap(), reply.get_i64("size").unwrap())
+    };
+    let all = size(doc! {});
+    let of_one = size(doc! { "min": { "x": 20 }, "max": { "x": 21 } }).1;
+    for (more, expected) in [
+        (
+            doc! { "keyPattern": { "x": 1 }, "min": { "x": 12 }, "max": { "x": 50 } },
+            (38, 38 * of_one),
+        ),
+        (
+            doc! { "keyPattern": { "x": -1 }, "min": { "x": 50 }, "max": { "x": 12 } },
+            (38, 38 * of_one),
+        ),
+        (
+            doc! { "keyPattern": { "_id": 1 }, "min": { "_id": 0 }, "max": { "_id": 100 } },
+            (100, 100 * of_one),
+        ),
+        (
+            doc! { "keyPattern": { "y.z": 1, "x": 1 }, "min": { "y.z": 3, "x": 50 }, "max": { "y.z": 4 } },
+            (5, 5 * of_one),
+        ),
+        (
+            doc! { "keyPattern": { "x": 1 }, "min": { "x": 50 }, "max": { "x": 10 } },
+            (0, 0),
+        ),
+        (
+            doc! { "keyPattern": { "x": 1 }, "min": { "x": 5 }, "max": { "x": 5 } },
+            (0, 0),
+        ),
+        (doc! { "keyPattern": { "nonesuch": 1 } }, all),
+        (
+            doc! { "keyPattern": { "x": 1 }, "min": Bson::Null, "max": Bson::Null },
+            all,
+        ),
+        (doc! { "keyPattern": { "x": 1 }, "min": {} }, all),
+    ] {
+        assert_eq!(size(more.clone()), expected, "{more}");
+    }
+    // An array is there once, with each of its elements.
+    assert_eq!(size(doc! { "min": { "x": 10 }, "max": { "x": 12 } }).0, 3);
+    for (more, expected) in [
+        (doc! { "min": { "x": 1 } }, 2),
+        (
+            doc! { "keyPattern": { "x": 1 }, "min": { "y": 1 }, "max": { "y": 2 } },
+            2,
+        ),
+        (doc! { "keyPattern": { "x": 1 }, "min": 1, "max": { "x": 2 } }, 14),
+        (doc! { "keyPattern": "x" }, 14),
+    ] {
+        let mut command = doc! { "dataSize": "test.c" };
+        command.extend(more.clone());
+        assert_eq!(bench.code(command), expected, "{more}");
+    }
+    let estimate = bench.ok(doc! { "dataSize": "test.c", "estimate": true });
+    assert_eq!(estimate.get_bool("estimate").ok(), Some(true));
+    let none = bench.ok(doc! { "dataSize": "test.none", "min": { "x": 1 }, "max": { "x": 2 } });
+    assert_eq!(none.get_i64("numObjects").ok(), Some(0));
 }
 
 /// Stages that make documents by themselves do so inside other pipelines, too, or are refused there.
@@ -419,4 +543,30 @@ fn indexes_without_all_documents_are_read_where_they_are_asked_for() {
         ids(doc! { "find": "c", "filter": { "loc": { "$exists": false } } }),
         [2, 3]
     );
+}
+
+#[test]
+fn what_cannot_be_explained_has_its_code() {
+    let bench = bench();
+    assert_eq!(bench.code(doc! { "explain": {} }), 59);
+    assert_eq!(bench.code(doc! { "explain": { "nonesuch": 1 } }), 59);
+    assert_eq!(
+        bench.code(doc! { "explain": { "find": "c" }, "verbosity": "nonesuch" }),
+        2
+    );
+    assert_eq!(bench.code(doc! { "explain": { "find": "c" }, "verbosity": 1 }), 14);
+}
+
+#[test]
+fn a_databases_views_have_a_collection() {
+    let bench = bench();
+    let stats = |bench: &Bench| bench.ok(doc! { "dbStats": 1 });
+    assert_eq!(stats(&bench).get_i64("collections").ok(), Some(1));
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    let stats = stats(&bench);
+    assert_eq!(
+        (stats.get_i64("collections").ok(), stats.get_i64("views").ok()),
+        (Some(2), Some(1))
+    );
+    assert_eq!(stats.get_i64("scaleFactor").ok(), Some(1));
 }

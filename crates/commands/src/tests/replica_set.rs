@@ -243,6 +243,9 @@ fn default_concerns_are_those_of_commands_that_name_none() {
     let get = |bench: &Bench| succeeded(bench.admin(doc! { "getDefaultRWConcern": 1 }));
     let implicit = get(&bench);
     assert_eq!(implicit.get_str("defaultWriteConcernSource").ok(), Some("implicit"));
+    assert!(!implicit.contains_key("inMemory"));
+    let in_memory = succeeded(bench.admin(doc! { "getDefaultRWConcern": 1, "inMemory": true }));
+    assert_eq!(in_memory.get_bool("inMemory").ok(), Some(true));
     let set = |fields: Document| {
         let mut command = doc! { "setDefaultRWConcern": 1 };
         command.extend(fields);

@@ -76,8 +76,12 @@ pub fn plain(name: &str) -> Document {
 }
 
 /// Commands whose further fields are names of something, or that take more than they have to know, as MongoDB's do.
-const OPEN: [&str; 10] = [
+const OPEN: [&str; 16] = [
+    "applyOps",
+    "connPoolStats",
     "currentOp",
+    "dbHash",
+    "fsyncUnlock",
     "getParameter",
     "hello",
     "isMaster",
@@ -86,7 +90,9 @@ const OPEN: [&str; 10] = [
     "planCacheListFilters",
     "planCacheSetFilter",
     "serverStatus",
+    "setClusterParameter",
     "setParameter",
+    "top",
 ];
 
 /// Where the call is to be run.
@@ -255,16 +261,30 @@ fn fields_of_commands_have_their_types() {
         ("renameCollection", "stayTemp", Bson::String("x".into())),
         ("listCollections", "nameOnly", Bson::String("x".into())),
         ("listDatabases", "filter", Bson::Int32(1)),
-        ("validate", "full", Bson::String("x".into())),
         ("collStats", "scale", Bson::String("x".into())),
         ("dbStats", "scale", Bson::String("x".into())),
         ("fsync", "lock", Bson::String("x".into())),
+        ("fsync", "fsyncLockAcquisitionTimeoutMillis", Bson::Int64(100)),
+        ("fsync", "fsyncLockAcquisitionTimeoutMillis", Bson::Double(100.0)),
+        ("setUserWriteBlockMode", "global", Bson::Int32(1)),
+        ("getDefaultRWConcern", "inMemory", Bson::Int32(1)),
     ];
     for (name, field, value) in cases {
         let mut call = plain(name);
         call.insert(field, value.clone());
         let reply = bench().run_on(database(name), call);
         assert_eq!(code(&reply), 14, "{name}.{field}: {value}: {reply}");
+    }
+    for name in [
+        "dataSize",
+        "getLog",
+        "setClusterParameter",
+        "setFeatureCompatibilityVersion",
+    ] {
+        let mut call = plain(name);
+        call.insert(name, Bson::Null);
+        let reply = bench().run_on(database(name), call);
+        assert_eq!(code(&reply), 40414, "{name}: {reply}");
     }
 }
 
@@ -299,4 +319,64 @@ fn every_parameter_is_read_and_set_or_refused() {
         }
     }
     assert_eq!(code(&bench.admin(doc! { "setParameter": 1, "nonesuch": 1 })), 72);
+}
+
+/// All of a command's parameters are set, or none; values are read as MongoDB reads them.
+#[test]
+fn parameters_are_set_together() {
+    let bench = Bench::new();
+    let get = |name: &str| {
+        succeeded(bench.admin(doc! { "getParameter": 1, name: 1 }))
+            .remove(name)
+            .unwrap()
+    };
+    for (more, expected) in [
+        (doc! { "logLevel": 3, "nonesuch": 1 }, 72),
+        (doc! { "quiet": true, "logLevel": -1 }, 2),
+        (doc! { "quiet": true, "cursorTimeoutMillis": 0 }, 2),
+        (doc! { "quiet": true, "maxBSONDepth": 10 }, 20),
+        (doc! { "logLevel": "1" }, 2),
+        (doc! { "quiet": "perhaps" }, 2),
+        (
+            doc! { "logComponentVerbosity": { "command": { "verbosity": f64::NAN } } },
+            2,
+        ),
+        (doc! { "logComponentVerbosity": { "command": true } }, 2),
+        (doc! { "logLevel": 2, "logComponentVerbosity": { "nonesuch": 1 } }, 2),
+    ] {
+        let mut command = doc! { "setParameter": 1 };
+        command.extend(more);
+        assert_eq!(code(&bench.admin(command.clone())), expected, "{command}");
+        assert_eq!((get("logLevel"), get("quiet")), (0.into(), false.into()), "{command}");
+    }
+    let both = succeeded(bench.admin(doc! { "setParameter": 1, "quiet": true, "logLevel": 1.5 }));
+    assert_eq!(both, doc! { "was": false });
+    assert_eq!((get("logLevel"), get("quiet")), (1.into(), true.into()));
+    for (name, value, expected) in [
+        ("logLevel", Bson::Decimal128("2".parse().unwrap()), Bson::Int32(2)),
+        ("logLevel", true.into(), 1.into()),
+        ("quiet", Bson::Null, false.into()),
+        ("quiet", vec![true].into(), true.into()),
+        ("quiet", doc! { "a": 1 }.into(), true.into()),
+        ("cursorTimeoutMillis", 1000.9.into(), 1000.into()),
+    ] {
+        succeeded(bench.admin(doc! { "setParameter": 1, name: value.clone() }));
+        assert_eq!(get(name), expected, "{name}: {value}");
+    }
+    let plain = doc! { "setParameter": 1, "logComponentVerbosity": { "command": 4 } };
+    succeeded(bench.admin(plain));
+    let verbosity = get("logComponentVerbosity");
+    let verbosity = verbosity.as_document().unwrap();
+    assert_eq!(verbosity.get("command"), Some(&doc! { "verbosity": 4 }.into()));
+}
+
+#[test]
+fn fsync_tells_how_to_go_on() {
+    let bench = Bench::new();
+    let plain = succeeded(bench.admin(doc! { "fsync": 1, "fsyncLockAcquisitionTimeoutMillis": 100 }));
+    assert_eq!(plain, doc! { "numFiles": 1 });
+    let locked = succeeded(bench.admin(doc! { "fsync": 1, "lock": true }));
+    assert_eq!(locked.get_i64("lockCount").ok(), Some(1));
+    assert!(locked.get_str("seeAlso").is_ok() && !locked.contains_key("numFiles"));
+    succeeded(bench.admin(doc! { "fsyncUnlock": 1, "nonesuch": 1 }));
 }

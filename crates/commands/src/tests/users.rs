@@ -86,6 +86,18 @@ fn who(bench: &Bench, client: &Arc<Client>) -> (usize, usize) {
 }
 
 #[test]
+fn a_connection_has_a_name_of_its_own() {
+    let bench = bench();
+    let name = |client: &Arc<Client>| {
+        let mut status = succeeded(bench.run_as(client, "test", doc! { "connectionStatus": 1 }));
+        status.remove("uuid").expect("a name")
+    };
+    let other = bench.stranger();
+    assert_eq!(name(&bench.client), name(&bench.client));
+    assert_ne!(name(&bench.client), name(&other));
+}
+
+#[test]
 fn a_user_is_stored_as_tools_read_it() {
     let bench = bench();
     let stored = first_batch(&succeeded(bench.admin(doc! { "find": "system.users" })));

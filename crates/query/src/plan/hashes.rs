@@ -5,8 +5,9 @@
 //! which is to hold, are in the order of their texts, so that it does not matter how the client wrote them.
 
 use super::query::{Order, Query};
-use crate::matcher::{MatchExpr, Test, ValueTest};
+use crate::matcher::{CompareOp, MatchExpr, Test, ValueTest};
 use crate::raw;
+use crate::value::Value;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use engine::Direction;
@@ -68,12 +69,28 @@ pub(super) fn shape_text(query: &Query) -> String {
     let projection = query
         .projection
         .as_ref()
-        .map_or_else(String::new, |projection| document_text(projection.source()));
-    let collation = query
-        .collation
-        .as_ref()
-        .map_or_else(String::new, |collation| document_text(collation.document()));
+        .map_or_else(String::new, |projection| projection_text(projection.source()));
+    // Of an order of strings all is of the shape: which indexes can be used depends on it.
+    let collation = query.collation.as_ref().map_or_else(String::new, |collation| {
+        raw::describe_whole(RawBsonRef::Document(collation.document()))
+    });
     format!("({filter})({})({projection}){collation}", sort.join(","))
+}
+
+/// Fields in the order of their names; whether they are in or out.
+fn projection_text(projection: &RawDocument) -> String {
+    let mut fields: Vec<String> = projection
+        .iter()
+        .flatten()
+        .map(|(name, value)| match Value::from_raw(value) {
+            Value::Boolean(_) | Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) => {
+                format!("{name}:{}", Value::from_raw(value).is_true())
+            }
+            _ => format!("{name}:{}", value_text(value)),
+        })
+        .collect();
+    fields.sort_unstable();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// Recursion is bounded by the depth that filters may have.
@@ -93,7 +110,7 @@ fn filter_text(expr: &MatchExpr) -> String {
         MatchExpr::Path { path, test } => format!("{}:{}", path.text(), test_text(test)),
         MatchExpr::Text(_) => "$text".to_owned(),
         MatchExpr::Where(_) => "$where".to_owned(),
-        MatchExpr::Schema(schema) => format!("schema[{}]", document_text(schema.source())),
+        MatchExpr::Schema(schema) => format!("schema[{}]", schema_text(RawBsonRef::Document(schema.source()))),
         MatchExpr::Expr(predicate) => format!("expr[{}]", value_text(predicate.source.value())),
     }
 }
@@ -101,6 +118,8 @@ fn filter_text(expr: &MatchExpr) -> String {
 fn test_text(test: &Test) -> String {
     match test {
         Test::Compare { op, .. } => op.name().to_owned(),
+        // It is the same question.
+        Test::In(list) if list.values.len() == 1 && list.regexes.is_empty() => CompareOp::Eq.name().to_owned(),
         Test::In(_) => "$in".to_owned(),
         Test::Regex(_) => "$regex".to_owned(),
         Test::Exists => "$exists".to_owned(),
@@ -141,6 +160,25 @@ pub(super) fn value_text(value: RawBsonRef<'_>) -> String {
     }
 }
 
+/// A schema: the words in it are names of fields and of types.
+fn schema_text(value: RawBsonRef<'_>) -> String {
+    match value {
+        RawBsonRef::Document(document) => {
+            let fields = document.iter().flatten();
+            let parts: Vec<String> = fields
+                .map(|(name, value)| format!("{name}:{}", schema_text(value)))
+                .collect();
+            format!("{{{}}}", parts.join(","))
+        }
+        RawBsonRef::Array(array) => {
+            let parts: Vec<String> = array.into_iter().flatten().map(schema_text).collect();
+            format!("[{}]", parts.join(","))
+        }
+        RawBsonRef::String(text) => format!("{text:?}"),
+        other => value_text(other),
+    }
+}
+
 fn document_text(document: &RawDocument) -> String {
     let fields = document.iter().flatten();
     let parts: Vec<String> = fields
@@ -169,12 +207,16 @@ mod tests {
     fn values_do_not_matter_and_all_else_does() {
         let first = shape(doc! { "a": 1, "b": { "$in": [1, 2] } }, None);
         assert_eq!(first.len(), 8);
-        assert_eq!(first, shape(doc! { "b": { "$in": [5] }, "a": { "$eq": "x" } }, None));
+        assert_eq!(
+            first,
+            shape(doc! { "b": { "$in": [5, 6, 7] }, "a": { "$eq": "x" } }, None)
+        );
+        assert_eq!(shape(doc! { "a": { "$in": [5] } }, None), shape(doc! { "a": 5 }, None));
         let others = [
             shape(doc! { "a": 1 }, None),
-            shape(doc! { "a": { "$gt": 1 }, "b": { "$in": [1] } }, None),
-            shape(doc! { "a": 1, "b": { "$in": [1] } }, Some(doc! { "a": 1 })),
-            shape(doc! { "a": 1, "b": { "$in": [1] } }, Some(doc! { "a": -1 })),
+            shape(doc! { "a": { "$gt": 1 }, "b": { "$in": [1, 2] } }, None),
+            shape(doc! { "a": 1, "b": { "$in": [1, 2] } }, Some(doc! { "a": 1 })),
+            shape(doc! { "a": 1, "b": { "$in": [1, 2] } }, Some(doc! { "a": -1 })),
             shape(doc! { "$expr": { "$eq": ["$a", 1] } }, None),
             shape(doc! { "$expr": { "$eq": ["$b", 1] } }, None),
         ];
@@ -183,6 +225,35 @@ mod tests {
             assert!(!others[i + 1..].contains(other), "{i}");
         }
         assert_eq!(others[4], shape(doc! { "$expr": { "$eq": ["$a", 7] } }, None));
+        let requires = |name: &str| shape(doc! { "$jsonSchema": { "required": [name] } }, None);
+        assert_ne!(requires("a"), requires("b"));
+    }
+
+    #[test]
+    fn projections_and_collations_are_of_the_shape() {
+        let shape = |projection: Document, collation: Document| {
+            let (filter, projection) = (raw_of(&doc! { "a": "x" }), raw_of(&projection));
+            let collation = raw_of(&collation);
+            let mut request = FindRequest::new(Namespace::parse("d.c").unwrap(), &filter);
+            request.projection = Some(&projection);
+            request.collation = Some(&collation);
+            let context = context().with_collation(crate::plan::collation_of(Some(&collation), None).unwrap());
+            QueryHashes::of(&Query::parse(&request, &context).unwrap(), None).shape
+        };
+        let simple = || doc! { "locale": "simple" };
+        let first = shape(doc! { "a": 1, "b": 1 }, simple());
+        assert_eq!(first, shape(doc! { "b": true, "a": 2.5 }, simple()));
+        let others = [
+            shape(doc! { "a": 0, "b": 0 }, simple()),
+            shape(doc! { "a": 1 }, simple()),
+            shape(doc! { "a": 1, "b": 1 }, doc! { "locale": "en" }),
+            shape(doc! { "a": 1, "b": 1 }, doc! { "locale": "fr" }),
+            shape(doc! { "a": 1, "b": 1 }, doc! { "locale": "en", "strength": 1 }),
+        ];
+        for (i, other) in others.iter().enumerate() {
+            assert_ne!(&first, other, "{i}");
+            assert!(!others[i + 1..].contains(other), "{i}");
+        }
     }
 
     #[test]
