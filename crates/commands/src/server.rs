@@ -285,7 +285,11 @@ impl Server {
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
         let (clock, scripts) = (Arc::clone(&self.env.clock), Arc::clone(&self.scripts));
-        Arc::new(Operation::for_client(clock, id, &self.memory, scripts))
+        let operation = Operation::for_client(clock, id, &self.memory, scripts);
+        Arc::new(match self.settings.replica_set {
+            Some(_) => operation.at_cluster_time(self.storage.applied().time),
+            None => operation,
+        })
     }
 
     /// A timestamp later than every one before: seconds since the epoch and a counter within the second.

@@ -146,26 +146,23 @@ impl Region {
     }
 }
 
-/// By the crossings of a ray to the right; points on an edge are inside.
+/// By the crossings of a ray to the right, as MongoDB counts them: points on horizontal and vertical edges are inside,
+/// those on slanting ones as if the edge lay a bit further to the right.
 fn is_in_polygon(corners: &[PlanePoint], point: &PlanePoint) -> bool {
     let mut inside = false;
     let mut a = corners[corners.len() - 1];
     for &b in corners {
-        if is_on_edge(&a, &b, point) {
+        if (a.x == b.x || a.y == b.y) && Rectangle::of_corners(a, b).contains(point) {
             return true;
         }
-        if (a.y > point.y) != (b.y > point.y) {
-            let x = a.x + (point.y - a.y) / (b.y - a.y) * (b.x - a.x);
-            inside ^= point.x < x;
+        // The lower end of an edge does not belong to it, the upper one does.
+        if a.y.min(b.y) < point.y && point.y <= a.y.max(b.y) {
+            let x = (point.y - a.y) * (b.x - a.x) / (b.y - a.y) + a.x;
+            inside ^= point.x <= x;
         }
         a = b;
     }
     inside
-}
-
-fn is_on_edge(a: &PlanePoint, b: &PlanePoint, point: &PlanePoint) -> bool {
-    let cross = (b.x - a.x) * (point.y - a.y) - (b.y - a.y) * (point.x - a.x);
-    cross == 0.0 && Rectangle::of_corners(*a, *b).contains(point)
 }
 
 /// The grid of a `2d` index: the same interval for both axes, its greatest value with it.

@@ -267,20 +267,39 @@ fn a_growing_search_gives_no_interval_twice() {
 }
 
 #[test]
-fn points_of_the_plane_lie_in_regions_with_their_boundary() {
+fn points_of_the_plane_lie_in_regions_with_some_of_their_boundary() {
     let triangle = Region::Polygon(vec![
         PlanePoint { x: 0.0, y: 0.0 },
         PlanePoint { x: 4.0, y: 0.0 },
         PlanePoint { x: 0.0, y: 4.0 },
     ]);
-    for (x, y, inside) in [
-        (1.0, 1.0, true),
-        (2.0, 2.0, true),
-        (3.0, 3.0, false),
-        (4.0, 0.0, true),
-        (-1.0, 0.0, false),
+    let turned = Region::Polygon(vec![
+        PlanePoint { x: 0.0, y: 0.0 },
+        PlanePoint { x: 4.0, y: 4.0 },
+        PlanePoint { x: 4.0, y: 0.0 },
+    ]);
+    let bow = Region::Polygon(vec![
+        PlanePoint { x: 0.0, y: 0.0 },
+        PlanePoint { x: 4.0, y: 4.0 },
+        PlanePoint { x: 4.0, y: 0.0 },
+        PlanePoint { x: 0.0, y: 4.0 },
+    ]);
+    for (region, x, y, inside) in [
+        (&triangle, 1.0, 1.0, true),
+        (&triangle, 2.0, 2.0, true),
+        (&triangle, 3.0, 3.0, false),
+        (&triangle, 4.0, 0.0, true),
+        (&triangle, 0.0, 2.0, true),
+        (&triangle, 2.0, 0.0, true),
+        (&triangle, -1.0, 0.0, false),
+        (&turned, 1.0, 1.0, false),
+        (&turned, 3.0, 1.0, true),
+        (&turned, 4.0, 3.0, true),
+        (&bow, 1.0, 1.0, true),
+        (&bow, 2.0, 2.0, true),
+        (&bow, 3.0, 3.0, false),
     ] {
-        let Ok(found) = triangle.contains(&PlanePoint { x, y }, &mut uncounted);
+        let Ok(found) = region.contains(&PlanePoint { x, y }, &mut uncounted);
         assert_eq!(found, inside, "{x} {y}");
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::LockMode;
 use crate::catalog_change::CatalogChange;
+use crate::cluster_time::ClusterTime;
 use crate::memory::{MemoryAccount, MemoryBudget};
 use crate::script_limits::ScriptLimits;
 use engine::Seq;
@@ -87,6 +88,8 @@ pub struct Operation {
     clock: Arc<dyn Clock>,
     /// Wall time of its beginning: one `$$NOW` for all it evaluates.
     started_ms: i64,
+    /// Of what members have seen when it began: one `$$CLUSTER_TIME`. `None` outside a replica set.
+    cluster_time: Option<ClusterTime>,
     /// Milliseconds of the clock's monotonic time.
     deadline: AtomicI64,
     killed: Arc<KillFlag>,
@@ -142,6 +145,7 @@ impl Operation {
         Self {
             id,
             started_ms: clock.now_ms(),
+            cluster_time: None,
             clock,
             deadline: AtomicI64::new(NO_DEADLINE),
             killed,
@@ -180,6 +184,19 @@ impl Operation {
     /// Wall time of its beginning, in milliseconds since the Unix epoch.
     pub fn started_ms(&self) -> i64 {
         self.started_ms
+    }
+
+    /// The same operation, of a member of a replica set.
+    pub fn at_cluster_time(self, time: ClusterTime) -> Self {
+        Self {
+            cluster_time: Some(time),
+            ..self
+        }
+    }
+
+    /// The cluster time of its beginning, of a member of a replica set.
+    pub fn cluster_time(&self) -> Option<ClusterTime> {
+        self.cluster_time
     }
 
     /// Sets the deadline `max_time_ms` from now; 0 means none.

@@ -227,6 +227,25 @@ fn reads_after_a_time_see_it() {
 }
 
 #[test]
+fn expressions_see_the_cluster_time_of_members() {
+    let bench = Bench::member(true);
+    bench.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] });
+    let now = bench.server.storage.applied().time.to_timestamp();
+    let found = bench.aggregate("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]);
+    assert_eq!(found, [doc! { "_id": 1, "t": now }]);
+    let changed = bench.ok(doc! {
+        "update": "c",
+        "updates": [{ "q": { "$expr": { "$gte": ["$$CLUSTER_TIME", now] } }, "u": [{ "$set": { "t": "$$CLUSTER_TIME" } }] }],
+    });
+    assert_eq!(changed.get_i32("nModified"), Ok(1));
+    let alone = Bench::new();
+    assert_eq!(
+        alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]),
+        51144
+    );
+}
+
+#[test]
 fn an_idle_primary_lets_time_go_on() {
     let bench = Bench::member(true);
     let before = bench.server.storage.applied();

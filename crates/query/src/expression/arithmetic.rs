@@ -177,7 +177,10 @@ fn subtract<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
             None => failure(ErrorCode::Overflow.0, "date overflow"),
         },
         (Value::Date(date), other) => match Number::of(other) {
-            Some(number) => date_of(Number::Int64(*date).minus(whole_ms(number)?)),
+            Some(number) => match whole_ms(number) {
+                Ok(ms) => date_of(Number::Int64(*date).minus(ms)),
+                Err(_) => failure(16006, format!("can't convert {} to milliseconds", other.render())),
+            },
             None => mismatch(format!("can't $subtract {} from Date", other.type_name())),
         },
         _ => match (Number::of(&a), Number::of(&b)) {
@@ -299,31 +302,19 @@ fn whole<'a>(name: &str, value: Value<'a>, double: fn(f64) -> f64, decimal: fn(D
 
 /// `$round` and `$trunc`, with an optional place from -20 to 100.
 fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding) -> Computed<'a> {
-    let (first, second) = (operands.first(), operands.get(1));
-    let place = match second {
+    let Some(value) = operands.first().filter(|value| !value.is_nullish()) else {
+        return Ok(Value::Null);
+    };
+    let Some(number) = Number::of(value) else {
+        return failure(
+            51081,
+            format!("{name} only supports numeric types, not {}", value.type_name()),
+        );
+    };
+    let place = match operands.get(1) {
         None => 0,
         Some(place) if place.is_nullish() => return Ok(Value::Null),
-        Some(place) => match Number::of(place).and_then(Number::to_exact_i64) {
-            Some(place) if (-20..=100).contains(&place) => place as i32,
-            Some(place) => {
-                return failure(
-                    51083,
-                    format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"),
-                );
-            }
-            None => return failure(51082, format!("precision argument to  {name} must be a integral value")),
-        },
-    };
-    let Some(value) = first else { return Ok(Value::Null) };
-    let number = match Number::of(value) {
-        Some(number) => number,
-        None if value.is_nullish() => return Ok(Value::Null),
-        None => {
-            return failure(
-                51081,
-                format!("{name} only supports numeric types, not {}", value.type_name()),
-            );
-        }
+        Some(place) => place_of(name, place)?,
     };
     Ok(match number {
         Number::Double(n) => Value::Double(round_double(n, place, rounding)),
@@ -346,6 +337,27 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
             }
         }
     })
+}
+
+/// The place that `$round` and `$trunc` are told.
+fn place_of(name: &str, place: &Value<'_>) -> Result<i32, QueryError> {
+    let Some(number) = Number::of(place) else {
+        return failure(
+            16004,
+            format!("can't convert from BSON type {} to long", place.type_name()),
+        );
+    };
+    match (number, number.to_exact_i64()) {
+        (_, Some(place)) if (-20..=100).contains(&place) => Ok(place as i32),
+        (_, Some(place)) => failure(
+            51083,
+            format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"),
+        ),
+        (Number::Double(double), None) if exact_i64_of_f64(double.trunc()).is_none() => {
+            failure(31109, format!("Can't coerce out of range value {double} to long"))
+        }
+        (_, None) => failure(51082, format!("precision argument to {name} must be an integral value")),
+    }
 }
 
 /// With all decimal places down to `place`, as far as there is room for them.
@@ -460,6 +472,7 @@ fn pow<'a>(name: &'static str, base: Value<'a>, exponent: Value<'a>) -> Computed
 fn integer_pow(base: i64, exponent: i64) -> Option<i64> {
     match (base, exponent) {
         (1, _) => Some(1),
+        (0, 1..) => Some(0),
         (-1, e) => Some(if e % 2 == 0 { 1 } else { -1 }),
         (_, e) => base.checked_pow(u32::try_from(e).ok()?),
     }

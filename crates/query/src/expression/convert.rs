@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bson::Decimal128;
 use bson::oid::ObjectId;
 use keys::Decimal;
-use keys::decimal::Rounding;
+use keys::decimal::{DIGITS_MAX, Rounding};
 use wire::ErrorCode;
 
 use super::date::{iso_text, parse_date};
@@ -23,19 +23,28 @@ const fn unary(name: &'static str, function: for<'a> fn(&'static str, Value<'a>)
     }
 }
 
+/// A short form of `$convert`.
+const fn short_form(name: &'static str, function: for<'a> fn(&'static str, Value<'a>) -> Computed<'a>) -> Operator {
+    Operator {
+        name,
+        arity: Arity::One { otherwise: 50723 },
+        apply: Apply::Unary(function),
+    }
+}
+
 /// The operators with positional arguments.
 pub(super) const OPERATORS: &[Operator] = &[
     unary("$type", |_, value| Ok(Value::borrowed_str(value.type_name()))),
     unary("$isNumber", |_, value| Ok(Value::Boolean(value.is_number()))),
-    unary("$toString", |_, value| short(value, Target::String)),
-    unary("$toInt", |_, value| short(value, Target::Int)),
-    unary("$toLong", |_, value| short(value, Target::Long)),
-    unary("$toDouble", |_, value| short(value, Target::Double)),
-    unary("$toDecimal", |_, value| short(value, Target::Decimal)),
-    unary("$toBool", |_, value| short(value, Target::Bool)),
-    unary("$toDate", |_, value| short(value, Target::Date)),
-    unary("$toObjectId", |_, value| short(value, Target::ObjectId)),
-    unary("$toUUID", |_, value| short(value, Target::BinData)),
+    short_form("$toString", |_, value| short(value, Target::String)),
+    short_form("$toInt", |_, value| short(value, Target::Int)),
+    short_form("$toLong", |_, value| short(value, Target::Long)),
+    short_form("$toDouble", |_, value| short(value, Target::Double)),
+    short_form("$toDecimal", |_, value| short(value, Target::Decimal)),
+    short_form("$toBool", |_, value| short(value, Target::Bool)),
+    short_form("$toDate", |_, value| short(value, Target::Date)),
+    short_form("$toObjectId", |_, value| short(value, Target::ObjectId)),
+    short_form("$toUUID", |_, value| short(value, Target::BinData)),
     unary("$binarySize", binary_size),
     unary("$bsonSize", bson_size),
     unary("$toHashedIndexKey", hashed_index_key),
@@ -169,14 +178,10 @@ fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option
     let mut next = || arguments.next().flatten();
     let (input, to, on_error, on_null) = (next().unwrap_or(Value::Missing), next(), next(), next());
     let (format, base, byte_order) = (next(), next(), next());
-    for (name, given) in [("base", base), ("byteOrder", byte_order)] {
-        if given.is_some_and(|given| !given.is_nullish()) {
-            return failure(
-                ErrorCode::NotImplemented.0,
-                format!("$convert's '{name}' is not implemented"),
-            );
-        }
+    if base.is_some_and(|base| !base.is_nullish()) {
+        return failure(ErrorCode::NotImplemented.0, "$convert's 'base' is not implemented");
     }
+    let byte_order = ByteOrder::of(byte_order.as_ref())?;
     let to = to.unwrap_or(Value::Missing);
     if input.is_nullish() {
         return Ok(on_null.unwrap_or(Value::Null));
@@ -222,6 +227,12 @@ fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option
                 "BinData of subtype {own} is not converted to subtype {wanted} {NO_HANDLER}"
             )),
         }),
+        (Value::Binary(subtype, bytes), Target::Int | Target::Long | Target::Double) => {
+            number_of_bytes(*subtype, bytes, target, byte_order)
+        }
+        (Value::Int32(_) | Value::Int64(_) | Value::Double(_), Target::BinData) => {
+            wanted_subtype(&subtype).and_then(|subtype| bytes_of_number(&input, subtype, byte_order))
+        }
         _ => convert_to(&input, target),
     };
     match (converted, on_error) {
@@ -334,7 +345,84 @@ impl Format {
     }
 }
 
+/// How `$convert` lays out numbers in binData.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    fn of(given: Option<&Value<'_>>) -> Result<Self, QueryError> {
+        match given {
+            None => Ok(Self::Little),
+            Some(nullish) if nullish.is_nullish() => Ok(Self::Little),
+            Some(Value::String(name)) if &**name == "little" => Ok(Self::Little),
+            Some(Value::String(name)) if &**name == "big" => Ok(Self::Big),
+            Some(other) => failure(
+                ErrorCode::FailedToParse.0,
+                format!(
+                    "$convert's 'byteOrder' must be 'little' or 'big', found: {}",
+                    other.render()
+                ),
+            ),
+        }
+    }
+
+    /// From or to little-endian bytes.
+    fn arrange(self, bytes: &mut [u8]) {
+        if self == Self::Big {
+            bytes.reverse();
+        }
+    }
+}
+
+/// The number whose bytes these are: integers of two's complement, doubles also of single precision.
+fn number_of_bytes<'a>(subtype: u8, bytes: &[u8], target: Target, order: ByteOrder) -> Computed<'a> {
+    // The old subtype has its length in front.
+    let mut little = match subtype {
+        OLD_BINARY_SUBTYPE => (bytes.len() as u32).to_le_bytes().to_vec(),
+        _ => Vec::new(),
+    };
+    little.extend_from_slice(bytes);
+    order.arrange(&mut little);
+    let integer = match *little {
+        [a] => Some(i64::from(a as i8)),
+        [a, b] => Some(i64::from(i16::from_le_bytes([a, b]))),
+        [a, b, c, d] => Some(i64::from(i32::from_le_bytes([a, b, c, d]))),
+        [a, b, c, d, e, f, g, h] => Some(i64::from_le_bytes([a, b, c, d, e, f, g, h])),
+        _ => None,
+    };
+    match (target, integer, little.len()) {
+        (Target::Int, Some(number), 1 | 2 | 4) => Ok(Value::Int32(number as i32)),
+        (Target::Long, Some(number), _) => Ok(Value::Int64(number)),
+        (Target::Double, Some(bits), 4) => Ok(Value::Double(f64::from(f32::from_bits(bits as u32)))),
+        (Target::Double, Some(bits), 8) => Ok(Value::Double(f64::from_bits(bits as u64))),
+        (_, _, length) => unconvertible(format!(
+            "binData of {length} bytes is not converted to {} {NO_HANDLER}",
+            target.name()
+        )),
+    }
+}
+
+fn bytes_of_number<'a>(number: &Value<'_>, subtype: u8, order: ByteOrder) -> Computed<'a> {
+    let mut bytes = match number {
+        Value::Int32(number) => number.to_le_bytes().to_vec(),
+        Value::Int64(number) => number.to_le_bytes().to_vec(),
+        Value::Double(number) => number.to_le_bytes().to_vec(),
+        other => {
+            return unconvertible(format!(
+                "Unsupported conversion from {} to binData {NO_HANDLER}",
+                other.type_name()
+            ));
+        }
+    };
+    order.arrange(&mut bytes);
+    Ok(Value::Binary(subtype, Blob::Shared(bytes.into())))
+}
+
 const UUID_SUBTYPE: u8 = 4;
+const OLD_BINARY_SUBTYPE: u8 = 2;
 
 fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
@@ -354,6 +442,9 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
             target.name()
         ))
     };
+    if let (Target::Int | Target::Long | Target::Double, Value::Binary(subtype, bytes)) = (target, value) {
+        return number_of_bytes(*subtype, bytes, target, ByteOrder::Little);
+    }
     match target {
         Target::Double => to_double(value).unwrap_or_else(unsupported),
         Target::Decimal => to_decimal(value).unwrap_or_else(unsupported),
@@ -401,7 +492,7 @@ fn not_a_number<T>(text: &str) -> Result<T, QueryError> {
     ))
 }
 
-/// The double of numeric text; hexadecimal and spaces are refused.
+/// The double of numeric text; spaces are refused.
 fn parse_double(text: &str) -> Option<f64> {
     let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
     let word = ["inf", "infinity", "nan"]
@@ -410,13 +501,56 @@ fn parse_double(text: &str) -> Option<f64> {
     let digits = bare
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
-    if word || digits { text.parse().ok() } else { None }
+    match word || digits {
+        true => text.parse().ok(),
+        false => parse_hexadecimal(text),
+    }
+}
+
+/// The double of hexadecimal text, `+0x1.8p1`. As in MongoDB not of one that begins with `0x`.
+fn parse_hexadecimal(text: &str) -> Option<f64> {
+    if text.starts_with("0x") {
+        return None;
+    }
+    let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let bare = bare.strip_prefix("0x").or_else(|| bare.strip_prefix("0X"))?;
+    let (mantissa, exponent) = match bare.split_once(['p', 'P']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (bare, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    // What is beyond the digits that a double has is only told from nothing.
+    let (mut bits, mut dropped, mut is_inexact) = (0_u64, 0_i32, false);
+    for digit in whole.chars().chain(fraction.chars()) {
+        let digit = u64::from(digit.to_digit(16)?);
+        if bits >> 59 == 0 {
+            bits = bits << 4 | digit;
+        } else {
+            dropped += 1;
+            is_inexact |= digit != 0;
+        }
+    }
+    let places = dropped - i32::try_from(fraction.len()).ok()?;
+    let size = (bits | u64::from(is_inexact)) as f64 * 2_f64.powi(places.checked_mul(4)?.checked_add(exponent)?);
+    Some(if text.starts_with('-') { -size } else { size })
 }
 
 /// Whether there is something before the exponent: the parser of decimals takes nothing for zero.
 fn has_coefficient(text: &str) -> bool {
     let coefficient = text.split(['e', 'E']).next().unwrap_or_default();
     coefficient.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Whether a text has digits and yet names no number other than an infinity, or than zero where they are none.
+fn is_out_of_range(text: &str, double: f64) -> bool {
+    let coefficient = text.split(['e', 'E', 'p', 'P']).next().unwrap_or_default();
+    match double {
+        0.0 => coefficient.bytes().any(|byte| matches!(byte, b'1'..=b'9')),
+        _ => double.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()),
+    }
 }
 
 fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
@@ -433,9 +567,7 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
             }
         }
         Value::String(text) => match parse_double(text) {
-            Some(double) if double.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit()) => {
-                Ok(Value::Double(double))
-            }
+            Some(double) if !is_out_of_range(text, double) => Ok(Value::Double(double)),
             Some(_) => unconvertible(format!(
                 "Failed to parse number '{}' {NO_HANDLER}: Out of range",
                 &**text
@@ -446,13 +578,42 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     })
 }
 
+/// The decimal of numeric text, rounded to 34 digits, half to even.
+fn parse_decimal(text: &str) -> Option<Decimal128> {
+    if let Ok(decimal) = text.parse() {
+        return Some(decimal);
+    }
+    // The parser refuses to round.
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        None => (text, 0),
+    };
+    let bare = mantissa.strip_prefix(['+', '-']).unwrap_or(mantissa);
+    let (whole, fraction) = bare.split_once('.').unwrap_or((bare, ""));
+    let digits = [whole, fraction].concat();
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let digits = digits.trim_start_matches('0');
+    let (kept, dropped) = digits.split_at_checked(DIGITS_MAX as usize)?;
+    let mut coefficient: u128 = kept.parse().ok()?;
+    let rest = dropped.trim_end_matches('0');
+    let is_tie = rest == "5";
+    if rest.starts_with(|digit| digit >= '5') && (!is_tie || coefficient % 2 == 1) {
+        coefficient += 1;
+    }
+    let exponent = exponent - fraction.len() as i64 + dropped.len() as i64;
+    let sign = if mantissa.starts_with('-') { "-" } else { "" };
+    format!("{sign}{coefficient}E{exponent}").parse().ok()
+}
+
 fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     let decimal = |n: i64| Ok(Value::Decimal(Decimal::from(n).into()));
     Some(match value {
         Value::Boolean(on) => decimal(i64::from(*on)),
         Value::Date(ms) => decimal(*ms),
-        Value::String(text) => match text.parse::<Decimal128>() {
-            Ok(decimal) if has_coefficient(text) => Ok(Value::Decimal(decimal)),
+        Value::String(text) => match parse_decimal(text) {
+            Some(decimal) if has_coefficient(text) => Ok(Value::Decimal(decimal)),
             _ => not_a_number(text),
         },
         other => Ok(Value::Decimal(Number::of(other)?.to_decimal().into())),

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
 use parking_lot::Mutex;
-use storage::Operation;
+use storage::{ClusterTime, Operation};
 use vfs::Random;
 use wire::ErrorCode;
 
@@ -120,6 +120,7 @@ impl ExpressionContext {
     pub fn of_operation(operation: &Arc<Operation>, random: Arc<dyn Random>) -> Self {
         Self {
             operation: Some(operation.clone()),
+            cluster_time: operation.cluster_time().map(ClusterTime::to_timestamp),
             ..Self::new(operation.started_ms(), random)
         }
     }

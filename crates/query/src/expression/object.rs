@@ -326,7 +326,7 @@ fn check_field(name: &'static str, arguments: &RawDocument) -> Result<(), QueryE
         return Ok(());
     };
     let (constant, is_literal) = match field {
-        RawBsonRef::Document(expression) => {
+        RawBsonRef::Document(expression) if !expression.is_empty() => {
             let mut parts = expression.into_iter();
             match (parts.next().transpose().map_err(|_| Malformed)?, parts.next()) {
                 (Some((operator, constant)), None) if matches!(operator.as_str(), "$literal" | "$const") => {
@@ -345,6 +345,9 @@ fn check_field(name: &'static str, arguments: &RawDocument) -> Result<(), QueryE
                 "'{path}' is a field path reference which is not allowed in this context. Did you mean {{$literal: '{path}'}}?"
             ),
         ),
+        RawBsonRef::String(path) if path.contains('\0') => {
+            failure(9534700, format!("{name} requires 'field' to have no null byte"))
+        }
         RawBsonRef::String(_) => Ok(()),
         other => {
             let found = Value::from_raw(other).type_name();
@@ -418,9 +421,6 @@ fn set_field<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<O
         return failure(ErrorCode::InternalError.0, "missing arguments to $setField");
     };
     let field = field_name(name, 4161107, &field)?;
-    if field.contains('\0') {
-        return failure(16411, format!("{name} requires 'field' to have no null byte"));
-    }
     replace_field(input, field, &value, 4161105, name)
 }
 

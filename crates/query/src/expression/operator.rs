@@ -35,6 +35,10 @@ fn operands<'a>(arguments: &'a [Node], evaluation: &mut Evaluation<'a>) -> Resul
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arity {
     Exactly(usize),
+    /// One, or the error of this code.
+    One {
+        otherwise: i32,
+    },
     /// From the first to the second, both included.
     Between(usize, usize),
     Any,
@@ -109,6 +113,10 @@ impl Operator {
                     "Expression {} takes exactly {n} arguments. {given} were passed in.",
                     self.name
                 ),
+            ),
+            Arity::One { otherwise } if given != 1 => failure(
+                otherwise,
+                format!("{} requires a single argument, got {given}", self.name),
             ),
             Arity::Between(least, most) if given < least || given > most => failure(
                 28667,

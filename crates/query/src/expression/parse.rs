@@ -9,7 +9,9 @@ use wire::ErrorCode;
 
 use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
-use super::{DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, date, function, regex, scope};
+use super::{
+    DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, date, function, regex, scope, set,
+};
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::scripts;
@@ -102,6 +104,8 @@ impl Parser<'_> {
             });
         };
         let (name, path) = match rest.split_once('.') {
+            Some(("", _)) => ("", None),
+            Some((_, "")) => return failure(40353, "FieldPath must not end with a '.'."),
             Some((name, path)) => (name, Some(FieldPath::parse(path)?)),
             None => (rest, None),
         };
@@ -313,6 +317,7 @@ const SPECIAL: &[(&str, ParseOperator)] = &[
     ("$median", array::parse_percentile),
     ("$function", |parser, _, raw| parse_function(parser, raw)),
     ("$_internalJsEmit", |parser, _, raw| parse_emit(parser, raw)),
+    ("$setEquals", |parser, _, raw| set::parse_set_equals(parser, raw)),
     ("$regexMatch", regex::parse),
     ("$regexFind", regex::parse),
     ("$regexFindAll", regex::parse),

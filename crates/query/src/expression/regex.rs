@@ -220,28 +220,34 @@ fn compile(
     regex: &Value<'_>,
     options: Option<&Value<'_>>,
 ) -> Result<Option<Regex>, QueryError> {
-    let (pattern, own_options) = match regex {
-        Value::String(pattern) => (pattern.to_string(), String::new()),
+    let own = match regex {
+        Value::String(pattern) => Some((pattern.to_string(), String::new())),
         Value::Other(other) => match &**other {
-            RawBson::RegularExpression(regex) => (regex.pattern.to_string(), regex.options.to_string()),
+            RawBson::RegularExpression(regex) => Some((regex.pattern.to_string(), regex.options.to_string())),
             _ => return failure(51105, format!("{name} needs 'regex' to be of type string or regex")),
         },
-        nullish if nullish.is_nullish() => return Ok(None),
+        nullish if nullish.is_nullish() => None,
         _ => return failure(51105, format!("{name} needs 'regex' to be of type string or regex")),
     };
-    let options = match options {
-        None => own_options,
-        Some(nullish) if nullish.is_nullish() => own_options,
-        Some(Value::String(options)) => {
-            if !own_options.is_empty() {
-                return failure(
-                    51107,
-                    format!("{name}: found regex option(s) specified in both 'regex' and 'option' fields"),
-                );
-            }
-            options.to_string()
-        }
+    // Options of a wrong type are an error beside a pattern that is null, too.
+    let given = match options {
+        None => None,
+        Some(nullish) if nullish.is_nullish() => None,
+        Some(Value::String(options)) => Some(options),
         Some(_) => return failure(51106, format!("{name} needs 'options' to be of type string")),
+    };
+    let Some((pattern, own_options)) = own else {
+        return Ok(None);
+    };
+    let options = match given {
+        None => own_options,
+        Some(_) if !own_options.is_empty() => {
+            return failure(
+                51107,
+                format!("{name}: found regex option(s) specified in both 'regex' and 'option' fields"),
+            );
+        }
+        Some(options) => options.to_string(),
     };
     if pattern.contains('\0') {
         return failure(

@@ -2,9 +2,10 @@
 //!
 //! Each pushes its variables onto the evaluation's slots in the order in which parsing bound them, evaluates, and pops.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use bson::RawBsonRef;
+use bson::{RawBsonRef, RawDocument};
 use vfs::Random;
 
 use super::operator::{Computed, failure};
@@ -15,7 +16,7 @@ use crate::evaluation::EvaluationContext;
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
-use crate::value::{ArrayValue, Comparer, SortPattern, Value};
+use crate::value::{ArrayValue, Comparer, Value};
 
 #[derive(Debug)]
 struct Let {
@@ -52,7 +53,10 @@ pub(super) fn parse_let(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<
         return failure(16877, "Missing 'in' parameter to $let");
     };
     let RawBsonRef::Document(variables) = variables else {
-        return failure(10065, "invalid parameter: expected an object (vars)");
+        return failure(
+            wire::ErrorCode::FailedToParse.0,
+            "invalid parameter: expected an object (vars)",
+        );
     };
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for element in variables {
@@ -90,8 +94,8 @@ fn parse_name<'r>(raw: Option<RawBsonRef<'r>>, default: &'r str) -> Result<&'r s
         Some(other) => {
             let found = Value::from_raw(other).type_name();
             failure(
-                wire::ErrorCode::TypeMismatch.0,
-                format!("wrong type for field (as) {found} != string"),
+                wire::ErrorCode::FailedToParse.0,
+                format!("the name of a variable ('as') must be a string, found: {found}"),
             )
         }
     }
@@ -307,7 +311,55 @@ enum ArrayOrder {
     /// Whole values, ascending or not.
     Whole { descending: bool },
     /// Documents by their fields.
-    Fields(SortPattern),
+    Fields(Vec<FieldOrder>),
+}
+
+/// A field that documents in an array are sorted by. Unlike `$sort`, arrays count as a whole.
+#[derive(Debug)]
+struct FieldOrder {
+    parts: Box<[Box<str>]>,
+    descending: bool,
+}
+
+impl FieldOrder {
+    /// The value in a document, through documents; null where there is none.
+    fn value_in<'a>(&self, item: &Value<'a>) -> Result<Value<'a>, QueryError> {
+        let mut value = item.clone();
+        for part in &self.parts {
+            value = value.get_field(part)?;
+        }
+        Ok(if value.is_missing() { Value::Null } else { value })
+    }
+}
+
+/// Whether a direction is 1 or -1, and which.
+fn is_descending(direction: &Value<'_>) -> Option<bool> {
+    match Number::of(direction).and_then(Number::to_exact_i64) {
+        Some(1) => Some(false),
+        Some(-1) => Some(true),
+        _ => None,
+    }
+}
+
+/// The fields of `$sortArray`'s `sortBy`.
+fn parse_field_orders(pattern: &RawDocument) -> Result<Vec<FieldOrder>, QueryError> {
+    let bad = |why: &str| failure(2942505, format!("Illegal sort specification of $sortArray: {why}"));
+    let mut fields = Vec::new();
+    for element in pattern {
+        let (name, raw) = element.map_err(|_| Malformed)?;
+        let Some(descending) = is_descending(&Value::from_raw(raw)) else {
+            return bad("directions must be 1 or -1");
+        };
+        let parts: Box<[Box<str>]> = name.as_str().split('.').map(Box::from).collect();
+        if parts.iter().any(|part| part.is_empty()) {
+            return bad("a field path has an empty part");
+        }
+        fields.push(FieldOrder { parts, descending });
+    }
+    match fields.is_empty() {
+        true => bad("there are no fields"),
+        false => Ok(fields),
+    }
 }
 
 #[derive(Debug)]
@@ -348,21 +400,33 @@ impl SortArray {
         match &self.order {
             ArrayOrder::Whole { descending: false } => context.sort(items, |a, b| self.comparer.compare(a, b)),
             ArrayOrder::Whole { descending: true } => context.sort(items, |a, b| self.comparer.compare(b, a)),
-            ArrayOrder::Fields(pattern) => {
+            ArrayOrder::Fields(fields) => {
                 let mark = context.held();
                 let mut keyed = Vec::with_capacity(items.len());
                 for item in items {
-                    let mut key = Vec::new();
-                    pattern.append_key_of_value(&item, &mut key)?;
+                    let keys = fields.iter().map(|field| field.value_in(&item));
+                    let keys = keys.collect::<Result<Vec<_>, _>>()?;
                     context.steps(1 + item.steps())?;
-                    context.hold(size_of::<(Vec<u8>, Value<'_>)>() + key.len())?;
-                    keyed.push((key, item));
+                    let bytes: usize = keys.iter().map(|key| size_of_val(key) + key.owned_bytes()).sum();
+                    context.hold(size_of::<(Vec<Value<'_>>, Value<'_>)>() + bytes)?;
+                    keyed.push((keys, item));
                 }
-                let sorted = context.sort(keyed, |(a, _), (b, _)| a.cmp(b))?;
+                let sorted = context.sort(keyed, |(a, _), (b, _)| self.compare_keys(fields, a, b))?;
                 context.release_to(mark);
                 Ok(sorted.into_iter().map(|(_, item)| item).collect())
             }
         }
+    }
+
+    fn compare_keys(&self, fields: &[FieldOrder], a: &[Value<'_>], b: &[Value<'_>]) -> Ordering {
+        let orders = fields.iter().zip(a.iter().zip(b)).map(|(field, (a, b))| {
+            let order = self.comparer.compare(a, b);
+            if field.descending { order.reverse() } else { order }
+        });
+        orders
+            .into_iter()
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
     }
 }
 
@@ -381,17 +445,19 @@ pub(super) fn parse_sort_array(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> 
     };
     let comparer = parser.context.comparer.clone();
     let order = match order {
-        RawBsonRef::Document(pattern) => ArrayOrder::Fields(SortPattern::parse(pattern, &comparer)?),
-        other => match Number::of(&Value::from_raw(other)).and_then(Number::to_exact_i64) {
-            Some(1) => ArrayOrder::Whole { descending: false },
-            Some(-1) => ArrayOrder::Whole { descending: true },
-            _ => {
-                return failure(
-                    2942507,
-                    "Illegal sort specification: sortBy must be 1, -1 or a sort pattern",
-                );
+        RawBsonRef::Document(pattern) => ArrayOrder::Fields(parse_field_orders(pattern)?),
+        other => {
+            let direction = Value::from_raw(other);
+            match is_descending(&direction) {
+                Some(descending) => ArrayOrder::Whole { descending },
+                None => {
+                    return failure(
+                        if direction.is_number() { 2942506 } else { 2942507 },
+                        "Illegal sort specification: sortBy must be 1, -1 or a sort pattern",
+                    );
+                }
             }
-        },
+        }
     };
     let input = parser.operand(input)?;
     Ok(Node::Special(Box::new(SortArray { input, order, comparer })))
@@ -448,12 +514,12 @@ impl Special for Rand {
 }
 
 pub(super) fn parse_rand(parser: &Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
-    let empty = match raw {
+    let is_empty = match raw {
         RawBsonRef::Document(document) => document.is_empty(),
         RawBsonRef::Array(array) => array.is_empty(),
-        _ => false,
+        _ => return failure(10065, "invalid parameter: expected an object ($rand)"),
     };
-    if !empty {
+    if !is_empty {
         return failure(3040501, "$rand does not currently accept arguments");
     }
     Ok(Node::Special(Box::new(Rand {

@@ -3,7 +3,11 @@
 
 use std::collections::HashSet;
 
+use bson::RawBsonRef;
+
+use super::Node;
 use super::operator::{Apply, Arity, Computed, Operator, failure};
+use super::parse::Parser;
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::{ArrayValue, Comparer, Value};
@@ -20,9 +24,11 @@ const fn walk(
     }
 }
 
+/// It is parsed by [`parse_set_equals`].
+static SET_EQUALS: Operator = walk("$setEquals", Arity::Any, set_equals);
+
 /// The operators of this module.
 pub(super) const OPERATORS: &[Operator] = &[
-    walk("$setEquals", Arity::Any, set_equals),
     walk("$setIntersection", Arity::Any, set_intersection),
     walk("$setUnion", Arity::Any, set_union),
     walk("$setDifference", Arity::Exactly(2), set_difference),
@@ -96,24 +102,43 @@ fn sorted<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, values: Vec<
     Value::array(context.sort(values, |a, b| comparer.compare(a, b))?)
 }
 
-fn set_equals<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
-    if operands.len() < 2 {
+/// `$setEquals`: a constant that is no array is refused before any document is seen.
+pub(super) fn parse_set_equals(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    let arguments = parser.arguments(raw)?;
+    if arguments.len() < 2 {
         return failure(
             17045,
-            format!("$setEquals needs at least two arguments had: {}", operands.len()),
+            format!("$setEquals needs at least two arguments had: {}", arguments.len()),
         );
     }
+    for (index, argument) in arguments.iter().enumerate() {
+        match argument {
+            Node::Constant(constant) if !matches!(constant, Value::Array(_)) => {
+                return failure(5887502, not_all_arrays(index, constant));
+            }
+            _ => {}
+        }
+    }
+    Ok(Node::Call {
+        operator: &SET_EQUALS,
+        comparer: parser.context.comparer.clone(),
+        arguments,
+    })
+}
+
+fn not_all_arrays(index: usize, operand: &Value<'_>) -> String {
+    format!(
+        "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
+        index + 1,
+        operand.type_name()
+    )
+}
+
+fn set_equals<'a>(context: &EvaluationContext<'_>, comparer: &Comparer, operands: Vec<Value<'a>>) -> Computed<'a> {
     let mut first: Option<(HashSet<Vec<u8>>, usize)> = None;
     for (index, operand) in operands.iter().enumerate() {
         let Value::Array(array) = operand else {
-            return failure(
-                17044,
-                format!(
-                    "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
-                    index + 1,
-                    operand.type_name()
-                ),
-            );
+            return failure(17044, not_all_arrays(index, operand));
         };
         let keys = keys_of(context, array, comparer)?;
         match &first {

@@ -155,7 +155,11 @@ impl GeoTest {
                 keys::describe::describe(value)
             )));
         };
-        let region = Region::Meeting(read_geojson(geometry, context)?);
+        let region = Region::Meeting(match geometry {
+            // A legacy pair.
+            RawBsonRef::Array(_) => read_sphere(geometry, context)?,
+            _ => read_geojson(geometry, context)?,
+        });
         Self::new("$geoIntersects", region, value, context)
     }
 
@@ -229,8 +233,18 @@ fn points(value: RawBsonRef<'_>, shape: &str) -> Result<Vec<PlanePoint>, QueryEr
     members(value)
         .ok_or_else(|| QueryError::bad_value(format!("{shape} must be an array or an object of points")))?
         .into_iter()
-        .map(|point| read::legacy(point).map_err(|error| refused(&error)))
+        .map(pair)
         .collect()
+}
+
+/// A pair of coordinates and nothing else.
+fn pair(value: RawBsonRef<'_>) -> Result<PlanePoint, QueryError> {
+    match members(value) {
+        Some(members) if members.len() > 2 => {
+            Err(QueryError::bad_value("Point must only contain two numeric elements"))
+        }
+        _ => read::legacy(value).map_err(|error| refused(&error)),
+    }
 }
 
 fn members(value: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
@@ -251,9 +265,40 @@ fn circle(value: RawBsonRef<'_>) -> Result<(PlanePoint, f64), QueryError> {
     let &[center, radius] = members.as_slice() else {
         return Err(QueryError::bad_value("a circle has a center and a radius"));
     };
-    let center = read::legacy(center).map_err(|error| refused(&error))?;
+    let center = pair(center)?;
     match read::number(radius) {
         Some(radius) if radius >= 0.0 => Ok((center, radius)),
         _ => Err(QueryError::bad_value("radius must be a non-negative number")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, RawDocumentBuf, doc};
+
+    use super::GeoTest;
+    use crate::evaluation::EvaluationContext;
+
+    fn is_taken(operator: &str, argument: impl Into<Bson>) -> bool {
+        let wrapped = RawDocumentBuf::try_from(&doc! {"": argument.into()}).expect("BSON");
+        let argument = wrapped.get("").expect("BSON").expect("a field");
+        let context = EvaluationContext::uninterrupted();
+        match operator {
+            "$geoIntersects" => GeoTest::intersects(argument, &context).is_ok(),
+            _ => GeoTest::within(argument, &context).is_ok(),
+        }
+    }
+
+    #[test]
+    fn points_of_shapes_have_two_coordinates() {
+        for shape in ["$center", "$centerSphere"] {
+            assert!(is_taken("$geoWithin", doc! {shape: [[10, 20], 1]}), "{shape}");
+            assert!(!is_taken("$geoWithin", doc! {shape: [[10, 20, 30], 1]}), "{shape}");
+        }
+        assert!(!is_taken("$geoWithin", doc! {"$box": [[0, 0, 0], [1, 1]]}));
+        assert!(!is_taken("$geoWithin", doc! {"$polygon": [[0, 0], [1, 1], [1, 0, 0]]}));
+        // A legacy pair is a point to meet, but no region.
+        assert!(is_taken("$geoIntersects", doc! {"$geometry": [0, 0]}));
+        assert!(!is_taken("$geoWithin", doc! {"$geometry": [0, 0]}));
     }
 }

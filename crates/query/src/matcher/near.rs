@@ -103,19 +103,32 @@ impl NearTest {
                 "$minDistance" => least = Some(distance(value, "$minDistance")?),
                 "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
                 field if field == name => point = Some(value),
-                _ => continue,
+                "$uniqueDocs" => continue,
+                other => {
+                    return Err(QueryError::new(
+                        ErrorCode(34413),
+                        format!("invalid argument in geo near query: {other}"),
+                    ));
+                }
             }
             source.push((field.as_str().to_owned(), Constant::new(value)));
         }
         let point = point.ok_or_else(|| QueryError::bad_value("$near requires a point"))?;
         let mut given = point;
         if let RawBsonRef::Document(inner) = point {
+            let is_geojson = inner.get("$geometry").ok().flatten().is_some();
             for field in inner {
                 let (field, value) = field.map_err(|_| QueryError::bad_value("malformed $near"))?;
                 match field.as_str() {
                     "$geometry" => given = value,
                     "$minDistance" => least = Some(distance(value, "$minDistance")?),
                     "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
+                    other if is_geojson => {
+                        return Err(QueryError::bad_value(format!(
+                            "invalid argument in geo near query: {other}"
+                        )));
+                    }
+                    // The coordinates of a legacy pair.
                     _ => {}
                 }
             }
@@ -250,5 +263,36 @@ fn distance(value: RawBsonRef<'_>, name: &str) -> Result<f64, QueryError> {
         Some(distance) if distance >= 0.0 => Ok(distance),
         Some(_) => Err(QueryError::bad_value(format!("{name} must be non-negative"))),
         None => Err(QueryError::bad_value(format!("{name} must be a number"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, RawDocumentBuf, doc};
+
+    use super::NearTest;
+
+    #[test]
+    fn a_field_has_the_point_and_distances_alone() {
+        let code_of = |operators: Document| {
+            let operators = RawDocumentBuf::try_from(&operators).expect("BSON");
+            let name = operators.iter().flatten().map(|(name, _)| name.as_str().to_owned());
+            let name = name.into_iter().find(|name| super::is_near(name)).expect("an operator");
+            let parsed = NearTest::parse(&name, &operators);
+            parsed.err().and_then(|error| error.code()).map_or(0, |code| code.0)
+        };
+        let point = doc! {"type": "Point", "coordinates": [0, 0]};
+        let near = || doc! {"$geometry": point.clone()};
+        for (operators, code) in [
+            (doc! {"$near": near()}, 0),
+            (doc! {"$near": [0, 0], "$maxDistance": 1, "$uniqueDocs": true}, 0),
+            (doc! {"$near": {"x": 0, "y": 0}}, 0),
+            (doc! {"$near": near(), "$eq": 1}, 34413),
+            (doc! {"$eq": 1, "$near": near()}, 34413),
+            (doc! {"$nearSphere": [0, 0], "$exists": true}, 34413),
+            (doc! {"$near": {"$geometry": point.clone(), "$unknown": 5}}, 2),
+        ] {
+            assert_eq!(code_of(operators.clone()), code, "{operators}");
+        }
     }
 }

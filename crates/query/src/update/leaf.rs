@@ -143,8 +143,14 @@ impl Leaf {
             Leaf::SetOnInsert(value) if around.is_insert => put(value, out),
             Leaf::SetOnInsert(_) => return Ok(Change::Same),
             Leaf::Unset | Leaf::RenameFrom => return Ok(Change::Removed),
-            Leaf::Inc(by) => put_number(sum(numeric(element, "$inc", around)?, *by, element, around)?, out),
-            Leaf::Mul(by) => put_number(product(numeric(element, "$mul", around)?, *by, element, around)?, out),
+            Leaf::Inc(by) => {
+                let old = numeric(element, "$inc", around)?;
+                return Ok(replace_number(old, sum(old, *by, element, around)?, out));
+            }
+            Leaf::Mul(by) => {
+                let old = numeric(element, "$mul", around)?;
+                return Ok(replace_number(old, product(old, *by, element, around)?, out));
+            }
             Leaf::Min(value) if order(value, element, around)? == Ordering::Less => put(value, out),
             Leaf::Max(value) if order(value, element, around)? == Ordering::Greater => put(value, out),
             Leaf::Min(_) | Leaf::Max(_) => return Ok(Change::Same),
@@ -277,6 +283,20 @@ fn numeric(element: Element<'_>, operator: &str, around: &Surroundings<'_>) -> R
             element.name_lossy(),
             type_of(element)?
         ))),
+    }
+}
+
+/// A number that is equal to the old one and of its type is no change: a zero keeps its sign, a decimal its digits.
+fn replace_number(old: Number, new: Number, out: &mut Vec<u8>) -> Change {
+    let is_equal = match (old, new) {
+        (Number::Double(old), Number::Double(new)) => old == new,
+        (Number::Decimal(old), Number::Decimal(new)) => !old.is_nan() && old.compare(new).is_eq(),
+        // Their bytes are the same then.
+        _ => false,
+    };
+    match is_equal {
+        true => Change::Same,
+        false => Change::Value(put_number(new, out)),
     }
 }
 

@@ -163,6 +163,7 @@ fn unset() {
 
 #[test]
 fn inc_and_mul_promote_and_never_wrap() {
+    let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
     gives(doc! {"$inc": {"a": 2}}, doc! {"a": 1}, doc! {"a": 3});
     gives(doc! {"$inc": {"a": 2}}, doc! {}, doc! {"a": 2});
     gives(
@@ -174,6 +175,12 @@ fn inc_and_mul_promote_and_never_wrap() {
     gives(doc! {"$inc": {"a": 0.5}}, doc! {"a": 1}, doc! {"a": 1.5});
     gives(doc! {"$inc": {"a": 0.0}}, doc! {"a": 1}, doc! {"a": 1.0});
     keeps(doc! {"$inc": {"a": 0}}, doc! {"a": 1});
+    // An equal number of the same type is no change, whatever it looks like.
+    keeps(doc! {"$inc": {"a": 0.0}}, doc! {"a": -0.0});
+    keeps(doc! {"$mul": {"a": -1.0}}, doc! {"a": 0.0});
+    keeps(doc! {"$inc": {"a": decimal("0")}}, doc! {"a": decimal("-0")});
+    keeps(doc! {"$inc": {"a": decimal("0.00")}}, doc! {"a": decimal("1.0")});
+    gives(doc! {"$inc": {"a": 0.0}}, doc! {"a": 0}, doc! {"a": 0.0});
     gives(doc! {"$mul": {"a": 3}}, doc! {"a": 2}, doc! {"a": 6});
     gives(doc! {"$mul": {"a": 3_i64}}, doc! {}, doc! {"a": 0_i64});
     gives(
@@ -181,7 +188,6 @@ fn inc_and_mul_promote_and_never_wrap() {
         doc! {"a": 100_000},
         doc! {"a": 10_000_000_000_i64},
     );
-    let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
     gives(
         doc! {"$inc": {"a": decimal("0.1")}},
         doc! {"a": 1},
@@ -426,6 +432,14 @@ fn add_to_set_pop_pull() {
         doc! {"a": [1, {"b": 1}, {"b": 1, "c": 1}, 2]},
         doc! {"a": [{"b": 1, "c": 1}, 2]},
     );
+    for not in [Bson::from(doc! {"$gte": 2}), 1.into()] {
+        fails(
+            doc! {"$pull": {"a": {"$not": not}}},
+            doc! {"a": [1, 2]},
+            ErrorCode::BadValue,
+            "unknown top level operator: $not",
+        );
+    }
     fails(
         doc! {"$pullAll": {"a": 1}},
         doc! {},

@@ -247,16 +247,8 @@ pub fn log(number: Decimal, base: Decimal) -> Decimal {
     if number.is_nan() || base.is_nan() || is_infinite(number) || is_infinite(base) {
         return Decimal::from_f64(number.to_f64().ln() / base.to_f64().ln());
     }
-    match base {
-        base if base.compare(Decimal::from(10_i64)).is_eq() => log10(number),
-        base if base.compare(Decimal::from(2_i64)).is_eq() => {
-            function(number, [Decimal::NaN, INFINITY], MINUS_INFINITY, |x, constants| {
-                to_quad(&operand_of_logarithm(number, x).log2(PRECISION, ROUNDING, constants))
-            })
-        }
-        // Both are rounded before, as in MongoDB.
-        base => ln(number) / ln(base),
-    }
+    // Both are rounded before, as in MongoDB: a power of the base may miss its exponent by the last digit.
+    ln(number) / ln(base)
 }
 
 /// A power. As in MongoDB it has all digits there is room for, trailing zeros when it is exact.

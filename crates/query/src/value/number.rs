@@ -6,6 +6,7 @@
 
 use bson::Decimal128;
 use keys::Decimal;
+use keys::decimal::DIGITS_MAX;
 
 use super::Value;
 
@@ -177,11 +178,47 @@ fn decimal_of_i128(n: i128) -> Decimal {
     }
 }
 
-/// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15.
+/// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15. Where those are all it has,
+/// without zeros behind the point: 2.0 is 2.
 pub fn decimal_of_all_digits(n: f64) -> Decimal {
+    if let Some(exact) = exact_decimal(n) {
+        return exact;
+    }
     let text = format!("{n:.33e}");
     text.parse::<Decimal128>()
         .map_or_else(|_| Decimal::from_f64(n), Decimal::from)
+}
+
+/// The decimal that is equal to a double, of an integer with the exponent 0, if 34 digits are enough.
+fn exact_decimal(n: f64) -> Option<Decimal> {
+    const MANTISSA_BITS: i32 = 52;
+    const COEFFICIENT_END: u128 = 10_u128.pow(DIGITS_MAX);
+    let bits = n.abs().to_bits();
+    let biased = (bits >> MANTISSA_BITS) as i32;
+    if n == 0.0 {
+        return Some(Decimal::from_f64(n));
+    }
+    // Subnormal numbers have more digits, infinities and NaN none.
+    if biased == 0 || !n.is_finite() {
+        return None;
+    }
+    let mantissa = bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS;
+    let zeros = mantissa.trailing_zeros();
+    let odd = u128::from(mantissa >> zeros);
+    let power_of_two = biased - 1023 - MANTISSA_BITS + zeros as i32;
+    let (coefficient, exponent) = match u32::try_from(power_of_two) {
+        Ok(power) => (odd.checked_mul(1_u128.checked_shl(power)?)?, 0),
+        // odd / 2^p = odd * 5^p / 10^p
+        Err(_) => {
+            let fives = 5_u128.checked_pow(power_of_two.unsigned_abs())?;
+            (odd.checked_mul(fives)?, power_of_two)
+        }
+    };
+    (coefficient < COEFFICIENT_END).then_some(Decimal::Finite {
+        negative: n < 0.0,
+        coefficient,
+        exponent,
+    })
 }
 
 /// A running sum: the state behind `$sum` and `$avg`. Partial sums merge.

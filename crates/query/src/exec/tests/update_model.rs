@@ -92,8 +92,8 @@ impl Operator {
             Self::Set(value) => value.clone(),
             Self::SetOnInsert(_) | Self::Rename(_) => old.clone(),
             Self::Unset => return Ok(None),
-            Self::Inc(by) => sum(old, by)?,
-            Self::Mul(by) => product(old, by)?,
+            Self::Inc(by) => unless_equal(old, sum(old, by)?),
+            Self::Mul(by) => unless_equal(old, product(old, by)?),
             Self::Min(value) if compare(value, old).is_lt() => value.clone(),
             Self::Max(value) if compare(value, old).is_gt() => value.clone(),
             Self::Min(_) | Self::Max(_) => old.clone(),
@@ -353,6 +353,14 @@ fn sum(a: &Bson, b: &Bson) -> Result<Bson, Verdict> {
 
 fn product(a: &Bson, b: &Bson) -> Result<Bson, Verdict> {
     arithmetic(a, b, i64::checked_mul, |a, b| a * b, Decimal::times)
+}
+
+/// A number equal to the old one, of its type, takes its place in no other form: -0 stays, and so does 1.0.
+fn unless_equal(old: &Bson, new: Bson) -> Bson {
+    match old.element_type() == new.element_type() && compare(old, &new).is_eq() {
+        true => old.clone(),
+        false => new,
+    }
 }
 
 /// In the wider type of the two; of 32 bits goes to 64, beyond those is refused.

@@ -51,12 +51,25 @@ impl Unit {
 }
 
 /// The weekday of a name ("mon" or "monday", in any case); 0 is Sunday.
-pub(super) fn parse_weekday(name: &str) -> Result<i64, QueryError> {
+pub(super) fn parse_weekday(name: &str) -> Option<i64> {
     let lower = name.to_ascii_lowercase();
-    match WEEKDAYS.iter().position(|full| *full == lower || full[..3] == lower) {
-        Some(day) => Ok(day as i64),
-        None => failure(ErrorCode::FailedToParse.0, format!("unknown day of week value: {name}")),
-    }
+    let day = WEEKDAYS.iter().position(|full| *full == lower || full[..3] == lower);
+    day.map(|day| day as i64)
+}
+
+/// Days between the ends of all dates, and as many at most in years.
+const DAYS_MAX: i64 = (u64::MAX / MS_PER_DAY as u64) as i64 + 1;
+const YEARS_MAX: i64 = DAYS_MAX / 365 + 1;
+
+/// Whether so many units of a day and more are beyond all dates, wherever they are counted from.
+pub(super) fn is_beyond_dates(unit: Unit, amount: i64) -> bool {
+    let most = match unit {
+        Unit::Milliseconds(_) => return false,
+        Unit::Day => DAYS_MAX,
+        Unit::Week => DAYS_MAX / 7 + 1,
+        Unit::Months(months) => YEARS_MAX * 12 / months,
+    };
+    amount.unsigned_abs() > most.unsigned_abs()
 }
 
 /// `date` plus `amount` units; `None` when it overflows.

@@ -392,7 +392,7 @@ fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64
     if date.is_nullish() || unit.is_nullish() || amount.is_nullish() {
         return Ok(Value::Null);
     }
-    let unit = Unit::parse(&unit, 5166404, name)?;
+    let unit = Unit::parse(&unit, 5439013, name)?;
     let Some(zone) = Zone::of_value(zone.as_ref())? else {
         return Ok(Value::Null);
     };
@@ -405,6 +405,9 @@ fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64
     let Some(amount) = Number::of(&amount).and_then(Number::to_exact_i64) else {
         return failure(5166405, format!("{name} expects integer amount of time units"));
     };
+    if arithmetic::is_beyond_dates(unit, amount) {
+        return failure(5976500, format!("{name}: an 'amount' of {amount} is out of range"));
+    }
     match amount
         .checked_mul(sign)
         .and_then(|amount| arithmetic::add(ms, unit, amount, &zone))
@@ -418,7 +421,10 @@ fn date_add<'a>(name: &'static str, arguments: Vec<Option<Value<'a>>>, sign: i64
 fn week_start(value: Option<&Value<'_>>, code: i32, name: &str) -> Result<Option<i64>, QueryError> {
     match value {
         None => Ok(Some(0)),
-        Some(Value::String(day)) => parse_weekday(day).map(Some),
+        Some(Value::String(day)) => match parse_weekday(day) {
+            Some(day) => Ok(Some(day)),
+            None => failure(5439016, format!("{name}: '{}' is no day of the week", &**day)),
+        },
         Some(nullish) if nullish.is_nullish() => Ok(None),
         Some(other) => failure(
             code,
@@ -479,6 +485,9 @@ fn date_diff<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<O
     }
 }
 
+/// The largest `binSize` of days and longer units.
+const BIN_SIZE_MAX: i64 = 100_000_000_000;
+
 fn date_trunc<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (date, unit, size) = (arguments.required(), arguments.required(), arguments.optional());
@@ -522,10 +531,16 @@ fn date_trunc<'a>(name: &'static str, _: &EvaluationContext<'_>, arguments: Vec<
     };
     let Ok(ms) = date_ms(&date) else {
         return failure(
-            5439012,
+            5166307,
             format!("{name} requires 'date' to be a date, but got {}", date.type_name()),
         );
     };
+    let too_large = |code| failure(code, format!("{name} does not support a 'binSize' of {size}"));
+    match unit {
+        Unit::Milliseconds(ms) if ms.checked_mul(size).is_none() => return too_large(5439002),
+        Unit::Day | Unit::Week | Unit::Months(_) if size > BIN_SIZE_MAX => return too_large(5439006),
+        _ => {}
+    }
     match arithmetic::truncate(ms, unit, size, &zone, first_day) {
         Some(ms) => Ok(Value::Date(ms)),
         None => overflow(5166406, name),

@@ -209,7 +209,8 @@ impl Reader {
 
     fn day_of_year(&mut self, scanner: &mut Scanner<'_>, year: i64) -> Option<()> {
         self.begin_date()?;
-        (self.parsed.year, self.parsed.day_of_year) = (Some(year), Some(scanner.number(3, 3)?));
+        let day = scanner.number(3, 3).filter(|day| *day <= 366)?;
+        (self.parsed.year, self.parsed.day_of_year) = (Some(year), Some(day));
         Some(())
     }
 

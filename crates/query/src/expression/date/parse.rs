@@ -19,20 +19,33 @@ pub(in crate::expression) fn parse_date(text: &str) -> Result<i64, QueryError> {
 
 /// As [`parse_date`], in `zone` where the text names no offset.
 pub(super) fn parse_text(text: &str, zone: &Zone) -> Result<i64, QueryError> {
-    let mut scanner = Scanner { rest: text.trim() };
+    let trimmed = text.trim_matches(is_blank);
+    let mut scanner = Scanner { rest: trimmed };
     match scan_iso(&mut scanner) {
         Some(parsed) if scanner.rest.is_empty() => resolve(text, parsed, zone),
-        _ => resolve(text, scan_natural(text)?, zone),
+        _ => resolve(text, scan_natural(trimmed)?, zone),
     }
+}
+
+/// What may stand around a date: of the spaces beyond ASCII the one without a break alone, but the zero byte as well.
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || matches!(c, '\0' | '\u{b}' | '\u{a0}')
 }
 
 /// The most frequent form; what it does not take may still be a date.
 fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
+    let sign = match (scanner.skip('-'), scanner.skip('+')) {
+        (false, false) => None,
+        (is_negative, _) => Some(if is_negative { -1 } else { 1 }),
+    };
     let mut parsed = Parsed {
-        year: Some(scanner.number(4, 4)?),
+        year: Some(sign.unwrap_or(1) * scanner.number(4, 4)?),
         ..Parsed::default()
     };
-    let separated = scanner.skip('-') || scanner.skip('/');
+    let separated = scanner.skip('-') || (sign.is_none() && scanner.skip('/'));
+    if sign.is_some() && !separated {
+        return None;
+    }
     parsed.month = Some(scanner.number(if separated { 1 } else { 2 }, 2)?);
     if separated {
         if scanner.skip('-') || scanner.skip('/') {
@@ -118,7 +131,8 @@ fn scan_specifier(scanner: &mut Scanner<'_>, parsed: &mut Parsed, specifier: cha
         'M' => parsed.set_time(scanner.number(1, 2)?, MS_PER_MINUTE, 60)?,
         'S' => parsed.set_time(scanner.number(1, 2)?, MS_PER_SECOND, 60)?,
         'L' => parsed.set_time(scanner.milliseconds()?, 1, 1000)?,
-        'j' => parsed.day_of_year = Some(scanner.number(1, 3)?),
+        // From 0, as MongoDB reads it, although `$dateToString` writes it from 1.
+        'j' => parsed.day_of_year = Some(scanner.number(1, 3)? + 1),
         'V' => parsed.iso_week = Some(scanner.number(1, 2)?),
         'u' => parsed.iso_day = Some(scanner.number(1, 1)?),
         'b' => parsed.month = Some(scanner.month_name(false)?),
@@ -156,7 +170,7 @@ fn resolve(text: &str, parsed: Parsed, zone: &Zone) -> Result<i64, QueryError> {
             day_of_iso_week(year, week, day)
         }
         (true, Some(year), _) => match parsed.day_of_year {
-            Some(day) if (1..=366).contains(&day) => day_number(year, 1, day),
+            Some(day) if (1..=367).contains(&day) => day_number(year, 1, day),
             Some(_) => return parse_error(text, INVALID),
             None => {
                 let (month, day) = (parsed.month.unwrap_or(1), parsed.day.unwrap_or(1));

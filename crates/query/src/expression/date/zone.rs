@@ -30,7 +30,7 @@ pub(super) enum Zone {
 impl Zone {
     /// The zone of an Olson name or of an offset (`+04:45`, `-0530`, `+03`).
     pub(super) fn parse(name: &str) -> Result<Zone, QueryError> {
-        if matches!(name, "UTC" | "GMT" | "Z") {
+        if matches!(name, "UTC" | "GMT") {
             return Ok(Zone::Utc);
         }
         if let Some(offset) = parse_offset(name) {

@@ -100,6 +100,31 @@ fn the_n_family_and_sorting() {
     fails(doc! {"$sortArray": {"input": "a", "sortBy": 1}}, 2942504);
     fails(doc! {"$sortArray": {"input": [1]}}, 2942503);
     fails(doc! {"$sortArray": {"input": [1], "sortBy": "a"}}, 2942507);
+    for bad in [0.into(), 1.5.into(), 2_i64.into(), dec("-2")] {
+        fails(doc! {"$sortArray": {"input": [1], "sortBy": bad}}, 2942506);
+    }
+    for bad in [
+        doc! {},
+        doc! {"a": 2},
+        doc! {"a": 1.9},
+        doc! {"a": "asc"},
+        doc! {"a..b": 1},
+        doc! {"a": {"$meta": "textScore"}},
+    ] {
+        fails(doc! {"$sortArray": {"input": [1], "sortBy": bad}}, 2942505);
+    }
+    // Arrays and documents as a whole, null where there is no field; names may begin with `$`.
+    gives_on(
+        doc! {"$sortArray": {"input": "$a", "sortBy": {"x.y": 1, "$n": -1}}},
+        doc! {"a": [{"x": {"y": [3, 1]}}, {"x": {"y": [2]}}, {"x": [{"y": 0}]}, 7, {"x": {"y": Bson::Null}, "$n": 1}]},
+        vec![
+            Bson::from(doc! {"x": {"y": Bson::Null}, "$n": 1}),
+            doc! {"x": [{"y": 0}]}.into(),
+            7.into(),
+            doc! {"x": {"y": [2]}}.into(),
+            doc! {"x": {"y": [3, 1]}}.into(),
+        ],
+    );
 }
 
 #[test]
@@ -107,7 +132,11 @@ fn sets() {
     gives(doc! {"$setEquals": [[1, 2, 2], [2.0, 1]]}, true);
     gives(doc! {"$setEquals": [[1], [1, 2]]}, false);
     fails(doc! {"$setEquals": [[1]]}, 17045);
-    fails(doc! {"$setEquals": [[1], 1]}, 17044);
+    fails(doc! {"$setEquals": [Bson::Null]}, 17045);
+    fails_on(doc! {"$setEquals": [[1], "$a"]}, doc! {"a": 1}, 17044);
+    fails(doc! {"$setEquals": ["$nothing", [1]]}, 17044);
+    fails(doc! {"$setEquals": [[1], 1]}, 5887502);
+    fails(doc! {"$setEquals": ["$nothing", [1], Bson::Null]}, 5887502);
     gives(doc! {"$setUnion": [[1, 2], [2, 3]]}, vec![1, 2, 3]);
     gives(doc! {"$setIntersection": [[3, 1, 2], [2, 3]]}, vec![2, 3]);
     gives(doc! {"$setDifference": [[1, 2, 2, 3], [3]]}, vec![1, 2]);
@@ -185,5 +214,16 @@ fn objects() {
         doc! {"$setField": {"field": {"$toLower": "X"}, "input": {}, "value": 1}},
         4161106,
     );
+    for operator in ["$setField", "$unsetField"] {
+        let mut arguments = doc! {"field": {}, "input": {}};
+        if operator == "$setField" {
+            arguments.insert("value", 1);
+        }
+        fails(doc! {operator: arguments.clone()}, 4161107);
+        for field in ["\0a", "a\0b", "\0"] {
+            arguments.insert("field", field);
+            fails(doc! {operator: arguments.clone()}, 9534700);
+        }
+    }
     fails(doc! {"$getField": {"field": "x"}}, 3041703);
 }

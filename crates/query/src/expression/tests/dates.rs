@@ -129,8 +129,17 @@ fn from_text() {
         date(NEW_YEAR_2017),
     );
     gives(
-        doc! {"$dateFromString": {"dateString": "2017 001", "format": "%Y %j"}},
+        doc! {"$dateFromString": {"dateString": "2017 000", "format": "%Y %j"}},
         date(NEW_YEAR_2017),
+    );
+    gives(parse("\0 2017-01-01\u{a0}\0"), date(NEW_YEAR_2017));
+    fails(parse("\u{2000}2017-01-01"), 241);
+    gives(doc! {"$year": parse("-0001-01-01T00:00:00Z")}, -1);
+    gives(doc! {"$year": parse("+0001-01-01")}, 1);
+    fails(parse("-0001/01/01"), 241);
+    fails(
+        doc! {"$dateFromString": {"dateString": "2017-01-01", "timezone": "Z"}},
+        40485,
     );
     gives(doc! {"$dateFromString": {"dateString": "x", "onError": "bad"}}, "bad");
     gives(
@@ -225,7 +234,18 @@ fn adding() {
         Bson::Null,
     );
     fails(add(i64::MAX, "day", 1), 5166406);
-    fails(add(0, "month", i64::MAX), 5166406);
+    for (unit, most) in [
+        ("year", 584_942_418),
+        ("month", 584_942_418 * 12),
+        ("week", 30_500_568_906),
+        ("day", 213_503_982_335_i64),
+    ] {
+        fails(add(0, unit, most), 5166406);
+        fails(add(0, unit, most + 1), 5976500);
+        fails(add(0, unit, -most - 1), 5976500);
+    }
+    fails(add(0, "month", i64::MIN), 5976500);
+    fails(add(0, "hour", i64::MAX), 5166406);
     fails(add(0, "fortnight", 1), 9);
     fails(
         doc! {"$dateAdd": {"startDate": "a", "unit": "day", "amount": 1}},
@@ -233,7 +253,7 @@ fn adding() {
     );
     fails(
         doc! {"$dateAdd": {"startDate": date(0), "unit": 5, "amount": 1}},
-        5166404,
+        5439013,
     );
     fails(
         doc! {"$dateAdd": {"startDate": date(0), "unit": "day", "amount": 1.5}},
@@ -277,7 +297,7 @@ fn differences() {
     fails(diff("eon"), 9);
     fails(
         doc! {"$dateDiff": {"startDate": date(0), "endDate": date(0), "unit": "week", "startOfWeek": "someday"}},
-        9,
+        5439016,
     );
 }
 
@@ -302,7 +322,22 @@ fn truncating() {
         date(1_482_710_400_000),
     );
     fails(trunc("day", 0), 5439018);
-    fails(doc! {"$dateTrunc": {"date": "a", "unit": "day"}}, 5439012);
+    fails(doc! {"$dateTrunc": {"date": "a", "unit": "day"}}, 5166307);
+    fails(
+        doc! {"$dateTrunc": {"date": date(0), "unit": "week", "startOfWeek": ""}},
+        5439016,
+    );
+    for (unit, size, code) in [
+        ("day", 100_000_000_001_i64, 5439006),
+        ("year", 100_000_000_001, 5439006),
+        ("hour", 2_562_047_788_016, 5439002),
+        ("second", i64::MAX, 5439002),
+    ] {
+        fails(
+            doc! {"$dateTrunc": {"date": date(0), "unit": unit, "binSize": size}},
+            code,
+        );
+    }
     fails(doc! {"$dateTrunc": {"date": date(0), "unit": 1}}, 5439013);
     fails(
         doc! {"$dateTrunc": {"date": date(0), "unit": "day", "binSize": "a"}},

@@ -247,6 +247,7 @@ fn what_cannot_be_parsed() {
     fails("$a.$b", 16410);
     fails("$$nothing", 17276);
     fails("$$", 9);
+    fails("$$.", 9);
     fails(doc! {"$subtract": [1]}, 16020);
     fails(doc! {"$round": [1, 2, 3]}, 28667);
     fails(doc! {"$ifNull": [1]}, 1257300);

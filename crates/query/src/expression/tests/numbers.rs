@@ -38,6 +38,10 @@ fn dates_in_sums() {
     fails(doc! {"$add": [date(1), date(2)]}, 16612);
     fails(doc! {"$subtract": [1, date(2)]}, 14);
     fails(doc! {"$add": [date(i64::MAX), 1e300]}, 15);
+    for number in [f64::NAN.into(), f64::INFINITY.into(), dec("NaN")] {
+        fails(doc! {"$add": [date(1), number.clone()]}, 15);
+        fails(doc! {"$subtract": [date(1), number]}, 16006);
+    }
 }
 
 #[test]
@@ -62,7 +66,18 @@ fn rounding() {
     gives(doc! {"$abs": -1.5}, 1.5);
     fails(doc! {"$abs": i64::MIN}, 28680);
     fails(doc! {"$round": [1.5, 101]}, 51083);
-    fails(doc! {"$round": [1.5, 0.5]}, 51082);
+    for operator in ["$round", "$trunc"] {
+        fails(doc! {operator: [1.5, 0.5]}, 51082);
+        fails(doc! {operator: [1.5, dec("NaN")]}, 51082);
+        fails(doc! {operator: [1.5, "2"]}, 16004);
+        fails(doc! {operator: [1.5, [[1]]]}, 16004);
+        fails(doc! {operator: [1.5, f64::NAN]}, 31109);
+        fails(doc! {operator: [1.5, f64::NEG_INFINITY]}, 31109);
+        // What is null comes before a bad place, a number of a wrong type, too.
+        gives(doc! {operator: [Bson::Null, 101]}, Bson::Null);
+        gives(doc! {operator: ["$nothing", "x"]}, Bson::Null);
+        fails(doc! {operator: ["x", 101]}, 51081);
+    }
 }
 
 #[test]
@@ -75,6 +90,8 @@ fn powers_and_logarithms() {
     gives(doc! {"$pow": [2_i64, 3]}, 8_i64);
     gives(doc! {"$pow": [2, 64]}, 18446744073709551616.0);
     gives(doc! {"$pow": [2, -1]}, 0.5);
+    gives(doc! {"$pow": [0, i64::MAX]}, 0_i64);
+    gives(doc! {"$pow": [-1, i64::MAX]}, -1_i64);
     gives(doc! {"$pow": [2.0, 3]}, 8.0);
     gives(
         doc! {"$pow": [dec("1.1"), 2]},
@@ -161,7 +178,7 @@ fn decimals_keep_all_their_digits() {
         dec("-14144.78022626242263692252150612605"),
     );
     gives(doc! {"$log10": dec("1000")}, dec("3"));
-    gives(doc! {"$log": [dec("8"), 2]}, dec("3"));
+    gives(doc! {"$log": [dec("8"), 2]}, dec("3.000000000000000000000000000000000"));
     gives(
         doc! {"$pow": [dec("2"), dec("0.5")]},
         dec("1.414213562373095048801688724209698"),
@@ -180,10 +197,14 @@ fn decimals_keep_all_their_digits() {
         doc! {"$add": [0.1, dec("0.2")]},
         dec("0.3000000000000000055511151231257827"),
     );
-    gives(
-        doc! {"$add": [i64::MAX, 1, dec("0")]},
-        dec("9223372036854775808.000000000000000"),
-    );
+    gives(doc! {"$add": [i64::MAX, 1, dec("0")]}, dec("9223372036854775808"));
+    // A double that ends within 34 digits has no more than it needs.
+    for (double, text) in [(4.0, "4"), (-2.5, "-2.5"), (0.0, "0"), (1e20, "100000000000000000000")] {
+        gives(doc! {"$add": [double, dec("0")]}, dec(text));
+        gives(doc! {"$sum": [dec("0"), double]}, dec(text));
+    }
+    gives(doc! {"$avg": [1, 2_i64, 3.0, dec("7")]}, dec("3.25"));
+    gives(doc! {"$avg": [4.0, dec("6.0")]}, dec("5.0"));
     gives(
         doc! {"$avg": [0.1, dec("0.2")]},
         dec("0.1500000000000000027755575615628914"),

@@ -59,7 +59,8 @@ fn variables() {
     fails(doc! {"$let": {"x": 1}}, 16875);
     fails(doc! {"$let": {"in": 1}}, 16876);
     fails(doc! {"$let": {"vars": {}}}, 16877);
-    fails(doc! {"$let": {"vars": 1, "in": 1}}, 10065);
+    fails(doc! {"$let": {"vars": 1, "in": 1}}, 9);
+    fails(doc! {"$let": {"vars": {"a": 1}, "in": "$$a."}}, 40353);
 }
 
 #[test]
@@ -72,6 +73,10 @@ fn over_elements() {
     gives(doc! {"$map": {"input": [1], "in": "$nothing"}}, vec![Bson::Null]);
     gives(doc! {"$map": {"input": Bson::Null, "in": 1}}, Bson::Null);
     fails(doc! {"$map": {"input": "a", "in": 1}}, 16883);
+    for name in [1.into(), Bson::Null, "".into()] {
+        fails(doc! {"$map": {"input": [1], "as": name.clone(), "in": 1}}, 9);
+        fails(doc! {"$filter": {"input": [1], "as": name, "cond": 1}}, 9);
+    }
     fails(doc! {"$map": 1}, 16878);
     fails(doc! {"$map": {"z": 1}}, 16879);
     fails(doc! {"$map": {"in": 1}}, 16880);
@@ -139,5 +144,8 @@ fn random_numbers_are_in_range() {
         panic!("no double")
     };
     assert!((0.0..1.0).contains(&n));
-    fails(doc! {"$rand": 1}, 3040501);
+    fails(doc! {"$rand": [1]}, 3040501);
+    fails(doc! {"$rand": {"a": 1}}, 3040501);
+    fails(doc! {"$rand": 1}, 10065);
+    fails(doc! {"$rand": "$a"}, 10065);
 }

@@ -177,7 +177,20 @@ fn positions_at_the_end_and_between() {
     gives(doc! {"$size": {"$regexFindAll": {"input": "abc", "regex": ""}}}, 3);
     gives(doc! {"$size": {"$regexFindAll": {"input": "", "regex": ""}}}, 1);
     gives(doc! {"$size": {"$regexFindAll": {"input": "abc", "regex": "c|$"}}}, 1);
-    fails(doc! {"$setField": {"field": "a\0b", "input": {}, "value": 1}}, 16411);
+    for operator in ["$regexMatch", "$regexFind", "$regexFindAll"] {
+        fails(
+            doc! {operator: {"input": "a", "regex": Bson::Null, "options": 1}},
+            51106,
+        );
+        fails(
+            doc! {operator: {"input": Bson::Null, "regex": "$nothing", "options": 1}},
+            51106,
+        );
+    }
+    gives(
+        doc! {"$regexMatch": {"input": "a", "regex": Bson::Null, "options": "i"}},
+        false,
+    );
 }
 
 /// A pattern that is no constant is kept compiled until another one, or another option, comes.

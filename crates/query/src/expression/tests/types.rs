@@ -83,6 +83,90 @@ fn conversions() {
     ] {
         fails(bad, 241);
     }
+    for operator in ["$toInt", "$toDecimal", "$toString", "$toDate", "$toUUID"] {
+        fails(doc! {operator: []}, 50723);
+        fails(doc! {operator: [1, 2]}, 50723);
+    }
+}
+
+#[test]
+fn numbers_of_text() {
+    for (text, number) in [
+        (
+            "12345678901234567890123456789012345",
+            "1.234567890123456789012345678901234E+34",
+        ),
+        (
+            "1.00000000000000000000000000000000099999",
+            "1.000000000000000000000000000000001",
+        ),
+        (
+            "-0001.0000000000000000000000000000000015e3",
+            "-1000.000000000000000000000000000002",
+        ),
+        (
+            "99999999999999999999999999999999995",
+            "1.000000000000000000000000000000000E+35",
+        ),
+    ] {
+        gives(doc! {"$toDecimal": text}, dec(number));
+    }
+    fails(doc! {"$toDecimal": "1234567890123456789012345678901234x"}, 241);
+    for (text, number) in [
+        ("+0x1p0", 1.0),
+        ("+0x1.8p1", 3.0),
+        ("-0x1p-1", -0.5),
+        ("0X1P0", 1.0),
+        ("+0xff", 255.0),
+        ("+0x10000000000000000000", 75_557_863_725_914_323_419_136.0),
+        ("0e400", 0.0),
+    ] {
+        gives(doc! {"$toDouble": text}, number);
+    }
+    for text in [
+        "0x1p0",
+        "+0x",
+        "+0x.p1",
+        "+0xg",
+        "+0x1p",
+        "1e-400",
+        "+0x1p-9999",
+        "+0x1p9999",
+    ] {
+        fails(doc! {"$toDouble": text}, 241);
+    }
+}
+
+#[test]
+fn numbers_of_bytes_and_back() {
+    let bytes = |bytes: &[u8]| binary_value(0, bytes);
+    gives(doc! {"$toInt": bytes(&[0x7f])}, 127);
+    gives(doc! {"$toInt": bytes(&[0xff])}, -1);
+    gives(doc! {"$toInt": bytes(&[1, 2])}, 513);
+    gives(doc! {"$toInt": bytes(&[0, 0, 0, 0x80])}, i32::MIN);
+    gives(doc! {"$toInt": binary_value(2, &[])}, 0);
+    gives(doc! {"$toLong": bytes(&[0xfe])}, -2_i64);
+    gives(doc! {"$toLong": bytes(&[0, 0, 0, 0, 1, 0, 0, 0])}, 1_i64 << 32);
+    gives(doc! {"$toDouble": bytes(&1.5_f32.to_le_bytes())}, 1.5);
+    gives(doc! {"$toDouble": bytes(&0.1_f64.to_le_bytes())}, 0.1);
+    fails(doc! {"$toInt": bytes(&[])}, 241);
+    fails(doc! {"$toInt": bytes(&[0; 8])}, 241);
+    fails(doc! {"$toLong": bytes(&[0; 3])}, 241);
+    fails(doc! {"$toDouble": bytes(&[0; 2])}, 241);
+    fails(doc! {"$toDecimal": bytes(&[0; 4])}, 241);
+    let convert =
+        |input: Bson, to: &str, order: &str| doc! {"$convert": {"input": input, "to": to, "byteOrder": order}};
+    gives(convert(bytes(&[1, 2]), "int", "big"), 258);
+    gives(convert(bytes(&[1, 2]), "int", "little"), 513);
+    gives(convert(258.into(), "binData", "big"), bytes(&[0, 0, 1, 2]));
+    gives(
+        convert(258_i64.into(), "binData", "little"),
+        bytes(&[2, 1, 0, 0, 0, 0, 0, 0]),
+    );
+    gives(convert(1.5.into(), "binData", "big"), bytes(&1.5_f64.to_be_bytes()));
+    fails(convert(1.into(), "binData", "middle"), 9);
+    fails(convert(dec("1"), "binData", "big"), 241);
+    fails(doc! {"$toUUID": 1}, 241);
 }
 
 #[test]

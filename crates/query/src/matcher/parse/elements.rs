@@ -68,7 +68,8 @@ pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext)
                 .next()
                 .and_then(Result::ok)
                 .map(|first| first.name());
-            if matches!(first, Some(b"$and" | b"$or" | b"$nor")) {
+            // `$not` stands for no operator on a value alone: it is refused as at the top of a filter.
+            if matches!(first, Some(b"$and" | b"$or" | b"$nor" | b"$not")) {
                 return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
             }
             let filter = bson::rawdoc! { "": operators.to_owned() };

@@ -73,8 +73,13 @@ fn exact_values_have_the_digits_they_need() {
         assert_eq!(shown(function(parsed(argument))), value, "of {argument}");
     }
     assert_eq!(shown(log(parsed("81"), parsed("9"))), "2");
-    assert_eq!(shown(log(parsed("8"), parsed("2"))), "3");
-    assert_eq!(shown(log(parsed("0.001"), parsed("1E+1"))), "-3");
+    for (number, base, value) in [
+        ("64", "2", "5.999999999999999999999999999999999"),
+        ("1000", "10", "3.000000000000000000000000000000000"),
+        ("1E-6176", "10", "-6175.999999999999999999999999999999"),
+    ] {
+        assert_eq!(shown(log(parsed(number), parsed(base))), value, "{number}");
+    }
     assert_eq!(
         shown(pow(parsed("2.25"), parsed("0.5"))),
         "1.500000000000000000000000000000000"
