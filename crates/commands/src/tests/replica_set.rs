@@ -237,7 +237,7 @@ fn expressions_see_the_cluster_time_of_members() {
         "update": "c",
         "updates": [{ "q": { "$expr": { "$gte": ["$$CLUSTER_TIME", now] } }, "u": [{ "$set": { "t": "$$CLUSTER_TIME" } }] }],
     });
-    assert_eq!(changed.get_i32("nModified"), Ok(1));
+    assert_eq!(changed.get_i32("nModified").ok(), Some(1));
     let alone = Bench::new();
     assert_eq!(
         alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]),
