@@ -48,4 +48,9 @@ impl Storage {
             time,
         }
     }
+
+    /// The time of what readers see, where the log is history.
+    pub fn cluster_time(&self) -> Option<ClusterTime> {
+        self.keeps_history().then(|| self.pipeline.applied_time())
+    }
 }

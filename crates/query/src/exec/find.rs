@@ -120,6 +120,7 @@ pub(crate) fn expression_context(
 ) -> Result<ExpressionContext, QueryError> {
     let random = context.storage.env().random.clone();
     let expressions = ExpressionContext::of_operation(context.op, random)
+        .with_cluster_time(context.storage.cluster_time())
         .with_settings(context.settings.cloned())
         .with_collation(collation);
     match variables {

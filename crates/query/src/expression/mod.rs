@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
 use parking_lot::Mutex;
-use storage::Operation;
+use storage::{ClusterTime, Operation};
 use vfs::Random;
 use wire::ErrorCode;
 
@@ -50,8 +50,10 @@ use crate::value::{CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedD
 
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
-pub(crate) use parse::{check_user_variable, is_expression, render};
+pub use parse::check_user_variable;
+pub(crate) use parse::{is_expression, render};
 pub use path::FieldPath;
+pub(crate) use path::check_part;
 
 /// How deep expressions may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -69,7 +71,7 @@ pub struct ExpressionContext {
     /// `$$NOW`, in milliseconds since the Unix epoch: one value for the whole operation.
     pub now_ms: i64,
     /// `$$CLUSTER_TIME`, where there is one.
-    pub cluster_time: Option<Timestamp>,
+    cluster_time: Option<Timestamp>,
     /// How values compare.
     pub comparer: Comparer,
     /// The order of strings that the comparer has; `None` is binary.
@@ -122,6 +124,12 @@ impl ExpressionContext {
             operation: Some(operation.clone()),
             ..Self::new(operation.started_ms(), random)
         }
+    }
+
+    /// The same context at a time of the log, for `$$CLUSTER_TIME`.
+    pub fn with_cluster_time(self, time: Option<ClusterTime>) -> Self {
+        let cluster_time = time.map(ClusterTime::to_timestamp);
+        Self { cluster_time, ..self }
     }
 
     /// The variable of that name.
