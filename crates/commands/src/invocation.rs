@@ -638,7 +638,7 @@ impl<'i> Invocation<'i> {
     /// What expressions of this call see.
     pub fn expressions(&self) -> ExpressionContext {
         let random = Arc::clone(&self.server.env.random);
-        ExpressionContext::of_operation(&self.operation, random)
+        ExpressionContext::of_operation(&self.operation, random).with_cluster_time(self.server.storage.cluster_time())
     }
 
     /// The same for a statement on a collection: with the variables of `let`, and with the collection's order of
