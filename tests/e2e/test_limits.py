@@ -37,9 +37,9 @@ def nested(levels):
 
 
 def test_nesting(db):
-    db.c.insert_one(nested(100))
+    db.c.insert_one(nested(180))
     with pytest.raises((WriteError, OperationFailure)) as error:
-        db.c.insert_one(nested(101))
+        db.c.insert_one(nested(181))
     assert error.value.code == 15
 
 

@@ -46,6 +46,10 @@ pub(crate) fn check_stages(pipeline: &RawArray) -> Result<()> {
             "stage {name} is not allowed with 'apiStrict: true' in API Version 1"
         ))),
         "$collStats" => check_coll_stats(argument),
+        "$changeStream" => match argument.as_document().map(|asked| asked.get("showExpandedEvents")) {
+            Some(Ok(Some(_))) => Err(unstable_field(name, "showExpandedEvents")),
+            _ => Ok(()),
+        },
         _ => Ok(()),
     })
 }

@@ -17,7 +17,7 @@ use bson::spec::ElementType;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
-/// Levels of nesting that are looked into. Documents from clients have at most 100, internal ones 200.
+/// Levels of nesting that are looked into. Stored documents have at most 180, those of messages 201.
 pub const DEPTH_MAX: u32 = 250;
 
 /// The place of a type in the comparison order, rising: 1 for MinKey to 17 for MaxKey. Types with the same place (the

@@ -19,7 +19,20 @@ pub(crate) enum MetadataField {
     IndexKey,
     RecordId,
     SortKey,
+    /// Of Atlas Search and of internal sorts, under MongoDB's name: never known here, and may be asked for anyway.
+    Never(&'static str),
 }
+
+/// Names of [`MetadataField::Never`], those that can be sorted by first.
+const NEVER_KNOWN: [&str; 6] = [
+    "randVal",
+    "searchScore",
+    "vectorSearchScore",
+    "searchHighlights",
+    "searchScoreDetails",
+    "searchSequenceToken",
+];
+const NEVER_KNOWN_SORTED: &[&str] = NEVER_KNOWN.split_at(3).0;
 
 use MetadataField as Field;
 
@@ -33,13 +46,7 @@ impl MetadataField {
             "indexKey" => Field::IndexKey,
             "recordId" => Field::RecordId,
             "sortKey" => Field::SortKey,
-            "randVal"
-            | "searchScore"
-            | "searchHighlights"
-            | "searchScoreDetails"
-            | "searchSequenceToken"
-            | "searchRootDocumentId"
-            | "vectorSearchScore"
+            "searchRootDocumentId"
             | "timeseriesBucketMinTime"
             | "timeseriesBucketMaxTime"
             | "score"
@@ -47,12 +54,25 @@ impl MetadataField {
                 return Err(QueryError::not_implemented(&format!("$meta: \"{name}\"")));
             }
             other => {
-                return Err(QueryError::new(
-                    ErrorCode(17308),
-                    format!("Unsupported argument to $meta: {other}"),
-                ));
+                let never = NEVER_KNOWN.iter().find(|name| **name == other);
+                let message = || format!("Unsupported argument to $meta: {other}");
+                Field::Never(never.ok_or_else(|| QueryError::new(ErrorCode(17308), message()))?)
             }
         })
+    }
+
+    /// Whether it is missing of all documents.
+    pub(crate) fn is_never_known(self) -> bool {
+        matches!(self, Field::Never(_))
+    }
+
+    /// Whether a sort may ask for it.
+    pub(crate) fn is_sorted_by(self) -> bool {
+        match self {
+            Field::TextScore | Field::NearDistance => true,
+            Field::Never(name) => NEVER_KNOWN_SORTED.contains(&name),
+            _ => false,
+        }
     }
 
     /// The argument of `$meta`.
@@ -64,11 +84,21 @@ impl MetadataField {
             Field::IndexKey => "indexKey",
             Field::RecordId => "recordId",
             Field::SortKey => "sortKey",
+            Field::Never(name) => name,
         }
     }
 
+    /// In [`MetadataNeeds`]; 0 for what no plan has to gather.
     fn bit(self) -> u8 {
-        1 << self as u8
+        match self {
+            Field::TextScore => 1,
+            Field::NearDistance => 1 << 1,
+            Field::NearPoint => 1 << 2,
+            Field::IndexKey => 1 << 3,
+            Field::RecordId => 1 << 4,
+            Field::SortKey => 1 << 5,
+            Field::Never(_) => 0,
+        }
     }
 }
 

@@ -27,7 +27,7 @@ pub const NAMESPACE_BYTES_MAX: usize = 255;
 pub const DATABASE_NAME_BYTES_MAX: usize = 63;
 /// Indexes of a collection, `_id_` included.
 pub const INDEXES_MAX: usize = 64;
-/// Deepest nesting of a stored document (200 as in MongoDB's storage; clients are held to 100 above).
+/// Deepest nesting of a stored document (200 as in MongoDB's storage; clients are held to 180 above).
 pub const NESTING_DEPTH_MAX: usize = 200;
 /// Documents an index build takes per chunk: a chunk's locks are held for well under a millisecond.
 pub const BUILD_CHUNK_DOCUMENTS: usize = 128;

@@ -49,7 +49,12 @@ pub struct Shown {
     pub idle_sessions: bool,
     /// Only what the caller's user runs.
     pub own_only: bool,
+    /// Long commands as the beginning of their text.
+    pub truncate: bool,
 }
+
+/// Bytes of a command that is shown whole where long ones are not, and of the text of one that is not.
+const COMMAND_BYTES_MAX: usize = 1024;
 
 impl Default for Shown {
     fn default() -> Self {
@@ -58,6 +63,7 @@ impl Default for Shown {
             idle_cursors: false,
             idle_sessions: true,
             own_only: false,
+            truncate: false,
         }
     }
 }
@@ -70,7 +76,7 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
             continue;
         }
         match client.with_current(|_, _| ()) {
-            Some(()) => operations.extend(describe(call, &client)),
+            Some(()) => operations.extend(describe(call, &client, shown.truncate)),
             None if shown.idle_connections => {
                 let mut idle = of_connection(call, &client);
                 idle.insert("active", false);
@@ -175,7 +181,7 @@ fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
     document
 }
 
-fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
+fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Document> {
     let mut document = of_connection(call, client);
     let now = call.server.env.clock.monotonic();
     client.with_current(|current, operation| {
@@ -183,7 +189,9 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
         let known = call.server.commands.find(current.command).map(|(command, _)| command);
         let op = known.map_or("command", |command| command.kind.op(command.name));
         let body = RawDocument::from_bytes(&current.body).ok();
-        let command = body.and_then(|body| Document::try_from(body).ok());
+        let whole = body.filter(|body| !truncate || body.as_bytes().len() <= COMMAND_BYTES_MAX);
+        let command = whole.and_then(|body| Document::try_from(body).ok());
+        let text_bytes_max = if truncate { COMMAND_BYTES_MAX } else { usize::MAX };
         let shape = body.and_then(|body| QueryShape::of(body, body.get_str("$db").ok()?));
         let waiting = operation.waiting_for_lock().is_some();
         document.extend(doc! {
@@ -194,7 +202,7 @@ fn describe(call: &Invocation<'_>, client: &Client) -> Option<Document> {
             "microsecs_running": running.as_micros() as i64,
             "op": op,
             "ns": namespace(current, known.map(|command| command.kind)),
-            "command": command.unwrap_or_else(|| doc! { "$truncated": beginning(&current.body) }),
+            "command": command.unwrap_or_else(|| truncated(&current.body, text_bytes_max)),
             "numYields": operation.counters().yields.get() as i32,
             "locks": locks_document(operation.counters()),
             "waitingForLock": waiting,
@@ -224,15 +232,27 @@ fn namespace(current: &Current, kind: Option<OperationKind>) -> String {
     }
 }
 
-/// The fields of a command as text, as far as its first bytes have them whole.
-fn beginning(bytes: &[u8]) -> String {
+/// The fields of a command as text, as far as its first bytes have them whole, and its comment, which tells operations
+/// apart.
+fn truncated(bytes: &[u8], text_bytes_max: usize) -> Document {
     let mut text = String::from("{ ");
     let fields = first_fields(bytes).unwrap_or_default();
+    let mut comment = None;
     for (name, value) in fields.iter().map_while(|element| element.ok()) {
         text.push_str(&format!("{name}: {}, ", keys::describe::describe_whole(value)));
+        if name == "comment" {
+            comment = Bson::try_from(value).ok();
+        }
     }
+    let mut end = text.len().min(text_bytes_max.saturating_sub(3));
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
     text.push_str("...");
-    text
+    let mut document = doc! { "$truncated": text };
+    document.extend(comment.map(|comment| ("comment".to_owned(), comment)));
+    document
 }
 
 /// The beginning of a document as one that ends in what was cut.
@@ -332,4 +352,26 @@ fn kill(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     // As MongoDB: whether an operation of that number was running is not told.
     reply.string("info", "attempting to kill op");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::truncated;
+    use bson::{RawDocumentBuf, doc};
+
+    #[test]
+    fn a_long_command_is_shown_by_its_beginning() {
+        let command = doc! { "find": "c", "filter": { "a": "\u{e4}".repeat(2000) }, "comment": "mine" };
+        let body = RawDocumentBuf::try_from(&command).unwrap_or_default();
+        let shown = truncated(body.as_bytes(), 1024);
+        let text = shown.get_str("$truncated").unwrap_or_default();
+        assert!(
+            text.starts_with("{ find: ") && text.ends_with("...") && text.len() <= 1024,
+            "{text}"
+        );
+        assert_eq!(shown.get_str("comment").ok(), Some("mine"));
+        // What is cut in a field is shown up to that.
+        let cut = truncated(&body.as_bytes()[..100], usize::MAX);
+        assert!(!cut.contains_key("comment") && cut.get_str("$truncated").is_ok_and(|text| text.len() < 40));
+    }
 }

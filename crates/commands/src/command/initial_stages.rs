@@ -7,7 +7,7 @@
 use super::current_op::{Shown, operations};
 use super::maintenance::{bucket_stats, storage_stats};
 use super::{sessions, timeseries};
-use crate::arguments::{Arguments, wrong_type};
+use crate::arguments::Arguments;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::reply::narrowed;
@@ -40,19 +40,16 @@ fn documents(
     specification: &RawDocument,
     subject: Subject<'_>,
 ) -> Result<Vec<Document>> {
-    // An argument that is no document comes under an empty name.
-    if let Some(other) = specification.get("")? {
-        return Err(wrong_type(stage, stage, other, "type 'object'"));
-    }
     match stage {
         "$collStats" => {
             let namespace = timeseries::of_buckets(call, collection(subject, stage)?);
             Ok(vec![coll_stats(call, &namespace, specification)?])
         }
-        "$indexStats" => {
-            Arguments::of(stage).each(specification, |_, _| Ok(false))?;
-            index_stats(call, collection(subject, stage)?)
-        }
+        "$indexStats" if !specification.is_empty() => Err(CommandError::new(
+            ErrorCode(28803),
+            "The $indexStats stage specification must be an empty object",
+        )),
+        "$indexStats" => index_stats(call, &under_views(call, collection(subject, stage)?)?),
         "$planCacheStats" => {
             let namespace = timeseries::of_buckets(call, collection(subject, stage)?);
             plan_cache_stats(call, &namespace, specification)
@@ -167,6 +164,15 @@ fn check_options(options: &RawDocument, name: &str) -> Result<()> {
     })
 }
 
+/// The collection whose indexes reads of a view use: views without stages alone can have one at the front.
+fn under_views(call: &Invocation<'_>, namespace: &Namespace) -> Result<Namespace> {
+    let catalog = call.server.storage.catalog();
+    if catalog.buckets(namespace).is_some() {
+        return Ok(namespace.clone());
+    }
+    Ok(query::exec::under_views(&call.server.storage, namespace)?)
+}
+
 fn index_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Vec<Document>> {
     let catalog = call.server.storage.catalog();
     let buckets = catalog.buckets(namespace);
@@ -228,8 +234,9 @@ fn current_op(call: &Invocation<'_>, (ns, db): Subject<'_>, options: &RawDocumen
             "idleCursors" => shown.idle_cursors = arguments.flag(name, value)?,
             "idleSessions" => shown.idle_sessions = arguments.flag(name, value)?,
             "allUsers" => shown.own_only &= !arguments.flag(name, value)?,
-            // There is one server, and what is shown of a command is short: nothing to widen or to leave out.
-            "localOps" | "truncateOps" | "targetAllNodes" => {
+            "truncateOps" => shown.truncate = arguments.flag(name, value)?,
+            // There is one server: nothing to widen.
+            "localOps" | "targetAllNodes" => {
                 arguments.flag(name, value)?;
             }
             other => {

@@ -3,7 +3,7 @@
 //! Documents are merged one by one, in no order that anybody may count on: one that cannot be does not keep the others
 //! of its batch from being so. What was written when the stage fails stays.
 
-use super::stage_destination::{Named, failure, insert, named, target, unknown_field};
+use super::stage_destination::{failure, insert, named, target, unknown_field};
 use super::update::{self, Images, Statement, WriteTargets};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -11,7 +11,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 use collation::Collation;
-use query::expression::Expression;
+use query::expression::{Expression, check_user_variable};
 use query::value::{DocumentWriter, SharedDocument};
 use std::sync::Arc;
 use storage::{IndexSpec, Namespace};
@@ -165,25 +165,20 @@ fn bad_mode<T>(field: &str, mode: &str) -> Result<T> {
 }
 
 fn parse_into<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<(&'d str, &'d str)> {
-    match named(call, value)? {
+    let Some(named) = named("$merge.into", value)? else {
+        let found = crate::arguments::type_name(value);
+        let message = format!("$merge 'into' field  must be either a string or an object, but found {found}");
+        return failure(51178, message);
+    };
+    if let Some(other) = named.other.or(named.timeseries.map(|_| "timeseries")) {
+        return unknown_field(&format!("$merge.into.{other}"));
+    }
+    match named.coll {
         None => failure(
-            51178,
-            format!(
-                "$merge 'into' field  must be either a string or an object, but found {}",
-                crate::arguments::type_name(value)
-            ),
-        ),
-        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$merge.into.{other}")),
-        Some(Named {
-            has_timeseries: true, ..
-        }) => unknown_field("$merge.into.timeseries"),
-        Some(Named { coll: None, .. }) => failure(
             51178,
             "$merge 'into' field must specify a 'coll' that is not empty, null or undefined",
         ),
-        Some(Named {
-            db, coll: Some(coll), ..
-        }) => Ok((db, coll)),
+        Some(coll) => Ok((named.db.unwrap_or(call.database), coll)),
     }
 }
 
@@ -265,6 +260,7 @@ fn parse_variables(matched: &Matched, variables: &RawDocument) -> Result<RawDocu
     let mut has_new = false;
     for field in variables {
         let (name, value) = field?;
+        check_user_variable(name.as_str())?;
         if name == "new" {
             has_new = true;
             if value != RawBsonRef::String("$$ROOT") {

@@ -105,7 +105,7 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
             Bson::String(auth.map_or("undefined", |auth| auth.mode.name()).to_owned())
         }
         "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
-        "maxBSONDepth" => Bson::Int32(query::update::DEPTH_MAX as i32),
+        "maxBSONDepth" => Bson::Int32((wire::limits::NESTING_MAX - 1) as i32),
         "tlsMode" => {
             let tls = server.settings.tls.as_ref();
             Bson::String(tls.map_or("disabled", |tls| tls.mode()).to_owned())

@@ -1,7 +1,7 @@
 //! `setQuerySettings`, `removeQuerySettings`, and the stage `$querySettings`.
 
 use super::{find, user_store};
-use crate::arguments::{Arguments, missing_field, wrong_type};
+use crate::arguments::{Arguments, missing_field, unknown_field, wrong_type};
 use crate::cluster_parameters::{COLLECTION, TIME};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -241,12 +241,13 @@ pub fn documents(call: &Invocation<'_>, ns: Option<&Namespace>, options: &RawDoc
     }
     let arguments = Arguments::of(STAGE);
     let mut shows_shape = false;
-    arguments.each(options, |name, value| {
-        if name == "showDebugQueryShape" {
-            shows_shape = arguments.flag(name, value)?;
+    for field in options {
+        // Null is no boolean here.
+        match field? {
+            (name, value) if name == "showDebugQueryShape" => shows_shape = arguments.flag(name.as_str(), value)?,
+            (name, _) => return Err(unknown_field(STAGE, name.as_str())),
         }
-        Ok(name == "showDebugQueryShape")
-    })?;
+    }
     let mut documents = Vec::new();
     for (hash, kept) in &*call.server.query_settings.all() {
         let mut document = kept.to_document(hash)?;

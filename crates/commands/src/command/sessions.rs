@@ -274,6 +274,8 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
         }
         Ok(true)
     })?;
+    // An empty list is as none.
+    let users = users.filter(|users: &Vec<_>| !users.is_empty());
     if users.is_some() && options.get("allUsers")?.and_then(|all| all.as_bool()) == Some(true) {
         return Err(CommandError::new(
             ErrorCode::UnsupportedFormat,
@@ -309,13 +311,17 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
         .collect())
 }
 
-/// `[{user, db}, …]`, as sessions name them.
+/// `[{user, db}, …]`, as sessions name them. Nulls are passed over.
 fn owners(within: &str, array: &RawArray) -> Result<Vec<[u8; 32]>> {
     let arguments = Arguments::of(within);
-    array
-        .into_iter()
-        .map(|element| owner(within, arguments.document("users", element?)?))
-        .collect()
+    let mut owners = Vec::new();
+    for element in array {
+        let element = element?;
+        if !matches!(element, RawBsonRef::Null | RawBsonRef::Undefined) {
+            owners.push(owner(within, arguments.document("users", element)?)?);
+        }
+    }
+    Ok(owners)
 }
 
 /// `{user, db}`, as sessions name it.

@@ -2,6 +2,7 @@
 
 use super::insert::{InsertBatch, insert_documents};
 use super::write_result::WriteErrors;
+use crate::arguments::wrong_type;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -13,31 +14,41 @@ pub(super) fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
 }
 
 /// What `{db, coll}` names, and the first field that is neither.
+#[derive(Default)]
 pub(super) struct Named<'d> {
-    pub(super) db: &'d str,
+    pub(super) db: Option<&'d str>,
     pub(super) coll: Option<&'d str>,
+    /// Options of a time-series collection, which `$out` may have.
+    pub(super) timeseries: Option<&'d RawDocument>,
     pub(super) other: Option<&'d str>,
-    /// There is a document `timeseries`, which `$out` may have.
-    pub(super) has_timeseries: bool,
 }
 
-/// Reads a collection's name, or a document with it; `None` for a value that is neither.
-pub(super) fn named<'d>(call: &Invocation<'d>, value: RawBsonRef<'d>) -> Result<Option<Named<'d>>> {
-    let mut named = Named {
-        db: call.database,
-        coll: None,
-        other: None,
-        has_timeseries: false,
-    };
+/// Reads a collection's name, or a document with it, for `within`; `None` for a value that is neither. Null is as if
+/// there were no such field.
+pub(super) fn named<'d>(within: &str, value: RawBsonRef<'d>) -> Result<Option<Named<'d>>> {
+    let mut named = Named::default();
     match value {
         RawBsonRef::String(name) => named.coll = Some(name),
         RawBsonRef::Document(document) => {
+            let mut seen = Vec::with_capacity(3);
             for field in document {
-                match field? {
-                    (name, RawBsonRef::String(text)) if name == "db" => named.db = text,
-                    (name, RawBsonRef::String(text)) if name == "coll" => named.coll = Some(text),
-                    (name, RawBsonRef::Document(_)) if name == "timeseries" => named.has_timeseries = true,
-                    (name, _) => named.other = named.other.or(Some(name.as_str())),
+                let (name, value) = field?;
+                let name = name.as_str();
+                if !matches!(name, "db" | "coll" | "timeseries") {
+                    named.other = named.other.or(Some(name));
+                    continue;
+                }
+                if seen.contains(&name) {
+                    return failure(40413, format!("BSON field '{within}.{name}' is a duplicate field"));
+                }
+                seen.push(name);
+                match (name, value) {
+                    (_, RawBsonRef::Null | RawBsonRef::Undefined) => {}
+                    ("db", RawBsonRef::String(text)) => named.db = Some(text),
+                    ("coll", RawBsonRef::String(text)) => named.coll = Some(text),
+                    ("timeseries", RawBsonRef::Document(options)) => named.timeseries = Some(options),
+                    ("timeseries", other) => return Err(wrong_type(within, name, other, "type 'object'")),
+                    (_, other) => return Err(wrong_type(within, name, other, "type 'string'")),
                 }
             }
         }
@@ -81,4 +92,21 @@ pub(super) fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[Raw
     let mut errors = WriteErrors::new();
     insert_documents(call, ns, &batch, &mut errors)?;
     first_error(errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+    use bson::rawdoc;
+
+    #[test]
+    fn a_name_is_given_once() {
+        for twice in [
+            rawdoc! { "db": "x", "coll": "d", "db": "x" },
+            rawdoc! { "db": "x", "coll": "d", "coll": null },
+        ] {
+            let refused = named("$out", (&*twice).into()).err();
+            assert_eq!(refused.map(|error| error.code.0), Some(40413), "{twice:?}");
+        }
+    }
 }

@@ -45,6 +45,10 @@ impl Output {
         collation: Option<Arc<Collation>>,
     ) -> Result<Begun<'s>> {
         let into = stage.destination();
+        if let WriteStage::Out(_, Some(_)) = stage {
+            // Before what is said of all views.
+            timeseries::out::check_free(call, into)?;
+        }
         update::check_writable(call, into)?;
         let is_timeseries = timeseries::buckets(call, into).is_some();
         match stage {

@@ -8,7 +8,7 @@
 
 use super::merge_stage::{Merge, parse_merge};
 use super::primary_output::PrimaryOutput;
-use super::stage_destination::{Named, failure, named, target, unknown_field};
+use super::stage_destination::{failure, named, target, unknown_field};
 use super::timeseries;
 use super::write_output::Output;
 use crate::error::{CommandError, Result};
@@ -76,6 +76,15 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
     let Some(stage) = parse(call, source)? else {
         return Ok(None);
     };
+    for before in stages.into_iter().flatten() {
+        let field = before.as_document().and_then(|stage| stage.into_iter().next());
+        if let Some((name, _)) = field.transpose()?
+            && (name == "$out" || name == "$merge")
+        {
+            let message = format!("{} can only be the final stage in the pipeline", name.as_str());
+            return failure(40601, message);
+        }
+    }
     // A stream has no end at which something could be written.
     if let Some(Ok(RawBsonRef::Document(first))) = pipeline.into_iter().next()
         && first.get("$changeStream")?.is_some()
@@ -108,36 +117,32 @@ pub fn parse<'d>(call: &Invocation<'d>, stage: &'d RawDocument) -> Result<Option
 }
 
 fn parse_out<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Result<(Namespace, Option<Document>)> {
-    let timeseries = match argument {
-        RawBsonRef::Document(options) => match options.get("timeseries")? {
-            Some(RawBsonRef::Document(timeseries)) => Some(timeseries),
-            Some(other) => {
-                return Err(crate::arguments::wrong_type(
-                    "$out",
-                    "timeseries",
-                    other,
-                    "type 'object'",
-                ));
-            }
-            None => None,
-        },
-        _ => None,
+    let missing = |field| {
+        let message = format!("BSON field '$out.{field}' is missing but a required field");
+        failure(40414, message)
     };
-    let into = match named(call, argument)? {
-        None => failure(
-            16990,
-            format!(
-                "$out only supports a string or object argument, but found {}",
-                crate::arguments::type_name(argument)
-            ),
-        ),
-        Some(Named { other: Some(other), .. }) => unknown_field(&format!("$out.{other}")),
-        Some(Named { coll: None, .. }) => failure(40414, "BSON field '$out.coll' is missing but a required field"),
-        Some(Named {
-            db, coll: Some(coll), ..
-        }) => target(db, coll, "$out", 31321, 17385),
-    }?;
-    let timeseries = timeseries.map(|given| timeseries::definition::parse(&into, given));
+    let Some(named) = named("$out", argument)? else {
+        let found = crate::arguments::type_name(argument);
+        let message = format!("$out only supports a string or object argument, but found {found}");
+        return failure(16990, message);
+    };
+    if let Some(other) = named.other {
+        return unknown_field(&format!("$out.{other}"));
+    }
+    let (db, coll) = match (named.db, named.coll) {
+        (_, None) => return missing("coll"),
+        (None, Some(_)) if matches!(argument, RawBsonRef::Document(_)) => return missing("db"),
+        (db, Some(coll)) => (db.unwrap_or(call.database), coll),
+    };
+    let is_name = !coll.is_empty() && !coll.starts_with('.') && !coll.contains('\0');
+    if is_name && Namespace::new(db, "x").is_ok() && Namespace::new(db, coll).is_err() {
+        // One that a collection cannot be renamed to, which MongoDB finds at the end.
+        return failure(20, format!("$out: error with target namespace: {db}.{coll}"));
+    }
+    let into = target(db, coll, "$out", 31321, 17385)?;
+    let timeseries = named
+        .timeseries
+        .map(|given| timeseries::definition::parse(&into, given));
     Ok((into, timeseries.transpose()?))
 }
 

@@ -583,10 +583,13 @@ fn what_makes_no_sense_is_refused() {
     let pipeline = |stages: Vec<Document>| doc! { "aggregate": 1, "pipeline": stages, "cursor": {} };
     let stage = doc! { "$querySettings": {} };
     assert_eq!(admin(pipeline(vec![doc! { "$documents": [] }, stage.clone()])), 40602);
-    assert_eq!(
-        admin(pipeline(vec![doc! { "$querySettings": { "nonesuch": 1 } }])),
-        40415
-    );
+    for (options, wanted) in [
+        (doc! { "nonesuch": 1 }, 40415),
+        (doc! { "": 1 }, 40415),
+        (doc! { "showDebugQueryShape": null }, 14),
+    ] {
+        assert_eq!(admin(pipeline(vec![doc! { "$querySettings": options }])), wanted);
+    }
     assert_eq!(
         bench.code(doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} }),
         73

@@ -238,6 +238,10 @@ fn expressions_see_the_cluster_time_of_members() {
         "updates": [{ "q": { "$expr": { "$gte": ["$$CLUSTER_TIME", now] } }, "u": [{ "$set": { "t": "$$CLUSTER_TIME" } }] }],
     });
     assert_eq!(changed.get_i32("nModified").ok(), Some(1));
+    assert_eq!(
+        bench.aggregate_code("c", &[doc! { "$redact": "$$CLUSTER_TIME" }]),
+        17053
+    );
     let alone = Bench::new();
     assert_eq!(
         alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]),

@@ -49,7 +49,7 @@ fn sessions_are_listed_from_their_first_use_to_their_end() {
         (doc! { "$listSessions": {} }, Bson::from("c"), 73),
         (doc! { "$listLocalSessions": {} }, "c".into(), 73),
         (
-            doc! { "$listLocalSessions": { "allUsers": true, "users": [] } },
+            doc! { "$listLocalSessions": { "allUsers": true, "users": [{ "user": "a", "db": "b" }] } },
             1.into(),
             12,
         ),
@@ -62,6 +62,18 @@ fn sessions_are_listed_from_their_first_use_to_their_end() {
     ] {
         let command = doc! { "aggregate": collection, "pipeline": [stage.clone()], "cursor": {} };
         assert_eq!(bench.code(command), code, "{stage}");
+    }
+    // An empty list is as none, and so is one of nulls.
+    for options in [
+        doc! { "allUsers": true, "users": [] },
+        doc! { "allUsers": true, "users": [null] },
+        doc! { "users": [null] },
+    ] {
+        let stage = doc! { "$listLocalSessions": options };
+        assert_eq!(
+            listed(bench.admin(doc! { "aggregate": 1, "pipeline": [stage], "cursor": {} })),
+            [1, 3, 4]
+        );
     }
 }
 

@@ -49,6 +49,7 @@ fn the_stable_api_is_kept_to() {
     }
     for pipeline in [
         doc! { "$collStats": { "count": {}, "latencyStats": {} } },
+        doc! { "$changeStream": { "showExpandedEvents": false } },
         doc! { "$unionWith": { "coll": "d", "pipeline": [{ "$collStats": { "latencyStats": {} } }] } },
         doc! { "$lookup": { "from": "d", "pipeline": [{ "$indexStats": {} }], "as": "x" } },
         doc! { "$facet": { "x": [], "y": [{ "$indexStats": {} }] } },

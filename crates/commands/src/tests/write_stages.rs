@@ -195,6 +195,14 @@ fn a_stream_is_not_written() {
 }
 
 #[test]
+fn a_null_of_out_is_as_nothing() {
+    let bench = bench();
+    let out = doc! { "$out": { "db": "test", "coll": "d", "timeseries": null } };
+    assert_eq!(bench.aggregate("c", &[out]), []);
+    assert_ne!(bench.find("d", doc! {}).len(), 0);
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let bench = bench();
     bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
@@ -205,6 +213,18 @@ fn what_cannot_be_is_refused() {
         (doc! { "$out": { "coll": "x", "junk": 1 } }, 40415),
         (doc! { "$out": { "coll": "x", "timeseries": {} } }, 40414),
         (doc! { "$out": { "coll": "x", "timeseries": 1 } }, 14),
+        (doc! { "$out": { "coll": "x" } }, 40414),
+        (doc! { "$out": { "db": null, "coll": "x" } }, 40414),
+        (doc! { "$out": { "db": "x", "coll": null } }, 40414),
+        (doc! { "$out": { "db": "x", "coll": 1 } }, 14),
+        (doc! { "$out": "$x" }, 20),
+        (doc! { "$out": "x".repeat(255) }, 20),
+        (doc! { "$out": "" }, 73),
+        (doc! { "$out": ".x" }, 73),
+        (
+            doc! { "$out": { "db": "test", "coll": "v", "timeseries": { "timeField": "t" } } },
+            7_268_700,
+        ),
         (doc! { "$merge": { "into": { "coll": "x", "timeseries": {} } } }, 40415),
         (doc! { "$out": "capped" }, 17152),
         (doc! { "$out": "v" }, 166),
@@ -222,6 +242,8 @@ fn what_cannot_be_is_refused() {
         (merge(doc! { "into": "d", "whenMatched": 1 }), 51191),
         (merge(doc! { "into": "d", "whenNotMatched": "x" }), 2),
         (merge(doc! { "into": "d", "let": { "a": 1 } }), 51199),
+        (merge(doc! { "into": "d", "whenMatched": [], "let": { "Abc": 1 } }), 9),
+        (merge(doc! { "into": "d", "whenMatched": [], "let": { "a.b": 1 } }), 9),
         (
             merge(doc! { "into": "d", "whenMatched": [], "let": { "new": 1 } }),
             51273,
@@ -246,6 +268,9 @@ fn what_cannot_be_is_refused() {
     for name in ["$out", "$merge"] {
         let early = [doc! { name: "d" }, doc! { "$limit": 1 }];
         assert_eq!(bench.aggregate_code("c", &early), 40601);
+        for last in [doc! { "$out": "e" }, merge(doc! { "into": "e" })] {
+            assert_eq!(bench.aggregate_code("c", &[doc! { name: "d" }, last]), 40601);
+        }
         let view = doc! { "create": "w", "viewOn": "c", "pipeline": [{ name: "d" }] };
         assert_eq!(code(&bench.run(view)), 167);
         let explained = doc! { "aggregate": "c", "pipeline": [{ name: "d" }], "cursor": {} };

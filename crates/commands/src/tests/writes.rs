@@ -2,6 +2,7 @@
 
 use super::{Bench, code, succeeded, write_errors};
 use bson::{Bson, Document, Timestamp, doc};
+use query::update::DEPTH_MAX;
 
 fn three() -> Bench {
     let bench = Bench::new();
@@ -143,25 +144,27 @@ fn nested(levels: usize) -> Document {
 #[test]
 fn updates_nest_as_deep_as_inserts() {
     let bench = three();
-    bench.insert("deep", &[nested(100)]);
-    let too_deep = bench.run(doc! { "insert": "deep", "documents": [nested(101)] });
+    bench.insert("deep", &[nested(DEPTH_MAX)]);
+    let too_deep = bench.run(doc! { "insert": "deep", "documents": [nested(DEPTH_MAX + 1)] });
     assert_eq!(write_errors(&too_deep), [(0, 15)]);
     let update = |change: Bson| {
         let reply = bench.run(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": change }] });
         write_errors(&reply)
     };
-    let path = ["a"; 98].join(".");
+    let path = ["a"; DEPTH_MAX - 2].join(".");
     for deepest in [
         doc! { "$set": { path.as_str(): {} } }.into(),
-        Bson::Document(nested(100)),
-        Bson::Array(vec![doc! { "$set": { "b": { "$literal": nested(99) } } }.into()]),
+        Bson::Document(nested(DEPTH_MAX)),
+        Bson::Array(vec![
+            doc! { "$set": { "b": { "$literal": nested(DEPTH_MAX - 1) } } }.into(),
+        ]),
     ] {
         assert_eq!(update(deepest), []);
     }
     for deeper in [
         doc! { "$set": { format!("{path}.x"): { "y": {} } } }.into(),
-        Bson::Document(nested(101)),
-        Bson::Array(vec![doc! { "$set": { "b": { "$literal": nested(100) } } }.into()]),
+        Bson::Document(nested(DEPTH_MAX + 1)),
+        Bson::Array(vec![doc! { "$set": { "b": { "$literal": nested(DEPTH_MAX) } } }.into()]),
     ] {
         assert_eq!(update(deeper), [(0, 15)]);
     }

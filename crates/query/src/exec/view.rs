@@ -38,6 +38,11 @@ pub(crate) fn resolve(storage: &Storage, ns: &Namespace) -> Result<(Namespace, V
     Ok((current, pipelines.into_iter().rev().flatten().collect()))
 }
 
+/// What a namespace stands on, through all views in between.
+pub fn under_views(storage: &Storage, ns: &Namespace) -> Result<Namespace, QueryError> {
+    resolve(storage, ns).map(|(collection, _)| collection)
+}
+
 /// Whether a view is a time-series collection, which clients see as a collection.
 pub(crate) fn makes_measurements(view: &storage::View) -> bool {
     let first = view.pipeline().into_iter().next();

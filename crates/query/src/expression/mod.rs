@@ -50,8 +50,10 @@ use crate::value::{CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedD
 
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
-pub(crate) use parse::{check_user_variable, is_expression, render};
+pub use parse::check_user_variable;
+pub(crate) use parse::{is_expression, render};
 pub use path::FieldPath;
+pub(crate) use path::check_part;
 
 /// How deep expressions may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -69,7 +71,7 @@ pub struct ExpressionContext {
     /// `$$NOW`, in milliseconds since the Unix epoch: one value for the whole operation.
     pub now_ms: i64,
     /// `$$CLUSTER_TIME`, where there is one.
-    pub cluster_time: Option<Timestamp>,
+    cluster_time: Option<Timestamp>,
     /// How values compare.
     pub comparer: Comparer,
     /// The order of strings that the comparer has; `None` is binary.

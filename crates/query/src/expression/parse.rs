@@ -467,7 +467,7 @@ fn all_constant(nodes: &[Node]) -> bool {
 }
 
 /// Checks a name that a user gives to a variable.
-pub(crate) fn check_user_variable(name: &str) -> Result<(), QueryError> {
+pub fn check_user_variable(name: &str) -> Result<(), QueryError> {
     if name == "CURRENT" {
         return Ok(());
     }

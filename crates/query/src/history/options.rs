@@ -59,15 +59,14 @@ impl Options {
             is_expanded: false,
             of_cluster: false,
         };
-        let mut starts = 0;
+        let (mut tokens, mut times) = (0, 0);
         for field in specification {
             let (name, value) = field.map_err(|_| Malformed)?;
             let name = name.as_str();
             match name {
-                "" => {
-                    let text = "the $changeStream stage specification must be an object";
-                    return failure(ErrorCode(50808), text);
-                }
+                // As if they were not given.
+                "fullDocument" | "fullDocumentBeforeChange" | "resumeAfter" | "startAfter" | "startAtOperationTime"
+                    if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) => {}
                 "fullDocument" => options.full_document = image(name, value, true)?,
                 "fullDocumentBeforeChange" => options.before_change = image(name, value, false)?,
                 "showExpandedEvents" => options.is_expanded = flag(name, value)?,
@@ -98,14 +97,14 @@ impl Options {
                         );
                     }
                     options.start = Start::After(token);
-                    starts += 1;
+                    tokens += 1;
                 }
                 "startAtOperationTime" => {
                     let RawBsonRef::Timestamp(time) = value else {
                         return wrong_type(name, value, "timestamp");
                     };
                     options.start = Start::At(time.into());
-                    starts += 1;
+                    times += 1;
                 }
                 other => {
                     return failure(
@@ -115,7 +114,11 @@ impl Options {
                 }
             }
         }
-        if starts > 1 {
+        if tokens > 1 {
+            let text = "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage";
+            return failure(ErrorCode(50865), text);
+        }
+        if tokens + times > 1 {
             let text = "Only one type of resume option is allowed, but multiple were found.";
             return failure(ErrorCode(40674), text);
         }
@@ -199,5 +202,46 @@ impl Scope {
             Self::Database(own) => own == db,
             Self::Cluster => !matches!(db, "admin" | "config" | "local"),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{Image, Options, Start};
+    use bson::{RawDocumentBuf, Timestamp, rawdoc};
+    use storage::ClusterTime;
+
+    fn code(specification: RawDocumentBuf) -> i32 {
+        Options::parse(&specification).unwrap_err().code().unwrap().0
+    }
+
+    #[test]
+    fn a_null_is_as_nothing() {
+        let null = rawdoc! {
+            "fullDocument": null, "fullDocumentBeforeChange": null, "resumeAfter": null, "startAfter": null,
+        };
+        let options = Options::parse(&null).unwrap();
+        assert_eq!((options.full_document, options.start), (Image::Off, Start::Now));
+        let time = Timestamp { time: 5, increment: 1 };
+        let beside = Options::parse(&rawdoc! { "startAfter": null, "startAtOperationTime": time }).unwrap();
+        assert_eq!(beside.start, Start::At(ClusterTime::from(time)));
+        assert_eq!(code(rawdoc! { "showExpandedEvents": null }), 14);
+        assert_eq!(code(rawdoc! { "allChangesForCluster": null }), 14);
+    }
+
+    #[test]
+    fn a_stream_begins_at_one_place() {
+        let token = super::ResumeToken::before(ClusterTime(1)).to_document();
+        let time = Timestamp { time: 5, increment: 1 };
+        assert_eq!(
+            code(rawdoc! { "resumeAfter": token.clone(), "startAfter": token.clone() }),
+            50865
+        );
+        assert_eq!(
+            code(rawdoc! { "startAfter": token, "startAtOperationTime": time }),
+            40674
+        );
+        assert_eq!(code(rawdoc! { "": "x" }), 40415);
     }
 }

@@ -4,6 +4,8 @@
 //! cluster time (8, big-endian), kind (1: 0 before, 1 at, 255 behind all of that time), then of an event the
 //! operation's number in its unit (4, big-endian), which of the operation's events it is (1: 0 the operation itself, 1
 //! the end of the stream that it causes), and which fragment of it (4, big-endian). Later tokens have greater text.
+//!
+//! As with MongoDB's, bytes behind a token's end do not count, and its last one may be missing, as 0.
 
 use crate::QueryError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -12,6 +14,8 @@ use wire::ErrorCode;
 
 const MARK: u8 = 0x82;
 const BYTES: usize = 19;
+/// A shorter one has been cut off.
+const BYTES_MIN: usize = BYTES - 1;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +84,10 @@ impl ResumeToken {
             let reason = "Bad resume token: _data of missing or of wrong type; a string is expected";
             return Err(refused(ErrorCode(40647), reason.to_owned()));
         };
+        if !matches!(document.get("_typeBits"), Ok(None | Some(RawBsonRef::Binary(_)))) {
+            let reason = "Bad resume token: _typeBits of wrong type; binData is expected";
+            return Err(refused(ErrorCode(40648), reason.to_owned()));
+        }
         if text.is_empty() {
             return Err(refused(ErrorCode(40649), "invalid empty resume token".to_owned()));
         }
@@ -87,12 +95,19 @@ impl ResumeToken {
             let reason = "resume token string was not a valid hex string";
             return Err(refused(ErrorCode::FailedToParse, reason.to_owned()));
         };
+        if bytes.first() == Some(&MARK) && bytes.len() < BYTES_MIN {
+            let reason = format!("resume token {text} has been cut off");
+            return Err(refused(ErrorCode::Overflow, reason));
+        }
         let reason = || format!("Invalid resume token: {text} is none of this server");
         Self::from_bytes(&bytes).ok_or_else(|| refused(ErrorCode::InvalidResumeToken, reason()))
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
+        let mut whole = [0; BYTES];
+        let given = bytes.len().min(BYTES);
+        whole[..given].copy_from_slice(&bytes[..given]);
+        let bytes = &whole;
         let (time, rest) = bytes[1..].split_first_chunk::<8>()?;
         let [kind, o0, o1, o2, o3, part, f0, f1, f2, f3] = *rest else {
             return None;
@@ -153,6 +168,20 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_token_does_not_count() {
+        let token = ResumeToken::before(ClusterTime(7 << 32 | 3));
+        let document = token.to_document();
+        let text = document.get_str("_data").unwrap();
+        for other in [&text[..text.len() - 2], &format!("{text}FF"), &format!("{text}00")] {
+            assert_eq!(
+                ResumeToken::parse(&rawdoc! { "_data": other }).unwrap(),
+                token,
+                "{other}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_no_token_is_refused() {
         for (document, code) in [
             (rawdoc! {}, 40647),
@@ -161,7 +190,10 @@ mod tests {
             (rawdoc! { "_data": "8" }, 9),
             (rawdoc! { "_data": "zz" }, 9),
             (rawdoc! { "_data": "82".repeat(19) }, 260),
+            (rawdoc! { "_data": "82".repeat(17) }, 15),
             (rawdoc! { "_data": "00".repeat(19) }, 260),
+            (rawdoc! { "_data": "00" }, 260),
+            (rawdoc! { "_data": "00", "_typeBits": "x" }, 40648),
         ] {
             let error = ResumeToken::parse(&document).unwrap_err();
             assert_eq!(error.code(), Some(ErrorCode(code)), "{document:?}");

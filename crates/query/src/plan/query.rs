@@ -9,6 +9,8 @@ use crate::matcher::near::NearQuery;
 use crate::matcher::{Matcher, TextTest};
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::project::Projection;
+use crate::value::number::Number;
+use crate::value::{SortNames, SortPart, Value};
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use collation::{Collation, Fault};
@@ -188,56 +190,25 @@ pub fn collation_of(
 
 /// `{a: 1, "b.c": -1}` or `{$natural: ±1}`.
 pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
-    let mut fields = Vec::new();
+    let (mut fields, mut names) = (Vec::new(), SortNames::default());
     for element in sort.iter() {
         let (name, value) = element.map_err(|error| QueryError::bad_value(format!("malformed sort: {error}")))?;
         let name = name.as_str();
-        if let RawBsonRef::Document(special) = value {
-            if let Some(field) = metadata_sort(special)? {
-                fields.push(SortField::of_metadata(field, name));
-                continue;
+        match SortPart::parse(name, value)? {
+            SortPart::Metadata(field, _) => fields.push(SortField::of_metadata(field, name)),
+            SortPart::Path(order) if name == "$natural" => {
+                if !fields.is_empty() || sort.iter().count() > 1 {
+                    return Err(QueryError::bad_value("Cannot include '$natural' in compound sort"));
+                }
+                return Ok(Order::Natural(direction(order)));
             }
-            return Err(QueryError::new(
-                ErrorCode(17312),
-                "$meta is the only expression supported by $sort right now",
-            ));
-        }
-        let order = match number_sign(value) {
-            Some(1) => FieldOrder::Ascending,
-            Some(-1) => FieldOrder::Descending,
-            Some(_) => {
-                return Err(QueryError::new(
-                    ErrorCode(15975),
-                    "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
-                ));
+            SortPart::Path(order) => {
+                names.add(name)?;
+                fields.push(SortField::of(name, order));
             }
-            None => {
-                return Err(QueryError::new(
-                    ErrorCode(15974),
-                    "Illegal key in $sort specification: sort keys must be a number or {$meta: ...}".to_string(),
-                ));
-            }
-        };
-        if name == "$natural" {
-            if !fields.is_empty() || sort.iter().count() > 1 {
-                return Err(QueryError::bad_value("Cannot include '$natural' in compound sort"));
-            }
-            return Ok(Order::Natural(direction(order)));
         }
-        if name.is_empty() || name.split('.').any(str::is_empty) {
-            return Err(QueryError::new(
-                ErrorCode(40352),
-                "FieldPath cannot be constructed with empty string".to_string(),
-            ));
-        }
-        if name.starts_with('$') {
-            return Err(QueryError::new(
-                ErrorCode(16410),
-                format!("FieldPath field names may not start with '$'. Found '{name}'"),
-            ));
-        }
-        fields.push(SortField::of(name, order));
     }
+    // With those that are no paths.
     if fields.len() > keys::key::FIELDS_MAX {
         return Err(QueryError::bad_value("too many fields in the sort"));
     }
@@ -267,8 +238,8 @@ pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataFiel
             "Illegal $meta sort: it must be a string",
         ));
     };
-    match MetadataField::parse(name)? {
-        field @ (MetadataField::TextScore | MetadataField::NearDistance) => Ok(Some(field)),
+    match MetadataField::parse(name) {
+        Ok(field) if field.is_sorted_by() => Ok(Some(field)),
         _ => Err(QueryError::new(ErrorCode(31138), format!("Illegal $meta sort: {name}"))),
     }
 }
@@ -278,26 +249,6 @@ fn direction(order: FieldOrder) -> Direction {
         FieldOrder::Ascending => Direction::Forward,
         FieldOrder::Descending => Direction::Reverse,
     }
-}
-
-/// 1 and -1 (fractions cut off) as themselves, other numbers as 0.
-fn number_sign(value: RawBsonRef<'_>) -> Option<i8> {
-    let number = match value {
-        RawBsonRef::Int32(n) => f64::from(n),
-        RawBsonRef::Int64(n) => n as f64,
-        RawBsonRef::Double(n) => n,
-        RawBsonRef::Decimal128(_) => [1, -1]
-            .into_iter()
-            .find(|n| keys::compare(value, RawBsonRef::Int32(*n)).is_eq())
-            .map_or(0.0, f64::from),
-        _ => return None,
-    };
-    // Truncated: 1.9 is 1.
-    Some(match number.trunc() {
-        1.0 => 1,
-        -1.0 => -1,
-        _ => 0,
-    })
 }
 
 /// Finds what the client hinted at among a collection's indexes.
@@ -318,7 +269,7 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
                         "$natural cannot be hinted together with an index",
                     ));
                 }
-                return match number_sign(natural) {
+                return match Number::of(&Value::from_raw(natural)).map(Number::to_saturated_i64) {
                     Some(1) => Ok(Wish::Natural(Direction::Forward)),
                     Some(-1) => Ok(Wish::Natural(Direction::Reverse)),
                     _ => Err(QueryError::bad_value("$natural hint must be 1 or -1")),

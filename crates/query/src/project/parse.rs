@@ -64,6 +64,7 @@ pub(super) fn excluding(paths: &[&str]) -> Result<Projection, QueryError> {
         let mut source = Vec::new();
         let whole = raw::Frame::begin(&mut source);
         for path in paths {
+            check_path(path)?;
             parser.insert(path, Rule::Exclude)?;
             raw::append(&mut source, 0x10, path.as_bytes(), &0_i32.to_le_bytes());
         }
@@ -139,8 +140,13 @@ impl<'p> Parser<'p> {
         for element in Elements::new(spec) {
             let element = element?;
             let name = element.name_str()?;
-            if depth > 0 && self.dialect == Dialect::AddFields && name.contains('.') {
-                return failure(40183, format!("cannot use dotted field name '{name}' in a sub object"));
+            if depth > 0 && self.dialect == Dialect::AddFields {
+                if name.starts_with('$') {
+                    return failure(40181, "an expression must have exactly one field, its operator");
+                }
+                if name.contains('.') {
+                    return failure(40183, format!("cannot use dotted field name '{name}' in a sub object"));
+                }
             }
             let path = super::joined(prefix, name);
             self.field(path, element, depth)?;
@@ -151,9 +157,10 @@ impl<'p> Parser<'p> {
     fn field(&mut self, path: String, element: Element<'_>, depth: usize) -> Result<(), QueryError> {
         let value = element.value()?;
         let is_flag = element.is_number() || matches!(value, RawBsonRef::Boolean(_));
-        if self.dialect == Dialect::Find && path.contains(".$") {
+        if self.dialect == Dialect::Find && (path.ends_with(".$") || path.contains(".$.")) {
             return self.positional(path, value, is_flag);
         }
+        check_path(&path)?;
         match value {
             _ if is_flag && self.dialect != Dialect::AddFields => self.flag(&path, Value::from_raw(value).is_true()),
             // An expression like any other.
@@ -165,15 +172,21 @@ impl<'p> Parser<'p> {
                 format!("An empty sub-projection is not a valid value. Found empty object at path {path}"),
             ),
             RawBsonRef::Document(inner) => {
-                let first = Elements::new(inner).next().transpose()?;
-                match first.filter(|first| first.name().first() == Some(&b'$')) {
-                    Some(operator) if Elements::new(inner).count() == 1 && !is_known(operator.name_str()?) => {
+                let mut fields = Elements::new(inner);
+                let (first, second) = (fields.next().transpose()?, fields.next());
+                match first.filter(|first| second.is_none() && first.name().first() == Some(&b'$')) {
+                    Some(operator) if self.dialect != Dialect::AddFields && !is_known(operator.name_str()?) => {
                         failure(31325, format!("Unknown expression {}", operator.name_lossy()))
                     }
-                    Some(operator) => self.operator(&path, inner, operator, value),
+                    Some(operator) => self.operator(&path, operator, value),
+                    // With several fields an operator is a name like others, and refused as one.
                     None => self.fields(inner, &path, depth + 1),
                 }
             }
+            _ if self.mode == Some(Mode::Exclude) => failure(
+                31310,
+                format!("Cannot use a value for {path} in an exclusion projection"),
+            ),
             value => self.computed(&path, value),
         }
     }
@@ -225,13 +238,7 @@ impl<'p> Parser<'p> {
         self.insert(path, Rule::Computed(Expression::parse(value, context)?))
     }
 
-    fn operator(
-        &mut self,
-        path: &str,
-        inner: &RawDocument,
-        operator: Element<'_>,
-        whole: RawBsonRef<'_>,
-    ) -> Result<(), QueryError> {
+    fn operator(&mut self, path: &str, operator: Element<'_>, whole: RawBsonRef<'_>) -> Result<(), QueryError> {
         match operator.name() {
             // It says nothing about the other fields.
             b"$meta" if self.dialect != Dialect::AddFields => {
@@ -254,12 +261,6 @@ impl<'p> Parser<'p> {
                 if self.positional.is_some() {
                     let message = "Cannot specify positional operator and $elemMatch.";
                     return failure(31255, message);
-                }
-                if Elements::new(inner).count() != 1 {
-                    return failure(
-                        31325,
-                        format!("Unsupported projection option: {}", raw::describe(whole)),
-                    );
                 }
                 self.has_elem_match = true;
                 let context = self.context.expect("operators are parsed with a context");
@@ -299,14 +300,24 @@ impl<'p> Parser<'p> {
         if self.mode == Some(Mode::Exclude) {
             return failure(31395, "positional projection cannot be used with exclusion");
         }
+        check_path(array)?;
         self.choose(Mode::Include, array)?;
         self.insert(array, Rule::Positional)?;
         self.positional = Some(array.to_owned());
         Ok(())
     }
 
+    /// Takes a path that has been checked.
     fn insert(&mut self, path: &str, rule: Rule) -> Result<(), QueryError> {
-        check_path(path)?;
+        let collision = |code, rest: String| {
+            // Stages that add fields have one code for it.
+            let code = if self.dialect == Dialect::AddFields {
+                40176
+            } else {
+                code
+            };
+            failure(code, format!("Path collision at {path}{rest}"))
+        };
         let is_computed = matches!(rule, Rule::Computed(_));
         let is_positional = matches!(rule, Rule::Positional);
         let mut node = &mut self.root;
@@ -323,14 +334,14 @@ impl<'p> Parser<'p> {
             };
             node = match &mut node.children[child].1 {
                 Rule::Below(node) => node,
-                _ => return failure(31249, format!("Path collision at {path} remaining portion {below}")),
+                _ => return collision(31249, format!(" remaining portion {below}")),
             };
             rest = below;
         }
         node.has_computed |= is_computed;
         node.has_positional |= is_positional;
         if node.child(rest.as_bytes()).is_some() {
-            return failure(31250, format!("Path collision at {path}"));
+            return collision(31250, String::new());
         }
         node.children.push((rest.into(), rule));
         Ok(())

@@ -191,6 +191,11 @@ fn computed_fields() {
     );
     project(doc! {"a.x": "$b"}, doc! {"b": 2}, doc! {"a": {"x": 2}});
     project(doc! {"_id": "$a"}, doc! {"_id": 1, "a": 2}, doc! {"_id": 2});
+    // What is known to searches and internal sorts alone is not known here.
+    for never in ["randVal", "searchScore", "searchHighlights"] {
+        project(doc! {"a": 1, "b": {"$meta": never}}, doc! {"a": 1}, doc! {"a": 1});
+        project(doc! {"a": 0, "b": {"$meta": never}}, doc! {"a": 1}, doc! {});
+    }
     project(doc! {"x": "$missing", "l": {"$literal": 1}}, doc! {}, doc! {"l": 1});
 }
 
@@ -234,12 +239,20 @@ fn refusals() {
     fails(doc! {"a": 1, "a.b": 1}, 31249);
     fails(doc! {"a.b": 1, "a": 1}, 31250);
     fails(doc! {"a": {"b": 1}, "a.b": 1}, 31250);
-    fails(doc! {"a": 0, "b": "$c"}, 31252);
+    fails(doc! {"a": 0, "b": {"$add": ["$c", 1]}}, 31252);
+    for value in [bson!("$c"), bson!(["$c"]), Bson::Null, bson!("$$REMOVE")] {
+        fails(doc! {"a": 0, "b": value.clone()}, 31310);
+        fails(doc! {"a": {"b": 0, "c": value}}, 31310);
+    }
+    // What is wrong with a name goes before what its value asks for.
+    fails(doc! {"a": 1, "": 0}, 40352);
+    fails(doc! {"a": {"$add": [1, 2], "$abs": 1}}, 16410);
+    fails(doc! {"a": {"$add": [1, 2], "x": 1}}, 16410);
     fails(doc! {"a": {}}, 51270);
     fails(doc! {"a.": 1}, 40353);
     fails(doc! {"a..b": 1}, 15998);
     fails(doc! {"$a": 1}, 16410);
-    fails(doc! {"a": {"$meta": "searchScore"}}, ErrorCode::NotImplemented.0);
+    fails(doc! {"a": {"$meta": "scoreDetails"}}, ErrorCode::NotImplemented.0);
     fails(doc! {"a": {"$meta": "nonsense"}}, 17308);
     fails(doc! {"a": {"$meta": 5}}, 17307);
     fails(doc! {"a": {"$foo": 1}}, 31325);
@@ -248,13 +261,19 @@ fn refusals() {
         code(Projection::parse_project(&raw_of(&doc! {}), &context())),
         Some(ErrorCode(51272))
     );
-    assert_eq!(
-        code(Projection::parse_add_fields(
-            &raw_of(&doc! {"a": {"x.y": 1}}),
-            &context()
-        )),
-        Some(ErrorCode(40183))
-    );
+    for (spec, wanted) in [
+        (doc! {"a": {"x.y": 1}}, 40183),
+        (doc! {"a": 1, "a.b": 2}, 40176),
+        (doc! {"a.b": 1, "a": 2}, 40176),
+        (doc! {"a": {"b": 1}, "a.b": 2}, 40176),
+        (doc! {"a": {"$add": [1], "b": 1}}, 40181),
+        (doc! {"a": {"$add": [1], "$abs": 1}}, 40181),
+        (doc! {"a": {"b": 1, "$add": [1]}}, 40181),
+        (doc! {"a": {"$foo": 1}}, 168),
+    ] {
+        let refused = code(Projection::parse_add_fields(&raw_of(&spec), &context()));
+        assert_eq!(refused, Some(ErrorCode(wanted)), "{spec}");
+    }
 }
 
 #[test]

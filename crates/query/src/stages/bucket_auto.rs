@@ -75,7 +75,8 @@ pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<
     let (Some(group_by), Some(buckets)) = (group_by, buckets) else {
         return failure(40246, "$bucketAuto requires 'groupBy' and 'buckets' to be specified.");
     };
-    let fields = match fields {
+    // An empty output is as none.
+    let fields = match fields.filter(|fields| !fields.is_empty()) {
         Some(fields) => fields,
         None => vec![("count".into(), count(context)?)],
     };

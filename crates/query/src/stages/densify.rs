@@ -8,7 +8,7 @@
 //! each has bounds of its own. Where there are too many, the rest of the work is done partition by partition, from disk
 //! (see [`super::densify_disk`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use keys::KeySet;
@@ -116,9 +116,15 @@ pub(super) fn parse(
         Bounds::Full | Bounds::Between(..) => &[],
     };
     let ascending = |paths: &mut dyn Iterator<Item = &FieldPath>| {
-        let mut pattern = Vec::new();
+        let (mut pattern, mut seen) = (Vec::new(), HashSet::new());
         let mut writer = DocumentWriter::new(&mut pattern);
-        paths.for_each(|path| writer.append(&path.to_string(), &Value::Int32(1)));
+        for path in paths.map(FieldPath::to_string) {
+            // A sort has a path once, a partition may be by it twice.
+            if !seen.contains(&path) {
+                writer.append(&path, &Value::Int32(1));
+                seen.insert(path);
+            }
+        }
         writer.finish();
         let pattern = RawDocumentBuf::from_bytes(pattern).map_err(|_| Malformed)?;
         SortPattern::parse(&pattern, &context.comparer)

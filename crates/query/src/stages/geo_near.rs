@@ -8,7 +8,7 @@ use wire::ErrorCode;
 
 use super::failure;
 use crate::error::QueryError;
-use crate::expression::{Expression, ExpressionContext};
+use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::near::{NearOutput, NearQuery};
 use crate::matcher::{Matcher, NearTest};
 use crate::path::Path;
@@ -42,14 +42,17 @@ impl GeoNearSpec {
         for field in specification {
             let (name, value) = field.map_err(|_| Malformed)?;
             match name.as_str() {
-                "near" => near = Some(constant(value, context)?),
+                "near" => near = Some(constant(value, (5_860_402, "near"), context)?),
                 "distanceField" => output.distance = Some(named(value, "distanceField", 16606)?),
                 "includeLocs" => output.location = Some(named(value, "includeLocs", 16607)?),
                 "key" => path = Some(named(value, "key", ErrorCode::TypeMismatch.0)?),
                 "spherical" => spherical = crate::value::Value::from_raw(value).is_true(),
-                "minDistance" => least = Some(number(value, "minDistance", context)?),
-                "maxDistance" => most = Some(number(value, "maxDistance", context)?),
-                "distanceMultiplier" => output.multiplier = number(value, "distanceMultiplier", context)?,
+                "minDistance" => least = Some(number(value, (7_555_701, "minDistance"), context)?),
+                "maxDistance" => most = Some(number(value, (7_555_702, "maxDistance"), context)?),
+                "distanceMultiplier" => {
+                    let option = (ErrorCode::TypeMismatch.0, "distanceMultiplier");
+                    output.multiplier = number(value, option, context)?;
+                }
                 "query" => {
                     let RawBsonRef::Document(query) = value else {
                         return failure(ErrorCode::TypeMismatch.0, "$geoNear query must be an object");
@@ -84,6 +87,13 @@ impl GeoNearSpec {
             // Such as a variable of a `$lookup`, which has no value yet.
             return Err(QueryError::not_implemented("a $geoNear whose 'near' is no constant"));
         };
+        if !matches!(point, RawBsonRef::Document(_) | RawBsonRef::Array(_)) {
+            let found = crate::value::Value::from_raw(point).type_name();
+            return failure(
+                5_860_401,
+                format!("$geoNear 'near' must be a point, not of type {found}"),
+            );
+        }
         Ok(Self {
             written,
             filter,
@@ -96,17 +106,26 @@ impl GeoNearSpec {
     }
 }
 
-/// The value of an expression without fields, in a document under the empty name.
-fn constant(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<RawDocumentBuf, QueryError> {
-    let value = Expression::parse(raw, context)?;
-    let value = value
+/// The value of an option, an expression without fields, in a document under the empty name.
+fn constant(
+    raw: RawBsonRef<'_>,
+    (code, option): (i32, &str),
+    context: &ExpressionContext,
+) -> Result<RawDocumentBuf, QueryError> {
+    let expression = Expression::parse(raw, context)?;
+    let mut read = Dependencies::default();
+    expression.add_dependencies(&mut read);
+    if read.whole_document || !read.paths.is_empty() {
+        return failure(code, format!("$geoNear requires that '{option}' is a constant"));
+    }
+    let value = expression
         .evaluate_on(&SharedDocument::empty(), &context.evaluation())?
         .into_owned();
     Ok(super::specification::stage_document("", &value))
 }
 
-fn number(raw: RawBsonRef<'_>, name: &str, context: &ExpressionContext) -> Result<f64, QueryError> {
-    let value = constant(raw, context)?;
+fn number(raw: RawBsonRef<'_>, option: (i32, &str), context: &ExpressionContext) -> Result<f64, QueryError> {
+    let (value, name) = (constant(raw, option, context)?, option.1);
     let number = RawDocument::get(&value, "")
         .ok()
         .flatten()

@@ -194,7 +194,7 @@ impl LookupSpec {
         if from.is_none() && !starts_with_documents(&pipeline) {
             return bad("must specify 'from' field for a $lookup");
         }
-        check_sub_pipeline(&pipeline, "$lookup", 51047)?;
+        check_sub_pipeline("$lookup", pipeline.iter().map(|stage| &**stage))?;
         let nested = check_pipeline(&pipeline, &variables, context, depth + 1)?;
         Ok(Self {
             written: super::specification::stage_document("$lookup", &Value::from_raw(raw)),
@@ -311,7 +311,7 @@ impl UnionSpec {
                 "$unionWith stage without explicit collection must have a pipeline with $documents as first stage",
             );
         }
-        check_sub_pipeline(&pipeline, "$unionWith", 31441)?;
+        check_sub_pipeline("$unionWith", pipeline.iter().map(|stage| &**stage))?;
         let nested = check_pipeline(&pipeline, &[], context, depth + 1)?;
         Ok(Self {
             written: super::specification::stage_document("$unionWith", &Value::from_raw(raw)),

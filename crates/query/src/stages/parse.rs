@@ -1,7 +1,6 @@
 //! From BSON to stages.
 
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
-use keys::decimal::Rounding;
 use wire::ErrorCode;
 
 use super::geo_near::GeoNearSpec;
@@ -9,28 +8,19 @@ use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
-use super::positions::{INITIAL, NOT_IN_FACET, SPLIT_LARGE_EVENT, each_stage, may_search};
+use super::positions::{INITIAL, NOT_BUILT, SPLIT_LARGE_EVENT, check_in_facet, each_stage};
 use super::specification::{StageSpec, stage_document};
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
 use crate::error::QueryError;
-use crate::expression::{Expression, ExpressionContext, FieldPath, render};
+use crate::expression::{Expression, ExpressionContext, FieldPath, check_part, render};
 use crate::matcher::Matcher;
 use crate::project::Projection;
 use crate::timeseries::UNPACK;
 use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use crate::value::{SharedDocument, SortPattern, Value};
-
-/// Stages that MongoDB has and Tenon does not have yet.
-const NOT_BUILT: &[&str] = &[
-    "$backupCursorExtend",
-    "$listClusterCatalog",
-    "$listSampledQueries",
-    "$queryStats",
-    "$shardedDataDistribution",
-];
 
 /// Stages of a real server's search extension, which answers so without it.
 const SEARCH: &[&str] = &[
@@ -107,11 +97,9 @@ fn push_stage(
         return failure(17313, "$match with $text is only allowed as the first pipeline stage");
     }
     if !first && matches!(stages.last(), Some(StageSpec::Initial { .. } | StageSpec::GeoNear(_))) {
-        let is_geo_near = matches!(stages.last(), Some(StageSpec::GeoNear(_)));
-        return failure(
-            if is_geo_near { 40603 } else { 40602 },
-            format!("{} is only valid as the first stage in a pipeline.", name.as_str()),
-        );
+        let code = if name == "$geoNear" { 40603 } else { 40602 };
+        let message = format!("{} is only valid as the first stage in a pipeline.", name.as_str());
+        return failure(code, message);
     }
     Ok(())
 }
@@ -183,13 +171,21 @@ fn parse_other(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> 
         });
     }
     if INITIAL.contains(&name) {
-        let specification = match raw {
-            RawBsonRef::Document(document) => document.to_owned(),
-            other => stage_document("", &Value::from_raw(other)),
+        let RawBsonRef::Document(document) = raw else {
+            let code = match name {
+                "$changeStream" => 6_188_500,
+                "$collStats" => 5_447_000,
+                "$indexStats" => 28803,
+                "$querySettings" => 7_746_800,
+                "$currentOp" | "$planCacheStats" => ErrorCode::FailedToParse.0,
+                _ => ErrorCode::TypeMismatch.0,
+            };
+            let found = Value::from_raw(raw).type_name();
+            return failure(code, format!("{name} must take an object, but found {found}"));
         };
         return Ok(StageSpec::Initial {
             name: name.to_owned(),
-            specification,
+            specification: document.to_owned(),
         });
     }
     if NOT_BUILT.contains(&name) {
@@ -447,18 +443,13 @@ fn parse_sample(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Stag
         let Some(number) = Number::of(&Value::from_raw(raw)) else {
             return failure(28746, "size argument to $sample must be a number");
         };
-        let whole = match number {
-            Number::Decimal(number) => number.to_i64(Rounding::HalfEven),
-            number => Some(number.to_f64() as i64),
-        };
-        size = match whole.and_then(|whole| u64::try_from(whole).ok()) {
-            Some(n) if n > 0 => Some(n),
-            _ => return failure(28747, "size argument to $sample must be a positive integer"),
-        };
+        size = Some(number.to_saturated_i64());
     }
     match size {
+        // Last: a field that is unknown goes before.
+        Some(..=0) => failure(28747, "size argument to $sample must be a positive integer"),
         Some(size) => Ok(StageSpec::Sample {
-            size,
+            size: size.unsigned_abs(),
             context: context.clone(),
         }),
         None => failure(28749, "$sample stage must specify a size"),
@@ -521,10 +512,7 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
     for element in document {
         let (name, raw) = element.map_err(|_| Malformed)?;
         let name = name.as_str();
-        if name.contains('.') || name.starts_with('$') || name.is_empty() {
-            FieldPath::parse(name)?;
-            return failure(16412, format!("FieldPath field names may not contain '.': {name}"));
-        }
+        check_part(name)?;
         let RawBsonRef::Array(array) = raw else {
             let found = Value::from_raw(raw).type_name();
             return failure(
@@ -546,16 +534,4 @@ fn parse_facet(raw: RawBsonRef<'_>, context: &ExpressionContext, depth: usize) -
         facets.push((name.to_owned(), pipeline));
     }
     Ok(StageSpec::Facet(facets))
-}
-
-/// Refuses what neither a facet may have nor a pipeline inside it.
-fn check_in_facet(name: &str, argument: RawBsonRef<'_>) -> Result<(), QueryError> {
-    let searches = || name == "$match" && argument.as_document().is_some_and(may_search);
-    match NOT_IN_FACET.contains(&name) || INITIAL.contains(&name) || searches() {
-        true => failure(
-            40600,
-            format!("{name} is not allowed to be used within a $facet stage, nor in a pipeline inside one"),
-        ),
-        false => Ok(()),
-    }
 }

@@ -1,6 +1,6 @@
 //! Where stages may stand: at the beginning only, not in a pipeline inside another, or not in a transaction.
 
-use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
 use super::{PIPELINE_DEPTH_MAX, failure};
@@ -21,6 +21,16 @@ pub(super) const INITIAL: &[&str] = &[
     "$querySettings",
 ];
 
+/// Stages that MongoDB has and Tenon does not have yet, all of which make documents by themselves.
+pub(super) const NOT_BUILT: &[&str] = &[
+    "$backupCursorExtend",
+    "$listCatalog",
+    "$listClusterCatalog",
+    "$listSampledQueries",
+    "$queryStats",
+    "$shardedDataDistribution",
+];
+
 /// Stages that may not appear inside `$facet`.
 pub(super) const NOT_IN_FACET: &[&str] = &[
     "$facet",
@@ -30,6 +40,7 @@ pub(super) const NOT_IN_FACET: &[&str] = &[
     "$search",
     "$searchMeta",
     "$vectorSearch",
+    SPLIT_LARGE_EVENT,
 ];
 
 /// The stage that splits events, behind `$changeStream` only.
@@ -44,20 +55,42 @@ pub(super) fn is_initial(stage: &RawDocument) -> bool {
 /// Stages that no pipeline inside another may have.
 const NOT_IN_SUB_PIPELINE: &[&str] = &["$out", "$merge", "$changeStream"];
 
-/// Refuses what the sub-pipeline of `$lookup` or `$unionWith` may not have.
-pub(super) fn check_sub_pipeline(stages: &[RawDocumentBuf], outer: &str, code: i32) -> Result<(), QueryError> {
+/// Refuses what the sub-pipeline of `outer`, a `$lookup` or a `$unionWith`, may not have.
+pub(super) fn check_sub_pipeline<'a>(
+    outer: &str,
+    stages: impl IntoIterator<Item = &'a RawDocument>,
+) -> Result<(), QueryError> {
     for stage in stages {
         let Some((name, _)) = stage.into_iter().next().transpose().map_err(|_| Malformed)? else {
             continue;
         };
         if NOT_IN_SUB_PIPELINE.contains(&name.as_str()) {
             return failure(
-                code,
+                if outer == "$lookup" { 51047 } else { 31441 },
                 format!("{} is not allowed within a {outer}'s sub-pipeline", name.as_str()),
             );
         }
     }
     Ok(())
+}
+
+/// Refuses what neither a facet may have nor a pipeline inside it, by the name of the stage and its argument.
+pub(super) fn check_in_facet(name: &str, argument: RawBsonRef<'_>) -> Result<(), QueryError> {
+    if let ("$lookup" | "$unionWith", RawBsonRef::Document(stage)) = (name, argument)
+        && let Ok(Some(RawBsonRef::Array(pipeline))) = stage.get("pipeline")
+    {
+        // What such a stage itself refuses has its own code.
+        let stages = pipeline.into_iter().flatten().filter_map(|stage| stage.as_document());
+        check_sub_pipeline(name, stages)?;
+    }
+    let searches = || name == "$match" && argument.as_document().is_some_and(may_search);
+    match NOT_IN_FACET.contains(&name) || INITIAL.contains(&name) || NOT_BUILT.contains(&name) || searches() {
+        true => failure(
+            40600,
+            format!("{name} is not allowed to be used within a $facet stage, nor in a pipeline inside one"),
+        ),
+        false => Ok(()),
+    }
 }
 
 /// Whether a filter, as it is written, searches for text.

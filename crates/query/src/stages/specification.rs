@@ -111,7 +111,7 @@ pub enum StageSpec {
     Initial {
         /// With `$`.
         name: String,
-        /// Its argument; the wrapped form `{"": x}` where that is not a document.
+        /// Its argument; of `$documents` the array, under the empty name.
         specification: RawDocumentBuf,
     },
 }

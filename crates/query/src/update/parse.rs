@@ -15,7 +15,7 @@ use crate::value::number::Number;
 use crate::value::scan::frame;
 
 /// Results nested deeper than this are measured; shallower ones cannot exceed the limit.
-const DEPTH_UNMEASURED_MAX: usize = 90;
+const DEPTH_UNMEASURED_MAX: usize = super::DEPTH_MAX - 10;
 
 /// Parses `{$set: {...}, $inc: {...}}`.
 pub(super) fn operators(

@@ -29,6 +29,7 @@ pub use document::SharedDocument;
 pub use edit::with_path;
 pub use order::{CollatorRef, Comparer, type_rank};
 pub use sort::SortPattern;
+pub(crate) use sort::{SortNames, SortPart};
 pub use write::{ArrayWriter, DocumentWriter, append_element_header};
 
 use crate::error::QueryError;

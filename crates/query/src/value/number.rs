@@ -91,6 +91,21 @@ impl Number {
         }
     }
 
+    /// The number as MongoDB takes it where an integer is meant: doubles cut off, decimals rounded half to even, what
+    /// lies beyond as the outermost int64, NaN as 0.
+    pub fn to_saturated_i64(self) -> i64 {
+        match self {
+            Number::Int32(n) => i64::from(n),
+            Number::Int64(n) => n,
+            Number::Double(n) => n as i64,
+            Number::Decimal(n) if n.is_nan() => 0,
+            Number::Decimal(n) => {
+                let outermost = if n.is_negative() { i64::MIN } else { i64::MAX };
+                n.to_i64(keys::decimal::Rounding::HalfEven).unwrap_or(outermost)
+            }
+        }
+    }
+
     /// The number as an int32 when it is integral and fits.
     pub fn to_exact_i32(self) -> Option<i32> {
         self.to_exact_i64().and_then(|n| i32::try_from(n).ok())

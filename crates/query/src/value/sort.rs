@@ -6,7 +6,8 @@
 
 use bson::raw::CString;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
-use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet};
+use keys::key::FIELDS_MAX;
+use keys::{ExtractError, FieldOrder, IndexPattern, KeyExtractor, KeySet, PatternError};
 use wire::ErrorCode;
 
 use super::number::Number;
@@ -15,9 +16,72 @@ use super::{Comparer, SharedDocument, Value};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::exec::sort_key::extended;
+use crate::expression::FieldPath;
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::plan::access::SortField;
 use crate::plan::query::metadata_sort;
+
+const TOO_MANY: &str = "a sort has too many keys";
+
+/// What one field of a sort asks for.
+pub(crate) enum SortPart<'a> {
+    /// The order of what is at the path that its name is.
+    Path(FieldOrder),
+    /// The order of what is known beside fields, and how it is written.
+    Metadata(MetadataField, &'a RawDocument),
+}
+
+impl<'a> SortPart<'a> {
+    /// The value of the field `name`, which is looked at by [`SortNames::add`] alone.
+    pub(crate) fn parse(name: &str, raw: RawBsonRef<'a>) -> Result<Self, QueryError> {
+        if let RawBsonRef::Document(special) = raw {
+            return match metadata_sort(special)? {
+                Some(field) => Ok(Self::Metadata(field, special)),
+                None => Err(bad(17312, "$meta is the only expression supported by $sort right now")),
+            };
+        }
+        let value = Value::from_raw(raw);
+        match Number::of(&value).map(Number::to_saturated_i64) {
+            Some(1) => Ok(Self::Path(FieldOrder::Ascending)),
+            Some(-1) => Ok(Self::Path(FieldOrder::Descending)),
+            Some(_) => {
+                let message = "$sort key ordering must be 1 (for ascending) or -1 (for descending)";
+                Err(bad(15975, message))
+            }
+            None => {
+                let message = format!("Illegal key in $sort specification: {name}: {}", value.render());
+                Err(bad(15974, message))
+            }
+        }
+    }
+}
+
+/// The paths of a sort, to check one more.
+#[derive(Default)]
+pub(crate) struct SortNames<'a>(Vec<&'a str>);
+
+impl<'a> SortNames<'a> {
+    pub(crate) fn add(&mut self, name: &'a str) -> Result<(), QueryError> {
+        FieldPath::parse(name)?;
+        if self.0.contains(&name) {
+            let message = format!("$sort key must not contain duplicate keys (field: '{name}')");
+            return Err(bad(7_472_500, message));
+        }
+        // At once: the names are looked through for each one more.
+        if self.0.len() == FIELDS_MAX {
+            return Err(bad(13103, TOO_MANY));
+        }
+        self.0.push(name);
+        Ok(())
+    }
+}
+
+fn direction(order: FieldOrder) -> i32 {
+    match order {
+        FieldOrder::Ascending => 1,
+        FieldOrder::Descending => -1,
+    }
+}
 
 /// A parsed sort pattern.
 #[derive(Clone)]
@@ -42,57 +106,35 @@ impl SortPattern {
     /// Parses a pattern of 1 to 32 fields whose values are 1 or -1.
     pub fn parse(pattern: &RawDocument, comparer: &Comparer) -> Result<SortPattern, QueryError> {
         let (mut document, mut keys, mut metadata) = (RawDocumentBuf::new(), RawDocumentBuf::new(), Vec::new());
+        let mut names = SortNames::default();
         for element in pattern {
             let (name, raw) = element.map_err(|_| Malformed)?;
-            let direction = match raw {
-                RawBsonRef::Document(special) => {
-                    if let Some(field) = metadata_sort(special)? {
-                        document.append(name, special.to_owned());
-                        let of_field = SortField::of_metadata(field, name.as_str());
-                        let order = if of_field.order == FieldOrder::Ascending { 1 } else { -1 };
-                        let path = CString::try_from(of_field.path).map_err(|_| Malformed)?;
-                        keys.append(&path, order);
-                        metadata.push(field);
+            match SortPart::parse(name.as_str(), raw)? {
+                SortPart::Metadata(field, special) => {
+                    document.append(name, special.to_owned());
+                    // What is never known orders nothing; but there has to be a key.
+                    if field.is_never_known() && !keys.is_empty() {
                         continue;
                     }
-                    return Err(bad(17312, "$meta is the only expression supported by $sort right now"));
+                    let of_field = SortField::of_metadata(field, name.as_str());
+                    let path = CString::try_from(of_field.path).map_err(|_| Malformed)?;
+                    keys.append(&path, direction(of_field.order));
+                    metadata.push(field);
                 }
-                other => Number::of(&Value::from_raw(other)),
-            };
-            let Some(direction) = direction else {
-                let shown = Value::from_raw(raw).render();
-                return Err(bad(
-                    15974,
-                    format!("Illegal key in $sort specification: {}: {shown}", name.as_str()),
-                ));
-            };
-            // Truncated: 1.9 is 1.
-            let direction = match direction.to_f64().trunc() {
-                1.0 => 1,
-                -1.0 => -1,
-                _ => {
-                    return Err(bad(
-                        15975,
-                        "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
-                    ));
+                SortPart::Path(order) => {
+                    names.add(name.as_str())?;
+                    document.append(name, direction(order));
+                    keys.append(name, direction(order));
                 }
-            };
-            if name.as_str().split('.').any(str::is_empty) {
-                return Err(bad(15998, "FieldPath field names may not be empty strings."));
             }
-            if name.as_str().split('.').any(|part| part.starts_with('$')) {
-                return Err(bad(
-                    16410,
-                    "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
-                ));
-            }
-            document.append(name, direction);
-            keys.append(name, direction);
         }
         if document.is_empty() {
             return Err(bad(15976, "$sort stage must have at least one sort key"));
         }
-        let index = IndexPattern::parse(&keys).map_err(|error| bad(ErrorCode::BadValue.0, error.to_string()))?;
+        let index = IndexPattern::parse(&keys).map_err(|error| match error {
+            PatternError::TooManyFields { .. } => bad(13103, TOO_MANY),
+            error => bad(ErrorCode::BadValue.0, error.to_string()),
+        })?;
         let collator = comparer.shared_collator();
         Ok(SortPattern {
             extractor: KeyExtractor::new(index, false, collator),

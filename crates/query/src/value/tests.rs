@@ -179,8 +179,42 @@ fn sort_keys_of_arrays_and_missing_fields() {
     assert_eq!(code(doc! {"a": 2}), 15975);
     assert_eq!(code(doc! {"a": "x"}), 15974);
     assert_eq!(code(doc! {"a..b": 1}), 15998);
-    assert_eq!(code(doc! {"a": {"$meta": "nonsense"}}), 17308);
-    assert_eq!(code(doc! {"a": {"$meta": "recordId"}}), 31138);
+    assert_eq!(code(doc! {"": 1}), 40352);
+    assert_eq!(code(doc! {"a.": 1}), 40353);
+    assert_eq!(code(doc! {["a"; 201].join("."): 1}), 15);
+    for meta in ["nonsense", "", "recordId", "searchHighlights"] {
+        assert_eq!(code(doc! {"a": {"$meta": meta}}), 31138, "{meta}");
+    }
+    let many = |count| (0..count).map(|n| (format!("f{n}"), 1.into())).collect::<Document>();
+    assert_eq!(code(many(33)), 13103);
+    let is_taken = |pattern: &RawDocument| SortPattern::parse(pattern, &Comparer::default()).is_ok();
+    assert!(is_taken(&shared(&many(32))));
+    assert!(is_taken(&shared(
+        &doc! {"a": 1, "b": {"$meta": "randVal"}, "c": {"$meta": "searchScore"}}
+    )));
+    let mut more = many(32);
+    more.insert("m", doc! {"$meta": "randVal"});
+    assert!(is_taken(&shared(&more)));
+    let twice = bson::rawdoc! {"a": 1, "b": 1, "a": -1};
+    let refused = SortPattern::parse(&twice, &Comparer::default()).unwrap_err();
+    assert_eq!(refused.code().unwrap().0, 7_472_500);
+    // Doubles are cut off, decimals rounded half to even.
+    let decimal = |text: &str| bson::Bson::from(text.parse::<bson::Decimal128>().unwrap());
+    for (direction, wanted) in [
+        (1.9.into(), 1),
+        ((-1.9).into(), -1),
+        (decimal("0.51"), 1),
+        (decimal("1.5"), 0),
+        (decimal("1.49"), 1),
+        (decimal("-0.51"), -1),
+        (decimal("0.5"), 0),
+        (decimal("NaN"), 0),
+    ] {
+        let pattern = shared(&doc! {"a": direction});
+        let order = SortPattern::parse(&pattern, &Comparer::default());
+        let order = order.map(|pattern| pattern.document().get_i32("a").unwrap());
+        assert_eq!(order.unwrap_or(0), wanted, "{pattern:?}");
+    }
 }
 
 proptest! {

@@ -26,6 +26,18 @@ fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
     Err(CommandError::new(ErrorCode(code), message))
 }
 
+/// Refuses a name that a collection of another kind has, or a view.
+pub fn check_free(call: &Invocation<'_>, into: &Namespace) -> Result<()> {
+    let catalog = call.server.storage.catalog();
+    if catalog.collection(into).is_some() || catalog.view(into).is_some() && super::buckets(call, into).is_none() {
+        return failure(
+            7_268_700,
+            format!("Cannot create a time-series collection from a non time-series collection: {into}"),
+        );
+    }
+    Ok(())
+}
+
 impl OutBuckets {
     /// Begins to write to a time-series collection, one that is there or one with these options.
     ///
@@ -37,12 +49,7 @@ impl OutBuckets {
     ) -> Result<(Self, TemporaryName<'s>)> {
         let storage = &call.server.storage;
         let there = super::buckets(call, into);
-        if storage.catalog().collection(into).is_some() {
-            return failure(
-                7_268_700,
-                format!("Cannot create a time-series collection from a non time-series collection: {into}"),
-            );
-        }
+        check_free(call, into)?;
         let (options, indexes, made) = match (&there, timeseries) {
             (Some(there), wanted) => {
                 let is = Document::try_from(there.options())?;

@@ -54,6 +54,12 @@ fn buckets_share_their_documents() {
             doc! {"_id": {"min": 5, "max": "a"}, "ids": [3, 4]},
         ],
     );
+    // An empty output is as none.
+    gives(
+        &[doc! {"$bucketAuto": {"groupBy": "$x", "buckets": 1, "output": {}}}],
+        &[doc! {"x": 1}, doc! {"x": 5}],
+        &[doc! {"_id": {"min": 1, "max": 5}, "count": 2}],
+    );
 }
 
 #[test]

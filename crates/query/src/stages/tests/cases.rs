@@ -512,6 +512,10 @@ fn fields_of_nothing_and_a_sample_of_a_decimal() {
     gives(&[doc! {"$addFields": {}}], &documents, &documents);
     let half: bson::Decimal128 = "2.7".parse().unwrap();
     assert_eq!(run(&[doc! {"$sample": {"size": half}}], &documents).len(), 3);
+    for all in ["Infinity", "1E+6144", "9223372036854775808"] {
+        let all: bson::Decimal128 = all.parse().unwrap();
+        assert_eq!(run(&[doc! {"$sample": {"size": all}}], &documents).len(), 5);
+    }
     let constant = [doc! {"$group": {"_id": {"a": {"$literal": 1}}}}];
     gives(&constant, &documents, &[doc! {"_id": {"a": 1}}]);
 }

@@ -9,6 +9,7 @@ fn names() {
     code(doc! {}, 40323);
     code(doc! {"$match": {}, "$limit": 1}, 40323);
     code(doc! {"$geoNear": {}}, 16606);
+    code(doc! {"$listCatalog": {}}, 238);
     code(doc! {"$search": {}}, 31082);
     code(doc! {"$listSearchIndexes": {}}, 31082);
     let error = parse(&[doc! {"$nothing": 1}]).unwrap_err();
@@ -54,6 +55,7 @@ fn arguments() {
     code(doc! {"$sample": {"size": "a"}}, 28746);
     code(doc! {"$sample": {"size": -1}}, 28747);
     code(doc! {"$sample": {"x": 1}}, 28748);
+    code(doc! {"$sample": {"size": -1, "x": 1}}, 28748);
     code(doc! {"$sample": {}}, 28749);
     code(doc! {"$replaceRoot": 1}, 40229);
     code(doc! {"$replaceRoot": {"x": 1}}, 40230);
@@ -62,6 +64,34 @@ fn arguments() {
     code(doc! {"$sortByCount": {"a": 1}}, 40147);
     code(doc! {"$sortByCount": 1}, 40149);
     code(doc! {"$documents": 1}, 5858203);
+    for (stage, wanted) in [
+        ("$changeStream", 6_188_500),
+        ("$collStats", 5_447_000),
+        ("$indexStats", 28803),
+        ("$querySettings", 7_746_800),
+        ("$currentOp", 9),
+        ("$listSessions", 14),
+    ] {
+        for argument in [Bson::Null, 1.into(), "x".into(), Bson::Array(vec![])] {
+            code(doc! {stage: argument}, wanted);
+        }
+    }
+}
+
+#[test]
+fn near() {
+    let stage = |field: &str, value: Bson| {
+        let mut near = doc! {"near": [0, 0], "distanceField": "d"};
+        near.insert(field, value);
+        doc! {"$geoNear": near}
+    };
+    code(stage("near", "a".into()), 5_860_401);
+    code(stage("near", "$x".into()), 5_860_402);
+    code(stage("minDistance", "$x".into()), 7_555_701);
+    code(stage("maxDistance", "$x".into()), 7_555_702);
+    code(stage("maxDistance", "x".into()), 14);
+    let late = parse(&[doc! {"$limit": 1}, stage("minDistance", 0.into())]).unwrap_err();
+    assert_eq!(late.code().unwrap().0, 40603);
 }
 
 #[test]
@@ -91,6 +121,17 @@ fn sub_pipelines() {
     code(doc! {"$facet": {"a": [{"$facet": {"b": []}}]}}, 40600);
     code(doc! {"$facet": {"a": [{"$indexStats": {}}]}}, 40600);
     code(doc! {"$facet": {"a": [1]}}, 40171);
+    code(doc! {"$facet": {"": []}}, 15998);
+    for inner in ["$changeStreamSplitLargeEvent", "$listCatalog", "$queryStats"] {
+        code(doc! {"$facet": {"a": [{inner: {}}]}}, 40600);
+    }
+    // What pipelines inside others refuse has the same code inside a facet.
+    for inner in [doc! {"$out": "o"}, doc! {"$merge": {"into": "o"}}] {
+        let lookup = doc! {"$lookup": {"from": "c", "pipeline": [inner.clone()], "as": "as"}};
+        code(doc! {"$facet": {"a": [lookup]}}, 51047);
+        let union = doc! {"$unionWith": {"coll": "c", "pipeline": [inner]}};
+        code(doc! {"$facet": {"a": [union]}}, 31441);
+    }
     for inner in [
         doc! {"$facet": {"b": []}},
         doc! {"$documents": []},
