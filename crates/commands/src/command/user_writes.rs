@@ -9,7 +9,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
-use bson::doc;
+use bson::{Document, doc};
 use storage::Namespace;
 use wire::ErrorCode;
 
@@ -27,24 +27,54 @@ pub const SET_USER_WRITE_BLOCK_MODE: Command = Command::new(
 /// The one document there: for all namespaces.
 const ID: &str = "";
 
+/// Who holds writes off says why, and takes that back with the same words: each of them is heard only by itself.
+const REASON: &str = "blockUserWritesReason";
+const REASONS: [&str; 3] = [
+    "Unspecified",
+    "ClusterToClusterMigrationInProgress",
+    "DiskUseThresholdExceeded",
+];
+
 fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
-    let mut global = None;
+    let (mut global, mut reason) = (None, REASONS[0]);
     call.for_each_field(|name, value| {
-        if name == "global" {
-            global = Some(arguments.flag(name, value)?);
+        match name {
+            "global" => global = Some(arguments.flag(name, value)?),
+            "reason" => {
+                let given = arguments.string(name, value)?;
+                let known = REASONS.into_iter().find(|known| *known == given);
+                reason = known.ok_or_else(|| {
+                    CommandError::bad_value(format!(
+                        "Enumeration value '{given}' for field 'setUserWriteBlockMode.reason' is not a valid value."
+                    ))
+                })?;
+            }
+            _ => return Ok(false),
         }
-        Ok(name == "global")
+        Ok(true)
     })?;
     let blocks = global.ok_or_else(|| missing_field(call.command.name, "global"))?;
-    if call.server.replica_set().is_none() {
+    let Some(set) = call.server.replica_set() else {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,
             "setUserWriteBlockMode cannot be run on standalones",
         ));
+    };
+    // One at a time: the reason is still the one in force when it is written.
+    let configuring = set.configure();
+    if let Some(other) = reason_in_force(&kept(call)?).filter(|other| other != reason) {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("user writes are blocked for the reason '{other}', not '{reason}'"),
+        ));
     }
-    let document = doc! { "_id": ID, "blockNewUserShardedDDL": blocks, "blockUserWrites": blocks };
+    let mut document = doc! { "_id": ID, "blockNewUserShardedDDL": blocks, "blockUserWrites": blocks };
+    if blocks {
+        document.insert(REASON, reason);
+    }
     user_store::upsert_in(call, &Namespace::parse(USER_WRITES)?, &doc! { "_id": ID }, &document)?;
+    drop(configuring);
     let storage = &call.server.storage;
     storage.set_user_writes_blocked(blocks);
     if blocks {
@@ -54,12 +84,23 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+fn kept(call: &mut Invocation<'_>) -> Result<Option<Document>> {
+    Ok(user_store::find_in(call, &Namespace::parse(USER_WRITES)?, &doc! { "_id": ID })?.pop())
+}
+
+/// Why writes are held off; none when they are not.
+fn reason_in_force(kept: &Option<Document>) -> Option<String> {
+    let kept = kept.as_ref().filter(|kept| blocks(kept))?;
+    Some(kept.get_str(REASON).unwrap_or(REASONS[0]).to_owned())
+}
+
+fn blocks(kept: &Document) -> bool {
+    kept.get_bool("blockUserWrites").unwrap_or(false)
+}
+
 /// Lives by what is kept.
 pub fn load(call: &mut Invocation<'_>) -> Result<()> {
-    let kept = user_store::find_in(call, &Namespace::parse(USER_WRITES)?, &doc! { "_id": ID })?;
-    let blocks = kept
-        .iter()
-        .any(|kept| kept.get_bool("blockUserWrites").unwrap_or(false));
+    let blocks = kept(call)?.is_some_and(|kept| blocks(&kept));
     call.server.storage.set_user_writes_blocked(blocks);
     Ok(())
 }

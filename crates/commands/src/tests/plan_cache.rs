@@ -149,6 +149,29 @@ fn the_planner_considers_what_a_filter_allows() {
     );
 }
 
+/// A filter was found for queries of every order of strings: one that has an index of its own scanned the collection.
+#[test]
+fn a_filter_is_for_one_order_of_strings() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1, "s": "a" }]);
+    let orders = [("en", "a_1"), ("fr", "b_1")];
+    for (locale, name) in orders {
+        let index = doc! { "key": { "s": 1 }, "name": name, "collation": { "locale": locale } };
+        bench.ok(doc! { "createIndexes": "c", "indexes": [index] });
+    }
+    for (locale, name) in orders {
+        bench.ok(doc! {
+            "planCacheSetFilter": "c", "query": { "s": "x" }, "collation": { "locale": locale }, "indexes": [name],
+        });
+        for (locale, name) in orders {
+            let find = doc! { "find": "c", "filter": { "s": "a" }, "collation": { "locale": locale } };
+            assert_eq!(plan(&bench, find).0, name);
+        }
+    }
+    let listed = bench.ok(doc! { "planCacheListFilters": "c" });
+    assert_eq!(listed.get_array("filters").unwrap().len(), 2);
+}
+
 /// Counts, writes, pipelines and `distinct` are planned alike.
 #[test]
 fn a_filter_counts_for_all_commands() {

@@ -422,3 +422,30 @@ fn what_writes_cannot_be_linearizable_and_a_cursor_keeps_its_read_concern() {
         1
     );
 }
+
+#[test]
+fn user_writes_are_let_go_by_who_held_them_off() {
+    let bench = Bench::member(true);
+    let set = |global: bool, reason: Bson| {
+        bench.admin(doc! { "setUserWriteBlockMode": 1, "global": global, "reason": reason })
+    };
+    let migration = || Bson::from("ClusterToClusterMigrationInProgress");
+    for (reason, expected) in [
+        (Bson::from("nonesuch"), 2),
+        (1.into(), 14),
+        (true.into(), 14),
+        (doc! {}.into(), 14),
+    ] {
+        assert_eq!(code(&set(true, reason.clone())), expected, "{reason}");
+    }
+    for (reason, other) in [(Bson::Null, migration()), (migration(), "Unspecified".into())] {
+        succeeded(set(true, reason.clone()));
+        succeeded(set(true, reason.clone()));
+        assert_eq!(code(&set(true, other.clone())), 20);
+        assert_eq!(code(&set(false, other.clone())), 20);
+        assert!(bench.server.storage.are_user_writes_blocked());
+        succeeded(set(false, reason));
+        assert!(!bench.server.storage.are_user_writes_blocked());
+        succeeded(set(false, other));
+    }
+}
