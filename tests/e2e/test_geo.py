@@ -192,7 +192,7 @@ def test_what_may_not_be_asked(db):
     assert code({"loc": {"$geoIntersects": {"$box": [[0, 0], [1, 1]]}}}) == 2
     for pipeline, wanted in (
         ([{"$match": near}], 5626500),
-        ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40602),
+        ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40603),
         ([{"$geoNear": {"near": point(0, 0)}}], 16606),
         ([{"$facet": {"a": [{"$geoNear": {"near": point(0, 0), "distanceField": "d"}}]}}], 40600),
     ):

@@ -195,6 +195,8 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
         let (name, value) = element.map_err(|error| QueryError::bad_value(format!("malformed sort: {error}")))?;
         let name = name.as_str();
         match SortPart::parse(name, value)? {
+            // What is never known orders nothing.
+            SortPart::Metadata(field, _) if field.is_never_known() && !fields.is_empty() => {}
             SortPart::Metadata(field, _) => fields.push(SortField::of_metadata(field, name)),
             SortPart::Path(order) if name == "$natural" => {
                 if !fields.is_empty() || sort.iter().count() > 1 {
@@ -210,7 +212,7 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
     }
     // With those that are no paths.
     if fields.len() > keys::key::FIELDS_MAX {
-        return Err(QueryError::bad_value("too many fields in the sort"));
+        return Err(QueryError::new(ErrorCode(13103), "too many fields in the sort"));
     }
     Ok(if fields.is_empty() {
         Order::None

@@ -138,7 +138,7 @@ fn broken_documents_are_answered() {
     let with_sequence = msg(0, &[section(0, ping().as_bytes()), section(1, b"\x0b\0\0\0documents")]);
     assert_eq!(answer_of(&with_sequence), Answer::Close);
     let mut deep = RawDocumentBuf::new();
-    for _ in 0..200 {
+    for _ in 0..crate::limits::NESTING_MAX {
         deep = rawdoc! { "a": deep };
     }
     let rejection = parse(&msg(0, &[section(0, deep.as_bytes())])).unwrap_err();
