@@ -146,12 +146,15 @@ impl Region {
     }
 }
 
-/// By the crossings of a ray to the right, as MongoDB counts them: points on horizontal and vertical edges are inside,
-/// those on slanting ones as if the edge lay a bit further to the right.
+/// By the crossings of a ray to the right, as MongoDB counts them: corners and points on horizontal and vertical edges are
+/// inside, those on slanting ones as if the edge lay a bit further to the right.
 fn is_in_polygon(corners: &[PlanePoint], point: &PlanePoint) -> bool {
     let mut inside = false;
     let mut a = corners[corners.len() - 1];
     for &b in corners {
+        if b == *point {
+            return true;
+        }
         if (a.x == b.x || a.y == b.y) && Rectangle::of_corners(a, b).contains(point) {
             return true;
         }

@@ -278,6 +278,11 @@ fn points_of_the_plane_lie_in_regions_with_some_of_their_boundary() {
         PlanePoint { x: 4.0, y: 4.0 },
         PlanePoint { x: 4.0, y: 0.0 },
     ]);
+    let flat = Region::Polygon(vec![
+        PlanePoint { x: 0.0, y: 0.0 },
+        PlanePoint { x: 4.0, y: 4.0 },
+        PlanePoint { x: 0.0, y: 0.0 },
+    ]);
     let bow = Region::Polygon(vec![
         PlanePoint { x: 0.0, y: 0.0 },
         PlanePoint { x: 4.0, y: 4.0 },
@@ -295,6 +300,10 @@ fn points_of_the_plane_lie_in_regions_with_some_of_their_boundary() {
         (&turned, 1.0, 1.0, false),
         (&turned, 3.0, 1.0, true),
         (&turned, 4.0, 3.0, true),
+        (&turned, 4.0, 4.0, true),
+        (&flat, 0.0, 0.0, true),
+        (&flat, 4.0, 4.0, true),
+        (&flat, 2.0, 2.0, false),
         (&bow, 1.0, 1.0, true),
         (&bow, 2.0, 2.0, true),
         (&bow, 3.0, 3.0, false),

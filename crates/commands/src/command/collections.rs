@@ -517,7 +517,7 @@ fn locals_of(call: &Invocation<'_>) -> impl Iterator<Item = Document> {
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let (mut name_only, mut authorized) = (false, false);
-    let expressions = call.expressions();
+    let expressions = call.expressions().without_time();
     let mut filter = Filter::all();
     let mut batch = None;
     call.for_each_field(|name, value| {

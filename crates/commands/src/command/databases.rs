@@ -50,7 +50,7 @@ pub const DB_STATS: Command = Command::new(
 fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let (mut name_only, mut authorized) = (false, None);
-    let expressions = call.expressions();
+    let expressions = call.expressions().without_time();
     let mut filter = Filter::all();
     call.for_each_field(|name, value| {
         match name {

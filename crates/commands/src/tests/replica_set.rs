@@ -243,10 +243,24 @@ fn expressions_see_the_cluster_time_of_members() {
         17053
     );
     let alone = Bench::new();
-    assert_eq!(
-        alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]),
-        51144
-    );
+    let code = alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]);
+    assert_eq!(code, 51144);
+    // Some commands have no time for their expressions.
+    for time in ["$$NOW", "$$CLUSTER_TIME"] {
+        let filter = doc! { "$expr": { "$lt": ["$t", time] } };
+        bench.ok(doc! { "find": "c", "filter": &filter });
+        assert_eq!(bench.code(doc! { "count": "c", "query": &filter }), 51144, "{time}");
+        assert_eq!(
+            bench.code(doc! { "distinct": "c", "key": "a", "query": &filter }),
+            51144,
+            "{time}"
+        );
+        assert_eq!(
+            bench.code(doc! { "listCollections": 1, "filter": &filter }),
+            51144,
+            "{time}"
+        );
+    }
 }
 
 #[test]

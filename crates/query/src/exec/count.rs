@@ -63,7 +63,7 @@ pub(crate) fn plan_count(
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
     let collation = collation_of(request.collation, guard.and_then(|guard| guard.collation()))?;
-    let expressions = expression_context(&context, None, collation)?;
+    let expressions = expression_context(&context, None, collation)?.without_time();
     let find = as_find(request);
     let query = Query {
         count_only: true,

@@ -65,7 +65,7 @@ pub(crate) fn plan_distinct(
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
     let collation = collation_of(request.collation, guard.and_then(|guard| guard.collation()))?;
-    let expressions = expression_context(&context, None, collation)?;
+    let expressions = expression_context(&context, None, collation)?.without_time();
     let find = FindRequest {
         hint: request.hint,
         collation: request.collation,

@@ -578,12 +578,12 @@ fn to_double<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
     })
 }
 
-/// The decimal of numeric text, rounded to 34 digits, half to even.
+/// The decimal of numeric text. As in MongoDB digits beyond the 34th are cut off.
 fn parse_decimal(text: &str) -> Option<Decimal128> {
     if let Ok(decimal) = text.parse() {
         return Some(decimal);
     }
-    // The parser refuses to round.
+    // The parser takes no more.
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
         None => (text, 0),
@@ -596,15 +596,9 @@ fn parse_decimal(text: &str) -> Option<Decimal128> {
     }
     let digits = digits.trim_start_matches('0');
     let (kept, dropped) = digits.split_at_checked(DIGITS_MAX as usize)?;
-    let mut coefficient: u128 = kept.parse().ok()?;
-    let rest = dropped.trim_end_matches('0');
-    let is_tie = rest == "5";
-    if rest.starts_with(|digit| digit >= '5') && (!is_tie || coefficient % 2 == 1) {
-        coefficient += 1;
-    }
     let exponent = exponent - fraction.len() as i64 + dropped.len() as i64;
     let sign = if mantissa.starts_with('-') { "-" } else { "" };
-    format!("{sign}{coefficient}E{exponent}").parse().ok()
+    format!("{sign}{kept}E{exponent}").parse().ok()
 }
 
 fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {

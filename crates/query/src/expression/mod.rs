@@ -68,8 +68,8 @@ const FOLDED_BYTES_MAX: usize = 16 << 20;
 /// What parsing needs to know about the operation the expression belongs to.
 #[derive(Clone)]
 pub struct ExpressionContext {
-    /// `$$NOW`, in milliseconds since the Unix epoch: one value for the whole operation.
-    pub now_ms: i64,
+    /// `$$NOW`, in milliseconds since the Unix epoch, where there is one: one value for the whole operation.
+    now_ms: Option<i64>,
     /// `$$CLUSTER_TIME`, where there is one.
     cluster_time: Option<Timestamp>,
     /// How values compare.
@@ -104,7 +104,7 @@ impl ExpressionContext {
     /// A context without variables and with binary string order.
     pub fn new(now_ms: i64, random: Arc<dyn Random>) -> Self {
         Self {
-            now_ms,
+            now_ms: Some(now_ms),
             cluster_time: None,
             comparer: Comparer::default(),
             collation: None,
@@ -124,6 +124,16 @@ impl ExpressionContext {
             operation: Some(operation.clone()),
             cluster_time: operation.cluster_time().map(ClusterTime::to_timestamp),
             ..Self::new(operation.started_ms(), random)
+        }
+    }
+
+    /// The same context of a command that has no time for its expressions: MongoDB's `count`, `distinct` and the filters
+    /// of what lists collections and databases.
+    pub fn without_time(self) -> Self {
+        Self {
+            now_ms: None,
+            cluster_time: None,
+            ..self
         }
     }
 

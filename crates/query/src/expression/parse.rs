@@ -131,7 +131,10 @@ impl Parser<'_> {
         match name {
             "ROOT" | "CURRENT" => Ok(path.map_or(Node::Root, Node::Field)),
             "REMOVE" => constant(Value::Missing),
-            "NOW" => constant(Value::Date(self.context.now_ms)),
+            "NOW" => match self.context.now_ms {
+                Some(now) => constant(Value::Date(now)),
+                None => failure(51144, "Builtin variable '$$NOW' is not available"),
+            },
             "CLUSTER_TIME" => match self.context.cluster_time {
                 Some(time) => constant(Value::Timestamp(time)),
                 None => failure(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),

@@ -15,7 +15,7 @@ use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::metadata::{MetadataField, MetadataNeeds};
 use crate::value::number::Number;
-use crate::value::scan::Malformed;
+use crate::value::scan::{self, Malformed};
 use crate::value::{ArrayValue, Comparer, Value};
 
 #[derive(Debug)]
@@ -52,11 +52,11 @@ pub(super) fn parse_let(parser: &mut Parser<'_>, raw: RawBsonRef<'_>) -> Result<
     let Some(body) = body else {
         return failure(16877, "Missing 'in' parameter to $let");
     };
-    let RawBsonRef::Document(variables) = variables else {
-        return failure(
-            wire::ErrorCode::FailedToParse.0,
-            "invalid parameter: expected an object (vars)",
-        );
+    let variables = match variables {
+        RawBsonRef::Document(variables) => variables,
+        // Its positions are no names of variables.
+        RawBsonRef::Array(array) => scan::frame(array.as_bytes())?,
+        _ => return failure(10065, "invalid parameter: expected an object (vars)"),
     };
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for element in variables {

@@ -104,6 +104,7 @@ impl NearTest {
                 "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
                 field if field == name => point = Some(value),
                 "$uniqueDocs" => continue,
+                other if is_near(other) => return Err(QueryError::bad_value("Too many geoNear expressions")),
                 other => {
                     return Err(QueryError::new(
                         ErrorCode(34413),
@@ -287,6 +288,7 @@ mod tests {
             (doc! {"$near": near()}, 0),
             (doc! {"$near": [0, 0], "$maxDistance": 1, "$uniqueDocs": true}, 0),
             (doc! {"$near": {"x": 0, "y": 0}}, 0),
+            (doc! {"$near": near(), "$nearSphere": near()}, 2),
             (doc! {"$near": near(), "$eq": 1}, 34413),
             (doc! {"$eq": 1, "$near": near()}, 34413),
             (doc! {"$nearSphere": [0, 0], "$exists": true}, 34413),

@@ -59,7 +59,8 @@ fn variables() {
     fails(doc! {"$let": {"x": 1}}, 16875);
     fails(doc! {"$let": {"in": 1}}, 16876);
     fails(doc! {"$let": {"vars": {}}}, 16877);
-    fails(doc! {"$let": {"vars": 1, "in": 1}}, 9);
+    fails(doc! {"$let": {"vars": 1, "in": 1}}, 10065);
+    fails(doc! {"$let": {"vars": [1, 2], "in": 1}}, 9);
     fails(doc! {"$let": {"vars": {"a": 1}, "in": "$$a."}}, 40353);
 }
 
