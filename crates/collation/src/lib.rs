@@ -112,12 +112,6 @@ impl Collation {
                 format!("Field '{field}' is invalid in: {}", shown(document)),
             )
         };
-        if asked.backwards == Some(true) && asked.strength == Some(Strength::Primary) {
-            return Err(error(
-                Fault::Value,
-                format!("'backwards' is invalid with 'strength' of 1 in: {}", shown(document)),
-            ));
-        }
         let bcp = match locales::find(locale) {
             Named::Locale(bcp) => bcp,
             Named::Unknown => return Err(invalid("locale")),

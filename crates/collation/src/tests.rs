@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use keys::Collator as _;
 use proptest::prelude::*;
 
@@ -30,6 +30,13 @@ fn a_document_is_made_whole() {
     };
     assert_eq!(whole(doc! { "locale": "en" }), english);
     assert_eq!(whole(english.clone()), english, "and stays as it is");
+    let nulls = doc! { "locale": "en", "strength": Bson::Null, "caseFirst": Bson::Null, "normalization": Bson::Null };
+    assert_eq!(whole(nulls), english);
+    let half: bson::Decimal128 = "2.5".parse().unwrap();
+    for (given, strength) in [(Bson::Double(2.9), 2), (half.into(), 2)] {
+        let asked = whole(doc! { "locale": "en", "strength": given });
+        assert_eq!(asked.get_i32("strength").ok(), Some(strength));
+    }
     let asked = whole(doc! { "locale": "fr_CA", "strength": 2.0, "numericOrdering": true, "version": "60.1" });
     assert_eq!(asked.get_i32("strength").ok(), Some(2));
     assert_eq!(asked.get_bool("backwards").ok(), Some(true));
@@ -57,6 +64,8 @@ fn what_describes_no_collation_is_refused() {
         (doc! { "locale": "en", "alternate": 1 }, Fault::Type),
         (doc! { "locale": "en", "maxVariable": "symbol" }, Fault::Value),
         (doc! { "locale": "en", "caseLevel": "yes" }, Fault::Type),
+        (doc! { "locale": "en", "caseLevel": 1 }, Fault::Type),
+        (doc! { "locale": "en", "backwards": Bson::Null }, Fault::Type),
         (doc! { "locale": "en", "other": 1 }, Fault::UnknownField),
         (doc! { "locale": "simple", "strength": 1 }, Fault::OptionsOfSimple),
         (doc! { "locale": "sv", "backwards": true }, Fault::NotBuilt),
