@@ -1,8 +1,8 @@
 //! `applyOps`: applies operations as logs have them, one after the other, for clients that replay a log.
 //!
 //! Each is logged as what it is, and waits for no other: a failure leaves those before it applied. Replaying is
-//! idempotent: what an operation finds done is no error. An update that finds nothing is told as one when the others are
-//! done.
+//! idempotent: what an operation finds done is no error. An update that finds nothing is told as one when the
+//! others are done.
 
 use super::collections::create_as;
 use super::insert::{InsertBatch, insert_documents};
