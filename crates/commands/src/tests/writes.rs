@@ -158,6 +158,7 @@ fn updates_nest_as_deep_as_inserts() {
         Bson::Array(vec![
             doc! { "$set": { "b": { "$literal": nested(DEPTH_MAX - 1) } } }.into(),
         ]),
+        Bson::Array(vec![doc! { "$set": { "b": nested(DEPTH_MAX - 1) } }.into()]),
     ] {
         assert_eq!(update(deepest), []);
     }

@@ -93,8 +93,8 @@ struct Parser<'p> {
     has_elem_match: bool,
 }
 
-/// How deep nested projections may be.
-const DEPTH_MAX: usize = 100;
+/// How deep nested projections may be: they are paths, too.
+const DEPTH_MAX: usize = COMPONENTS_MAX;
 
 impl<'p> Parser<'p> {
     fn new(dialect: Dialect, context: Option<&'p ExpressionContext>) -> Self {
