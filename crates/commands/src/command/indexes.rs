@@ -184,9 +184,8 @@ pub fn parse_spec(
                     RawBsonRef::Double(seconds) if seconds.is_nan() => {
                         return Err(cannot("TTL index 'expireAfterSeconds' option must not be NaN".into()));
                     }
-                    other => number_as_i64(other).ok_or_else(|| {
-                        crate::arguments::wrong_type("createIndexes.indexes", "expireAfterSeconds", other, "a number")
-                    })?,
+                    other => number_as_i64(other)
+                        .ok_or_else(|| cannot("TTL index 'expireAfterSeconds' option must be a number".into()))?,
                 };
                 if !(0..=EXPIRE_SECONDS_MAX).contains(&seconds) {
                     return Err(cannot(format!(
@@ -196,10 +195,9 @@ pub fn parse_spec(
                 options.insert("expireAfterSeconds", seconds as i32);
             }
             "partialFilterExpression" => {
-                options.insert(
-                    "partialFilterExpression",
-                    Document::try_from(arguments.document(field.as_str(), value)?)?,
-                );
+                let filter = arguments.document(field.as_str(), value)?;
+                query::matcher::check_partial_filter(filter)?;
+                options.insert("partialFilterExpression", Document::try_from(filter)?);
             }
             "v" => match number_as_i64(value) {
                 Some(1 | 2) => {}

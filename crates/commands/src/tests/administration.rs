@@ -438,12 +438,16 @@ fn specifications_of_indexes() {
         bench.code(index(doc! { "key": { "a": 1 }, "name": "a_1", "hidden": true })),
         85
     );
-    assert_eq!(
-        bench.code(index(
-            doc! { "key": { "t": 1 }, "name": "t", "expireAfterSeconds": f64::NAN }
-        )),
-        67
-    );
+    for (option, value, code) in [
+        ("expireAfterSeconds", Bson::from(f64::NAN), 67),
+        ("expireAfterSeconds", "$$NOW".into(), 67),
+        ("partialFilterExpression", doc! { "$expr": true }.into(), 224),
+        ("partialFilterExpression", doc! { "$and": [] }.into(), 2),
+        ("partialFilterExpression", doc! { "a": { "$ne": 1 } }.into(), 67),
+    ] {
+        let spec = doc! { "key": { "t": 1 }, "name": "t", option: value };
+        assert_eq!(bench.code(index(spec.clone())), code, "{spec}");
+    }
     succeeded(bench.run(index(doc! { "key": { "b": 1 }, "name": "b", "background": true })));
     let reply = succeeded(bench.run(doc! { "listIndexes": "c" }));
     let cursor: Vec<_> = reply.get_document("cursor").unwrap().keys().cloned().collect();

@@ -9,7 +9,13 @@ use storage::{Predicate, PredicateCompiler};
 use super::Matcher;
 use super::parse;
 use super::tree::{CompareOp, MatchExpr, Test};
+use crate::QueryError;
 use crate::evaluation::EvaluationContext;
+
+/// Refuses a `partialFilterExpression` that is no filter, or one for other places, by the filter's own error.
+pub fn check_partial_filter(filter: &RawDocument) -> Result<(), QueryError> {
+    parse::filter(filter, None).map(drop)
+}
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the
 /// planner can reason about, is allowed: `$eq $lt $lte $gt $gte $in $type $exists: true $and $or`.

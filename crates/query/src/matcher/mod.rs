@@ -30,7 +30,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::path::Path;
 
-pub use compile::MatcherCompiler;
+pub use compile::{MatcherCompiler, check_partial_filter};
 pub use geo::GeoTest;
 pub use near::NearTest;
 pub use regex::RegexTest;

@@ -335,9 +335,12 @@ impl Parser<'_> {
                 "$expr can only be applied to the top-level document",
             ));
         }
-        let context = self
-            .context
-            .ok_or_else(|| QueryError::bad_value("$expr is not allowed in this context"))?;
+        let Some(context) = self.context else {
+            return Err(QueryError::new(
+                ErrorCode::QueryFeatureNotAllowed,
+                "$expr is not allowed in this context",
+            ));
+        };
         let expression = Expression::parse(value, context)?;
         if let Some(constant) = expression.as_constant() {
             return Ok(if constant.is_true() {
