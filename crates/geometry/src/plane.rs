@@ -146,8 +146,8 @@ impl Region {
     }
 }
 
-/// By the crossings of a ray to the right, as MongoDB counts them: corners and points on horizontal and vertical edges are
-/// inside, those on slanting ones as if the edge lay a bit further to the right.
+/// By the crossings of a ray to the right, as MongoDB counts them: corners and points on horizontal and vertical edges
+/// are inside, those on slanting ones as if the edge lay a bit further to the right.
 fn is_in_polygon(corners: &[PlanePoint], point: &PlanePoint) -> bool {
     let mut inside = false;
     let mut a = corners[corners.len() - 1];

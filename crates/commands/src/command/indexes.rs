@@ -193,9 +193,8 @@ pub fn parse_spec(
                     RawBsonRef::Double(seconds) if seconds.is_nan() => {
                         return Err(cannot("TTL index 'expireAfterSeconds' option must not be NaN".into()));
                     }
-                    other => number_as_i64(other).ok_or_else(|| {
-                        crate::arguments::wrong_type("createIndexes.indexes", "expireAfterSeconds", other, "a number")
-                    })?,
+                    other => number_as_i64(other)
+                        .ok_or_else(|| cannot("TTL index 'expireAfterSeconds' option must be a number".into()))?,
                 };
                 if !(0..=EXPIRE_SECONDS_MAX).contains(&seconds) {
                     return Err(cannot(format!(

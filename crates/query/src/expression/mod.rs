@@ -127,8 +127,8 @@ impl ExpressionContext {
         }
     }
 
-    /// The same context of a command that has no time for its expressions: MongoDB's `count`, `distinct` and the filters
-    /// of what lists collections and databases.
+    /// The same context of a command that has no time for its expressions: `count`, `distinct` and the filters of what
+    /// lists collections and databases.
     pub fn without_time(self) -> Self {
         Self {
             now_ms: None,

@@ -200,15 +200,6 @@ impl SortPattern {
         self.append_key(extended(document, known.as_ref(), fields, &mut buffer)?, keys, out)
     }
 
-    /// Appends the sort key of a value; what is not a document has none of the fields.
-    pub fn append_key_of_value(&self, value: &Value<'_>, out: &mut Vec<u8>) -> Result<(), QueryError> {
-        let mut keys = KeySet::new();
-        match value.as_document() {
-            Some(document) => self.append_key(document, &mut keys, out),
-            None => self.append_key(&SharedDocument::empty(), &mut keys, out),
-        }
-    }
-
     /// Whether the first `n` fields of both patterns, n being this one's length, are the same.
     pub fn is_prefix_of(&self, other: &SortPattern) -> bool {
         let (own, others) = (self.extractor.pattern().fields(), other.extractor.pattern().fields());

@@ -139,7 +139,7 @@ fn key(pattern: Document, document: Document) -> Vec<u8> {
     let pattern = SortPattern::parse(&shared(&pattern), &Comparer::default()).unwrap();
     let mut key = Vec::new();
     pattern
-        .append_key_of_value(&Value::document(shared(&document)), &mut key)
+        .append_key(&shared(&document), &mut keys::KeySet::new(), &mut key)
         .unwrap();
     key
 }
