@@ -7,6 +7,7 @@ mod capped;
 mod changed_options;
 mod cluster_parameters;
 mod diagnostics;
+mod index_specifications;
 mod members;
 mod own_collections;
 mod parked;

@@ -127,8 +127,7 @@ impl ExpressionContext {
         }
     }
 
-    /// The same context of a command that has no time for its expressions: `count`, `distinct` and the filters of what
-    /// lists collections and databases.
+    /// The same of a command that has no time for its expressions: `count`, `distinct`, and what lists names.
     pub fn without_time(self) -> Self {
         Self {
             now_ms: None,

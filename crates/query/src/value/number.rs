@@ -193,8 +193,8 @@ fn decimal_of_i128(n: i128) -> Decimal {
     }
 }
 
-/// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15. Where those are all it has,
-/// without zeros behind the point: 2.0 is 2.
+/// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15. Where those are all it
+/// has, without zeros behind the point: 2.0 is 2.
 pub fn decimal_of_all_digits(n: f64) -> Decimal {
     if let Some(exact) = exact_decimal(n) {
         return exact;
