@@ -94,7 +94,7 @@ fn read_at<'a>(operation: &'a RawDocument, to: &mut Vec<LogOperation<'a>>, depth
                 filter: identified(filter, "u")?,
                 change,
                 form,
-                upsert: fields.upsert,
+                upsert: fields.upsert.unwrap_or(fields.is_entry),
             }
         }
         "d" => LogOperation::Delete {
@@ -126,7 +126,10 @@ struct Fields<'a> {
     uuid: Option<Uuid>,
     o: Option<&'a RawDocument>,
     o2: Option<&'a RawDocument>,
-    upsert: bool,
+    upsert: Option<bool>,
+    /// It has the time of an entry of a log. That is replayed, perhaps on a copy that was made later: what a later entry
+    /// deletes may be gone already, and is made again until then.
+    is_entry: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -141,7 +144,8 @@ impl<'a> Fields<'a> {
                 "ui" => fields.uuid = Some(uuid(value)?),
                 "o" => fields.o = Some(arguments.document("o", value)?),
                 "o2" => fields.o2 = Some(arguments.document("o2", value)?),
-                "b" => fields.upsert = arguments.boolean("b", value)?,
+                "b" => fields.upsert = Some(arguments.boolean("b", value)?),
+                "ts" => fields.is_entry = true,
                 _ => {}
             }
         }

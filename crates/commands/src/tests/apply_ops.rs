@@ -251,6 +251,13 @@ fn a_failure_ends_it_and_says_how_far_it_came() {
     }
     assert_eq!(bench.find("c", doc! { "b": 1 }), [doc! { "_id": 3, "b": 1 }]);
     assert_eq!(bench.find("c", doc! { "_id": 9 }), []);
+    // An entry of a log is replayed: what it is about is deleted by a later one.
+    let mut entry = update(9, doc! { "$v": 2, "diff": { "u": { "a": 9 } } });
+    entry.insert("ts", bson::Timestamp { time: 7, increment: 1 });
+    let made = bench.admin(doc! { "applyOps": [entry] });
+    assert_eq!(made.get_i32("applied").ok(), Some(1), "{made}");
+    assert_eq!(bench.find("c", doc! { "_id": 9 }), [doc! { "_id": 9, "a": 9 }]);
+    bench.admin(doc! { "applyOps": [{ "op": "d", "ns": "test.c", "o": { "_id": 9 } }] });
     let system = doc! { "op": "i", "ns": "test.system.views", "o": { "_id": "v" } };
     assert_eq!(code(&apply(&bench, &[system])), 73);
 }
