@@ -301,8 +301,9 @@ impl<'i> Generic<'i> {
         if self.read_concern.at.is_some() {
             return Err(CommandError::not_implemented("readConcern.atClusterTime"));
         }
-        // A command of `admin` names the databases of its collections itself.
-        if !ends && !command.admin_only {
+        // A command of `admin` names the databases of its collections itself; it may have left a cursor, which is the
+        // transaction's as every one that is read in it.
+        if !ends && !command.admin_only && name != "getMore" {
             check_database_in_transaction(self.database)?;
         }
         Ok(())

@@ -329,6 +329,12 @@ fn stages_and_databases_that_no_transaction_reads() {
     };
     assert_eq!(code(&bench.admin(first(bulk("admin.c"), 32))), 263);
     succeeded(bench.admin(first(bulk("test.d"), 33)));
+    let operations = vec![doc! { "insert": 0, "document": {} }; 2];
+    let many = doc! { "bulkWrite": 1, "ops": operations, "nsInfo": [{ "ns": "test.d" }], "cursor": { "batchSize": 1 } };
+    let reply = succeeded(bench.admin(next(many, 33)));
+    let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let more = doc! { "getMore": cursor, "collection": "$cmd.bulkWrite" };
+    succeeded(bench.admin(next(more, 33)));
     assert_eq!(
         code(&bench.run_on("test", first(doc! { "killCursors": "c", "cursors": [1_i64] }, 34))),
         263
