@@ -151,14 +151,14 @@ def test_what_cannot_be_created(db):
         ({"$**": "2dsphere"}, {}, 67),
         ({"$**": 0}, {}, 67),
         ({"a.$**.b": 1}, {}, 67),
-        ({"a.$**": 1}, {"wildcardProjection": {"b": 1}}, 2),
+        ({"a.$**": 1}, {"wildcardProjection": {"b": 1}}, 9),
         ({"a": 1}, {"wildcardProjection": {"b": 1}}, 2),
         ({"$**": 1}, {"wildcardProjection": {}}, 9),
         ({"$**": 1}, {"wildcardProjection": {"a": 1, "b": 0}}, 31254),
         ({"a": 1, "$**": 1}, {}, 67),
-        ({"a": 1, "$**": 1}, {"wildcardProjection": {"b": 0}}, 67),
+        ({"a": 1, "$**": 1}, {"wildcardProjection": {"b": 0}}, 7246209),
         ({"a": 1, "a.$**": 1}, {}, 67),
-        ({"a.$**": 1, "b.$**": 1}, {}, 67),
+        ({"a.$**": 1, "b.$**": 1}, {}, 7246201),
         ({"a": "hashed", "b.$**": 1}, {}, 67),
     ]:
         refused(create(key, **options), code)
