@@ -127,8 +127,8 @@ struct Fields<'a> {
     o: Option<&'a RawDocument>,
     o2: Option<&'a RawDocument>,
     upsert: Option<bool>,
-    /// It has the time of an entry of a log. That is replayed, perhaps on a copy that was made later: what a later entry
-    /// deletes may be gone already, and is made again until then.
+    /// It has the time of an entry of a log. That is replayed, perhaps on a copy that was made later: what a later
+    /// entry deletes may be gone already, and is made again until then.
     is_entry: bool,
 }
 

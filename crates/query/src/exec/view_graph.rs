@@ -72,9 +72,10 @@ pub fn check_view(
 
 /// A stage that stands for a database or the server, where a view stands for a collection.
 fn reads_no_collection(stage: &StageSpec) -> bool {
-    let name = stage.name();
-    matches!(name, "$documents" | "$currentOp" | "$listLocalSessions")
-        || matches!(name, "$listSessions" | "$querySettings" | "$backupCursor")
+    matches!(
+        stage.name(),
+        "$backupCursor" | "$currentOp" | "$documents" | "$listLocalSessions" | "$listSessions" | "$querySettings"
+    )
 }
 
 /// The views around one that is to be made.
