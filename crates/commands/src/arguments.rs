@@ -131,7 +131,8 @@ pub fn take<'v>(
 /// A time in whole milliseconds.
 pub fn max_time_ms(arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<u64> {
     let number = arguments.integer(name, value)?;
-    let fits = |v: f64| v.fract() == 0.0 && v.abs() < 9.3e18;
+    // What no integer of 64 bits is near is not out of a range, but no such number.
+    let fits = |v: f64| v.fract() == 0.0 && v.abs() <= i64::MAX as f64;
     let is_whole = match value {
         RawBsonRef::Double(v) => fits(v),
         RawBsonRef::Decimal128(v) => v.to_string().parse().is_ok_and(fits),

@@ -1,7 +1,7 @@
 //! Cluster parameters: what all members of a set go by, kept in `config.clusterParameters` as MongoDB keeps it, a
 //! document for each that was ever set.
 //!
-//! A parameter is here only when something reads it, or when it is about what there is nothing of.
+//! A parameter is here only when something reads it.
 
 use crate::arguments::{Arguments, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
@@ -73,7 +73,7 @@ impl ClusterParameter {
 }
 
 /// Sorted by name.
-pub const ALL: [ClusterParameter; 4] = [
+pub const ALL: [ClusterParameter; 2] = [
     ClusterParameter {
         name: "changeStreamOptions",
         default: || doc! { "preAndPostImages": { "expireAfterSeconds": "off" } },
@@ -89,13 +89,6 @@ pub const ALL: [ClusterParameter; 4] = [
         },
     },
     ClusterParameter {
-        name: "changeStreams",
-        default: || doc! { "expireAfterSeconds": 3600_i64 },
-        read: read_streams,
-        // Change collections, which expire by it, are of MongoDB's serverless.
-        take_up: |_, _| {},
-    },
-    ClusterParameter {
         name: "defaultMaxTimeMS",
         default: || doc! { "readOperations": 0_i64 },
         read: read_default_time,
@@ -104,43 +97,7 @@ pub const ALL: [ClusterParameter; 4] = [
             server.cluster_parameters.read_ms_max.store(limit, Ordering::Relaxed);
         },
     },
-    ClusterParameter {
-        name: "pauseMigrationsDuringMultiUpdates",
-        default: || doc! { "enabled": false },
-        read: read_pause,
-        // Nothing migrates without sharding.
-        take_up: |_, _| {},
-    },
 ];
-
-fn read_streams(arguments: Arguments<'_>, given: &RawDocument) -> Result<Document> {
-    let mut seconds = 3600;
-    arguments.each(given, |name, value| {
-        match name {
-            "expireAfterSeconds" => seconds = arguments.integer(name, value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    match seconds {
-        1.. => Ok(doc! { "expireAfterSeconds": seconds }),
-        _ => Err(CommandError::bad_value(format!(
-            "Invalid value for parameter changeStreams.expireAfterSeconds: {seconds} is not greater than 0"
-        ))),
-    }
-}
-
-fn read_pause(arguments: Arguments<'_>, given: &RawDocument) -> Result<Document> {
-    let mut is_enabled = false;
-    arguments.each(given, |name, value| {
-        match name {
-            "enabled" => is_enabled = arguments.flag(name, value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    Ok(doc! { "enabled": is_enabled })
-}
 
 fn read_stream_options(arguments: Arguments<'_>, given: &RawDocument) -> Result<Document> {
     const FIELD: &str = "preAndPostImages";

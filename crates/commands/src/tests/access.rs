@@ -640,3 +640,28 @@ fn a_server_is_ended_from_elsewhere_by_who_may_and_by_nobody_without_users() {
     guarded.become_user(&client, "admin", "root");
     assert!(ends(&guarded, &client));
 }
+
+/// The name stands behind the UUID, and is what rights are about.
+#[test]
+fn a_uuid_opens_nothing_that_its_name_does_not() {
+    let bench = Bench::guarded();
+    let uuid_of = |name: &str| {
+        bench.ok(doc! { "create": name });
+        let listed = first_batch(&bench.ok(doc! { "listCollections": 1, "filter": { "name": name } }));
+        listed[0].get_document("info").unwrap().get("uuid").unwrap().clone()
+    };
+    let (plain, special) = (uuid_of("c"), uuid_of("system.js"));
+    // All of a database but for what is the system's.
+    let all = doc! { "resource": { "db": "test", "collection": "" }, "actions": ["find"] };
+    bench.ok(doc! { "createRole": "all", "privileges": [all], "roles": [] });
+    let one = doc! { "resource": { "db": "test", "collection": "c" }, "actions": ["find"] };
+    bench.ok(doc! { "createRole": "one", "privileges": [one], "roles": [] });
+    let (reader, narrow) = (
+        bench.user("reader", &[doc! { "role": "all", "db": "test" }.into()]),
+        bench.user("narrow", &[doc! { "role": "one", "db": "test" }.into()]),
+    );
+    let count = |client, uuid: &Bson| bench.run_as(client, "test", doc! { "count": uuid.clone() });
+    assert_eq!(succeeded(count(&reader, &plain)), doc! { "n": 0 });
+    assert_eq!(code(&count(&reader, &special)), 13);
+    assert_eq!(code(&count(&narrow, &special)), 13);
+}

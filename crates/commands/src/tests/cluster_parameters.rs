@@ -28,9 +28,7 @@ fn they_are_kept_where_tools_look() {
                 "clusterParameterTime": never,
                 "preAndPostImages": { "expireAfterSeconds": "off" },
             },
-            doc! { "_id": "changeStreams", "clusterParameterTime": never, "expireAfterSeconds": 3600_i64 },
             doc! { "_id": "defaultMaxTimeMS", "clusterParameterTime": never, "readOperations": 0_i64 },
-            doc! { "_id": "pauseMigrationsDuringMultiUpdates", "clusterParameterTime": never, "enabled": false },
         ]
     );
     let now = bench.server.storage.applied().time.to_timestamp();
@@ -78,9 +76,6 @@ fn what_makes_no_sense_is_refused() {
         (doc! { "defaultMaxTimeMS": { "readOperations": 1_i64 << 31 } }, 2),
         (doc! { "defaultMaxTimeMS": { "readOperations": "5" } }, 14),
         (doc! { "defaultMaxTimeMS": { "nonesuch": 5 } }, 40415),
-        (doc! { "changeStreams": { "expireAfterSeconds": 0 } }, 2),
-        (doc! { "changeStreams": { "expireAfterSeconds": "5" } }, 14),
-        (doc! { "pauseMigrationsDuringMultiUpdates": { "enabled": 1 } }, 14),
         (doc! { "changeStreamOptions": {} }, 2),
         (doc! { "changeStreamOptions": { "preAndPostImages": {} } }, 2),
         (doc! { "changeStreamOptions": { "preAndPostImages": 42 } }, 2),
@@ -117,32 +112,6 @@ fn what_makes_no_sense_is_refused() {
             .iter()
             .all(|each| each.get_timestamp("clusterParameterTime").unwrap().time == 0)
     );
-}
-
-#[test]
-fn a_null_sets_what_was_there_before() {
-    let bench = Bench::new();
-    for (name, field, value, default) in [
-        (
-            "changeStreams",
-            "expireAfterSeconds",
-            5000_i64.into(),
-            Bson::Int64(3600),
-        ),
-        (
-            "pauseMigrationsDuringMultiUpdates",
-            "enabled",
-            true.into(),
-            false.into(),
-        ),
-    ] {
-        for (given, expected) in [(&value, &value), (&Bson::Null, &default), (&value, &value)] {
-            succeeded(set(&bench, name, doc! { field: given.clone() }));
-            assert_eq!(shown(&bench, name)[0].get(field), Some(expected), "{name}");
-        }
-        succeeded(set(&bench, name, doc! {}));
-        assert_eq!(shown(&bench, name)[0].get(field), Some(&default), "{name}");
-    }
 }
 
 /// The time left to a read's cursor is that of the read.
