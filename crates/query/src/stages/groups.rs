@@ -21,6 +21,7 @@ use wire::ErrorCode;
 
 use super::filter::Checkpoint;
 use super::group::GroupSpec;
+use super::sort::spilled_parts;
 use super::{STAGE_BYTES_MAX, StageContext};
 use crate::accumulators::{Accumulator, StateReader, StateWriter, damaged};
 use crate::error::QueryError;
@@ -146,7 +147,7 @@ impl Groups {
             return self.accumulate(spec, place, evaluation);
         }
         if self.spilled.is_some() {
-            return self.write_document(&id, evaluation.root);
+            return self.write_document(&id, evaluation);
         }
         let group = Group::new(spec, id.into_owned(), self.key.len());
         match self.has_room(group.bytes, evaluation.context)? {
@@ -158,7 +159,7 @@ impl Groups {
                 let place = self.insert(group);
                 self.accumulate(spec, place, evaluation)
             }
-            false => self.write_document(&group.id, evaluation.root),
+            false => self.write_document(&group.id, evaluation),
         }
     }
 
@@ -301,12 +302,15 @@ impl Groups {
         self.write_row(hash(key), &[])
     }
 
-    /// Writes a document of the key at hand down.
-    fn write_document(&mut self, id: &Value<'_>, document: &RawDocument) -> Result<(), QueryError> {
+    /// Writes a document of the key at hand down, with what is known beside it.
+    fn write_document(&mut self, id: &Value<'_>, evaluation: &Evaluation<'_>) -> Result<(), QueryError> {
         self.row.clear();
         self.row.push(DOCUMENT_ROW);
         StateWriter(&mut self.row).value(id);
-        self.write_row(hash(&self.key), document.as_bytes())
+        if let Some(metadata) = evaluation.context.current() {
+            metadata.append_to(&mut self.row);
+        }
+        self.write_row(hash(&self.key), evaluation.root.as_bytes())
     }
 
     /// Writes the row at hand, and what follows it.
@@ -387,7 +391,9 @@ impl Groups {
             match *kind {
                 STATE_ROW => self.add_group(spec, id, reader.row(), rest, context.evaluation)?,
                 DOCUMENT_ROW => {
-                    let document = RawDocument::from_bytes(rest.0).map_err(|_| damaged())?;
+                    let (metadata, document) = spilled_parts(rest.0)?;
+                    let document = RawDocument::from_bytes(document).map_err(|_| damaged())?;
+                    context.evaluation.on(metadata.as_ref());
                     self.add(spec, id, &mut Evaluation::new(document, context.evaluation))?;
                 }
                 _ => return Err(damaged()),

@@ -41,17 +41,24 @@ impl SortedRow<'_, SharedDocument> {
     pub(super) fn into_document(self) -> Result<SharedDocument, QueryError> {
         match self {
             SortedRow::Kept(document) => Ok(document),
-            SortedRow::Spilled(bytes) => {
-                let length = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
-                let (first, rest) = bytes.split_at_checked(length as usize).ok_or(Malformed)?;
-                if rest.is_empty() {
-                    return Ok(SharedDocument::new(Bytes::copy_from_slice(first))?);
-                }
-                let metadata = Arc::new(Metadata::read(scan::frame(first)?));
-                Ok(SharedDocument::new(Bytes::copy_from_slice(rest))?.with_metadata(Some(metadata)))
-            }
+            SortedRow::Spilled(bytes) => document_of_spilled(bytes),
         }
     }
+}
+
+/// What a row of a temporary file holds: head and body of a document's [`Payload`].
+pub(super) fn spilled_parts(bytes: &[u8]) -> Result<(Option<Arc<Metadata>>, &[u8]), QueryError> {
+    let length = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length));
+    let (first, rest) = bytes.split_at_checked(length as usize).ok_or(Malformed)?;
+    if rest.is_empty() {
+        return Ok((None, first));
+    }
+    Ok((Some(Arc::new(Metadata::read(scan::frame(first)?))), rest))
+}
+
+pub(super) fn document_of_spilled(bytes: &[u8]) -> Result<SharedDocument, QueryError> {
+    let (metadata, body) = spilled_parts(bytes)?;
+    Ok(SharedDocument::new(Bytes::copy_from_slice(body))?.with_metadata(metadata))
 }
 
 pub(super) struct SortStage {

@@ -98,6 +98,7 @@ fn all_accumulators() -> Vec<Document> {
         doc! { "$percentile": {"input": "$a", "p": [0.1, 0.9], "method": "approximate"}},
         doc! { "$mergeObjects": "$m"},
         doc! { "$count": {}},
+        doc! { "$push": { "$meta": "recordId" } },
     ]
 }
 
@@ -174,6 +175,7 @@ fn spilled_is_as_in_memory() {
             "sortBy": { "b": 1 },
             "output": {
                 "sum": { "$sum": "$n", "window": frame },
+                "two": { "$push": { "$meta": "recordId" }, "window": { "documents": [-9, -8] } },
                 "before": { "$shift": { "output": "$a", "by": -7 } },
                 "rank": { "$documentNumber": {} },
             },

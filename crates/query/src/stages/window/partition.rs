@@ -7,19 +7,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use keys::KeySet;
 use spill::{RunAccess, RunWriter, SpillWriter};
 use storage::Spilling;
 use wire::ErrorCode;
 
 use super::super::filter::Checkpoint;
+use super::super::sort::document_of_spilled;
 use super::super::{Stage, StageContext, failure};
 use super::SortBy;
 use crate::error::QueryError;
 use crate::evaluation::StageMemory;
 use crate::expression::Expression;
-use crate::sorter::{Sorted, SortedRow, Sorter, SpillStatistics};
+use crate::sorter::{Payload, Sorted, SortedRow, Sorter, SpillStatistics};
 use crate::value::{Comparer, SharedDocument, Value};
 
 /// Memory of one held document beyond its bytes.
@@ -65,7 +65,7 @@ impl Spilled {
             return Ok(None);
         };
         match documents.row((number - *first) as u64)? {
-            Some(bytes) => Ok(Some(SharedDocument::new(Bytes::copy_from_slice(bytes))?)),
+            Some(bytes) => Ok(Some(document_of_spilled(bytes)?)),
             None => Ok(None),
         }
     }
@@ -231,9 +231,12 @@ impl Partitions {
         };
         let (mut writer, stored_before) = (RunWriter::new(), spilled.file.bytes());
         let first = self.first;
+        let mut head = Vec::new();
         for document in self.documents.drain(..) {
             context.evaluation.step()?;
-            writer.push(&mut spilled.file, &[document.as_bytes()])?;
+            head.clear();
+            document.append_head(&mut head);
+            writer.push(&mut spilled.file, &[&head, document.body()])?;
             self.first += 1;
         }
         let run = writer.finish(&mut spilled.file)?;
