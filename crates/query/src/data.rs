@@ -41,8 +41,8 @@ impl DataSource<'_> {
             return transaction.borrow_mut().collection(self.op, ns, mode);
         }
         let guard = self.storage.collection(self.op, ns, mode)?;
-        if let (Some(pinned), Some(guard)) = (self.pinned, &guard) {
-            pinned.check(guard)?;
+        if let Some(pinned) = self.pinned {
+            pinned.check(self.storage.catalog(), ns, guard.as_deref())?;
         }
         Ok(guard)
     }

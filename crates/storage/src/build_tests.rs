@@ -367,7 +367,7 @@ fn what_was_built_later_is_not_read_in_an_older_snapshot() {
         storage.run_build(&op, &build).unwrap();
         let collection = storage.catalog().collection(&ns("c")).unwrap();
         assert!(matches!(
-            pinned.check(&collection),
+            pinned.check(storage.catalog(), &ns("c"), Some(&collection)),
             Err(StorageError::SnapshotUnavailable(_))
         ));
         let read = older.collection(&op, &ns("c"), LockMode::IntentShared);
@@ -375,7 +375,8 @@ fn what_was_built_later_is_not_read_in_an_older_snapshot() {
         drop(older);
         let mut newer = storage.begin_transaction().unwrap();
         assert!(newer.collection(&op, &ns("c"), LockMode::IntentShared).is_ok());
-        assert!(storage.read_pinned().unwrap().check(&collection).is_ok());
+        let pinned = storage.read_pinned().unwrap();
+        assert!(pinned.check(storage.catalog(), &ns("c"), Some(&collection)).is_ok());
     }
 }
 

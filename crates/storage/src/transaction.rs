@@ -12,7 +12,7 @@ use crate::effect::EffectSavepoint;
 use crate::entry::{EntrySavepoint, EntrySession};
 use crate::operation::BriefWaiter;
 use crate::overlay_view::{ChangedRows, OverlaySnapshot};
-use crate::pinned::{check_indexes, check_unique_indexes};
+use crate::pinned::DatedSnapshot;
 use crate::storage::Storage;
 use crate::write::{Changes, Extent, Holding};
 use crate::{CollectionGuard, LockMode, Namespace, Operation, ReadView, SessionKey, StorageError, WriteUnit};
@@ -29,6 +29,8 @@ pub struct Transaction {
     pub(crate) storage: Arc<Storage>,
     /// What it is registered by with those who give locks back.
     opened: Seq,
+    /// The state of its beginning.
+    began: DatedSnapshot,
     pub(crate) parts: Parts,
     /// Its changes so far in the order of keys.
     rows: ChangedRows,
@@ -102,9 +104,17 @@ impl Storage {
         let opened = self.last_seq();
         // Before the snapshot: from here on what is changed behind it is remembered.
         self.locks.open(opened);
+        let began = match DatedSnapshot::newest(self) {
+            Ok(began) => began,
+            Err(error) => {
+                self.locks.close(opened, self.last_seq());
+                return Err(error);
+            }
+        };
         let mut transaction = Transaction {
             storage: self.clone(),
             opened,
+            began,
             parts: Parts::default(),
             rows: ChangedRows::default(),
             lock_timeout: LOCK_TIMEOUT_DEFAULT,
@@ -114,7 +124,7 @@ impl Storage {
         };
         transaction.parts.holding.owner = transaction.owner;
         transaction.parts.changes.entry.epoch = Some(self.pipeline.epoch());
-        transaction.parts.holding.snapshot = Some(self.engine.snapshot()?);
+        transaction.parts.holding.snapshot = Some(transaction.began.snapshot.clone());
         Ok(transaction)
     }
 }
@@ -138,7 +148,8 @@ impl Transaction {
 
     /// Access to a collection, as [`Storage::collection`] gives it, until the transaction ends. Waits only briefly
     /// ([`crate::Interrupted::LockTimeout`]): whoever waits for an exclusive lock may wait for this transaction.
-    /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot.
+    /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot, or the name was
+    /// another collection's in it; then, and when the collection is newer, [`StorageError::WriteConflict`] for writing.
     ///
     /// It locks rows on every engine. With whole collections a transaction that had read one could not write to it: its
     /// own S would keep its X out.
@@ -162,13 +173,10 @@ impl Transaction {
         let waiter = BriefWaiter::new(op, self.lock_timeout);
         let found = self.storage.collection_for(op, &waiter, ns, mode);
         op.locks_held.fetch_sub(lent, Ordering::Relaxed);
-        let Some(guard) = found? else { return Ok(None) };
-        let snapshot = self.parts.holding.snapshot.as_ref();
-        let snapshot = snapshot.expect("it has one until it ends").as_ref();
-        check_indexes(snapshot, &guard)?;
-        if mode != LockMode::IntentShared {
-            check_unique_indexes(snapshot, &guard)?;
-        }
+        let guard = found?;
+        let writes = mode != LockMode::IntentShared;
+        self.began.check(&self.storage.catalog, ns, guard.as_deref(), writes)?;
+        let Some(guard) = guard else { return Ok(None) };
         self.collections.push(guard.clone());
         Ok(Some(guard))
     }

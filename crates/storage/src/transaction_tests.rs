@@ -517,3 +517,53 @@ fn a_statement_of_several_units_is_kept_or_taken_back_as_a_whole() {
     machine.fs.restart();
     assert_eq!(machine.open().unwrap().all("c"), before, "the entry says the same");
 }
+
+#[test]
+fn names_are_what_they_were_when_the_transaction_began() {
+    use LockMode::{IntentExclusive as Write, IntentShared as Read};
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    for name in ["dropped", "replaced", "renamed", "kept"] {
+        storage.make(&op, name, rawdoc! {});
+        storage.put(&op, name, rawdoc! { "_id": name, "n": 1 }).unwrap();
+    }
+    let begin = || (storage.begin_transaction().unwrap(), storage.read_pinned().unwrap());
+    let (mut unchanged, pinned) = begin();
+    assert!(unchanged.collection(&op, &ns("gone"), Write).unwrap().is_none());
+    drop(unchanged);
+    let (mut reading, _) = begin();
+    let (mut writing, _) = begin();
+    for name in ["dropped", "replaced"] {
+        storage.drop_collection(&op, &ns(name)).unwrap();
+    }
+    storage.make(&op, "replaced", rawdoc! {});
+    storage.make(&op, "new", rawdoc! {});
+    storage.put(&op, "new", rawdoc! { "_id": 1, "n": 1 }).unwrap();
+    storage
+        .rename_collection(&op, &ns("renamed"), &ns("moved"), false)
+        .unwrap();
+    for name in ["dropped", "replaced", "renamed", "moved"] {
+        let read = reading.collection(&op, &ns(name), Read);
+        assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))), "{name}");
+        let now = storage.catalog().collection(&ns(name));
+        let read = pinned.check(storage.catalog(), &ns(name), now.as_deref());
+        assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))), "{name}");
+        let written = writing.collection(&op, &ns(name), Write);
+        assert!(matches!(written, Err(StorageError::WriteConflict)), "{name}");
+    }
+    let written = writing.collection(&op, &ns("new"), Write);
+    assert!(matches!(written, Err(StorageError::WriteConflict)));
+    // It came later, and nobody had its name: there is nothing in it.
+    let new = reading.collection(&op, &ns("new"), Read).unwrap().unwrap();
+    assert!(reading.view().record(&new, &RecordId::Number(1)).unwrap().is_none());
+    assert!(reading.collection(&op, &ns("gone"), Read).unwrap().is_none());
+    assert!(writing.collection(&op, &ns("gone"), Write).unwrap().is_none());
+    assert!(writing.collection(&op, &ns("kept"), Write).unwrap().is_some());
+    drop((reading, writing, new));
+    let (mut newer, pinned) = begin();
+    for name in ["replaced", "moved", "new", "dropped"] {
+        let now = newer.collection(&op, &ns(name), Write).unwrap();
+        assert_eq!(now.is_some(), name != "dropped", "{name}");
+        assert!(pinned.check(storage.catalog(), &ns(name), now.as_deref()).is_ok());
+    }
+}

@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a name stands for.
 #[derive(Clone)]
@@ -38,6 +38,7 @@ struct Names {
 #[derive(Default)]
 pub struct Catalog {
     names: RwLock<Names>,
+    changes: AtomicU64,
 }
 
 impl Catalog {
@@ -47,6 +48,12 @@ impl Catalog {
             Some(Entry::Collection(collection)) => Some(collection.clone()),
             _ => None,
         }
+    }
+
+    /// How many changes of collections' definitions have come, each after it was published: a snapshot that was taken
+    /// behind a look at this number shows all of them.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// A view by name.
@@ -178,6 +185,7 @@ impl Catalog {
         }
         names.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
         collection.shared.version.store(collection.version, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         collection
     }
 
@@ -187,6 +195,7 @@ impl Catalog {
         names.by_uuid.remove(&collection.uuid);
         names.remove_tables(collection);
         names.remove(&collection.namespace);
+        self.changes.fetch_add(1, Ordering::Release);
         drop(names);
         collection.shared.dropped.store(true, Ordering::Release);
         if let Some(tail) = &collection.shared.tail {

@@ -382,6 +382,13 @@ fn check_collation_data(row: &RawDocument, spec: Option<&IndexSpec>) -> Result<(
     }
 }
 
+/// The name in a [`CollectionRow`], without all else of it.
+pub(crate) fn name_in(row: &[u8]) -> Result<&str, StorageError> {
+    let read = RawDocument::from_bytes(row).map_err(|error| error.to_string());
+    let name = read.and_then(|row| row.get_str("ns").map_err(|error| error.to_string()));
+    name.map_err(|reason| corrupt(&[COLLECTION_PREFIX], reason))
+}
+
 /// The tables of the indexes in a [`CollectionRow`] that are ready, without all else of it.
 pub(crate) fn ready_tables(row: &[u8]) -> Result<Vec<TableId>, StorageError> {
     let read = || -> Result<Vec<TableId>, String> {
