@@ -1,6 +1,7 @@
 """Aggregation through pymongo."""
 
 import pytest
+from bson import DBRef
 from pymongo.errors import OperationFailure
 from server import ENGINES, Server
 
@@ -42,6 +43,33 @@ def test_stages(sales):
     [shaped] = sales.aggregate([{"$match": {"_id": 2}}, {"$addFields": {"total": {"$add": ["$price", "$qty"]}}}, {"$unset": ["tags", "price"]}])
     assert shaped == {"_id": 2, "item": "b", "qty": 1, "total": 21}
     assert len(list(sales.aggregate([{"$sample": {"size": 2}}]))) == 2
+
+
+def test_paths_go_through_references(db):
+    """Object mappers join along the `$id` of DBRefs, which begins with a dollar as no other name of a path may."""
+    db.windows.insert_many([{"_id": n, "n": n * 10, "house": DBRef("houses", n % 2)} for n in range(4)])
+    db.houses.insert_many([{"_id": 0, "door": DBRef("doors", 7, "far"), "windows": [DBRef("windows", 3), DBRef("windows", 1)]}, {"_id": 1, "door": DBRef("doors", 5)}])
+    join = {"$lookup": {"from": "windows", "localField": "windows.$id", "foreignField": "_id", "as": "w"}}
+    assert [[w["n"] for w in d["w"]] for d in db.houses.aggregate([join, {"$sort": {"_id": 1}}])] == [[10, 30], []]
+    joined = [{"$unwind": "$windows"}, {"$lookup": {"from": "windows", "let": {"i": "$windows.$id"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$_id", "$$i"]}}}], "as": "w"}}]
+    assert [d["w"][0]["n"] for d in db.houses.aggregate(joined)] == [30, 10]
+    back = {"$lookup": {"from": "windows", "localField": "_id", "foreignField": "house.$id", "as": "w"}}
+    for _ in range(2):
+        assert {d["_id"]: [w["_id"] for w in d["w"]] for d in db.houses.aggregate([back])} == {0: [0, 2], 1: [1, 3]}
+        assert [d["_id"] for d in db.houses.find().sort("door.$id", 1)] == [1, 0]
+        assert db.windows.distinct("house.$id") == [0, 1]
+        assert [d["_id"] for d in db.windows.find({"house.$id": 1})] == [1, 3]
+        db.windows.create_index("house.$id")
+        db.houses.create_index("door.$id")
+    groups = [{"$group": {"_id": "$house.$id", "n": {"$sum": "$n"}}}, {"$sort": {"_id": 1}}]
+    assert list(db.windows.aggregate(groups)) == [{"_id": 0, "n": 20}, {"_id": 1, "n": 40}]
+    parts = {"$project": {"_id": 0, "r": "$door.$ref", "d": "$door.$db"}}
+    assert list(db.houses.aggregate([{"$match": {"_id": 0}}, parts])) == [{"r": "doors", "d": "far"}]
+    assert db.houses.find_one({"_id": 1}, {"door.$id": 1}) == {"_id": 1, "door": {"$id": 5}}
+    for pipeline in [[{"$project": {"r": "$door.$other"}}], [{"$sort": {"door.$other": 1}}], [{"$project": {"door.$other": 1}}]]:
+        with pytest.raises(OperationFailure) as refused:
+            db.houses.aggregate(pipeline)
+        assert refused.value.code == 16410
 
 
 def explained(collection, pipeline):

@@ -42,6 +42,11 @@ impl Part {
     }
 }
 
+/// Names of the fields of a DBRef: paths may go through them although they begin with a dollar.
+pub(crate) fn is_reference_field(name: &[u8]) -> bool {
+    matches!(name, b"$ref" | b"$id" | b"$db")
+}
+
 /// The number that a name is, when it is written as the names of array elements are.
 pub fn array_index(name: &[u8]) -> Option<u32> {
     let canonical = match name {

@@ -9,6 +9,7 @@ use bson::RawDocument;
 
 use super::operator::failure;
 use crate::error::QueryError;
+use crate::path::is_reference_field;
 use crate::value::{ArrayValue, DocumentValue, Value};
 
 /// A checked field path.
@@ -65,7 +66,7 @@ pub(crate) fn check_part(part: &str) -> Result<(), QueryError> {
     if part.is_empty() {
         return failure(15998, "FieldPath field names may not be empty strings.");
     }
-    if part.starts_with('$') {
+    if part.starts_with('$') && !is_reference_field(part.as_bytes()) {
         return failure(
             16410,
             "FieldPath field names may not start with '$'. Consider using $getField or $setField.",

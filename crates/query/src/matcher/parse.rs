@@ -26,7 +26,7 @@ use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, T
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
-use crate::path::Path;
+use crate::path::{Path, is_reference_field};
 use crate::raw::{self, Constant, Elements};
 use crate::value::Value;
 use crate::value::scan::frame;
@@ -177,11 +177,6 @@ fn begins_with_dollar(document: &RawDocument) -> bool {
     Elements::new(document)
         .next()
         .is_some_and(|first| first.is_ok_and(|first| first.name().first() == Some(&b'$')))
-}
-
-/// Names of the fields of a DBRef, on which filters may look although they begin with a dollar.
-pub(super) fn is_reference_field(name: &[u8]) -> bool {
-    matches!(name, b"$ref" | b"$id" | b"$db")
 }
 
 fn check_depth(depth: usize) -> Result<(), QueryError> {

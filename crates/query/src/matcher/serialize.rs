@@ -3,8 +3,8 @@
 use bson::RawDocumentBuf;
 
 use super::number;
-use super::parse::is_reference_field;
 use super::tree::{MatchExpr, Test, ValueTest};
+use crate::path::is_reference_field;
 use crate::raw::{self, Constant, Frame, kind};
 
 /// The tree as a filter that parses to the same tree.

@@ -7,7 +7,7 @@ use super::{Mode, Node, Projection, Rule, Slice, TopFields};
 use crate::QueryError;
 use crate::expression::{Expression, ExpressionContext, is_expression};
 use crate::matcher::{element_condition, integral};
-use crate::path::COMPONENTS_MAX;
+use crate::path::{COMPONENTS_MAX, is_reference_field};
 use crate::raw::{self, Element, Elements};
 use crate::value::Value;
 use crate::value::scan::frame;
@@ -366,7 +366,7 @@ fn check_path(path: &str) -> Result<(), QueryError> {
         if name.is_empty() {
             return failure(15998, "FieldPath field names may not be empty strings.");
         }
-        if name.starts_with('$') {
+        if name.starts_with('$') && !is_reference_field(name.as_bytes()) {
             let message = "FieldPath field names may not start with '$'. Consider using $getField or $setField.";
             return failure(16410, message);
         }
