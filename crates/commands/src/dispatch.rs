@@ -19,7 +19,7 @@ use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger};
 use crate::metrics::OperationKind;
 use crate::not_built;
-use crate::profiler::{self, ProfilingLevel};
+use crate::profiler::{self, ProfilingLevel, Setting};
 use crate::replica_set::Role;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -245,6 +245,8 @@ impl Call<'_> {
         let waited = resumed.as_ref().map_or(Duration::ZERO, |before| {
             before.waited + now().saturating_sub(before.since)
         });
+        // What turns profiling on is not profiled, what turns it off is.
+        let profiling = self.server.profiler.get(generic.database);
         let mut invocation = Invocation {
             server: self.server,
             client: self.client,
@@ -368,7 +370,7 @@ impl Call<'_> {
             shutdown: invocation.report.shutdown && result.is_ok(),
             put_off: false,
         };
-        self.account(&invocation, started, &result, reply.len());
+        self.account(&invocation, started, &profiling, &result, reply.len());
         (result, outcome)
     }
 
@@ -554,7 +556,14 @@ impl Call<'_> {
     }
 
     /// Counts the finished call, and logs it when it was slow.
-    fn account(&self, invocation: &Invocation<'_>, started: Duration, result: &Result<()>, reply_bytes: usize) {
+    fn account(
+        &self,
+        invocation: &Invocation<'_>,
+        started: Duration,
+        profiling: &Setting,
+        result: &Result<()>,
+        reply_bytes: usize,
+    ) {
         let server = self.server;
         let time = server.env.clock.monotonic().saturating_sub(started);
         let kind = self.command.kind;
@@ -595,16 +604,14 @@ impl Call<'_> {
         // What waits for its turn is no reason to look at its plan.
         let is_slow = working.as_millis() as i64 >= slow_ms.max(0);
         let attributes = || self.attributes(invocation, time, result, reply_bytes);
-        let setting = server.profiler.get(invocation.database);
         let entry = || self.profile_entry(invocation, attributes());
-        let is_own = invocation
-            .report
-            .namespace
-            .as_ref()
-            .is_some_and(|ns| ns.collection() == profiler::COLLECTION);
-        let is_logged = profile::is_found(invocation, &setting, is_slow, &entry);
-        let is_profiled = match setting.level {
-            _ if is_own => false,
+        // A cursor that follows the profile would find its own last step for ever.
+        let namespace = invocation.report.namespace.as_ref();
+        let is_following =
+            kind == OperationKind::GetMore && namespace.is_some_and(|ns| ns.collection() == profiler::COLLECTION);
+        let is_logged = profile::is_found(invocation, profiling, is_slow, &entry);
+        let is_profiled = match profiling.level {
+            _ if is_following => false,
             ProfilingLevel::Off => false,
             ProfilingLevel::Slow => is_logged,
             ProfilingLevel::All => true,
