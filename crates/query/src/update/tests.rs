@@ -7,6 +7,7 @@ use super::*;
 use crate::matcher::tests::{context, raw_of};
 
 mod conflicts;
+mod filters;
 mod many;
 mod numbers;
 mod paths;
@@ -644,12 +645,14 @@ fn pipelines() {
     );
     keeps(bson!([{"$set": {"a": 1}}]), doc! {"_id": 1, "a": 1});
     keeps(bson!([]), doc! {"_id": 1});
-    fails(
-        bson!([{"$match": {}}]),
-        doc! {},
-        ErrorCode::InvalidOptions,
-        "$match is not allowed to be used within an update",
-    );
+    for stage in ["$match", "$indexStats"] {
+        fails(
+            bson!([{stage: {}}]),
+            doc! {},
+            ErrorCode::InvalidOptions,
+            &format!("{stage} is not allowed to be used within an update"),
+        );
+    }
     fails(
         bson!([{"$foo": {}}]),
         doc! {},
