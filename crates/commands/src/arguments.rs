@@ -2,6 +2,7 @@
 
 use crate::error::{CommandError, Result};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
 use query::raw::{Elements, Values};
 use wire::ErrorCode;
 
@@ -18,6 +19,7 @@ pub fn is_generic(name: &[u8]) -> bool {
             | b"$audit"
             | b"$client"
             | b"txnNumber"
+            | b"stmtId"
             | b"autocommit"
             | b"startTransaction"
             | b"readConcern"
@@ -219,6 +221,30 @@ impl<'a> Arguments<'a> {
             ));
         }
         Ok(number)
+    }
+
+    /// The number of a statement in its session.
+    pub fn statement_number(self, field: &str, value: RawBsonRef<'_>) -> Result<i32> {
+        let number = self.integer(field, value)?;
+        i32::try_from(number).ok().filter(|number| *number >= 0).ok_or_else(|| {
+            CommandError::bad_value(format!(
+                "BSON field '{field}' has the value {number}, which is no statement number"
+            ))
+        })
+    }
+
+    /// The bytes of a UUID.
+    pub fn uuid(self, field: &str, value: RawBsonRef<'_>) -> Result<[u8; 16]> {
+        match value {
+            RawBsonRef::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => uuid.bytes.try_into().map_err(|_| {
+                CommandError::new(
+                    ErrorCode::InvalidUUID,
+                    "uuid must be a 16-byte binary field with UUID (4) subtype",
+                )
+            }),
+            RawBsonRef::Binary(_) => Err(wrong_type(self.command, field, value, "subtype 'UUID'")),
+            _ => Err(wrong_type(self.command, field, value, "type 'binData'")),
+        }
     }
 
     /// A string.

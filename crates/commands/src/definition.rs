@@ -17,6 +17,8 @@ pub enum InTransactions {
     No,
     /// A statement.
     Allowed,
+    /// A statement where the transaction does not read a snapshot.
+    AllowedUnlessSnapshot,
     /// A statement, but not the first one.
     NotFirst,
     /// A statement; outside of one, a write with a transaction number may be sent again.

@@ -264,7 +264,7 @@ impl Call<'_> {
             pinned: None,
             retry: None,
             max_time_ms: generic.max_time_ms,
-            api_strict: generic.api_strict,
+            api_strict: generic.api.is_strict(),
             exhaust_allowed: self.request.exhaust_allowed,
             is_repeated: self.request.is_repeated,
             rights: Rights::Unchecked,

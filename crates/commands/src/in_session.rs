@@ -50,9 +50,13 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         call.in_session = Some(session);
         let result = (call.command.run)(call, reply);
         call.in_session = None;
-        server
-            .cursors
-            .kill_of_transaction(call.session, fields.number, &call.rights);
+        // Then it goes on.
+        let goes_on = |error: &CommandError| error.code == ErrorCode::APIMismatchError;
+        if !result.as_ref().is_err_and(goes_on) {
+            server
+                .cursors
+                .kill_of_transaction(call.session, fields.number, &call.rights);
+        }
         return result;
     }
     statement(call, reply, session, fields)
@@ -70,6 +74,7 @@ fn statement(
     let lifetime = Duration::from_secs(parameters.transaction_lifetime_s.load(Ordering::Relaxed) as u64);
     let now = || server.env.clock.monotonic();
     let began = now();
+    let reads_snapshot = call.read_concern.level == ReadLevel::Snapshot;
     let begin = || -> Result<OpenTransaction> {
         let mut transaction = server.storage.begin_transaction()?;
         transaction.in_session(session.key(), fields.number);
@@ -77,6 +82,8 @@ fn statement(
         transaction.set_lock_timeout(Duration::from_millis(timeout as u64));
         Ok(OpenTransaction {
             transaction,
+            reads_snapshot,
+            api: fields.api,
             memory: server.account(),
             began,
             began_ms: server.env.clock.now_ms(),
@@ -87,7 +94,17 @@ fn statement(
     };
     let mut open = session.take_transaction(fields, begin)?;
     call.transaction = Some(RefCell::new(open.transaction));
-    let mut result = (call.command.run)(call, reply);
+    let mut result = match open.reads_snapshot && call.command.in_transactions == InTransactions::AllowedUnlessSnapshot
+    {
+        true => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!(
+                "{} cannot be used in a transaction with readConcern 'snapshot'",
+                call.command.name
+            ),
+        )),
+        false => (call.command.run)(call, reply),
+    };
     let transaction = call.transaction.take().map(RefCell::into_inner);
     if let Some(transaction) = &transaction
         && result.is_ok()

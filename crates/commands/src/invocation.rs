@@ -12,7 +12,7 @@ use crate::pinned::PinnedState;
 use crate::request::{Request, Resume};
 use crate::rights::{Rights, is_about_users};
 use crate::server::Server;
-use crate::stable_api;
+use crate::stable_api::{self, ApiParameters};
 use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
@@ -165,11 +165,8 @@ pub(crate) struct Generic<'i> {
     pub max_time_ms: u64,
     /// `maxTimeMS` is there, perhaps with 0.
     pub has_max_time: bool,
-    /// `apiVersion` is there.
-    api_version: bool,
-    /// `apiStrict` or `apiDeprecationErrors` is there.
-    api_option: bool,
-    pub api_strict: bool,
+    statement: i32,
+    pub api: ApiParameters,
 }
 
 impl<'i> Generic<'i> {
@@ -197,13 +194,8 @@ impl<'i> Generic<'i> {
                 "OP_MSG requests require a $db argument",
             ));
         }
-        if generic.api_option && !generic.api_version {
-            return Err(CommandError::new(
-                ErrorCode::APIVersionError,
-                "Provided apiStrict or apiDeprecationErrors without passing apiVersion",
-            ));
-        }
-        if generic.api_strict && !command.api_version_1 {
+        generic.api.check()?;
+        if generic.api.is_strict() && !command.api_version_1 {
             return Err(stable_api::unstable_command(command.name));
         }
         if command.name == "getMore" {
@@ -251,6 +243,8 @@ impl<'i> Generic<'i> {
             number,
             is_transaction: self.autocommit.is_some(),
             starts: self.start.is_some(),
+            statement: self.statement,
+            api: self.api,
         };
         self.check_transaction(command, fields)?;
         Ok(Some(fields))
@@ -261,7 +255,6 @@ impl<'i> Generic<'i> {
         let name = command.name;
         if !fields.is_transaction {
             return match command.in_transactions {
-                InTransactions::Ends => invalid(&format!("'autocommit' must be specified with {name}")),
                 InTransactions::AllowedAndRetryable => Ok(()),
                 _ => Err(CommandError::new(
                     ErrorCode::NotARetryableWriteCommand,
@@ -278,7 +271,10 @@ impl<'i> Generic<'i> {
             InTransactions::NotFirst if fields.starts => {
                 return unsupported(format!("{name} cannot be the first operation of a transaction"));
             }
-            InTransactions::Allowed | InTransactions::NotFirst | InTransactions::AllowedAndRetryable => false,
+            InTransactions::Allowed
+            | InTransactions::AllowedUnlessSnapshot
+            | InTransactions::NotFirst
+            | InTransactions::AllowedAndRetryable => false,
             InTransactions::No => {
                 return unsupported(format!("Cannot run '{name}' in a multi-document transaction."));
             }
@@ -340,6 +336,7 @@ impl<'i> Generic<'i> {
                 RawBsonRef::Int64(number) => self.number = Some(number),
                 other => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
             },
+            "stmtId" => self.statement = arguments.statement_number(name, value)?,
             "startTransaction" => self.start = Some(arguments.flag(name, value)?),
             "autocommit" => self.autocommit = Some(arguments.flag(name, value)?),
             "apiVersion" => {
@@ -349,16 +346,10 @@ impl<'i> Generic<'i> {
                         "API version must be \"1\"",
                     ));
                 }
-                self.api_version = true;
+                self.api.has_version = true;
             }
-            "apiStrict" => {
-                self.api_strict = arguments.boolean("apiStrict", value)?;
-                self.api_option = true;
-            }
-            "apiDeprecationErrors" => {
-                arguments.boolean("apiDeprecationErrors", value)?;
-                self.api_option = true;
-            }
+            "apiStrict" => self.api.strict = Some(arguments.boolean(name, value)?),
+            "apiDeprecationErrors" => self.api.deprecation_errors = Some(arguments.boolean(name, value)?),
             _ => {}
         }
         Ok(())
@@ -382,14 +373,7 @@ pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
     let mut id = None;
     arguments.each(lsid, |name, value| {
         match (name, value) {
-            ("id", RawBsonRef::Binary(binary)) => {
-                let bytes: SessionId = binary
-                    .bytes
-                    .try_into()
-                    .map_err(|_| CommandError::bad_value("BSON field 'lsid.id' is not a UUID of 16 bytes"))?;
-                id = Some(bytes);
-            }
-            ("id", other) => return Err(wrong_type("lsid", "id", other, "type 'binData'")),
+            ("id", value) => id = Some(arguments.uuid("id", value)?),
             ("uid", RawBsonRef::Binary(_)) => {}
             ("uid", other) => return Err(wrong_type("lsid", "uid", other, "type 'binData'")),
             ("txnNumber" | "txnUUID", _) => {}

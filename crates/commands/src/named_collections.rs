@@ -1,6 +1,5 @@
 //! The collections that calls name, by name or by UUID.
 
-use crate::arguments::wrong_type;
 use crate::authorization::refused;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -10,15 +9,6 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, doc};
 use storage::Namespace;
 use wire::ErrorCode;
-
-fn uuid_of(bytes: &[u8]) -> Result<&[u8; 16]> {
-    bytes.try_into().map_err(|_| {
-        CommandError::new(
-            ErrorCode(207),
-            "uuid must be a 16-byte binary field with UUID (4) subtype",
-        )
-    })
-}
 
 impl Invocation<'_> {
     /// The collection named by the first field.
@@ -42,12 +32,14 @@ impl Invocation<'_> {
     /// nothing is read.
     ///
     /// # Errors
-    /// `InvalidNamespace`, `InvalidUUID` (207), `NamespaceNotFound` of an UUID, `Unauthorized`.
+    /// `InvalidNamespace`, `InvalidUUID` (207), `NamespaceNotFound` of an UUID, `Unauthorized`;
+    /// `OperationNotSupportedInTransaction` where no transaction reads.
     pub fn readable_namespace(&mut self) -> Result<Namespace> {
         let namespace = match self.target()? {
             RawBsonRef::String(name) => Namespace::for_reading(self.database, name)?,
-            RawBsonRef::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => {
-                let collection = self.server.storage.catalog().collection_by_uuid(uuid_of(uuid.bytes)?);
+            value @ RawBsonRef::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => {
+                let uuid = self.arguments().uuid(self.command.name, value)?;
+                let collection = self.server.storage.catalog().collection_by_uuid(&uuid);
                 let collection = collection.filter(|collection| collection.namespace().db() == self.database);
                 let Some(collection) = collection else {
                     return Err(CommandError::new(
@@ -64,6 +56,12 @@ impl Invocation<'_> {
             }
             _ => return self.namespace(),
         };
+        if self.transaction.is_some() && matches!(namespace.collection(), "system.views" | "system.profile") {
+            return Err(CommandError::new(
+                ErrorCode::OperationNotSupportedInTransaction,
+                format!("Cannot read from {namespace} in a transaction"),
+            ));
+        }
         self.report.namespace = Some(namespace.clone());
         Ok(namespace)
     }
@@ -75,30 +73,24 @@ impl Invocation<'_> {
         Ok(namespace)
     }
 
-    /// `collectionUUID` of a read: the collection of that name has to be the one with this UUID.
+    /// `collectionUUID`: the collection of that name has to be the one with this UUID.
     ///
     /// # Errors
     /// `CollectionUUIDMismatch` (361), `TypeMismatch`, `InvalidUUID` (207).
     pub fn check_collection_uuid(&self, namespace: &Namespace, value: RawBsonRef<'_>) -> Result<()> {
-        let RawBsonRef::Binary(uuid) = value else {
-            return Err(wrong_type(self.command.name, "collectionUUID", value, "type 'binData'"));
-        };
-        if uuid.subtype != BinarySubtype::Uuid {
-            return Err(wrong_type(self.command.name, "collectionUUID", value, "subtype 'UUID'"));
-        }
-        let bytes = uuid_of(uuid.bytes)?;
+        let uuid = self.arguments().uuid("collectionUUID", value)?;
         let catalog = self.server.storage.catalog();
         let named = catalog.collection(namespace);
-        if named.is_some_and(|collection| collection.uuid() == *bytes) {
+        if named.is_some_and(|collection| collection.uuid() == uuid) {
             return Ok(());
         }
-        let actual = catalog.collection_by_uuid(bytes);
+        let actual = catalog.collection_by_uuid(&uuid);
         let actual = actual.filter(|collection| collection.namespace().db() == self.database);
         let actual = actual.map_or(Bson::Null, |collection| collection.namespace().collection().into());
         Err(CommandError {
             extra: Some(Box::new(doc! {
                 "db": self.database,
-                "collectionUUID": Binary { subtype: BinarySubtype::Uuid, bytes: bytes.to_vec() },
+                "collectionUUID": Binary { subtype: BinarySubtype::Uuid, bytes: uuid.to_vec() },
                 "expectedCollection": namespace.collection(),
                 "actualCollection": actual,
             })),

@@ -8,6 +8,35 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use query::stages::each_stage;
 use wire::ErrorCode;
 
+/// The fields of a command about the version of the API that it is of, as far as they are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ApiParameters {
+    /// `apiVersion` is there; there is only "1".
+    pub has_version: bool,
+    /// `apiStrict`.
+    pub strict: Option<bool>,
+    /// `apiDeprecationErrors`.
+    pub deprecation_errors: Option<bool>,
+}
+
+impl ApiParameters {
+    /// Only what the version has is wanted.
+    pub fn is_strict(self) -> bool {
+        self.strict == Some(true)
+    }
+
+    /// Fails (4886600) when they are of no version.
+    pub fn check(self) -> Result<()> {
+        if self.has_version || (self.strict.is_none() && self.deprecation_errors.is_none()) {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            ErrorCode(4_886_600),
+            "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
+        ))
+    }
+}
+
 /// Stages that version 1 has not.
 const STAGES: [&str; 6] = [
     "$currentOp",

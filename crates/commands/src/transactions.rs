@@ -10,6 +10,7 @@
 
 use crate::error::{CommandError, Result};
 use crate::metrics::Counter;
+use crate::stable_api::ApiParameters;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use wire::ErrorCode;
 /// How long a waiter sleeps between two looks at its operation.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 
-/// The fields `txnNumber`, `autocommit` and `startTransaction` of a command.
+/// The fields `txnNumber`, `autocommit`, `startTransaction` and `stmtId` of a command, and what belongs to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionFields {
     /// `txnNumber`.
@@ -29,12 +30,20 @@ pub struct TransactionFields {
     pub is_transaction: bool,
     /// `startTransaction: true`.
     pub starts: bool,
+    /// `stmtId`; 0 when none.
+    pub statement: i32,
+    /// The version of the API that the statement is of.
+    pub api: ApiParameters,
 }
 
 /// A transaction between two statements.
 pub struct OpenTransaction {
     /// Its changes, locks and snapshot.
     pub transaction: Transaction,
+    /// It was begun with read concern `snapshot`.
+    pub reads_snapshot: bool,
+    /// All of its statements are of this version of the API.
+    pub api: ApiParameters,
     /// What its changes take of the memory of all operations.
     pub memory: Charge,
     /// Monotonic time at which it began.
@@ -271,7 +280,7 @@ impl CheckedOut {
     /// A single write under a number.
     ///
     /// # Errors
-    /// `TransactionTooOld`; 50911 when the number is a transaction's.
+    /// `TransactionTooOld`; `IncompleteTransactionHistory` when the number is a transaction's.
     pub fn begin_write(&self, number: i64) -> Result<()> {
         let mut state = self.session.state.lock();
         if number < state.number {
@@ -283,7 +292,7 @@ impl CheckedOut {
         match state.phase {
             Phase::Writes => Ok(()),
             _ => Err(CommandError::new(
-                ErrorCode(50911),
+                ErrorCode::IncompleteTransactionHistory,
                 format!("The number {number} is that of a transaction, and cannot be that of a single write"),
             )),
         }
@@ -292,15 +301,15 @@ impl CheckedOut {
     /// A new transaction, which `begin` makes, or an open one's next statement.
     ///
     /// # Errors
-    /// `TransactionTooOld`; 50911 when the number to begin with was used; `NoSuchTransaction`, `TransactionCommitted`;
-    /// those of `begin`.
+    /// `TransactionTooOld`; `ConflictingOperationInProgress` when the number to begin with was used;
+    /// `NoSuchTransaction`, `TransactionCommitted`, `APIMismatchError`; those of `begin`.
     pub fn take_transaction(
         &self,
         fields: TransactionFields,
         begin: impl FnOnce() -> Result<OpenTransaction>,
     ) -> Result<Box<OpenTransaction>> {
         if !fields.starts {
-            return self.take_open(fields.number)?.ok_or_else(|| {
+            return self.take_open(fields)?.ok_or_else(|| {
                 let number = fields.number;
                 CommandError::new(
                     ErrorCode::TransactionCommitted,
@@ -314,7 +323,7 @@ impl CheckedOut {
         }
         if fields.number == state.number {
             return Err(CommandError::new(
-                ErrorCode(50911),
+                ErrorCode::ConflictingOperationInProgress,
                 format!(
                     "Cannot start a transaction at given transaction number {}: the number has been used",
                     fields.number
@@ -331,8 +340,9 @@ impl CheckedOut {
     /// The open transaction of a number, to go on or to end it; `None` when it was committed.
     ///
     /// # Errors
-    /// `TransactionTooOld`, `NoSuchTransaction`.
-    pub fn take_open(&self, number: i64) -> Result<Option<Box<OpenTransaction>>> {
+    /// `TransactionTooOld`, `NoSuchTransaction`; `APIMismatchError`, and it stays open.
+    pub fn take_open(&self, fields: TransactionFields) -> Result<Option<Box<OpenTransaction>>> {
+        let number = fields.number;
         let mut state = self.session.state.lock();
         if number < state.number {
             return Err(too_old("continue the transaction", number, state.number));
@@ -342,6 +352,14 @@ impl CheckedOut {
                 "Given transaction number {number} does not match any in-progress transactions. The active transaction number is {}",
                 state.number
             )));
+        }
+        if let Phase::Open(open) = &state.phase
+            && open.api != fields.api
+        {
+            return Err(CommandError::new(
+                ErrorCode::APIMismatchError,
+                "apiVersion, apiStrict and apiDeprecationErrors must be those that the transaction was begun with",
+            ));
         }
         match std::mem::replace(&mut state.phase, Phase::Working) {
             Phase::Open(open) => {

@@ -188,7 +188,8 @@ fn any_in_array<'a>(
         // was searched for.
         let found = match (rest.len(), item.kind()) {
             (1, _) => test(Some(item), outermost)?,
-            (_, kind::DOCUMENT | kind::ARRAY) => any_in(item.frame()?, &rest[1..], leaf, outermost, test)?,
+            (_, kind::DOCUMENT) => any_in(item.frame()?, &rest[1..], leaf, outermost, test)?,
+            (_, kind::ARRAY) => any_in_array(item, &rest[1..], leaf, outermost, test)?,
             _ => false,
         };
         if found {

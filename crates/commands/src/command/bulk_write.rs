@@ -100,7 +100,7 @@ impl<'a> Options<'a> {
             variables: None,
             keep_empty_timestamps: false,
             batch: None,
-            ids: StatementIds::default(),
+            ids: StatementIds::of_call(call),
         };
         call.for_each_field(|name, value| {
             match name {

@@ -32,7 +32,7 @@ pub const CREATE: Command = Command::new(
     create,
 )
 .takes_write_concern()
-.in_transactions(InTransactions::Allowed)
+.in_transactions(InTransactions::AllowedUnlessSnapshot)
 .api_version_1()
 .unstable_fields(&[
     "autoIndexId",

@@ -47,17 +47,18 @@ pub struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// Parses them.
-    pub fn parse(call: &Invocation<'a>) -> Result<Self> {
+    pub fn parse(call: &Invocation<'a>, namespace: &Namespace) -> Result<Self> {
         let arguments = call.arguments();
         let mut options = Self {
             ordered: true,
             variables: None,
-            ids: StatementIds::default(),
+            ids: StatementIds::of_call(call),
         };
         call.for_each_field(|name, value| {
             match name {
                 "ordered" => options.ordered = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
+                "collectionUUID" => call.check_collection_uuid(namespace, value)?,
                 name => return options.ids.take(arguments, name, value),
             }
             Ok(true)
@@ -68,7 +69,7 @@ impl<'a> Options<'a> {
 
 fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    let options = Options::parse(call)?;
+    let options = Options::parse(call, &namespace)?;
     let documents = call
         .documents("deletes")?
         .ok_or_else(|| missing_field("delete", "deletes"))?;

@@ -105,10 +105,10 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 ));
             };
             let parsed = if command.name == "update" {
-                let options = update::Options::parse(&inner)?;
+                let options = update::Options::parse(&inner, &namespace)?;
                 update::parse_statement(statement, &options)?
             } else {
-                let options = delete::Options::parse(&inner)?;
+                let options = delete::Options::parse(&inner, &namespace)?;
                 delete::parse_statement(statement, &options)?
             };
             let records = write_request(namespace, &parsed);
@@ -143,6 +143,7 @@ fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statemen
     request.sort = statement.sort;
     request.collation = statement.collation;
     request.variables = statement.variables;
+    request.constants = statement.constants;
     request.for_write = true;
     if !statement.multi {
         request.limit = Some(1);

@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::writes_allowed;
 use super::timeseries;
 use super::update::asks_for_upsert;
-use super::update::{Images, Statement, check_writable};
+use super::update::{Images, Statement, check_writable, refuse_system_in_transaction};
 use super::write_result::StatementIds;
 use super::{delete, update};
 use crate::definition::{Access, Command, InTransactions};
@@ -49,7 +49,6 @@ pub struct FindAndModify<'a> {
 pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
     let arguments = call.arguments();
     let mut change = None;
-    let mut ids = StatementIds::default();
     let mut parsed = FindAndModify {
         statement: Statement::new(None),
         remove: false,
@@ -73,7 +72,6 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
             "let" => statement.variables = optional(arguments, name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "bypassEmptyTsReplacement" => statement.keep_empty_timestamps = arguments.flag(name, value)?,
-            "stmtId" => return ids.take(arguments, name, value),
             _ => return Ok(false),
         }
         Ok(true)
@@ -94,7 +92,7 @@ pub fn parse<'a>(call: &Invocation<'a>) -> Result<FindAndModify<'a>> {
         }
         (None, true) => {}
     }
-    parsed.statement.id = ids.of(0);
+    parsed.statement.id = StatementIds::of_call(call).of(0);
     parsed.statement.kept = if parsed.new { Kept::After } else { Kept::Before };
     Ok(parsed)
 }
@@ -117,6 +115,7 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let parsed = parse(call)?;
+    refuse_system_in_transaction(call, &namespace, ErrorCode(50781))?;
     check_writable(call, &namespace)?;
     if timeseries::buckets(call, &namespace).is_some() {
         return Err(timeseries::write::refuse_find_and_modify(&namespace));
@@ -127,6 +126,12 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .fields
         .map(|fields| Projection::parse(fields, &expressions))
         .transpose()?;
+    // Where the filter matched says nothing of the document after the change.
+    if parsed.new && projection.as_ref().is_some_and(Projection::is_positional) {
+        return Err(CommandError::bad_value(
+            "cannot use a positional projection and return the new document",
+        ));
+    }
     let (document, last_error) = if parsed.remove {
         let mut deleted = 0;
         let document = delete::run(call, &namespace, &parsed.statement, &mut deleted)?;

@@ -27,7 +27,7 @@ pub const CREATE_INDEXES: Command = Command::new(
 )
 .takes_write_concern()
 .batches(&["indexes"])
-.in_transactions(InTransactions::Allowed)
+.in_transactions(InTransactions::AllowedUnlessSnapshot)
 .api_version_1();
 /// `listIndexes`.
 pub const LIST_INDEXES: Command = Command::new(

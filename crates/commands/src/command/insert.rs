@@ -57,12 +57,13 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let mut ordered = true;
     let mut keep_empty_timestamps = false;
-    let mut ids = StatementIds::default();
+    let mut ids = StatementIds::of_call(call);
     call.for_each_field(|name, value| {
         match name {
             "ordered" => ordered = arguments.flag(name, value)?,
             "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
             "bypassEmptyTsReplacement" => keep_empty_timestamps = arguments.flag(name, value)?,
+            "collectionUUID" => call.check_collection_uuid(&namespace, value)?,
             name => return ids.take(arguments, name, value),
         }
         Ok(true)
@@ -122,6 +123,7 @@ pub fn insert_documents(
     batch: &InsertBatch<'_>,
     errors: &mut WriteErrors,
 ) -> Result<u64> {
+    super::update::refuse_system_in_transaction(call, namespace, ErrorCode(50791))?;
     call.changes(namespace);
     let InsertBatch { documents, ordered, .. } = *batch;
     call.server.metrics.operations.insert.add(documents.len() as u64);

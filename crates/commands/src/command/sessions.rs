@@ -77,8 +77,8 @@ pub const REFRESH_SESSIONS: Command = Command::new(
 /// Sessions end after this long without use; what `startSession` answers.
 const TIMEOUT_MINUTES: i32 = 30;
 
+/// As in MongoDB it takes any field.
 fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    call.for_each_field(|_, _| Ok(false))?;
     let mut bytes = [0; 16];
     call.server.env.random.fill(&mut bytes);
     bytes[6] = (bytes[6] & 0x0F) | 0x40;
@@ -100,10 +100,10 @@ fn touch(call: &Invocation<'_>, id: SessionId) -> Result<()> {
         .touch(SessionKey { id, user }, &call.rights, now_ms)
 }
 
-/// The documents of the array that is the command's first field.
+/// The documents of the array that is the command's first field. Nulls are passed over.
 fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
     let name = call.command.name;
-    let target = call.target()?;
+    let target = call.required_target()?;
     let RawBsonRef::Array(array) = target else {
         return Err(wrong_type(name, name, target, "type 'array'"));
     };
@@ -111,6 +111,7 @@ fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
     for (index, element) in array.into_iter().enumerate() {
         match element? {
             RawBsonRef::Document(document) => documents.push(document),
+            RawBsonRef::Null | RawBsonRef::Undefined => {}
             other => return Err(wrong_type(name, &format!("{name}.{index}"), other, "type 'object'")),
         }
     }
@@ -118,7 +119,6 @@ fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
 }
 
 fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
-    call.for_each_field(|_, _| Ok(false))?;
     documents(call)?.into_iter().map(session_id).collect()
 }
 
@@ -150,6 +150,7 @@ fn kill(call: &Invocation<'_>, is_meant: &dyn Fn(SessionKey) -> bool) {
 }
 
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     let sessions = listed(call)?;
     call.server.sessions.kill(
         |session| sessions.contains(&session.id) && session.user == call.rights.session_user(),
@@ -166,6 +167,7 @@ fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
+/// As in MongoDB it takes any field.
 fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let sessions = listed(call)?;
     let own = call.rights.session_user();
@@ -254,6 +256,7 @@ fn digest(field: &str, value: RawBsonRef<'_>) -> Result<[u8; 32]> {
 }
 
 fn refresh(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
+    call.for_each_field(|_, _| Ok(false))?;
     listed(call)?.into_iter().try_for_each(|id| touch(call, id))
 }
 

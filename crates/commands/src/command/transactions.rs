@@ -53,7 +53,7 @@ fn open(call: &mut Invocation<'_>) -> Result<(CheckedOut, Option<Box<OpenTransac
             format!("{} must be run within a transaction", call.command.name),
         ));
     };
-    let open = session.take_open(fields.number)?;
+    let open = session.take_open(fields)?;
     Ok((session, open))
 }
 

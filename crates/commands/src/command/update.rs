@@ -164,13 +164,13 @@ pub struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// Parses them.
-    pub fn parse(call: &Invocation<'a>) -> Result<Self> {
+    pub fn parse(call: &Invocation<'a>, namespace: &Namespace) -> Result<Self> {
         let arguments = call.arguments();
         let mut options = Self {
             ordered: true,
             variables: None,
             keep_empty_timestamps: false,
-            ids: StatementIds::default(),
+            ids: StatementIds::of_call(call),
         };
         call.for_each_field(|name, value| {
             match name {
@@ -178,6 +178,7 @@ impl<'a> Options<'a> {
                 "bypassDocumentValidation" => drop(arguments.boolean(name, value)?),
                 "bypassEmptyTsReplacement" => options.keep_empty_timestamps = arguments.flag(name, value)?,
                 "let" => options.variables = optional(arguments, name, value)?,
+                "collectionUUID" => call.check_collection_uuid(namespace, value)?,
                 name => return options.ids.take(arguments, name, value),
             }
             Ok(true)
@@ -205,7 +206,7 @@ pub fn asks_for_upsert(statement: &RawDocument) -> bool {
 
 fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
-    let options = Options::parse(call)?;
+    let options = Options::parse(call, &namespace)?;
     let documents = call
         .documents("updates")?
         .ok_or_else(|| missing_field("update", "updates"))?;
@@ -262,10 +263,22 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 /// Writes go to collections only, and to those that are not the server's own.
 pub fn check_writable(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
+    refuse_system_in_transaction(call, namespace, ErrorCode(50791))?;
     refuse_read_only(call.server, namespace)?;
     match call.server.storage.catalog().view(namespace) {
         Some(_) if timeseries::buckets(call, namespace).is_none() => Err(super::views::refused(namespace)),
         _ => Ok(()),
+    }
+}
+
+/// Transactions do not write to the server's collections. `code` is the command's own for that.
+pub fn refuse_system_in_transaction(call: &Invocation<'_>, namespace: &Namespace, code: ErrorCode) -> Result<()> {
+    match call.transaction.is_some() && namespace.collection().starts_with("system.") {
+        true => Err(CommandError::new(
+            code,
+            format!("Cannot write to system collection {namespace} within a transaction"),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -344,14 +357,14 @@ pub fn run(
     if let Some(result) = call.retried(statement.id)? {
         return Updated::before_retry(result);
     }
-    let expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
-    let update = match (statement.change, statement.form, statement.constants) {
-        (RawBsonRef::Document(document), ChangeForm::Document, _) => Update::document(document),
-        (RawBsonRef::Document(difference), ChangeForm::Difference, _) => Update::delta(difference)?,
-        (change, _, Some(constants)) => {
-            Update::parse(change, statement.array_filters, &expressions.with_constants(constants)?)?
-        }
-        (change, _, None) => Update::parse(change, statement.array_filters, &expressions)?,
+    let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
+    if let Some(constants) = statement.constants {
+        expressions = expressions.with_constants(constants)?;
+    }
+    let update = match (statement.change, statement.form) {
+        (RawBsonRef::Document(document), ChangeForm::Document) => Update::document(document),
+        (RawBsonRef::Document(difference), ChangeForm::Difference) => Update::delta(difference)?,
+        (change, _) => Update::parse(change, statement.array_filters, &expressions)?,
     };
     if statement.constants.is_some() && !update.is_pipeline() {
         return Err(CommandError::new(
@@ -437,6 +450,7 @@ impl WriteTargets {
         request.sort = statement.sort;
         request.collation = statement.collation;
         request.variables = statement.variables;
+        request.constants = statement.constants;
         request.for_write = true;
         let plan = query::find(&call.context(), &request)?;
         call.set_plan_summary(plan.plan_summary());

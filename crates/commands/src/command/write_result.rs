@@ -8,32 +8,30 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, doc};
 use wire::ErrorCode;
 
-/// The numbers by which a session knows the statements of a command: `stmtId`, `stmtIds`.
-#[derive(Clone, Debug, Default)]
+/// The numbers by which a session knows the statements of a command: `stmtIds`, or those from `stmtId` on.
+#[derive(Clone, Debug)]
 pub struct StatementIds {
     first: i32,
     each: Option<Vec<i32>>,
 }
 
 impl StatementIds {
-    /// Takes one of the two fields; false for another one.
-    pub fn take(&mut self, arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<bool> {
-        let number = |value| {
-            let number = arguments.integer(name, value)?;
-            i32::try_from(number).ok().filter(|number| *number >= 0).ok_or_else(|| {
-                CommandError::bad_value(format!(
-                    "BSON field '{name}' has the value {number}, which is no statement number"
-                ))
-            })
-        };
-        match name {
-            "stmtId" => self.first = number(value)?,
-            "stmtIds" => {
-                let values = arguments.array(name, value)?.into_iter();
-                self.each = Some(values.map(|value| number(value?)).collect::<Result<_>>()?);
-            }
-            _ => return Ok(false),
+    /// Those from the call's `stmtId` on.
+    pub fn of_call(call: &Invocation<'_>) -> Self {
+        Self {
+            first: call.transaction_fields.map_or(0, |fields| fields.statement),
+            each: None,
         }
+    }
+
+    /// Takes `stmtIds`; false for another field.
+    pub fn take(&mut self, arguments: Arguments<'_>, name: &str, value: RawBsonRef<'_>) -> Result<bool> {
+        if name != "stmtIds" {
+            return Ok(false);
+        }
+        let values = arguments.array(name, value)?.into_iter();
+        let numbers = values.map(|value| arguments.statement_number(name, value?));
+        self.each = Some(numbers.collect::<Result<_>>()?);
         Ok(true)
     }
 

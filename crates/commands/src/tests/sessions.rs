@@ -122,3 +122,30 @@ fn users_see_their_own() {
     let user = first_batch(&of_bob)[0].get_str("user").unwrap().to_owned();
     assert_eq!((user.as_str(), listed(of_bob)), ("bob@test", vec![2]));
 }
+
+#[test]
+fn what_begins_and_kills_sessions_takes() {
+    let bench = Bench::new();
+    for field in ["nonesuch", "$nonesuch", "query"] {
+        bench.ok(doc! { "startSession": 1, field: 1 });
+        bench.ok(doc! { "killSessions": [lsid(1)], field: { "x": 1 } });
+        for other in ["endSessions", "refreshSessions"] {
+            assert_eq!(bench.code(doc! { other: [lsid(1)], field: 1 }), 40415, "{other}");
+        }
+    }
+    bench.ok(doc! { "killSessions": [Bson::Null] });
+    bench.ok(doc! { "killSessions": [lsid(1), Bson::Null] });
+    assert_eq!(bench.code(doc! { "killSessions": Bson::Null }), 40414);
+    let id = |subtype, bytes| doc! { "id": Binary { subtype, bytes: vec![7; bytes] } };
+    for (id, code) in [
+        (id(BinarySubtype::UuidOld, 16), 14),
+        (id(BinarySubtype::Generic, 16), 14),
+        (id(BinarySubtype::Generic, 3), 14),
+        (id(BinarySubtype::Uuid, 8), 207),
+        (id(BinarySubtype::Uuid, 32), 207),
+        (doc! { "id": Bson::Null }, 40414),
+    ] {
+        assert_eq!(bench.code(doc! { "killSessions": [id.clone()] }), code, "{id}");
+        assert_eq!(bench.code(doc! { "ping": 1, "lsid": id.clone() }), code, "{id}");
+    }
+}

@@ -83,6 +83,6 @@ fn the_stable_api_is_kept_to() {
     ));
     let ping = doc! { "ping": 1 };
     assert_eq!(code(&with(ping.clone(), doc! { "apiVersion": "nonsense" })), 322);
-    assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 322);
+    assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 4_886_600);
     assert_eq!(code(&with(ping, doc! { "apiVersion": 1 })), 14);
 }

@@ -76,7 +76,7 @@ pub fn plain(name: &str) -> Document {
 }
 
 /// Commands whose further fields are names of something, or that take more than they have to know, as MongoDB's do.
-const OPEN: [&str; 16] = [
+const OPEN: [&str; 18] = [
     "applyOps",
     "connPoolStats",
     "currentOp",
@@ -85,6 +85,7 @@ const OPEN: [&str; 16] = [
     "getParameter",
     "hello",
     "isMaster",
+    "killSessions",
     "planCacheClear",
     "planCacheClearFilters",
     "planCacheListFilters",
@@ -92,6 +93,7 @@ const OPEN: [&str; 16] = [
     "serverStatus",
     "setClusterParameter",
     "setParameter",
+    "startSession",
     "top",
 ];
 

@@ -296,3 +296,94 @@ fn an_id_has_no_dollars_but_those_of_a_reference() {
         ],
     );
 }
+
+/// Writes that are meant for a collection by its UUID go to no other one, and make none.
+#[test]
+fn writes_to_a_collection_by_its_uuid() {
+    let bench = three();
+    let listed = super::first_batch(&bench.ok(doc! { "listCollections": 1 }));
+    let uuid = listed[0].get_document("info").unwrap().get("uuid").unwrap().clone();
+    bench.insert("d", &[doc! { "_id": 1 }]);
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    let writes = |collection: &str| {
+        let change = doc! { "$set": { "x": 1 } };
+        [
+            doc! { "insert": collection, "documents": [{ "_id": 4 }] },
+            doc! { "update": collection, "updates": [{ "q": { "_id": 1 }, "u": change.clone() }] },
+            doc! { "update": collection, "updates": [{ "q": { "_id": 5 }, "u": change, "upsert": true }] },
+            doc! { "delete": collection, "deletes": [{ "q": { "_id": 1 }, "limit": 1 }] },
+        ]
+    };
+    let by_uuid = |mut command: Document, uuid: &Bson| {
+        command.insert("collectionUUID", uuid.clone());
+        command
+    };
+    for collection in ["d", "none", "v"] {
+        for write in writes(collection) {
+            let reply = bench.run(by_uuid(write.clone(), &uuid));
+            assert_eq!(code(&reply), 361, "{write}");
+            assert_eq!(
+                (
+                    reply.get_str("expectedCollection").ok(),
+                    reply.get_str("actualCollection").ok()
+                ),
+                (Some(collection), Some("c"))
+            );
+            let elsewhere = bench.run_on("other", by_uuid(write, &uuid));
+            assert_eq!(
+                (code(&elsewhere), elsewhere.get("actualCollection")),
+                (361, Some(&Bson::Null))
+            );
+        }
+    }
+    assert_eq!(bench.find("d", doc! {}), [doc! { "_id": 1 }]);
+    assert_eq!(bench.ok(doc! { "count": "none" }), doc! { "n": 0 });
+    for write in writes("c") {
+        assert_eq!(
+            bench.ok(by_uuid(write.clone(), &uuid)).get_i32("n").ok(),
+            Some(1),
+            "{write}"
+        );
+    }
+    let ids: Vec<_> = bench
+        .find("c", doc! {})
+        .iter()
+        .map(|found| found.get_i32("_id").unwrap())
+        .collect();
+    assert_eq!(ids, [2, 3, 4, 5]);
+}
+
+/// Where the filter matched says nothing of the document after the change.
+#[test]
+fn a_positional_projection_is_of_the_document_before() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1, "a": [1, 2] }]);
+    let modify = |new: bool| {
+        doc! {
+            "findAndModify": "c", "query": { "a": 2 }, "fields": { "a.$": 1 }, "update": { "$set": { "b": 1 } }, "new": new,
+        }
+    };
+    assert_eq!(bench.code(modify(true)), 2);
+    let before = bench.ok(modify(false));
+    assert_eq!(before.get_document("value").unwrap(), &doc! { "_id": 1, "a": [2] });
+}
+
+#[test]
+fn constants_are_known_to_the_filter() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1, "a": "old" }, doc! { "_id": 2, "a": "$x" }]);
+    let filter = || doc! { "$expr": { "$eq": ["$a", "$$before"] } };
+    let change = || vec![doc! { "$set": { "a": "$$after" } }];
+    bench.ok(doc! { "update": "c", "updates": [
+        { "q": filter(), "u": change(), "c": { "before": "$x", "after": "$y" } },
+    ] });
+    succeeded(bench.admin(doc! {
+        "bulkWrite": 1, "nsInfo": [{ "ns": "test.c" }], "ops": [
+            { "update": 0, "filter": filter(), "updateMods": change(), "constants": { "before": "old", "after": "new" } },
+        ],
+    }));
+    assert_eq!(
+        bench.find("c", doc! {}),
+        [doc! { "_id": 1, "a": "new" }, doc! { "_id": 2, "a": "$y" }]
+    );
+}

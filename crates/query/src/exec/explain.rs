@@ -6,7 +6,7 @@ use super::count::{is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
-use super::find::{Memory, allowed_by_settings, expression_context, find_with};
+use super::find::{Memory, allowed_by_settings, find_with, request_context};
 use super::id_lookup::IdLookup;
 use super::stage::Flow;
 use crate::QueryError;
@@ -158,7 +158,7 @@ fn hashes_of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Que
     let collection = context.definition(&request.ns);
     let of_collection = collection.as_ref().and_then(|collection| collection.collation());
     let collation = collation_of(request.collation, of_collection)?;
-    let query = Query::parse(request, &expression_context(context, request.variables, collation)?)?;
+    let query = Query::parse(request, &request_context(context, request, collation)?)?;
     Ok(QueryHashes::of(&query, collection.as_deref()))
 }
 

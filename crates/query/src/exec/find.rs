@@ -101,8 +101,7 @@ pub(crate) fn find_with(
         (None, ..) => {
             let of_collection = guard.as_ref().and_then(|guard| guard.collation());
             let collation = collation_of(request.collation, of_collection)?;
-            let expressions = expression_context(context, request.variables, collation)?;
-            let query = Query::parse(request, &expressions)?;
+            let query = Query::parse(request, &request_context(context, request, collation)?)?;
             match &guard {
                 None => Body::Nothing,
                 Some(guard) => Body::Plan(Box::new(plan(*context, guard, query, request, memory)?)),
@@ -110,6 +109,19 @@ pub(crate) fn find_with(
         }
     };
     Ok(PlanExecutor::locked(request.ns.clone(), body, guard))
+}
+
+/// What expressions of a request see.
+pub(super) fn request_context(
+    context: &ExecContext<'_>,
+    request: &FindRequest<'_>,
+    collation: Option<Arc<Collation>>,
+) -> Result<ExpressionContext, QueryError> {
+    let expressions = expression_context(context, request.variables, collation)?;
+    match request.constants {
+        Some(constants) => expressions.with_constants(constants),
+        None => Ok(expressions),
+    }
 }
 
 /// What expressions of one operation see.

@@ -42,6 +42,8 @@ pub struct FindRequest<'a> {
     pub collation: Option<&'a RawDocument>,
     /// `let` variables for `$expr`.
     pub variables: Option<&'a RawDocument>,
+    /// Further variables, with these very values: `c` of an update.
+    pub constants: Option<&'a RawDocument>,
     /// Adds `$recordId` to each result.
     pub show_record_id: bool,
     /// Results are index keys instead of documents.
@@ -71,6 +73,7 @@ impl<'a> FindRequest<'a> {
             max: None,
             collation: None,
             variables: None,
+            constants: None,
             show_record_id: false,
             return_key: false,
             tailable: false,

@@ -55,7 +55,7 @@ pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
 pub use planned::PlannedStage;
 pub use positions::each_stage;
-pub(crate) use positions::{SPLIT_LARGE_EVENT, check_in_transaction, may_search};
+pub(crate) use positions::{SPLIT_LARGE_EVENT, check_in_transaction, makes_documents, may_search};
 pub use pushdown::{CountOnly, Pushdown};
 pub use source::IteratorSource;
 pub use specification::StageSpec;

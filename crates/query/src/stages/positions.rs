@@ -31,6 +31,11 @@ pub(super) const NOT_BUILT: &[&str] = &[
     "$shardedDataDistribution",
 ];
 
+/// Whether a stage makes documents by itself, and reads none.
+pub(crate) fn makes_documents(name: &str) -> bool {
+    INITIAL.contains(&name) || NOT_BUILT.contains(&name)
+}
+
 /// Stages that may not appear inside `$facet`.
 pub(super) const NOT_IN_FACET: &[&str] = &[
     "$facet",

@@ -124,11 +124,8 @@ impl Update {
                 let first = Elements::new(document).next().transpose()?;
                 if first.is_some_and(|first| first.name().first() == Some(&b'$')) {
                     Form::Operators(parse::operators(document, filters, context)?)
-                } else if filters.is_empty() {
-                    Form::Replacement(Replacement::parse(document)?)
                 } else {
-                    let message = "arrayFilters may not be specified for replacement-style updates";
-                    return Err(QueryError::failed_to_parse(message));
+                    Form::Replacement(Replacement::parse(document)?)
                 }
             }
             _ => return Err(neither_document_nor_array()),

@@ -8,6 +8,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::project::Projection;
 use crate::raw::{self, Element, Elements, Frame};
+use crate::stages::makes_documents;
 use crate::value::scan::frame;
 
 /// The stages.
@@ -166,7 +167,7 @@ fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<S
 
 /// Stages of MongoDB that an update may not have.
 fn is_stage(name: &str) -> bool {
-    const STAGES: [&str; 24] = [
+    const STAGES: [&str; 22] = [
         "$match",
         "$group",
         "$sort",
@@ -189,8 +190,6 @@ fn is_stage(name: &str) -> bool {
         "$geoNear",
         "$densify",
         "$fill",
-        "$documents",
-        "$collStats",
     ];
-    STAGES.contains(&name)
+    STAGES.contains(&name) || makes_documents(name)
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::matcher::tests::{context, raw_of};
 
 mod conflicts;
+mod filters;
 mod many;
 mod numbers;
 mod paths;
@@ -644,12 +645,14 @@ fn pipelines() {
     );
     keeps(bson!([{"$set": {"a": 1}}]), doc! {"_id": 1, "a": 1});
     keeps(bson!([]), doc! {"_id": 1});
-    fails(
-        bson!([{"$match": {}}]),
-        doc! {},
-        ErrorCode::InvalidOptions,
-        "$match is not allowed to be used within an update",
-    );
+    for stage in ["$match", "$indexStats"] {
+        fails(
+            bson!([{stage: {}}]),
+            doc! {},
+            ErrorCode::InvalidOptions,
+            &format!("{stage} is not allowed to be used within an update"),
+        );
+    }
     fails(
         bson!([{"$foo": {}}]),
         doc! {},
@@ -685,98 +688,6 @@ fn upsert(filter: bson::Document, update: impl Into<Bson>) -> Result<bson::Docum
         &EvaluationContext::uninterrupted(),
     )?;
     Ok(RawDocumentBuf::from_bytes(bytes).unwrap().try_into().unwrap())
-}
-
-#[test]
-fn upserts_start_from_the_filters_equalities() {
-    let id = ObjectId::from_bytes([5; 12]);
-    let cases: Vec<(bson::Document, Bson, bson::Document)> = vec![
-        (
-            doc! {"a": 1},
-            bson!({"$set": {"b": 2}}),
-            doc! {"_id": id, "a": 1, "b": 2},
-        ),
-        (
-            doc! {"_id": 7, "a": {"$gt": 1}},
-            bson!({"$inc": {"b": 2}}),
-            doc! {"_id": 7, "b": 2},
-        ),
-        (
-            doc! {"a": 1},
-            bson!({"$setOnInsert": {"b": 2}}),
-            doc! {"_id": id, "a": 1, "b": 2},
-        ),
-        (
-            doc! {"a.b": 1, "a.c": {"$eq": 2}},
-            bson!({"$set": {"_id": 3}}),
-            doc! {"_id": 3, "a": {"b": 1, "c": 2}},
-        ),
-        (
-            doc! {"$and": [{"a": 1}, {"b": {"$in": [2]}}]},
-            bson!({"$set": {"a": 9}}),
-            doc! {"_id": id, "a": 9, "b": 2},
-        ),
-        (
-            doc! {"a": {"$all": [1]}, "b": {"$in": [1, 2]}},
-            bson!({"$set": {}}),
-            doc! {"_id": id, "a": 1},
-        ),
-        (
-            doc! {"$or": [{"a": 1}, {"b": 1}]},
-            bson!({"$set": {"c": 1}}),
-            doc! {"_id": id, "c": 1},
-        ),
-        (
-            doc! {"$or": [{"a": 1}]},
-            bson!({"$unset": {"x": 1}}),
-            doc! {"_id": id, "a": 1},
-        ),
-        (doc! {"_id": 7, "a": 1}, bson!({"x": 1}), doc! {"_id": 7, "x": 1}),
-        (doc! {"a": 1}, bson!({"x": 1, "_id": 8}), doc! {"_id": 8, "x": 1}),
-        (
-            doc! {"a": 1},
-            bson!([{"$set": {"b": "$a"}}]),
-            doc! {"_id": id, "a": 1, "b": 1},
-        ),
-        (
-            doc! {"a": {"$not": {"$eq": 1}}},
-            bson!({"$push": {"l": 1}}),
-            doc! {"_id": id, "l": [1]},
-        ),
-    ];
-    for (filter, update, expected) in cases {
-        let made = upsert(filter.clone(), update.clone()).unwrap_or_else(|error| panic!("{filter} {update}: {error}"));
-        assert_eq!(format!("{made:?}"), format!("{expected:?}"), "{filter} {update}");
-    }
-    let code = |filter, update: Bson| upsert(filter, update).unwrap_err().code();
-    assert_eq!(
-        code(doc! {"$and": [{"a": 1}, {"a": 2}]}, bson!({"$set": {}})),
-        Some(ErrorCode::NotSingleValueField)
-    );
-    assert_eq!(
-        code(doc! {"a": {}, "a.b": 2}, bson!({"$set": {}})),
-        Some(ErrorCode::NotSingleValueField)
-    );
-    assert_eq!(
-        code(doc! {"_id": 1}, bson!({"$set": {"_id": 2}})),
-        Some(ErrorCode::ImmutableField)
-    );
-    assert_eq!(
-        code(doc! {"_id": 1}, bson!({"_id": 2})),
-        Some(ErrorCode::ImmutableField)
-    );
-    assert_eq!(
-        code(doc! {}, bson!({"$set": {"_id": [1]}})),
-        Some(ErrorCode::InvalidIdField)
-    );
-    assert_eq!(
-        code(doc! {"a": 1}, bson!({"$set": {"a.b": 1}})),
-        Some(ErrorCode::PathNotViable)
-    );
-    assert_eq!(
-        code(doc! {"a": 1}, bson!({"$set": {"b.$": 1}})),
-        Some(ErrorCode::BadValue)
-    );
 }
 
 #[test]

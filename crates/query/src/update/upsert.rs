@@ -22,6 +22,10 @@ pub(super) fn base(filter: &Matcher, only_id: bool) -> Result<Vec<u8>, QueryErro
     let mut tree = Branch::default();
     let mut paths: Vec<&str> = Vec::new();
     for (path, value) in equalities {
+        if only_id && path.starts_with("_id.") {
+            let message = format!("the field '_id' must be matched as a whole, but its part '{path}' is matched");
+            return Err(QueryError::new(ErrorCode::NotExactValueField, message));
+        }
         if only_id && path != "_id" {
             continue;
         }

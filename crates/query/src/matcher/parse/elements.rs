@@ -106,7 +106,7 @@ pub(crate) fn array_filter(
     }
     let root = of_elements(context).document(document, 0)?;
     let mut identifier = None;
-    collect_identifier(&root, &mut identifier)?;
+    collect_identifier(document, &mut identifier)?;
     let identifier = identifier.ok_or_else(|| {
         QueryError::failed_to_parse("Cannot use an expression without a top-level field name in arrayFilters")
     })?;
@@ -120,30 +120,28 @@ pub(crate) fn array_filter(
     Ok((identifier, root))
 }
 
-fn collect_identifier(expr: &MatchExpr, found: &mut Option<String>) -> Result<(), QueryError> {
-    match expr {
-        MatchExpr::AlwaysTrue
-        | MatchExpr::AlwaysFalse
-        | MatchExpr::Expr(_)
-        | MatchExpr::Schema(_)
-        | MatchExpr::Text(_)
-        | MatchExpr::Where(_) => Ok(()),
-        MatchExpr::And(parts) | MatchExpr::Or(parts) | MatchExpr::Nor(parts) => {
-            parts.iter().try_for_each(|part| collect_identifier(part, found))
-        }
-        MatchExpr::Not(part) => collect_identifier(part, found),
-        MatchExpr::Path { path, .. } => {
-            let name = path.parts()[0].name();
+/// The name that all conditions begin with. The filter as written has it also where the parsed one has folded the
+/// condition away.
+fn collect_identifier(filter: &RawDocument, found: &mut Option<String>) -> Result<(), QueryError> {
+    for element in Elements::new(filter) {
+        let element = element?;
+        let name = element.name_str()?;
+        if matches!(name, "$and" | "$or" | "$nor") {
+            for part in Elements::new(element.frame()?) {
+                collect_identifier(part?.frame()?, found)?;
+            }
+        } else if !name.starts_with('$') {
+            let name = name.split('.').next().unwrap_or_default();
             match found {
-                Some(first) if first != name => Err(QueryError::failed_to_parse(format!(
-                    "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' \
-                     and '{name}'"
-                ))),
-                _ => {
-                    *found = Some(name.to_owned());
-                    Ok(())
+                Some(first) if first != name => {
+                    return Err(QueryError::failed_to_parse(format!(
+                        "Error parsing array filter :: caused by :: Expected a single top-level field name, found '{first}' \
+                         and '{name}'"
+                    )));
                 }
+                _ => *found = Some(name.to_owned()),
             }
         }
     }
+    Ok(())
 }

@@ -1,0 +1,127 @@
+//! What a statement of a transaction may be.
+
+use super::*;
+
+fn insert_into(collection: &str) -> Document {
+    doc! { "insert": collection, "documents": [{ "_id": 9 }] }
+}
+
+#[test]
+fn every_statement_may_have_a_number() {
+    let bench = bench();
+    let with = |mut command: Document, statement: i32| {
+        command.insert("stmtId", statement);
+        command
+    };
+    let reply = bench.ok(first(with(doc! { "find": "c", "batchSize": 1 }, 0), 1));
+    let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+    bench.ok(next(with(doc! { "getMore": cursor, "collection": "c" }, 1), 1));
+    let aggregate = doc! { "aggregate": "c", "pipeline": [], "cursor": {} };
+    for (command, statement) in [
+        (aggregate, 2),
+        (doc! { "distinct": "c", "key": "_id" }, 3),
+        (insert(9), 4),
+    ] {
+        bench.ok(next(with(command, statement), 1));
+    }
+    assert_eq!(
+        bench.code(first(with(doc! { "find": "c" }, -1), 2)),
+        2,
+        "the transaction was not begun"
+    );
+    let commit = with(doc! { "commitTransaction": 1 }, 5);
+    succeeded(bench.admin(of(1, commit, 1, false)));
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2, 9]);
+}
+
+#[test]
+fn collections_are_not_made_in_snapshots() {
+    let bench = bench();
+    let snapshot = || doc! { "level": "snapshot" };
+    let create = || doc! { "create": "new" };
+    let index = doc! { "createIndexes": "new", "indexes": [{ "key": { "a": 1 }, "name": "a" }] };
+    for (number, command) in [(1, create()), (2, index)] {
+        let mut begin = command.clone();
+        begin.insert("readConcern", snapshot());
+        assert_eq!(bench.code(first(begin, 10 * number)), 72, "{command}");
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, 10 * number)), 251);
+        bench.ok(first(doc! { "find": "c", "readConcern": snapshot() }, 10 * number + 1));
+        assert_eq!(bench.code(next(command, 10 * number + 1)), 72);
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, 10 * number + 1)), 251);
+    }
+    let mut begin = create();
+    begin.insert("readConcern", doc! { "level": "local" });
+    bench.ok(first(begin, 30));
+    succeeded(end(&bench, "commitTransaction", 1, 30));
+}
+
+#[test]
+fn statements_are_of_the_version_of_the_api_of_the_first() {
+    let bench = bench();
+    let parameters = [
+        doc! {},
+        doc! { "apiVersion": "1" },
+        doc! { "apiVersion": "1", "apiDeprecationErrors": false },
+        doc! { "apiVersion": "1", "apiDeprecationErrors": true },
+        doc! { "apiVersion": "1", "apiStrict": false },
+        doc! { "apiVersion": "1", "apiStrict": true },
+    ];
+    let with = |mut command: Document, parameters: &Document| {
+        command.extend(parameters.clone());
+        command
+    };
+    let mut number = 0;
+    for begun in &parameters {
+        for other in &parameters {
+            number += 1;
+            let id = 100 + number as i32;
+            bench.ok(first(with(insert(id), begun), number));
+            let end = |name: &str, parameters| {
+                bench
+                    .admin(of(1, with(doc! { name: 1 }, parameters), number, false))
+                    .get_i32("code")
+                    .ok()
+            };
+            let wanted = (begun != other).then_some(331);
+            let next = bench
+                .run(next(with(insert(1000 + id), other), number))
+                .get_i32("code")
+                .ok();
+            assert_eq!(next, wanted, "{begun} {other}");
+            if wanted.is_some() {
+                assert_eq!(end("commitTransaction", other), wanted, "{begun} {other}");
+                assert_eq!(end("abortTransaction", other), wanted, "{begun} {other}");
+            }
+            assert_eq!(end("commitTransaction", begun), None, "it stayed open: {begun} {other}");
+        }
+    }
+    assert_eq!(bench.find("c", doc! {}).len(), 2 + 36 + 6);
+}
+
+#[test]
+fn system_collections_are_no_part_of_transactions() {
+    let bench = bench();
+    bench.insert("system.js", &[doc! { "_id": "f", "value": 1 }]);
+    let modify = doc! { "findAndModify": "system.js", "query": {}, "update": { "$set": { "value": 2 } } };
+    let update = doc! { "update": "system.js", "updates": [{ "q": {}, "u": { "$set": { "value": 2 } } }] };
+    let delete = doc! { "delete": "system.js", "deletes": [{ "q": {}, "limit": 0 }] };
+    for (number, command, wanted) in [
+        (1, modify, 50781),
+        (2, update, 50791),
+        (3, delete, 50791),
+        (4, insert_into("system.js"), 50791),
+        (5, doc! { "find": "system.views" }, 263),
+        (
+            6,
+            doc! { "aggregate": "system.profile", "pipeline": [], "cursor": {} },
+            263,
+        ),
+    ] {
+        assert_eq!(bench.code(first(command.clone(), number)), wanted, "{command}");
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, number)), 251, "{command}");
+    }
+    bench.ok(first(doc! { "find": "system.js" }, 7));
+    succeeded(end(&bench, "commitTransaction", 1, 7));
+    bench.ok(insert_into("system.js"));
+    bench.ok(doc! { "find": "system.views" });
+}
