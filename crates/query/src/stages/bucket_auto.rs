@@ -5,13 +5,13 @@
 //! takes the documents below that, too.
 
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
-use bytes::Bytes;
 use storage::Spilling;
 use wire::ErrorCode;
 
 use super::filter::Checkpoint;
 use super::granularity::Granularity;
 use super::group::parse_field;
+use super::sort::document_of_spilled;
 use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, STAGE_BYTES_MAX, Stage, StageContext, failure};
 use crate::accumulators::{Accumulator, AccumulatorSpec, StateReader, StateWriter};
@@ -199,6 +199,7 @@ impl Payload for Held {
 
     fn append_head(&self, head: &mut Vec<u8>) {
         StateWriter(head).value(&self.value);
+        self.document.append_head(head);
     }
 
     fn body(&self) -> &[u8] {
@@ -224,7 +225,7 @@ impl InOrder {
                 let mut row = StateReader(row);
                 Ok(Some(Held {
                     value: row.value()?.into_owned(),
-                    document: SharedDocument::new(Bytes::copy_from_slice(row.0))?,
+                    document: document_of_spilled(row.0)?,
                 }))
             }
         }
@@ -269,6 +270,7 @@ impl BucketAutoStage {
         let (mut key, mut documents, mut checkpoint) = (Vec::new(), 0_u64, Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
+            context.evaluation.on(document.metadata());
             let value = match self.spec.group_by.evaluate_on(&document, context.evaluation)? {
                 Value::Missing | Value::Undefined => Value::Null,
                 value => value.shared_in(&document),

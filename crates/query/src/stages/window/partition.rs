@@ -101,6 +101,7 @@ pub(super) fn partition_key(
 ) -> Result<Vec<u8>, QueryError> {
     let mut key = Vec::new();
     let Some(by) = by else { return Ok(key) };
+    context.evaluation.on(document.metadata());
     let value = match by.evaluate_on(document, context.evaluation)? {
         Value::Missing => Value::Null,
         Value::Array(_) => {
