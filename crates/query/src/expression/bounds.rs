@@ -2,7 +2,6 @@
 
 use wire::ErrorCode;
 
-use super::operator::failure;
 use crate::error::QueryError;
 use crate::value::{SharedDocument, Value};
 
@@ -41,7 +40,10 @@ pub(super) fn is_string_length(bytes: usize) -> bool {
 pub(super) fn check_string_bytes(bytes: usize) -> Result<(), QueryError> {
     match is_string_length(bytes) {
         true => Ok(()),
-        false => failure(16493, "Tried to create string longer than 16MB"),
+        false => Err(QueryError::new(
+            ErrorCode(16493),
+            "Tried to create string longer than 16MB",
+        )),
     }
 }
 

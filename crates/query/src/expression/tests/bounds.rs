@@ -405,7 +405,7 @@ fn constants_of_all_expressions_together_are_bounded() {
     }
 }
 
-/// A string of 16 MiB is an error wherever an expression has it, also where little is left of it; one byte less is none.
+/// A string of 16 MiB is an error wherever an expression has it, also where little is left of it.
 #[test]
 fn strings_are_shorter_than_16_mib() {
     const MIB: usize = 1 << 20;
