@@ -104,7 +104,7 @@ fn bypasses(call: &Invocation<'_>) -> Result<bool> {
 
 /// What a validator is compiled with: it outlives the operation that does it.
 fn expressions(call: &Invocation<'_>, collation: Option<&Arc<Collation>>) -> ExpressionContext {
-    let context = ExpressionContext::new(call.operation.started_ms(), Arc::clone(&call.server.env.random));
+    let context = ExpressionContext::at_time_of(&call.operation, Arc::clone(&call.server.env.random));
     context.with_collation(collation.cloned())
 }
 

@@ -240,14 +240,31 @@ impl Decimal {
         if self.is_negative() { -self } else { self }
     }
 
-    /// The largest integer that is not greater.
-    pub fn floor(self) -> Self {
-        self.round(0, Rounding::Floor)
-    }
-
-    /// The smallest integer that is not less.
-    pub fn ceil(self) -> Self {
-        self.round(0, Rounding::Ceiling)
+    /// Rounds to an integer and writes all its digits: its exponent is 0. NaN where there is no room for them.
+    pub fn to_integral(self, rounding: Rounding) -> Self {
+        let Decimal::Finite {
+            negative,
+            coefficient,
+            exponent,
+        } = self.round(0, rounding)
+        else {
+            return Decimal::NaN;
+        };
+        let unit = usize::try_from(exponent)
+            .ok()
+            .and_then(|zeros| POWERS_OF_TEN.get(zeros));
+        let digits = match coefficient {
+            0 => Some(0),
+            _ => unit.and_then(|unit| coefficient.checked_mul(*unit)),
+        };
+        match digits.filter(|digits| *digits <= COEFFICIENT_MAX) {
+            Some(coefficient) => Decimal::Finite {
+                negative,
+                coefficient,
+                exponent: 0,
+            },
+            None => Decimal::NaN,
+        }
     }
 
     /// Rounds to `places` digits after the point; negative: before it. Fewer places than that are left as they are.

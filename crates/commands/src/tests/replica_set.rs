@@ -242,6 +242,17 @@ fn expressions_see_the_cluster_time_of_members() {
         bench.aggregate_code("c", &[doc! { "$redact": "$$CLUSTER_TIME" }]),
         17053
     );
+    // A validator sees the time of each write.
+    let validator = doc! { "$expr": { "$lte": ["$t", "$$CLUSTER_TIME"] } };
+    bench.ok(doc! { "create": "validated", "validator": &validator });
+    bench.ok(doc! { "collMod": "c", "validator": &validator });
+    let insert = |time: u32| {
+        let documents = vec![doc! { "t": Timestamp { time, increment: 1 } }];
+        bench.run(doc! { "insert": "validated", "documents": documents })
+    };
+    bench.ok(doc! { "insert": "validated", "documents": [{ "t": now }] });
+    assert!(insert(u32::MAX).contains_key("writeErrors"));
+    assert!(!insert(0).contains_key("writeErrors"));
     let alone = Bench::new();
     let code = alone.aggregate_code("c", &[doc! { "$project": { "t": "$$CLUSTER_TIME" } }]);
     assert_eq!(code, 51144);

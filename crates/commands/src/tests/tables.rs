@@ -288,6 +288,10 @@ fn fields_of_commands_have_their_types() {
         let reply = bench().run_on(database(name), call);
         assert_eq!(code(&reply), 40414, "{name}: {reply}");
     }
+    // Null is as if the field were not there.
+    let bench = bench();
+    bench.ok(doc! { "find": "c", "allowDiskUse": Bson::Null });
+    bench.ok(doc! { "aggregate": "c", "pipeline": [], "cursor": {}, "allowDiskUse": Bson::Null });
 }
 
 /// A parameter can be read, and what is set is what is read, or setting it is refused.

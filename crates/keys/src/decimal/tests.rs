@@ -88,9 +88,13 @@ fn conversions_to_and_from_integers() {
 #[test]
 fn signs_and_floors() {
     assert_eq!(parse("-1.5").abs(), parse("1.5"));
-    assert_eq!(parse("-1.5").floor(), parse("-2"));
-    assert_eq!(parse("-1.5").ceil(), parse("-1"));
-    assert_eq!(parse("1E-6176").ceil(), parse("1"));
+    assert_eq!(parse("-1.5").to_integral(Rounding::Floor), parse("-2"));
+    assert_eq!(parse("-1.5").to_integral(Rounding::Ceiling), parse("-1"));
+    assert_eq!(parse("1E-6176").to_integral(Rounding::Ceiling), parse("1"));
+    assert_eq!(parse("7E+3").to_integral(Rounding::Floor), parse("7000"));
+    assert_eq!(parse("0E+6000").to_integral(Rounding::Floor), parse("0"));
+    assert_eq!(parse("1E+34").to_integral(Rounding::Floor), Decimal::NaN);
+    assert_eq!(parse("Infinity").to_integral(Rounding::Floor), Decimal::NaN);
     assert_eq!(parse("9.99").round(1, Rounding::HalfEven), parse("10.0"));
     assert_eq!(parse("5").round(i32::MIN, Rounding::HalfEven), parse("0E+6111"));
     assert_eq!(parse("5").round(i32::MAX, Rounding::HalfEven), parse("5"));
@@ -140,7 +144,7 @@ proptest! {
     #[test]
     fn any_operation_keeps_the_invariants(a in testing::decimal_bits(), b in testing::decimal_bits(), places in -7000..7000) {
         let (a, b) = (Decimal::from_bits(a), Decimal::from_bits(b));
-        for result in [a + b, a - b, a * b, a / b, a % b, a.round(places, Rounding::Ceiling), a.floor()] {
+        for result in [a + b, a - b, a * b, a / b, a % b, a.round(places, Rounding::Ceiling), a.to_integral(Rounding::Floor)] {
             if let Decimal::Finite { coefficient, exponent, .. } = result {
                 prop_assert!(coefficient <= COEFFICIENT_MAX);
                 prop_assert!((EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent), "{}", exponent);

@@ -136,7 +136,7 @@ impl Accumulator {
                 out.sum(sum);
                 out.u64(*count as u64);
             }
-            Accumulator::Extreme(kept, _) | Accumulator::First(kept) | Accumulator::Last(kept) => {
+            Accumulator::Extreme(kept, ..) | Accumulator::First(kept) | Accumulator::Last(kept) => {
                 out.optional(kept.as_ref());
             }
             Accumulator::Push(values) | Accumulator::Set(_, values) => out.values(values.iter()),
@@ -171,7 +171,7 @@ impl AccumulatorSpec {
                 *sum = bytes.sum()?;
                 *count = bytes.u64()? as i64;
             }
-            Accumulator::Extreme(kept, _) | Accumulator::First(kept) | Accumulator::Last(kept) => {
+            Accumulator::Extreme(kept, ..) | Accumulator::First(kept) | Accumulator::Last(kept) => {
                 *kept = bytes.optional()?;
             }
             Accumulator::Push(values) => *values = bytes.values()?,

@@ -29,7 +29,7 @@ pub use percentile::Percentiles;
 pub(crate) use percentile::{finite_or_infinite, parse_percentiles};
 use script::ScriptSpec;
 pub use script::ScriptState;
-pub use state::{Accumulator, Deviation, Shape};
+pub use state::{Accumulator, Deviation, Shape, Ties};
 
 /// What is accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub struct AccumulatorSpec {
     percentiles: Option<Percentiles>,
     /// For [`AccumulatorKind::Script`].
     script: Option<ScriptSpec>,
+    /// For `$min` and `$max`.
+    ties: Ties,
     comparer: Comparer,
 }
 
@@ -161,6 +163,7 @@ impl AccumulatorSpec {
                 sort: None,
                 percentiles: None,
                 script: None,
+                ties: Ties::default(),
                 comparer: context.comparer.clone(),
             })
         };
@@ -287,8 +290,14 @@ impl AccumulatorSpec {
             sort,
             percentiles: None,
             script: None,
+            ties: Ties::default(),
             comparer: context.comparer.clone(),
         })
+    }
+
+    /// The same, that keeps these of equal values; the first of them unless it is told.
+    pub fn with_ties(self, ties: Ties) -> Self {
+        Self { ties, ..self }
     }
 
     /// The kind.
@@ -431,6 +440,7 @@ pub(crate) fn accumulate_values<'a>(
         sort: None,
         percentiles: None,
         script: None,
+        ties: Ties::default(),
         comparer: comparer.clone(),
     };
     let mut state = spec.start();

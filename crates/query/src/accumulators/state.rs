@@ -26,7 +26,7 @@ pub enum Accumulator {
     /// `$avg`: sum and count.
     Average(Sum, i64),
     /// `$min` and `$max`; the ordering is that of a better value against the kept one.
-    Extreme(Option<Value<'static>>, Ordering),
+    Extreme(Option<Value<'static>>, Ordering, Ties),
     /// `$first`
     First(Option<Value<'static>>),
     /// `$last`
@@ -49,6 +49,16 @@ pub enum Accumulator {
     Percentile(Box<Digest>, Option<Percentiles>),
     /// What a client's functions have made; see [`AccumulatorSpec::finish`].
     Script(ScriptState),
+}
+
+/// Which of equal values `$min` and `$max` keep: they may differ in their types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ties {
+    /// The one that came first.
+    #[default]
+    First,
+    /// The one that came last.
+    Last,
 }
 
 /// How kept values become the result.
@@ -122,8 +132,8 @@ impl Accumulator {
         match spec.kind {
             Kind::Sum => Accumulator::Sum(Sum::default()),
             Kind::Avg => Accumulator::Average(Sum::default(), 0),
-            Kind::Min => Accumulator::Extreme(None, Ordering::Less),
-            Kind::Max => Accumulator::Extreme(None, Ordering::Greater),
+            Kind::Min => Accumulator::Extreme(None, Ordering::Less, spec.ties),
+            Kind::Max => Accumulator::Extreme(None, Ordering::Greater, spec.ties),
             Kind::First => Accumulator::First(None),
             Kind::Last => Accumulator::Last(None),
             Kind::Push => Accumulator::Push(Vec::new()),
@@ -160,13 +170,14 @@ impl Accumulator {
                 }
                 Ok(0)
             }
-            Accumulator::Extreme(kept, better) => {
+            Accumulator::Extreme(kept, better, ties) => {
                 if value.is_nullish() {
                     return Ok(0);
                 }
-                let replaces = kept
-                    .as_ref()
-                    .is_none_or(|kept| comparer.compare(&value, kept) == *better);
+                let replaces = kept.as_ref().is_none_or(|kept| {
+                    let order = comparer.compare(&value, kept);
+                    order == *better || order.is_eq() && *ties == Ties::Last
+                });
                 Ok(if replaces { replace(kept, value) } else { 0 })
             }
             Accumulator::First(first) => Ok(if first.is_none() { replace(first, value) } else { 0 }),
@@ -267,7 +278,7 @@ impl Accumulator {
             (Accumulator::Ordered(kept, _), Accumulator::Ordered(other, _)) => kept.merge(other),
             (Accumulator::Percentile(digest, _), Accumulator::Percentile(other, _)) => digest.merge(*other),
             (own @ Accumulator::First(None), first @ Accumulator::First(_)) => *own = first,
-            (own, Accumulator::Last(Some(value)) | Accumulator::Extreme(Some(value), _)) => {
+            (own, Accumulator::Last(Some(value)) | Accumulator::Extreme(Some(value), ..)) => {
                 own.add(value, comparer)?;
             }
             (own, Accumulator::Merge(Some(document))) => {
@@ -291,7 +302,7 @@ impl Accumulator {
     /// The group's result; missing when there was no value.
     pub fn finish(self) -> Result<Value<'static>, QueryError> {
         match self {
-            Accumulator::Extreme(kept, _) => Ok(kept.unwrap_or(Value::Null)),
+            Accumulator::Extreme(kept, ..) => Ok(kept.unwrap_or(Value::Null)),
             Accumulator::First(kept) | Accumulator::Last(kept) => Ok(kept.unwrap_or(Value::Missing)),
             Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
                 Value::array(values)
@@ -308,7 +319,7 @@ impl Accumulator {
             Accumulator::Sum(sum) => sum.total().value(),
             Accumulator::Average(_, 0) => Value::Null,
             Accumulator::Average(sum, count) => sum.average(*count).value(),
-            Accumulator::Extreme(kept, _) => kept.clone().unwrap_or(Value::Null),
+            Accumulator::Extreme(kept, ..) => kept.clone().unwrap_or(Value::Null),
             Accumulator::First(kept) | Accumulator::Last(kept) => kept.clone().unwrap_or(Value::Missing),
             Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
                 Value::array(values.clone())?

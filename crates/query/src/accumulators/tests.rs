@@ -182,3 +182,22 @@ fn what_is_refused() {
         .unwrap_err();
     assert_eq!(error.code().unwrap().0, 40400);
 }
+
+#[test]
+fn equal_values_of_other_types() {
+    let documents: Vec<Document> = [Bson::from(5), 5_i64.into(), 5.0.into()].map(|x| doc! {"x": x}).into();
+    for operator in ["$min", "$max"] {
+        gives(doc! {operator: "$x"}, &documents, 5);
+        let spec = parse(&doc! {operator: "$x"}).unwrap().with_ties(Ties::Last);
+        for split in 0..=documents.len() {
+            let (first, second) = documents.split_at(split);
+            let mut state = over(&spec, first);
+            state.merge(over(&spec, second), &Comparer::default()).unwrap();
+            assert_eq!(
+                plain(state.finish().unwrap()),
+                Bson::from(5.0),
+                "{operator} split at {split}"
+            );
+        }
+    }
+}

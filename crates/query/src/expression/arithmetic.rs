@@ -52,8 +52,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     binary("$divide", divide),
     binary("$mod", modulo),
     unary("$abs", abs),
-    unary("$ceil", |name, value| whole(name, value, f64::ceil, Decimal::ceil)),
-    unary("$floor", |name, value| whole(name, value, f64::floor, Decimal::floor)),
+    unary("$ceil", |name, value| whole(name, value, f64::ceil, Rounding::Ceiling)),
+    unary("$floor", |name, value| whole(name, value, f64::floor, Rounding::Floor)),
     many("$round", Arity::Between(1, 2), |name, values| {
         to_place(name, values, Rounding::HalfEven)
     }),
@@ -289,13 +289,13 @@ fn abs<'a>(name: &'static str, value: Value<'a>) -> Computed<'a> {
     })
 }
 
-fn whole<'a>(name: &str, value: Value<'a>, double: fn(f64) -> f64, decimal: fn(Decimal) -> Decimal) -> Computed<'a> {
+fn whole<'a>(name: &str, value: Value<'a>, double: fn(f64) -> f64, rounding: Rounding) -> Computed<'a> {
     let Some(number) = numeric(name, &value)? else {
         return Ok(Value::Null);
     };
     Ok(match number {
         Number::Double(n) => Value::Double(double(n)),
-        Number::Decimal(n) => Number::Decimal(decimal(n)).value(),
+        Number::Decimal(n) => Number::Decimal(n.to_integral(rounding)).value(),
         integer => integer.value(),
     })
 }
@@ -339,6 +339,11 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
     })
 }
 
+/// The error of a double that no int64 is near to.
+pub(super) fn out_of_long<T>(double: f64) -> Result<T, QueryError> {
+    failure(31109, format!("Can't coerce out of range value {double} to long"))
+}
+
 /// The place that `$round` and `$trunc` are told.
 fn place_of(name: &str, place: &Value<'_>) -> Result<i32, QueryError> {
     let Some(number) = Number::of(place) else {
@@ -353,9 +358,7 @@ fn place_of(name: &str, place: &Value<'_>) -> Result<i32, QueryError> {
             51083,
             format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"),
         ),
-        (Number::Double(double), None) if exact_i64_of_f64(double.trunc()).is_none() => {
-            failure(31109, format!("Can't coerce out of range value {double} to long"))
-        }
+        (Number::Double(double), None) if exact_i64_of_f64(double.trunc()).is_none() => out_of_long(double),
         (_, None) => failure(51082, format!("precision argument to {name} must be an integral value")),
     }
 }
@@ -509,6 +512,9 @@ fn logarithm<'a>(
             format!("{name}'s argument must be a positive number, but is {}", value.render()),
         );
     }
+    if number.is_nan() {
+        return Ok(Value::Double(f64::NAN));
+    }
     Ok(apply(number, double, decimal))
 }
 
@@ -548,6 +554,8 @@ fn log<'a>(name: &'static str, value: Value<'a>, base: Value<'a>) -> Computed<'a
         );
     }
     Ok(match (number, b) {
+        // A double also where the operand is a decimal, as `$ln` and `$log10`.
+        _ if number.is_nan() || b.is_nan() => Value::Double(f64::NAN),
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             Number::Decimal(decimals::log(number.to_decimal(), b.to_decimal())).value()
         }

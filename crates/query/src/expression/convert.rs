@@ -12,7 +12,8 @@ use wire::ErrorCode;
 use self::numbers::{
     ByteOrder, bytes_of_number, has_coefficient, is_out_of_range, number_of_bytes, parse_decimal, parse_double,
 };
-use super::date::{iso_text, parse_date};
+use super::bounds::is_string_length;
+use super::date::{iso_text, parse_date, timestamp_text};
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -313,16 +314,26 @@ impl Format {
 
     fn text(self, subtype: u8, bytes: &[u8]) -> Result<String, QueryError> {
         let is_uuid = subtype == UUID_SUBTYPE && bytes.len() == 16;
-        match self {
-            Self::Uuid | Self::Auto if is_uuid => Ok(uuid_text(bytes)),
-            Self::Uuid => unconvertible(format!("Only UUIDs are written with the format 'uuid' {NO_HANDLER}")),
-            Self::Auto | Self::Base64 => Ok(STANDARD.encode(bytes)),
-            Self::Base64Url => Ok(URL_SAFE_NO_PAD.encode(bytes)),
-            Self::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
-            Self::Utf8 => match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(text.to_owned()),
-                Err(_) => unconvertible(format!("BinData is not valid UTF-8 {NO_HANDLER}")),
-            },
+        let text = match self {
+            Self::Uuid | Self::Auto if is_uuid => uuid_text(bytes),
+            Self::Uuid => return unconvertible(format!("Only UUIDs are written with the format 'uuid' {NO_HANDLER}")),
+            Self::Auto | Self::Base64 => STANDARD.encode(bytes),
+            Self::Base64Url => URL_SAFE_NO_PAD.encode(bytes),
+            Self::Hex => bytes.iter().map(|byte| format!("{byte:02X}")).collect(),
+            // Too long a text of this form is no fault of the conversion.
+            Self::Utf8 => {
+                return match std::str::from_utf8(bytes) {
+                    Ok(text) => Ok(text.to_owned()),
+                    Err(_) => unconvertible(format!("BinData is not valid UTF-8 {NO_HANDLER}")),
+                };
+            }
+        };
+        match is_string_length(text.len()) {
+            true => Ok(text),
+            false => unconvertible(format!(
+                "BinData of {} bytes is too long for a string {NO_HANDLER}",
+                bytes.len()
+            )),
         }
     }
 
@@ -385,8 +396,7 @@ fn convert_to<'a>(value: &Value<'a>, target: Target) -> Computed<'a> {
             Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_) | Value::Date(_) => {
                 Ok(Value::string(text_of(value)?))
             }
-            Value::Binary(4, bytes) if bytes.len() == 16 => Ok(Value::string(uuid_text(bytes))),
-            Value::Binary(_, bytes) => Ok(Value::string(STANDARD.encode(&**bytes))),
+            Value::Binary(subtype, bytes) => Format::Auto.text(*subtype, bytes).map(Value::string),
             _ => unsupported(),
         },
         Target::ObjectId => match value {
@@ -596,7 +606,7 @@ fn text_of(value: &Value<'_>) -> Result<String, QueryError> {
         Value::Double(n) => double_text(*n),
         Value::Decimal(n) => n.to_string(),
         Value::Date(ms) => iso_text(*ms)?,
-        Value::Timestamp(timestamp) => format!("Timestamp({}, {})", timestamp.time, timestamp.increment),
+        Value::Timestamp(timestamp) => timestamp_text(*timestamp),
         other => {
             return failure(
                 16007,

@@ -11,6 +11,7 @@
 mod arithmetic;
 mod array;
 mod boolean;
+mod bounds;
 mod convert;
 mod date;
 mod function;
@@ -32,7 +33,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
@@ -48,6 +49,8 @@ use crate::metadata::MetadataNeeds;
 use crate::plan::query_settings::QuerySettings;
 use crate::value::{CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
 
+use bounds::{FOLDED_BYTES_MAX, bounded};
+pub(crate) use bounds::{check_result_bytes, finished_document};
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
 pub use parse::check_user_variable;
@@ -57,13 +60,6 @@ pub(crate) use path::check_part;
 
 /// How deep expressions may nest.
 pub const DEPTH_MAX: usize = 200;
-
-/// The largest string or document an expression may compute, in bytes: a document must fit into a message.
-pub(crate) const RESULT_BYTES_MAX: usize = 64 << 20;
-
-/// Bytes of constants that parsing computes and keeps, for all expressions of an operation; beyond them an expression
-/// that is the same for every document is computed for each.
-const FOLDED_BYTES_MAX: usize = 16 << 20;
 
 /// What parsing needs to know about the operation the expression belongs to.
 #[derive(Clone)]
@@ -86,6 +82,8 @@ pub struct ExpressionContext {
     folded_bytes: Arc<AtomicUsize>,
     /// What expressions that were parsed ask of documents beside their fields.
     metadata: Arc<AtomicU8>,
+    /// Whether one that was parsed reads the time, which is a constant once it is parsed.
+    reads_time: Arc<AtomicBool>,
     /// Variables that scripts find in their scope: the `scope` of `mapReduce`.
     script_globals: Option<Arc<RawDocumentBuf>>,
     /// What the operator has said of the query: collections that stages open while it runs are read by that.
@@ -113,6 +111,7 @@ impl ExpressionContext {
             operation: None,
             folded_bytes: Arc::default(),
             metadata: Arc::default(),
+            reads_time: Arc::default(),
             script_globals: None,
             settings: None,
         }
@@ -120,8 +119,12 @@ impl ExpressionContext {
 
     /// A context of an operation: parsing ends when the operation does.
     pub fn of_operation(operation: &Arc<Operation>, random: Arc<dyn Random>) -> Self {
+        Self::at_time_of(operation, random).for_operation(operation)
+    }
+
+    /// A context with the time of an operation, for what outlives it.
+    pub fn at_time_of(operation: &Operation, random: Arc<dyn Random>) -> Self {
         Self {
-            operation: Some(operation.clone()),
             cluster_time: operation.cluster_time().map(ClusterTime::to_timestamp),
             ..Self::new(operation.started_ms(), random)
         }
@@ -194,10 +197,12 @@ impl ExpressionContext {
         }
     }
 
-    /// The same context, for expressions that are asked about by themselves: see [`ExpressionContext::metadata_needs`].
+    /// The same context, for expressions that are asked about by themselves: see [`ExpressionContext::metadata_needs`]
+    /// and [`ExpressionContext::reads_time`].
     pub(crate) fn apart(&self) -> Self {
         Self {
             metadata: Arc::default(),
+            reads_time: Arc::default(),
             ..self.clone()
         }
     }
@@ -205,6 +210,11 @@ impl ExpressionContext {
     /// What the expressions that were parsed with it ask of documents beside their fields.
     pub(crate) fn metadata_needs(&self) -> MetadataNeeds {
         MetadataNeeds(self.metadata.load(Ordering::Relaxed))
+    }
+
+    /// Whether an expression that was parsed with it reads `$$NOW` or `$$CLUSTER_TIME`.
+    pub(crate) fn reads_time(&self) -> bool {
+        self.reads_time.load(Ordering::Relaxed)
     }
 
     /// As if expressions that ask so much had been parsed with it.
@@ -650,9 +660,9 @@ impl Node {
                 operator,
                 comparer,
                 arguments,
-            } => operator.call(comparer, arguments, evaluation),
-            Node::Named { operator, arguments } => operator.call(arguments, evaluation),
-            Node::Special(special) => special.evaluate(evaluation),
+            } => bounded(operator.call(comparer, arguments, evaluation)?),
+            Node::Named { operator, arguments } => bounded(operator.call(arguments, evaluation)?),
+            Node::Special(special) => bounded(special.evaluate(evaluation)?),
         }
     }
 
@@ -781,20 +791,4 @@ fn evaluate_object<'a>(
     evaluation.context.release_to(mark);
     DocumentWriter::close(&mut bytes);
     finished_document(bytes)
-}
-
-/// A document value of written bytes; fails when it is too large ever to be sent.
-pub(crate) fn finished_document<'a>(bytes: Vec<u8>) -> Result<Value<'a>, QueryError> {
-    check_result_bytes(bytes.len())?;
-    Ok(Value::document(SharedDocument::new(bytes.into())?))
-}
-
-pub(crate) fn check_result_bytes(bytes: usize) -> Result<(), QueryError> {
-    if bytes > RESULT_BYTES_MAX {
-        return Err(QueryError::new(
-            wire::ErrorCode::BSONObjectTooLarge,
-            format!("an expression's result of {bytes} bytes exceeds {RESULT_BYTES_MAX} bytes"),
-        ));
-    }
-    Ok(())
 }

@@ -4,13 +4,16 @@
 //! around the current place; everything else is a constant. An operator whose arguments are all constant is computed
 //! once, here; when that fails it stays as it is and fails when (and if) it is evaluated.
 
+use std::sync::atomic::Ordering;
+
 use bson::{RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
 use super::operator::{self, NOT_BUILT, failure};
 use super::path::{FieldPath, check_part};
 use super::{
-    DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, date, function, regex, scope, set,
+    DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, bounded, date, function, regex, scope,
+    set,
 };
 use crate::error::QueryError;
 use crate::evaluation::{EvaluationContext, is_interruption};
@@ -68,7 +71,7 @@ impl Parser<'_> {
                 let items = items.collect::<Result<Vec<_>, _>>()?;
                 Ok(Node::Array(items))
             }
-            other => Ok(Node::Constant(Value::from_raw(other).into_owned())),
+            other => literal(other),
         }?;
         self.depth -= 1;
         self.fold(node)
@@ -131,14 +134,17 @@ impl Parser<'_> {
         match name {
             "ROOT" | "CURRENT" => Ok(path.map_or(Node::Root, Node::Field)),
             "REMOVE" => constant(Value::Missing),
-            "NOW" => match self.context.now_ms {
-                Some(now) => constant(Value::Date(now)),
-                None => failure(51144, "Builtin variable '$$NOW' is not available"),
-            },
-            "CLUSTER_TIME" => match self.context.cluster_time {
-                Some(time) => constant(Value::Timestamp(time)),
-                None => failure(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),
-            },
+            "NOW" | "CLUSTER_TIME" => {
+                let time = match name {
+                    "NOW" => self.context.now_ms.map(Value::Date),
+                    _ => self.context.cluster_time.map(Value::Timestamp),
+                };
+                let Some(time) = time else {
+                    return failure(51144, format!("Builtin variable '$${name}' is not available"));
+                };
+                self.context.reads_time.store(true, Ordering::Relaxed);
+                constant(time)
+            }
             "DESCEND" => constant(Value::string("descend")),
             "PRUNE" => constant(Value::string("prune")),
             "KEEP" => constant(Value::string("keep")),
@@ -336,7 +342,7 @@ pub(crate) fn is_expression(name: &str) -> bool {
 }
 
 fn literal(raw: RawBsonRef<'_>) -> Result<Node, QueryError> {
-    Ok(Node::Constant(Value::from_raw(raw).into_owned()))
+    Ok(Node::Constant(bounded(Value::from_raw(raw))?.into_owned()))
 }
 
 /// `$ifNull`

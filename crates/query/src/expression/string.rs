@@ -2,12 +2,14 @@
 
 use keys::decimal::Rounding;
 
+use super::Gathered;
+use super::arithmetic::out_of_long;
+use super::bounds::check_string_bytes;
 use super::convert::operand_text;
 use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
-use super::{Gathered, check_result_bytes};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::value::number::Number;
+use crate::value::number::{Number, exact_i64_of_f64};
 use crate::value::{Comparer, Value};
 
 /// The operators with positional arguments.
@@ -121,13 +123,10 @@ pub(super) const NAMED: &[NamedOperator] = &[
 ];
 
 fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
-    let mut joined = String::new();
+    let mut texts = Vec::with_capacity(operands.len());
     for operand in &operands {
         match operand {
-            Value::String(text) => {
-                check_result_bytes(joined.len() + text.len())?;
-                joined.push_str(text);
-            }
+            Value::String(text) => texts.push(&**text),
             nullish if nullish.is_nullish() => return Ok(Value::Null),
             other => {
                 return failure(
@@ -137,7 +136,9 @@ fn concat<'a>(_: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
             }
         }
     }
-    Ok(Value::string(joined))
+    // A null among them comes before their length.
+    check_string_bytes(texts.iter().map(|text| text.len()).sum())?;
+    Ok(Value::string(texts.concat()))
 }
 
 fn strcasecmp<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
@@ -155,13 +156,22 @@ fn three<'v, 'a>(operands: &'v [Value<'a>]) -> Result<[&'v Value<'a>; 3], QueryE
     }
 }
 
+/// A number as an int64: a double must lie in its range, a decimal outside of it is the least one.
+fn cut_to_long(number: Number) -> Result<i64, QueryError> {
+    match number {
+        Number::Int32(n) => Ok(i64::from(n)),
+        Number::Int64(n) => Ok(n),
+        Number::Double(n) => exact_i64_of_f64(n.trunc()).map_or_else(|| out_of_long(n), Ok),
+        Number::Decimal(n) => Ok(n.to_i64(Rounding::HalfEven).unwrap_or(i64::MIN)),
+    }
+}
+
 fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let [text, start, count] = three(&operands)?;
     let text = operand_text(text)?;
     let name = if name == "$substr" { "$substrBytes" } else { name };
-    let position = |value: &Value<'_>, code, what: &str| match Number::of(value) {
-        Some(Number::Decimal(number)) => Ok(number.to_i64(Rounding::HalfEven).unwrap_or(i64::MAX)),
-        Some(number) => Ok(number.to_f64() as i64),
+    let number = |value: &Value<'_>, code, what: &str| match Number::of(value) {
+        Some(number) => Ok(number),
         None => failure(
             code,
             format!(
@@ -170,14 +180,16 @@ fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a
             ),
         ),
     };
-    let start = position(start, 16034, "starting index")?;
-    let count = position(count, 16035, "length")?;
+    let start = number(start, 16034, "starting index")?;
+    let count = number(count, 16035, "length")?;
+    let start = cut_to_long(start)?;
     let Ok(start) = usize::try_from(start) else {
         return failure(
             50752,
             format!("{name}: starting index must be non-negative (got: {start})"),
         );
     };
+    let count = cut_to_long(count)?;
     let end = match usize::try_from(count) {
         Ok(count) => start.saturating_add(count).min(text.len()),
         Err(_) => text.len(),
@@ -203,7 +215,7 @@ fn substr_bytes<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a
 fn substr_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
     let [text, start, count] = three(&operands)?;
     let text = operand_text(text)?;
-    let position = |value: &Value<'_>, codes: [i32; 3], what: &str| {
+    let integer = |value: &Value<'_>, codes: [i32; 2], what: &str| {
         let Some(number) = Number::of(value) else {
             return failure(
                 codes[0],
@@ -213,22 +225,25 @@ fn substr_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a> {
                 ),
             );
         };
-        let Some(n) = number.to_exact_i32() else {
-            return failure(
+        match number.to_exact_i32() {
+            Some(n) => Ok(n),
+            None => failure(
                 codes[1],
                 format!(
                     "{name}: {what} cannot be represented as a 32-bit integral value: {}",
                     value.render()
                 ),
-            );
-        };
-        match usize::try_from(n) {
-            Ok(n) => Ok(n),
-            Err(_) => failure(codes[2], format!("{name}: {what} must be a nonnegative integer.")),
+            ),
         }
     };
-    let start = position(start, [34450, 34451, 34455], "starting index")?;
-    let count = position(count, [34452, 34453, 34454], "length")?;
+    let not_negative = |n: i32, code, what: &str| match usize::try_from(n) {
+        Ok(n) => Ok(n),
+        Err(_) => failure(code, format!("{name}: {what} must be a nonnegative integer.")),
+    };
+    let start = integer(start, [34450, 34451], "starting index")?;
+    let count = integer(count, [34452, 34453], "length")?;
+    let count = not_negative(count, 34454, "length")?;
+    let start = not_negative(start, 34455, "starting index")?;
     Ok(Value::string(text.chars().skip(start).take(count).collect::<String>()))
 }
 
@@ -378,9 +393,12 @@ fn index_of_cp<'a>(name: &'static str, operands: Vec<Value<'a>>) -> Computed<'a>
         Some(end) => places.nth(end - start - 1).unwrap_or(text.len()),
         None => text.len(),
     };
-    let part = &text[from..to];
-    let place = memchr::memmem::find(part.as_bytes(), pattern.as_bytes());
-    Ok(found(place.map(|place| start + part[..place].chars().count())))
+    // A match begins before the end, and may reach beyond it.
+    let reach = to.saturating_add(pattern.len().saturating_sub(1)).min(text.len());
+    let place = memchr::memmem::find(&text.as_bytes()[from..reach], pattern.as_bytes());
+    Ok(found(
+        place.map(|place| start + text[from..from + place].chars().count()),
+    ))
 }
 
 /// What `$trim` removes when not told: ASCII and Unicode spaces, and NUL.
@@ -506,7 +524,7 @@ fn replace<'a>(name: &str, arguments: Vec<Option<Value<'a>>>, most: usize) -> Co
     // How long it will be, before it is built.
     let count = input.matches(find).take(most).count();
     let bytes = (input.len() - count * find.len()).saturating_add(count.saturating_mul(replacement.len()));
-    check_result_bytes(bytes)?;
+    check_string_bytes(bytes)?;
     Ok(Value::string(match most {
         1 => input.replacen(find, replacement, 1),
         _ => input.replace(find, replacement),

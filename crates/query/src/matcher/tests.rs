@@ -649,6 +649,7 @@ fn refusals_have_mongodbs_codes_and_texts() {
     fails(doc! {"a": {"$nin": {}}}, bad, "$nin needs an array");
     fails(doc! {"a": {"$in": [{"$gt": 1}]}}, bad, "cannot nest $ under $in");
     fails(doc! {"a": {"$all": 1}}, bad, "$all needs an array");
+    fails(doc! {"a": {"$all": [1, {"$gt": 1}]}}, bad, "no $ expressions in $all");
     fails(doc! {"$and": []}, bad, "must be a nonempty array");
     fails(doc! {"$or": {}}, bad, "$or must be an array");
     fails(doc! {"$nor": [1]}, bad, "entries need to be full objects");
@@ -683,6 +684,8 @@ fn refusals_have_mongodbs_codes_and_texts() {
         ErrorCode(51091),
         "Regular expression is invalid",
     );
+    matcher(&doc! {"a": {"$regex": "a".repeat(16_384)}});
+    fails(doc! {"a": {"$regex": "a".repeat(16_385)}}, ErrorCode(51091), "16384");
     fails(
         doc! {"a": {"$regex": "a", "$options": "q"}},
         ErrorCode(51108),

@@ -73,15 +73,16 @@ pub(super) fn parse_sort_by_count(
     push_group_and_sort(stages, bytes, ("count", -1), context)
 }
 
-/// The constant that an option of `$bucket` must be.
+/// The constant that an option of `$bucket` must be; the time is none.
 fn constant(
     raw: RawBsonRef<'_>,
     context: &ExpressionContext,
     code: i32,
     what: &str,
 ) -> Result<Value<'static>, QueryError> {
-    let expression = Expression::parse(raw, context)?;
-    if let Some(value) = expression.as_constant() {
+    let context = context.apart();
+    let expression = Expression::parse(raw, &context)?;
+    if let (Some(value), false) = (expression.as_constant(), context.reads_time()) {
         return Ok(value.clone());
     }
     let shown = Value::from_raw(raw).render();

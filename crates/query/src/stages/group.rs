@@ -9,7 +9,7 @@ use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::filter::Checkpoint;
 use super::groups::{Group, Groups};
 use super::{Stage, StageContext, failure};
-use crate::accumulators::AccumulatorSpec;
+use crate::accumulators::{AccumulatorSpec, Ties};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
@@ -62,7 +62,8 @@ impl GroupSpec {
             } else if name == "$doingMerge" {
                 return failure(17030, "$doingMerge should be true if present");
             } else {
-                fields.push((Box::from(name), parse_field(name, raw, context)?));
+                let field = parse_field(name, raw, context)?.with_ties(Ties::Last);
+                fields.push((Box::from(name), field));
             }
         }
         let Some(id) = id else {

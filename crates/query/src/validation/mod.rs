@@ -12,7 +12,7 @@ use crate::evaluation::{EvaluationContext, is_interruption};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::matcher::schema::{Reporter, to_bson};
-use crate::raw::{self, Elements, kind};
+use crate::raw;
 use crate::value::scan::Malformed;
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use clause::Clause;
@@ -21,9 +21,6 @@ use clause::Clause;
 const REPORT_BYTES_MAX: usize = 12 << 20;
 /// Levels of nesting in a report, so that every client can read it.
 const REPORT_DEPTH_MAX: usize = 180;
-
-/// Variables whose value depends on when they are asked for.
-const OF_THE_TIME: [&str; 2] = ["$$NOW", "$$CLUSTER_TIME"];
 
 /// A collection's validator.
 pub struct Validator {
@@ -35,11 +32,11 @@ pub struct Validator {
 impl Validator {
     /// Compiles a validator. Errors are those of filters.
     pub fn compile(source: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
-        let matcher = Matcher::parse(source, context)?;
+        let context = context.apart();
         Ok(Self {
-            matcher,
-            clause: Clause::of(source, context)?,
-            depends_on_time: depends_on_time(source)?,
+            matcher: Matcher::parse(source, &context)?,
+            clause: Clause::of(source, &context)?,
+            depends_on_time: context.reads_time(),
         })
     }
 
@@ -92,25 +89,6 @@ impl std::fmt::Debug for Validator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.matcher.fmt(f)
     }
-}
-
-/// Recursion is bounded by the depth of documents.
-fn depends_on_time(document: &RawDocument) -> Result<bool, Malformed> {
-    for element in Elements::new(document) {
-        let element = element?;
-        let depends = match element.kind() {
-            kind::DOCUMENT | kind::ARRAY => depends_on_time(element.frame()?)?,
-            0x02 => OF_THE_TIME.iter().any(|name| {
-                let text = element.text().unwrap_or_default();
-                text.starts_with(name.as_bytes())
-            }),
-            _ => false,
-        };
-        if depends {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

@@ -125,6 +125,22 @@ fn a_report_without_room_is_short() {
 }
 
 #[test]
+fn what_reads_the_time_is_compiled_anew() {
+    for (validator, expected) in [
+        (doc! { "$expr": { "$lt": ["$t", "$$NOW"] } }, true),
+        (
+            doc! { "$or": [{ "a": 1 }, { "$expr": { "$lt": ["$t", { "$add": [1, "$$NOW"] }] } }] },
+            true,
+        ),
+        (doc! { "a": "$$NOW" }, false),
+        (doc! { "$expr": { "$eq": ["$t", { "$literal": "$$NOW" }] } }, false),
+    ] {
+        let compiled = Validator::compile(&raw_of(&validator), &context()).unwrap();
+        assert_eq!(compiled.depends_on_time(), expected, "{validator}");
+    }
+}
+
+#[test]
 fn what_no_validator_may_have_is_refused() {
     for (validator, code) in [
         (doc! { "$where": "1" }, 2),

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::calendar::{Civil, MONTHS, MS_PER_MINUTE};
+use bson::Timestamp;
+
+use super::calendar::{Civil, MONTHS, MS_PER_MINUTE, MS_PER_SECOND};
 use super::zone::Zone;
 use crate::error::QueryError;
 use crate::expression::operator::failure;
@@ -15,6 +17,17 @@ const ISO_LOCAL: &str = "%Y-%m-%dT%H:%M:%S.%L";
 /// `2018-03-27T16:58:51.538Z`; fails for years that have more than four digits.
 pub(in crate::expression) fn iso_text(ms: i64) -> Result<String, QueryError> {
     format_date(ms, &Zone::Utc, ISO_UTC)
+}
+
+/// `Mar  7 16:58:51:1`: C's `ctime` without its day of the week and its year, and the increment.
+pub(in crate::expression) fn timestamp_text(timestamp: Timestamp) -> String {
+    let date = Civil::of_ms(i64::from(timestamp.time) * MS_PER_SECOND);
+    let month = &MONTHS[date.month as usize - 1][..3];
+    let (day, hour, minute, second) = (date.day, date.hour(), date.minute(), date.second());
+    format!(
+        "{month} {day:2} {hour:02}:{minute:02}:{second:02}:{}",
+        timestamp.increment
+    )
 }
 
 /// The default format for a zone that was given or not.

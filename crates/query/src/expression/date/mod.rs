@@ -26,7 +26,7 @@ use crate::value::number::Number;
 use crate::value::scan::Malformed;
 use arithmetic::{Unit, parse_weekday};
 use calendar::Civil;
-pub(super) use format::iso_text;
+pub(super) use format::{iso_text, timestamp_text};
 pub(super) use parse::parse_date;
 use zone::Zone;
 

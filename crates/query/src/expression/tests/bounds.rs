@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 use storage::{Interrupted, Operation, StorageError};
 
 use super::super::{Expression, operator};
-use super::{context, shared};
+use super::{context, evaluate, gives, gives_on, shared};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::evaluation::tests::LookedAt;
@@ -75,17 +75,17 @@ fn a_single_expression_ends_with_its_operation_or_its_memory() {
         (
             "concat",
             reduce(60, "xxxxxxxxxxxxxxxx", doc! {"$concat": ["$$value", "$$value"]}),
-            "10334",
+            "16493",
         ),
         (
             "replaceAll",
             doc! {"$strLenBytes": {"$replaceAll": {"input": &long, "find": "x", "replacement": &long}}},
-            "10334",
+            "16493",
         ),
         (
             "replaceAll of a field",
             doc! {"$strLenBytes": {"$replaceAll": {"input": "$long", "find": "", "replacement": "$long"}}},
-            "10334",
+            "16493",
         ),
         (
             "concatArrays",
@@ -402,5 +402,50 @@ fn constants_of_all_expressions_together_are_bounded() {
     for parsed in &parsed {
         let value = parsed.evaluate_on(&empty, &evaluation).unwrap();
         assert_eq!(value.as_array().unwrap().len().unwrap(), 50_000);
+    }
+}
+
+/// A string of 16 MiB is an error wherever an expression has it, also where little is left of it.
+#[test]
+fn strings_are_shorter_than_16_mib() {
+    const MIB: usize = 1 << 20;
+    let long = "x".repeat(16 * MIB);
+    let half = "\u{e9}".repeat(4 * MIB);
+    let root = doc! {"half": &half, "bytes": bson::Binary { subtype: 0.into(), bytes: vec![b'x'; 12 * MIB] }};
+    for (case, expression) in [
+        doc! {"$strLenBytes": &long},
+        doc! {"$toBool": {"$literal": &long}},
+        doc! {"$cond": [true, 1, &long]},
+        doc! {"$strLenBytes": {"$concat": ["$half", "$half"]}},
+        doc! {"$size": {"$split": [{"$concat": ["$half", &half]}, "-"]}},
+        doc! {"$strLenCP": {"$replaceAll": {"input": "$half", "find": "\u{e9}", "replacement": "xxxx"}}},
+        doc! {"$convert": {"input": "$bytes", "to": "string", "format": "utf8", "onError": &long}},
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        match evaluate(expression, &root) {
+            Ok(_) => panic!("case {case} is taken"),
+            Err(error) => assert_eq!(error.code().unwrap().0, 16493, "case {case}"),
+        }
+    }
+    gives(doc! {"$strLenBytes": &long[1..]}, 16 * MIB as i32 - 1);
+    gives_on(
+        doc! {"$strLenBytes": {"$concat": ["$half", &half[2..], "x"]}},
+        root.clone(),
+        16 * MIB as i32 - 1,
+    );
+    // Null comes before the length, and a conversion that needs too much room can be handled.
+    gives_on(
+        doc! {"$concat": ["$half", "$half", Bson::Null]},
+        root.clone(),
+        Bson::Null,
+    );
+    for format in ["base64", "base64url"] {
+        let convert = |input: &str| doc! {"$convert": {"input": input, "to": "string", "format": format}};
+        match evaluate(convert("$bytes"), &root) {
+            Ok(_) => panic!("{format} is taken"),
+            Err(error) => assert_eq!(error.code().unwrap().0, 241, "{format}"),
+        }
     }
 }

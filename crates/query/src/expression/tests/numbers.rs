@@ -62,6 +62,22 @@ fn rounding() {
     gives(doc! {"$ceil": -2.5}, -2.0);
     gives(doc! {"$floor": dec("-2.5")}, dec("-3"));
     gives(doc! {"$floor": 5}, 5);
+    // All digits of a decimal are written, down to the last before the point; without room for them it is no number.
+    for operator in ["$floor", "$ceil"] {
+        gives(doc! {operator: dec("1E+33")}, dec(&format!("1{}", "0".repeat(33))));
+        gives(doc! {operator: dec("-0E+6")}, dec("-0"));
+        for beyond in [
+            "1E+34",
+            "9.999999999999999999999999999999999E+6144",
+            "Infinity",
+            "-Infinity",
+            "NaN",
+        ] {
+            gives(doc! {operator: dec(beyond)}, dec("NaN"));
+        }
+    }
+    gives(doc! {"$round": dec("-Infinity")}, dec("-Infinity"));
+    gives(doc! {"$trunc": dec("1E+6144")}, dec("1E+6144"));
     gives(doc! {"$abs": i32::MIN}, 2_147_483_648_i64);
     gives(doc! {"$abs": -1.5}, 1.5);
     fails(doc! {"$abs": i64::MIN}, 28680);
@@ -235,4 +251,18 @@ fn bounds_of_decimals() {
         dec("693147180559945309417232121458176.9"),
     );
     gives(doc! {"$sqrt": dec("NaN")}, dec("NaN"));
+    // Logarithms of no number are doubles, whatever it was; those that are no number are decimals.
+    let nan = || dec("NaN");
+    for logarithm in [
+        doc! {"$ln": nan()},
+        doc! {"$log10": nan()},
+        doc! {"$log": [nan(), 10]},
+        doc! {"$log": [100, nan()]},
+        doc! {"$log": [dec("100"), f64::NAN]},
+    ] {
+        let found = evaluate(logarithm.clone(), &doc! {}).unwrap();
+        assert!(matches!(found, Some(Bson::Double(n)) if n.is_nan()), "{logarithm}");
+    }
+    gives(doc! {"$log": [dec("Infinity"), dec("Infinity")]}, dec("NaN"));
+    gives(doc! {"$ln": dec("Infinity")}, dec("Infinity"));
 }

@@ -34,6 +34,20 @@ fn parts_and_lengths() {
     fails(doc! {"$substrCP": ["a", 0, "x"]}, 34452);
     fails(doc! {"$substrCP": ["a", 0, -1]}, 34454);
     fails(doc! {"$substrCP": ["a", -1, 1]}, 34455);
+    // Both are looked at before the sign of one, and the length's comes first.
+    fails(doc! {"$substrCP": ["a", -1, "x"]}, 34452);
+    fails(doc! {"$substrCP": ["a", -1, 1.5]}, 34453);
+    fails(doc! {"$substrCP": ["a", -1, -1]}, 34454);
+    for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e20] {
+        fails(doc! {"$substrBytes": ["hello", number, 3]}, 31109);
+        fails(doc! {"$substr": ["hello", 0, number]}, 31109);
+        fails(doc! {"$substrBytes": ["hello", number, "x"]}, 16035);
+    }
+    gives(doc! {"$substrBytes": ["hello", 1.9, 2.9]}, "el");
+    for number in [dec("NaN"), dec("Infinity"), dec("-Infinity"), dec("1E+6144")] {
+        fails(doc! {"$substrBytes": ["hello", number.clone(), 3]}, 50752);
+        gives(doc! {"$substrBytes": ["hello", 1, number]}, "ello");
+    }
     gives(doc! {"$strLenBytes": "é"}, 2);
     gives(doc! {"$strLenCP": "é"}, 1);
 }
@@ -45,6 +59,11 @@ fn searching() {
     gives(doc! {"$indexOfBytes": ["abcabc", "c", 3, 5]}, -1);
     gives(doc! {"$indexOfCP": ["cafétéria", "t"]}, 4);
     gives(doc! {"$indexOfCP": ["abc", "", 2]}, 2);
+    // A match that begins before the end may reach beyond it; of bytes it may not.
+    gives(doc! {"$indexOfCP": ["hello", "llo", 0, 3]}, 2);
+    gives(doc! {"$indexOfCP": ["hello", "llo", 0, 2]}, -1);
+    gives(doc! {"$indexOfCP": ["\u{e9}h\u{e9}llo", "llo", 1, 4]}, 3);
+    gives(doc! {"$indexOfBytes": ["hello", "llo", 0, 4]}, -1);
     gives(doc! {"$indexOfCP": ["abc", "z"]}, -1);
     gives(doc! {"$indexOfCP": [Bson::Null, "z"]}, Bson::Null);
     fails(doc! {"$indexOfBytes": [1, "a"]}, 40091);
@@ -141,6 +160,10 @@ fn regular_expressions() {
         51108,
     );
     fails(doc! {"$regexMatch": {"input": "a", "regex": "("}}, 51111);
+    for operator in ["$regexMatch", "$regexFind", "$regexFindAll"] {
+        evaluate(doc! {operator: {"input": "a", "regex": "a".repeat(16_384)}}, &doc! {}).unwrap();
+        fails(doc! {operator: {"input": "a", "regex": "a".repeat(16_385)}}, 51111);
+    }
     fails(doc! {"$regexMatch": {"regex": "a"}}, 31022);
     fails(doc! {"$regexMatch": {"input": "a"}}, 31023);
     fails(doc! {"$regexMatch": "a"}, 51103);
@@ -166,6 +189,20 @@ fn doubles_among_strings_have_six_digits() {
     }
     gives(doc! {"$toUpper": 1e6}, "1E+06");
     gives(doc! {"$toString": 1e6}, "1000000");
+}
+
+#[test]
+fn timestamps_among_strings() {
+    for (time, increment, text) in [
+        (0, 0, "Jan  1 00:00:00:0"),
+        (1_721_500_800, 1, "Jul 20 18:40:00:1"),
+        (u32::MAX, u32::MAX, "Feb  7 06:28:15:4294967295"),
+    ] {
+        let timestamp = Bson::Timestamp(bson::Timestamp { time, increment });
+        gives(doc! {"$substrBytes": [timestamp.clone(), 0, -1]}, text);
+        gives(doc! {"$toLower": timestamp.clone()}, text.to_lowercase());
+        fails(doc! {"$toString": timestamp}, 241);
+    }
 }
 
 #[test]

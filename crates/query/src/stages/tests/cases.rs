@@ -92,6 +92,47 @@ fn buckets() {
     assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [1, 0]}), 40194);
     assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0, 5], "default": 3}), 40199);
     assert_eq!(code(doc! {"groupBy": "$x", "boundaries": [0, 5], "x": 3}), 40197);
+    // The time is no constant, whatever is made of it.
+    for now in [Bson::from("$$NOW"), doc! {"$year": "$$NOW"}.into()] {
+        assert_eq!(
+            code(doc! {"groupBy": "$x", "boundaries": [now.clone(), 3000]}),
+            40191,
+            "{now}"
+        );
+        assert_eq!(
+            code(doc! {"groupBy": "$x", "boundaries": [0, 5], "default": now.clone()}),
+            40195,
+            "{now}"
+        );
+    }
+}
+
+/// `$group`, and with it `$bucket`, keeps the last of equal values, `$bucketAuto` the first.
+#[test]
+fn extremes_that_are_equal() {
+    let input: Vec<Document> = [Bson::from(5), 5_i64.into(), 5.0.into()].map(|v| doc! {"v": v}).into();
+    for operator in ["$min", "$max"] {
+        let output = doc! {"r": {operator: "$v"}};
+        let mut group = output.clone();
+        group.insert("_id", Bson::Null);
+        for (stage, expected) in [
+            (doc! {"$group": group}, Bson::from(5.0)),
+            (
+                doc! {"$bucket": {"groupBy": "$v", "boundaries": [0, 9], "output": output.clone()}},
+                5.0.into(),
+            ),
+            (
+                doc! {"$bucketAuto": {"groupBy": "$v", "buckets": 1, "output": output}},
+                5.into(),
+            ),
+        ] {
+            assert_eq!(
+                run(std::slice::from_ref(&stage), &input)[0].get("r"),
+                Some(&expected),
+                "{stage}"
+            );
+        }
+    }
 }
 
 #[test]

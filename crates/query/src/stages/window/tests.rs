@@ -593,7 +593,11 @@ fn sliding_is_as_recomputing() {
                 let found = column(&input, doc! {function: argument.clone(), "window": window});
                 for (place, found) in found.into_iter().enumerate() {
                     let group = doc! {"$group": {"_id": null, "v": {function: argument.clone()}}};
-                    let documents = inside(place, by_range);
+                    let mut documents = inside(place, by_range);
+                    // Of equal values a window keeps the first, a group the last.
+                    if matches!(function, "$min" | "$max") {
+                        documents.reverse();
+                    }
                     // A group of nothing is no document.
                     let Some(wanted) = run(&[group], &documents).pop() else {
                         continue;
