@@ -1,7 +1,7 @@
 //! Transactions of several statements.
 
 use super::clients::change;
-use super::model::{Change, Coll, Doc, Docs, InSession, State, Uid};
+use super::model::{Change, Doc, Docs, InSession, State, Uid};
 use super::run::{NAMES, Simulator, session_key};
 use super::{Checked, Violation, ensure};
 use crate::testing::{ns, number_of};
@@ -91,20 +91,29 @@ impl Simulator {
     /// A statement. `None` when it ended the transaction.
     fn go_on(&mut self, mut open: Open) -> Checked<Option<Open>> {
         let name = NAMES[self.pick(3) as usize];
-        // Collections are those of now, its documents those of its beginning.
         let Some((uid, _)) = self.model.applied.find(name) else {
             return Ok(Some(open));
         };
+        let had_name = open.state.find(name).is_some_and(|(then, _)| then == uid);
+        // It would end there, mostly before it has done much.
+        if !had_name && !self.one_in(8) {
+            return Ok(Some(open));
+        }
         let op = self.op();
         let guard = match open.transaction.collection(&op, &ns(name), LockMode::IntentExclusive) {
             Ok(Some(guard)) => guard,
             Ok(None) => return Err(Violation(format!("{name} is not there"))),
+            Err(StorageError::WriteConflict) if !had_name => {
+                self.say(" is too old for the name");
+                return Ok(None);
+            }
             Err(StorageError::SnapshotUnavailable(_)) => {
                 self.say(" has no snapshot");
                 return Ok(None);
             }
             Err(error) => return Err(Violation(format!("{name} cannot be locked: {error}"))),
         };
+        ensure!(had_name, "a transaction writes to {name}, which came after its beginning");
         open.used.insert(uid);
         let docs = open.docs(uid);
         let any = docs.iter().nth(self.pick(docs.len().max(1) as u64) as usize);
@@ -176,18 +185,8 @@ impl Simulator {
         if let Err(error) = unit.commit() {
             return Ok(Err(error));
         }
-        self.note_all(open, uid, changes)?;
-        Ok(Ok(()))
-    }
-
-    /// A collection that came after the transaction's beginning is in its state from its first change on.
-    fn note_all(&self, open: &mut Open, uid: Uid, changes: Vec<Change>) -> Checked {
-        open.state.collections.entry(uid).or_insert_with(|| Coll {
-            docs: Rc::default(),
-            ..self.coll(uid).clone()
-        });
         changes.into_iter().for_each(|change| open.note(change));
-        Ok(())
+        Ok(Ok(()))
     }
 
     fn change_in(
@@ -234,7 +233,7 @@ impl Simulator {
                 evicted: false,
             },
         };
-        self.note_all(open, uid, vec![change])?;
+        open.note(change);
         Ok(Ok(()))
     }
 
