@@ -256,6 +256,14 @@ fn what_cannot_be_is_refused() {
             merge(doc! { "into": "d", "whenMatched": "fail", "whenNotMatched": "fail" }),
             51189,
         ),
+        (
+            merge(doc! { "into": "d", "whenMatched": "keepExisting", "whenNotMatched": "discard" }),
+            51189,
+        ),
+        (
+            merge(doc! { "into": "d", "let": Bson::Null, "whenNotMatched": Bson::Null }),
+            0,
+        ),
         (doc! { "$merge": "v" }, 166),
         (merge(doc! { "into": { "db": "admin", "coll": "x" } }), 31319),
     ] {
