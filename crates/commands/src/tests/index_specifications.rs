@@ -93,7 +93,7 @@ fn specifications_of_indexes() {
             .get_array("nextBatch")
             .unwrap()
             .len(),
-        2
+        3
     );
     for id_index in [
         doc! { "key": { "_id": 1 } },
