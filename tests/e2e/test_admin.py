@@ -277,7 +277,7 @@ def test_commands_as_the_database_tools_send_them(db, client):
     )
     assert (built["numIndexesBefore"], built["numIndexesAfter"]) == (1, 2)
     [listed] = db.command({"listCollections": 1, "filter": {}, "cursor": {}})["cursor"]["firstBatch"]
-    assert listed["options"] == {"capped": True, "size": 100_096} and listed["idIndex"]["name"] == "_id_"
+    assert listed["options"] == {"capped": True, "size": 100_000} and listed["idIndex"]["name"] == "_id_"
     assert db.command({"count": "c"})["n"] == 300
     indexes = db.command({"listIndexes": "c", "cursor": {}})["cursor"]["firstBatch"]
     assert [index["name"] for index in indexes] == ["_id_", "a_1"]

@@ -124,8 +124,37 @@ def test_expanded_events(db):
     assert events[1]["operationDescription"]["indexes"][0]["name"] == "by_n"
     assert events[2]["operationDescription"] == {"index": {"name": "by_n", "hidden": True}}
     assert events[2]["stateBeforeChange"]["indexOptions"] == {"hidden": False}
+    assert events[3]["stateBeforeChange"]["collectionOptions"] == {"uuid": events[0]["collectionUUID"]}
     assert events[4]["operationDescription"]["indexes"][0]["key"] == {"n": 1}
     assert len({event["collectionUUID"] for event in events}) == 1
+
+
+def test_what_was_asked_of_a_collection_is_told(db):
+    db.create_collection("c")
+    db.c.create_index("t", name="by_t", expireAfterSeconds=100)
+    same = {"index": {"name": "by_t", "expireAfterSeconds": 100}}
+    asked = [same, {"validator": {"a": {"$gt": 1}}}, {"validationLevel": "off"}, {"changeStreamPreAndPostImages": {"enabled": False}}]
+    with db.c.watch(show_expanded_events=True) as stream:
+        for options in asked:
+            db.command("collMod", "c", **options)
+        events = take(stream, len(asked))
+    assert [event["operationDescription"] for event in events] == asked
+    assert events[0]["stateBeforeChange"]["indexOptions"] == {"expireAfterSeconds": 100}
+    before = {"uuid": events[0]["collectionUUID"], "validator": {"a": {"$gt": 1}}, "validationLevel": "strict", "validationAction": "error"}
+    assert events[2]["stateBeforeChange"] == {"collectionOptions": before}
+
+
+def test_a_collections_stream_does_not_tell_of_a_view_of_its_name(db):
+    db.create_collection("base")
+    with db.c.watch(show_expanded_events=True) as stream:
+        db.create_collection("c", viewOn="base", pipeline=[])
+        db.command("collMod", "c", viewOn="base", pipeline=[{"$match": {"a": 1}}])
+        db.c.drop()
+        db.create_collection("c")
+        db.c.insert_one({"_id": 1})
+        events = take(stream, 2)
+    assert [event["operationType"] for event in events] == ["create", "insert"]
+    assert "viewOn" not in events[0]["operationDescription"]
 
 
 def test_a_changed_view_has_no_state_before(db):
@@ -324,8 +353,9 @@ def test_bad_options(db, options, code):
 
 def test_where_no_stream_may_be(db, member):
     db.command("create", "v", viewOn="c", pipeline=[])
+    db.command("create", "w", viewOn="c", pipeline=[{"$match": {"a": 1}}])
     admin = db.client.admin
-    for database, target, code in [(db, "v", 166), (admin, "x", 73), (db, "system.views", 73), (db.client.local, "x", 73)]:
+    for database, target, code in [(db, "v", 166), (db, "w", 166), (admin, "x", 73), (db, "system.views", 73), (db.client.local, "x", 73)]:
         with pytest.raises(OperationFailure) as refused:
             database.command("aggregate", target, pipeline=[{"$changeStream": {}}], cursor={})
         assert refused.value.code == code, refused.value

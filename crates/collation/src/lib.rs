@@ -47,6 +47,8 @@ pub enum Fault {
     UnknownField,
     /// There is no `locale`.
     NoLocale,
+    /// It is of another version.
+    Version,
     /// Binary order has no options.
     OptionsOfSimple,
     /// ICU4X has no data, or no way, for what is asked.
@@ -317,8 +319,15 @@ impl<'d> Asked<'d> {
                 }
                 "normalization" => asked.normalization = Some(flag()?),
                 "backwards" => asked.backwards = Some(flag()?),
-                // Dumps of other servers name theirs.
-                "version" => drop(text()?),
+                "version" => match text()? {
+                    VERSION_SHOWN => {}
+                    other => {
+                        return Err(error(
+                            Fault::Version,
+                            format!("Requested collation version {other}, but the version is {VERSION_SHOWN}"),
+                        ));
+                    }
+                },
                 other => {
                     return Err(error(
                         Fault::UnknownField,

@@ -37,7 +37,7 @@ fn a_document_is_made_whole() {
         let asked = whole(doc! { "locale": "en", "strength": given });
         assert_eq!(asked.get_i32("strength").ok(), Some(strength));
     }
-    let asked = whole(doc! { "locale": "fr_CA", "strength": 2.0, "numericOrdering": true, "version": "60.1" });
+    let asked = whole(doc! { "locale": "fr_CA", "strength": 2.0, "numericOrdering": true, "version": "57.1" });
     assert_eq!(asked.get_i32("strength").ok(), Some(2));
     assert_eq!(asked.get_bool("backwards").ok(), Some(true));
     assert_eq!(asked.get_bool("numericOrdering").ok(), Some(true));
@@ -53,6 +53,7 @@ fn what_describes_no_collation_is_refused() {
         (doc! { "locale": 5 }, Fault::Type),
         (doc! { "locale": "xx" }, Fault::Value),
         (doc! { "locale": "en-US" }, Fault::Value),
+        (doc! { "locale": "en", "version": "60.1" }, Fault::Version),
         (doc! { "locale": "en", "strength": 6 }, Fault::Value),
         (doc! { "locale": "en", "strength": 0 }, Fault::Value),
         (doc! { "locale": "en", "strength": "1" }, Fault::Type),

@@ -210,7 +210,7 @@ impl WriteConcern {
                     "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member of a replica set"
                 )));
             }
-            RawBsonRef::Document(tags) if deployment.is_member => {
+            RawBsonRef::Document(tags) => {
                 let mut wanted = Vec::new();
                 for element in tags {
                     let (tag, count) = element?;
@@ -222,9 +222,12 @@ impl WriteConcern {
                 if wanted.is_empty() {
                     return failed_to_parse("tags in w are required");
                 }
-                self.members = Acknowledging::Tags(wanted.into());
+                if deployment.is_member {
+                    self.members = Acknowledging::Tags(wanted.into());
+                }
             }
             number => match number_as_i64(number) {
+                Some(0) if is_nan(number) => return failed_to_parse("w has to be a number that is not NaN"),
                 Some(0) => self.unacknowledged = true,
                 Some(1) => {}
                 Some(count @ 2..=50) if deployment.is_member => self.members = Acknowledging::Count(count as usize),
@@ -238,6 +241,14 @@ impl WriteConcern {
             },
         }
         Ok(())
+    }
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(number) => keys::Decimal::from(number).is_nan(),
+        _ => false,
     }
 }
 

@@ -173,6 +173,16 @@ impl RulesChange<'_> {
         if self.validator.is_none() && self.level.is_none() && self.action.is_none() {
             return Ok(());
         }
+        let requested = &mut change.requested;
+        self.validator
+            .into_iter()
+            .for_each(|validator| requested.append(cstr!("validator"), validator));
+        self.level
+            .into_iter()
+            .for_each(|level| requested.append(cstr!("validationLevel"), level));
+        self.action
+            .into_iter()
+            .for_each(|action| requested.append(cstr!("validationAction"), action));
         match self.validator {
             None => {}
             Some(none) if none.is_empty() => change.unset_options.push("validator".to_owned()),

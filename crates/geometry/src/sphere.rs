@@ -176,7 +176,7 @@ impl Part {
             return Ok(false);
         };
         match other {
-            Part::Point(point) => polygon.contains(point, steps),
+            Part::Point(point) => polygon.contains_or_touches(point, steps),
             Part::Line(line) => polygon.contains_arcs(line.arcs.iter(), steps),
             Part::Polygon(inner) => {
                 if !polygon.contains_arcs(inner.arcs(), steps)? {

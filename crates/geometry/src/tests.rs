@@ -138,8 +138,11 @@ fn boundaries_touch() {
     let right = geometry(square(1.0, 0.0, 1.0));
     assert!(meets(&left, &right));
     assert!(meets(&left, &at(1.0, 0.0)) && meets(&left, &at(1.0, 0.5)));
-    // Of two that share a side exactly one contains a point on it.
-    assert!(contains(&left, &at(1.0, 0.5)) != contains(&right, &at(1.0, 0.5)));
+    for (x, y) in [(1.0, 0.0), (1.0, 0.5), (1.0, 1.0)] {
+        assert!(contains(&left, &at(x, y)) && contains(&right, &at(x, y)), "{x} {y}");
+    }
+    let holed = geometry(polygon(&[&corners(0.0, 0.0, 10.0), &corners(4.0, 4.0, 2.0)]));
+    assert!(contains(&holed, &at(4.0, 5.0)));
     assert!(!meets(&left, &geometry(square(1.0001, 0.0, 1.0))));
 }
 

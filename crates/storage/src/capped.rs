@@ -14,14 +14,11 @@ use vfs::{Await, WaitList, Waker};
 /// What a capped collection holds at most; the tighter limit rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CappedLimits {
-    /// Bytes of documents, a multiple of 256.
+    /// Bytes of documents.
     pub size_bytes: u64,
     /// Documents; `None` when only the size limits.
     pub max_documents: Option<u64>,
 }
-
-/// `size` is kept as a multiple of this.
-pub(crate) const CAPPED_SIZE_STEP: u64 = 256;
 
 #[derive(Default)]
 pub(crate) struct CappedTail {

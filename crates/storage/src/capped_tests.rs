@@ -19,7 +19,7 @@ fn the_oldest_go_by_count_and_by_size() {
     let machine = Machine::new(1);
     let (storage, op) = (machine.open().unwrap(), machine.operation());
     storage.make(&op, "n", rawdoc! { "capped": true, "size": 1_000_000, "max": 3 });
-    storage.make(&op, "s", rawdoc! { "capped": true, "size": 1 });
+    storage.make(&op, "s", rawdoc! { "capped": true, "size": 250 });
     assert_eq!(
         storage
             .catalog()
@@ -28,7 +28,7 @@ fn the_oldest_go_by_count_and_by_size() {
             .is_capped()
             .unwrap()
             .size_bytes,
-        256
+        250
     );
     let filler = "x".repeat(100 - rawdoc! { "_id": 0, "s": "" }.as_bytes().len());
     for id in 0..10 {
@@ -36,7 +36,7 @@ fn the_oldest_go_by_count_and_by_size() {
         storage.put(&op, "s", rawdoc! { "_id": id, "s": &*filler }).unwrap();
     }
     assert_eq!(ids(storage.all("n")), [7, 8, 9]);
-    assert_eq!(ids(storage.all("s")), [8, 9], "two documents of 100 bytes fit into 256");
+    assert_eq!(ids(storage.all("s")), [8, 9], "two documents of 100 bytes fit into 250");
     let large = "x".repeat(5000);
     storage.put(&op, "s", rawdoc! { "_id": 10, "s": &*large }).unwrap();
     assert_eq!(ids(storage.all("s")), [10], "one that is larger than the cap is alone");

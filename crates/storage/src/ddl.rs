@@ -6,14 +6,13 @@
 //! all others. Index builds are `build.rs`.
 
 use crate::build::check_no_equal;
-use crate::capped::CAPPED_SIZE_STEP;
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog::index::collation_in;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
 use crate::history::OPLOG;
-use crate::history::commands::{commands_of, unchanged, view_command};
+use crate::history::commands::{commands_of, modified, view_command};
 use crate::limits::WAIT_SLICE;
 use crate::storage::Storage;
 use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
@@ -47,6 +46,8 @@ pub struct CollectionChange {
     pub capped_size: Option<u64>,
     /// A capped collection's number of documents, 0 for none; takes effect at the next insert.
     pub capped_max: Option<u64>,
+    /// The collection's options as they were asked for, which those who follow the log are told.
+    pub requested: RawDocumentBuf,
     /// A view's definition.
     pub view: Option<ViewChange>,
 }
@@ -507,11 +508,8 @@ impl Storage {
             change_index(&mut row, change)?;
         }
         row.options = changed_options(guard, change)?;
+        let commands = [modified(guard, &row, change)];
         let definitions = vec![self.define(row)?];
-        let mut commands = commands_of(&definitions, None);
-        if commands.is_empty() {
-            commands.push(unchanged(guard));
-        }
         self.commit_commands(op, definitions, &commands, &mut next_table)?;
         Ok(())
     }
@@ -567,9 +565,7 @@ fn changed_options(collection: &Collection, change: &CollectionChange) -> Result
             collection.namespace()
         )));
     }
-    let size = change
-        .capped_size
-        .map(|size| (size.div_ceil(CAPPED_SIZE_STEP) * CAPPED_SIZE_STEP) as i64);
+    let size = change.capped_size.map(|size| size as i64);
     let max = change.capped_max.map(|max| max as i64);
     let set = change.set_options.iter().flatten();
     let mut options = RawDocumentBuf::new();

@@ -173,6 +173,7 @@ fn options_change_and_stay_changed() {
         unset_options: vec!["validator".to_owned()],
         capped_size: Some(2000),
         capped_max: Some(7),
+        requested: RawDocumentBuf::new(),
         view: None,
     };
     storage.modify_collection(&op, &ns("c"), &change).unwrap();
@@ -182,10 +183,10 @@ fn options_change_and_stay_changed() {
     let options = bson::Document::try_from(collection.options()).unwrap();
     assert_eq!(
         options,
-        doc! { "capped": true, "validationLevel": "off", "size": 2048_i64, "max": 7_i64 }
+        doc! { "capped": true, "validationLevel": "off", "size": 2000_i64, "max": 7_i64 }
     );
     let limits = collection.is_capped().unwrap();
-    assert_eq!((limits.size_bytes, limits.max_documents), (2048, Some(7)));
+    assert_eq!((limits.size_bytes, limits.max_documents), (2000, Some(7)));
     let index = collection.index("t").unwrap();
     assert_eq!((index.expire_after_seconds(), index.hidden()), (Some(20), true));
     let spec = rawdoc! { "v": 2, "key": { "t": 1 }, "name": "t", "expireAfterSeconds": 20, "hidden": true };

@@ -97,6 +97,7 @@ error_codes! {
     CursorInUse = 143,
     ExceededMemoryLimit = 146,
     StaleEpoch = 150,
+    IncompatibleCollationVersion = 161,
     ViewDepthLimitExceeded = 165,
     CommandNotSupportedOnView = 166,
     OptionNotSupportedOnView = 167,

@@ -56,7 +56,7 @@ fn clone_access(call: &Invocation<'_>) -> Result<bool> {
     Ok(is_named || call.rights.allow(Target::Database(call.database), made))
 }
 
-/// The size as collections have it: a multiple of 256.
+/// The bytes that a capped collection is to have.
 fn size(size: i64) -> Result<u64> {
     if size <= 0 {
         return Err(CommandError::new(
@@ -69,7 +69,7 @@ fn size(size: i64) -> Result<u64> {
             "BSON field 'size' value must be <= {CAPPED_BYTES_MAX}, actual value '{size}'"
         )));
     }
-    Ok(size.unsigned_abs().next_multiple_of(256))
+    Ok(size.unsigned_abs())
 }
 
 fn explained(error: StorageError) -> CommandError {

@@ -2,8 +2,8 @@
 
 use crate::arguments::{Arguments, missing_field, number_as_i64, wrong_type};
 use crate::error::{CommandError, Result};
-use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{Bson, Document, RawDocument, doc};
+use bson::raw::{RawBsonRef, cstr};
+use bson::{Bson, Document, RawBson, RawDocument, doc};
 use storage::{Collection, CollectionChange};
 use wire::ErrorCode;
 
@@ -136,17 +136,30 @@ pub fn change_expiry(
             "'expireAfterSeconds' is only supported on time-series collections or clustered ones",
         ));
     }
-    match value {
-        RawBsonRef::String("off") => change.unset_options.push("expireAfterSeconds".to_owned()),
+    let set = match value {
+        RawBsonRef::String("off") => None,
         value => {
             let set: Bson = super::timeseries::definition::expiry(Arguments::of("collMod"), value)?;
-            let set = RawDocumentBuf::try_from(&doc! { "expireAfterSeconds": set })?;
-            set.iter()
-                .flatten()
-                .for_each(|(name, value)| change.set_options.append(name, value));
+            Some(RawBson::try_from(set)?)
+        }
+    };
+    expire(set, change);
+    Ok(())
+}
+
+/// Documents are to go after so many seconds, or to stay.
+pub fn expire(after_seconds: Option<RawBson>, change: &mut CollectionChange) {
+    let name = cstr!("expireAfterSeconds");
+    match after_seconds {
+        None => {
+            change.unset_options.push(name.as_str().to_owned());
+            change.requested.append(name, "off");
+        }
+        Some(seconds) => {
+            change.set_options.append(name, seconds.clone());
+            change.requested.append(name, seconds);
         }
     }
-    Ok(())
 }
 
 fn failure<T>(code: i32, message: &str) -> Result<T> {

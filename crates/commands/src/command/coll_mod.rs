@@ -1,8 +1,8 @@
 //! `collMod`.
 
 use super::aggregate_access::{self, Subject};
-use super::collections::{check_capped_max, check_capped_size, pre_and_post_images};
-use super::indexes::{EXPIRE_SECONDS_MAX, name_by_key};
+use super::collections::{capped_max, check_capped_size, pre_and_post_images};
+use super::indexes::{EXPIRE_SECONDS_MAX, check_may_hide, name_by_key};
 use super::{clustered, index_kinds, timeseries};
 use crate::arguments::Arguments;
 use crate::authorization::target;
@@ -99,18 +99,25 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "pipeline" => pipeline = Some(without_nulls(arguments.array(name, value)?)?),
             "changeStreamPreAndPostImages" => {
                 let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
-                let images = RawDocumentBuf::try_from(&images)?;
-                change.set_options.append(cstr!("changeStreamPreAndPostImages"), images);
+                let asked = RawDocumentBuf::try_from(&images)?;
+                change
+                    .requested
+                    .append(cstr!("changeStreamPreAndPostImages"), asked.clone());
+                match images.get_bool("enabled") {
+                    Ok(false) => change.unset_options.push(name.to_owned()),
+                    _ => change.set_options.append(cstr!("changeStreamPreAndPostImages"), asked),
+                }
             }
             "cappedSize" => {
                 let size = arguments.non_negative(name, value)?;
                 check_capped_size(name, size)?;
                 change.capped_size = Some(size as u64);
+                change.requested.append(cstr!("cappedSize"), size);
             }
             "cappedMax" => {
-                let max = arguments.integer(name, value)?;
-                check_capped_max(max)?;
-                change.capped_max = Some(max.max(0) as u64);
+                let max = capped_max(arguments.integer(name, value)?)?;
+                change.capped_max = Some(max as u64);
+                change.requested.append(cstr!("cappedMax"), max);
             }
             "validator" => rules.validator = Some(arguments.document(name, value)?),
             "validationLevel" => rules.level = Some(validation::level(arguments, value)?),
@@ -153,6 +160,9 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .map(|index| IndexEdit::parse(&storage, &namespace, index))
         .transpose()?;
     let edit = parsed.as_ref();
+    if edit.is_some_and(|edit| edit.change.hidden.is_some()) {
+        check_may_hide(&namespace)?;
+    }
     changes += edit.map_or(0, |edit| edit.changes);
     let becomes_unique = edit.is_some_and(|edit| edit.becomes_unique);
     if is_dry_run && (changes != 1 || edit.is_none_or(|edit| !edit.asks_for_unique)) {

@@ -66,8 +66,8 @@ pub const LIST_COLLECTIONS: Command = Command::new(
 
 /// Largest `size` of a capped collection, one pebibyte as MongoDB has it.
 pub const CAPPED_BYTES_MAX: i64 = 1 << 50;
-/// `max` of a capped collection must be below this.
-const CAPPED_DOCUMENTS_MAX: i64 = 1 << 31;
+/// Largest `max` of a capped collection.
+const CAPPED_DOCUMENTS_MAX: i64 = (1 << 31) - 1;
 
 /// What `create` was asked for, checked.
 struct Definition<'a> {
@@ -205,11 +205,9 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             )
         })?;
         check_capped_size("size", size)?;
-        let rounded = (size + 255) / 256 * 256;
-        let mut options = doc! { "capped": true, "size": narrowed(rounded) };
-        if let Some(max) = max.filter(|max| *max > 0) {
-            check_capped_max(max)?;
-            options.insert("max", narrowed(max));
+        let mut options = doc! { "capped": true, "size": narrowed(size) };
+        if let Some(max) = max {
+            options.insert("max", narrowed(capped_max(max)?));
         }
         options.extend(std::mem::take(&mut definition.options));
         definition.options = options;
@@ -238,6 +236,11 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             format!("options not supported when creating a view: {option}"),
         ));
     }
+    // Said, but nothing to keep.
+    let images = definition.options.get_document("changeStreamPreAndPostImages");
+    if images.is_ok_and(|images| images.get_bool("enabled").is_ok_and(|enabled| !enabled)) {
+        definition.options.remove("changeStreamPreAndPostImages");
+    }
     if definition.view_on.is_none() && definition.pipeline.is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -257,11 +260,12 @@ pub fn check_capped_size(field: &str, size: i64) -> Result<()> {
     }
 }
 
-/// The documents that a capped collection is to have.
-pub fn check_capped_max(max: i64) -> Result<()> {
-    match max < CAPPED_DOCUMENTS_MAX {
-        true => Ok(()),
-        false => Err(CommandError::bad_value(
+/// The documents that a capped collection is to have: as many as there may be where none are asked for.
+pub fn capped_max(max: i64) -> Result<i64> {
+    match max {
+        ..=0 => Ok(CAPPED_DOCUMENTS_MAX),
+        1..=CAPPED_DOCUMENTS_MAX => Ok(max),
+        _ => Err(CommandError::bad_value(
             "max in a capped collection has to be < 2^31 or not set",
         )),
     }

@@ -140,6 +140,15 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
         Ok(true)
     })?;
     request.blocking = call.server.blocking_limits(allow_disk_use);
+    if let (Some(min), Some(max)) = (request.min, request.max) {
+        let names = |document: &'a RawDocument| document.into_iter().flatten().map(|(name, _)| name);
+        if !names(min).eq(names(max)) {
+            return Err(CommandError::new(
+                ErrorCode(51176),
+                "min and max must have the same field names",
+            ));
+        }
+    }
     if request.await_data && !request.tailable {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,

@@ -82,24 +82,14 @@ pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, option
     let projection = projection.map(RawDocumentBuf::try_from).transpose()?;
     let mut names = key.into_iter().flatten().map(|(name, _)| name.as_str());
     let field = names.find(|name| name.ends_with("$**")).unwrap_or_default();
-    let spec = keys::WildcardSpec::parse(field, projection.as_deref())
-        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))?;
-    let mut others = pattern.fields().iter().filter(|field| field.kind() == FieldKind::Value);
-    let cannot = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    if field == "$**" && projection.is_none() && pattern.fields().len() > 2 {
-        return cannot(
-            "a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out".into(),
-        );
-    }
-    match others.find(|other| spec.overlaps(other.path())) {
-        Some(other) => {
-            let code = match projection {
-                Some(_) => ErrorCode(7_246_209),
-                None => ErrorCode::CannotCreateIndex,
-            };
-            let message = format!("the field '{}' is among those of the wildcard", other.path());
-            Err(CommandError::new(code, message))
-        }
-        None => Ok(()),
-    }
+    let others: Vec<&str> = pattern
+        .fields()
+        .iter()
+        .filter(|field| field.kind() == FieldKind::Value)
+        .map(|field| field.path())
+        .collect();
+    keys::WildcardSpec::check_beside(field, projection.as_deref(), &others)
+        .and_then(|()| keys::WildcardSpec::parse(field, projection.as_deref()))
+        .map(drop)
+        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))
 }

@@ -13,8 +13,9 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
 use collation::Collation;
 use keys::IndexPattern;
+use keys::extract::TERM_FIELD;
 use std::sync::Arc;
-use storage::{Index, IndexSpec};
+use storage::{Index, IndexSpec, Namespace};
 use wire::ErrorCode;
 
 /// `createIndexes`.
@@ -122,6 +123,9 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             None => parse(document)?,
         });
     }
+    if specs.iter().any(|spec| spec.hidden) {
+        check_may_hide(&namespace)?;
+    }
     let there = existing
         .as_ref()
         .map_or(1, |collection| collection.access_paths().len());
@@ -159,6 +163,15 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     call.wrote(call.server.storage.last_seq());
     Ok(())
+}
+
+/// Indexes of the server's own collections stay visible.
+pub fn check_may_hide(namespace: &Namespace) -> Result<()> {
+    let is_own = namespace.collection().starts_with("system.");
+    match is_own && !timeseries::definition::names_buckets(namespace) {
+        true => Err(CommandError::bad_value("Can't hide an index of a system collection")),
+        false => Ok(()),
+    }
 }
 
 /// Checks one index specification and brings it into the form that `listIndexes` shows. Without a collation it has the
@@ -300,6 +313,16 @@ pub fn parse_spec(
     };
     let text_key = match text_index::is_text_key(key) {
         true => Some(RawDocumentBuf::try_from(&text_index::normalise(key, &mut options)?)?),
+        false if key.get(TERM_FIELD)?.is_some() => {
+            return Err(cannot(format!(
+                "Index key contains an illegal field name: '{TERM_FIELD}'"
+            )));
+        }
+        false if options.contains_key("weights") => {
+            return Err(cannot(
+                "the field 'weights' can only be specified with text indexes".into(),
+            ));
+        }
         false => None,
     };
     let key = text_key.as_deref().unwrap_or(key);

@@ -112,6 +112,7 @@ pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Resul
             "on" => (merge.on, merge.is_on_given) = (parse_on(value)?, true),
             "let" => match value {
                 RawBsonRef::Document(document) => variables = Some(document),
+                RawBsonRef::Null | RawBsonRef::Undefined => {}
                 other => {
                     let arguments = crate::arguments::wrong_type("$merge", "let", other, "type 'object'");
                     return Err(arguments);
@@ -123,6 +124,7 @@ pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Resul
                     RawBsonRef::String("insert") => NotMatched::Insert,
                     RawBsonRef::String("discard") => NotMatched::Discard,
                     RawBsonRef::String("fail") => NotMatched::Fail,
+                    RawBsonRef::Null | RawBsonRef::Undefined => NotMatched::Insert,
                     RawBsonRef::String(other) => return bad_mode("whenNotMatched", other),
                     other => {
                         return Err(crate::arguments::wrong_type(
@@ -145,8 +147,7 @@ pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Resul
         merge.variables = parse_variables(&merge.matched, variables)?;
     }
     let is_possible = match (&merge.matched, merge.not_matched) {
-        (Matched::Fail, not_matched) => not_matched == NotMatched::Insert,
-        (Matched::KeepExisting, not_matched) => not_matched != NotMatched::Fail,
+        (Matched::Fail | Matched::KeepExisting, not_matched) => not_matched == NotMatched::Insert,
         _ => true,
     };
     if !is_possible {

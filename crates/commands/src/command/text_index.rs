@@ -123,8 +123,8 @@ fn check_weight(path: &str, weight: &Bson) -> Result<()> {
     if path.is_empty() || path.split('.').any(str::is_empty) {
         return cannot("weight cannot be on an empty field");
     }
-    if path.starts_with('$') {
-        return cannot("weight for text index field cannot start with '$'");
+    if path.split('.').any(|part| part.starts_with('$')) {
+        return cannot("no part of the path of a text index field can start with '$'");
     }
     Ok(())
 }

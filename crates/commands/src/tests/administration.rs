@@ -410,6 +410,7 @@ fn generic_arguments_are_checked() {
     let bench = Bench::new();
     for (concern, code) in [
         (doc! { "w": 51 }, 9),
+        (doc! { "w": f64::NAN }, 9),
         (doc! { "w": 2 }, 2),
         (doc! { "j": true, "fsync": true }, 9),
         (doc! { "provenance": "nobody" }, 2),

@@ -34,9 +34,8 @@ fn the_newest_documents_stay_in_a_capped_collection() {
         assert_eq!(stats.get_i32("nindexes").unwrap(), 1);
         bench.insert("c", &[doc! { "_id": 100, "x": "x".repeat(80) }]);
         assert_eq!(natural(&bench, "c").len(), 10);
-        // Five in 512 bytes.
         bench.ok(doc! { "cloneCollectionAsCapped": "c", "toCollection": "d", "size": 300 });
-        assert_eq!(natural(&bench, "d"), [3, 2, 1, 0, 100]);
+        assert_eq!(natural(&bench, "d"), [0, 100]);
         let again = doc! { "cloneCollectionAsCapped": "c", "toCollection": "d", "size": 300 };
         assert_eq!(bench.code(again), 48);
         bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
@@ -189,6 +188,8 @@ fn bounds_with_strings_need_the_indexs_collation() {
     bench.ok(doc! { "createIndexes": "c", "indexes": [index] });
     let find = |min: Bson, max: Bson| doc! { "find": "c", "hint": "a_1", "min": { "a": min }, "max": { "a": max } };
     assert_eq!(bench.code(find("a".into(), "z".into())), 51174);
+    let min_and_max = doc! { "find": "c", "hint": "a_1", "min": { "a": 1, "b": 1 }, "max": { "a": 1 } };
+    assert_eq!(bench.code(min_and_max), 51176);
     assert_eq!(first_batch(&bench.ok(find(1.into(), 9.into()))).len(), 1);
     let mut alike = find("a".into(), "z".into());
     alike.insert("collation", collation);

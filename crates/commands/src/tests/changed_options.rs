@@ -73,6 +73,44 @@ fn bounds_of_capped_collections_hold_for_changes() {
     assert_eq!(bench.code(doc! { "collMod": "c", "cappedSize": (1_i64 << 50) + 1 }), 2);
     assert_eq!(bench.code(doc! { "collMod": "c", "cappedSize": 0 }), 2);
     assert_eq!(bench.code(doc! { "collMod": "c", "cappedMax": 1_i64 << 31 }), 2);
+    let bounds = || {
+        let stats = bench.ok(doc! { "collStats": "c" });
+        (stats.get_i32("maxSize").unwrap(), stats.get_i32("max").unwrap())
+    };
+    bench.ok(doc! { "collMod": "c", "cappedSize": 51150, "cappedMax": -2 });
+    assert_eq!(bounds(), (51150, i32::MAX));
+    bench.ok(doc! { "drop": "c" });
+    bench.ok(doc! { "create": "c", "capped": true, "size": 1000, "max": 0 });
+    assert_eq!(bounds(), (1000, i32::MAX));
+}
+
+#[test]
+fn without_pre_images_there_is_no_option() {
+    let bench = Bench::new();
+    let images = |enabled: bool| doc! { "enabled": enabled };
+    let options = || {
+        let listed = first_batch(&bench.ok(doc! { "listCollections": 1 }));
+        listed[0].get_document("options").unwrap().clone()
+    };
+    bench.ok(doc! { "create": "c", "changeStreamPreAndPostImages": images(false) });
+    assert_eq!(options(), doc! {});
+    bench.ok(doc! { "collMod": "c", "changeStreamPreAndPostImages": images(true) });
+    assert_eq!(options(), doc! { "changeStreamPreAndPostImages": images(true) });
+    bench.ok(doc! { "collMod": "c", "changeStreamPreAndPostImages": images(false) });
+    assert_eq!(options(), doc! {});
+}
+
+#[test]
+fn indexes_of_system_collections_stay_visible() {
+    let bench = Bench::new();
+    let index = |hidden: bool| doc! { "key": { "a": 1 }, "name": "a_1", "hidden": hidden };
+    assert_eq!(
+        bench.code(doc! { "createIndexes": "system.js", "indexes": [index(true)] }),
+        2
+    );
+    bench.ok(doc! { "createIndexes": "system.js", "indexes": [index(false)] });
+    let hide = doc! { "collMod": "system.js", "index": { "name": "a_1", "hidden": true } };
+    assert_eq!(bench.code(hide), 2);
 }
 
 #[test]

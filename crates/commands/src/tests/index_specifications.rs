@@ -26,6 +26,9 @@ fn specifications_of_indexes() {
         bench.code(index(doc! { "key": { "a": 1 }, "name": "a_1", "hidden": true })),
         85
     );
+    let nested = |depth: usize| (0..depth).fold(doc! { "x": 3 }, |inner, _| doc! { "$and": [inner] });
+    let deep = doc! { "key": { "d": 1 }, "name": "d_1", "partialFilterExpression": nested(3) };
+    succeeded(bench.run(index(deep)));
     let many: Document = (0..33).map(|field| (format!("f{field}"), 1.into())).collect();
     for (spec, code) in [
         (doc! { "key": { "h": 1 }, "hidden": 1 }, 14),
@@ -43,6 +46,16 @@ fn specifications_of_indexes() {
         (
             doc! { "key": { "h": 1 }, "partialFilterExpression": { "a": { "$mod": [2, 0] } } },
             67,
+        ),
+        (doc! { "key": { "h": 1 }, "partialFilterExpression": nested(4) }, 67),
+        (doc! { "key": { "h": 1 }, "weights": { "d": 1 } }, 67),
+        (doc! { "key": { "h": 1 }, "weights": "$**" }, 67),
+        (doc! { "key": { "_fts": 1 } }, 67),
+        (doc! { "key": { "a.$**": "text" } }, 67),
+        (doc! { "key": { "a.$custom": "text" } }, 67),
+        (
+            doc! { "key": { "h": 1 }, "collation": { "locale": "en", "version": "1" } },
+            161,
         ),
         (doc! { "key": { "a": "hashed", "b": "hashed" } }, 31303),
         (doc! { "key": many }, 13103),
@@ -80,7 +93,7 @@ fn specifications_of_indexes() {
             .get_array("nextBatch")
             .unwrap()
             .len(),
-        2
+        3
     );
     for id_index in [
         doc! { "key": { "_id": 1 } },

@@ -102,6 +102,18 @@ fn views_that_read_each_other_have_one_collation() {
         );
         assert_eq!(code(&aggregate(&bench, "w", stage.clone(), doc! {})), 167, "{stage}");
     }
+    for (read, wanted) in [
+        (doc! { "count": "w" }, 0),
+        (doc! { "count": "w", "collation": other.clone() }, 0),
+        (doc! { "count": "w", "collation": simple.clone() }, 167),
+        (doc! { "distinct": "w", "key": "a" }, 0),
+        (doc! { "distinct": "w", "key": "a", "collation": simple }, 167),
+    ] {
+        for verbosity in ["queryPlanner", "executionStats"] {
+            let explain = doc! { "explain": read.clone(), "verbosity": verbosity };
+            assert_eq!(code(&bench.run(explain)), wanted, "{read}");
+        }
+    }
     let explain = doc! { "aggregate": "c", "pipeline": reading("w"), "cursor": {} };
     assert_eq!(bench.code(doc! { "explain": Bson::from(explain) }), 167);
 }

@@ -93,7 +93,7 @@ fn merge_in_every_mode() {
             ],
             0,
         ),
-        (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 0),
+        (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 51189),
         (
             bson!("fail"),
             "insert",
@@ -121,6 +121,14 @@ fn merge_in_every_mode() {
         }
         assert_eq!(bench.find("d", doc! {}), expected, "{matched} {not_matched}");
     }
+    let bench = bench();
+    bench.aggregate(
+        "c",
+        &[merge(
+            doc! { "into": "d", "let": Bson::Null, "whenNotMatched": Bson::Null },
+        )],
+    );
+    assert_eq!(bench.find("d", doc! {}), bench.find("c", doc! {}));
 }
 
 #[test]
@@ -254,6 +262,10 @@ fn what_cannot_be_is_refused() {
         ),
         (
             merge(doc! { "into": "d", "whenMatched": "fail", "whenNotMatched": "fail" }),
+            51189,
+        ),
+        (
+            merge(doc! { "into": "d", "whenMatched": "keepExisting", "whenNotMatched": "discard" }),
             51189,
         ),
         (doc! { "$merge": "v" }, 166),

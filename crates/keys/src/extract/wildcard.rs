@@ -128,6 +128,74 @@ impl WildcardSpec {
         })
     }
 
+    /// Checks what an index with other fields has as its wildcard, which must leave these out.
+    pub fn check_beside(
+        field: &str,
+        projection: Option<&RawDocument>,
+        others: &[&str],
+    ) -> Result<(), WildcardSpecError> {
+        let refused = |code: i32, message: String| Err(WildcardSpecError { code, message });
+        if others.is_empty() {
+            return Ok(());
+        }
+        let below = field.strip_suffix(".$**");
+        let Some(projection) = projection else {
+            let overlaps = |path: &str| {
+                others
+                    .iter()
+                    .any(|other| is_below(path, other) || is_below(other, path))
+            };
+            return match below {
+                Some(path) if overlaps(path) => refused(7_246_204, format!("'{field}' overlaps another field")),
+                Some(_) => Ok(()),
+                None => refused(
+                    67,
+                    "a compound index with '$**' needs a 'wildcardProjection' that leaves its other fields out"
+                        .to_owned(),
+                ),
+            };
+        };
+        if below.is_some() || projection.is_empty() {
+            // What is wrong with it is so without other fields, too.
+            return Ok(());
+        }
+        let mut named = Vec::new();
+        flatten(projection, "", 0, &mut |path, is_included| {
+            named.push((path, is_included))
+        })?;
+        named.sort_by(|one, other| one.0.split('.').cmp(other.0.split('.')));
+        if let Some(pair) = named.windows(2).find(|pair| is_below(&pair[1].0, &pair[0].0)) {
+            return refused(7_246_200, format!("'{}' has '{}' with it", pair[0].0, pair[1].0));
+        }
+        let has = |wanted: bool| {
+            named
+                .iter()
+                .any(|(path, is_included)| path != "_id" && *is_included == wanted)
+        };
+        match (has(true), has(false)) {
+            (true, true) => refused(
+                7_246_211,
+                "a 'wildcardProjection' of a compound index includes or excludes".to_owned(),
+            ),
+            (_, false) if named.iter().any(|(_, is_included)| *is_included) => {
+                let included = named
+                    .iter()
+                    .filter(|(_, is_included)| *is_included)
+                    .map(|(path, _)| path);
+                let overlap = |path: &String| {
+                    others
+                        .iter()
+                        .any(|other| is_below(path, other) || is_below(other, path))
+                };
+                match included.into_iter().find(|path| overlap(path)) {
+                    Some(path) => refused(7_246_208, format!("'{path}' is another field of the index")),
+                    None => Ok(()),
+                }
+            }
+            _ => check_excluded(named, others),
+        }
+    }
+
     fn standing(&self, path: &str) -> Standing {
         if self.excluded.iter().any(|excluded| is_below(path, excluded)) {
             return Standing::Outside;
@@ -147,15 +215,33 @@ impl WildcardSpec {
         self.standing(path) == Standing::Inside
     }
 
-    /// Whether a path is in the index, leads to some that are, or lies in what is.
-    pub fn overlaps(&self, path: &str) -> bool {
-        self.standing(path) != Standing::Outside
-    }
-
     /// The paths that keys depend on; `None` is all.
     pub fn reads(&self) -> Option<Vec<String>> {
         self.included.clone()
     }
+}
+
+/// Both in the order of paths: the other fields of an index, each of which has to be excluded, or something above it.
+fn check_excluded(named: Vec<(String, bool)>, others: &[&str]) -> Result<(), WildcardSpecError> {
+    let mut excluded = named
+        .iter()
+        .filter(|(_, is_included)| !is_included)
+        .map(|(path, _)| path)
+        .peekable();
+    let mut others = others.to_vec();
+    others.sort_by(|one, other| one.split('.').cmp(other.split('.')));
+    for other in others {
+        let is_before = |path: &&String| !is_below(other, path) && path.split('.').lt(other.split('.'));
+        while excluded.next_if(is_before).is_some() {}
+        let code = match excluded.peek() {
+            Some(path) if is_below(other, path) => continue,
+            Some(_) => 7_246_209,
+            None => 7_246_210,
+        };
+        let message = format!("'wildcardProjection' has to exclude the other field '{other}' of the index");
+        return Err(WildcardSpecError { code, message });
+    }
+    Ok(())
 }
 
 /// Calls `each` with the paths of a projection.

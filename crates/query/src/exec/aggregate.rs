@@ -246,6 +246,9 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
     }
     // Checked by itself first: errors speak of the client's stages.
     let own = Pipeline::parse(request.pipeline, &expressions)?;
+    if let Some(("$changeStream", _)) = own.initial() {
+        return Err(history::of_view(ns));
+    }
     if view.is_some_and(|view| makes_measurements(&view))
         && matches!(own.initial(), Some((name, _)) if !matches!(name, "$changeStream" | "$documents"))
     {
@@ -293,6 +296,15 @@ fn open(context: ExecContext<'_>, opening: Opening<'_>, pipeline: &mut Pipeline)
     pipeline.optimize();
     let pushdown = pipeline.take_pushdown();
     let Some(guard) = context.data().collection(opening.base, LockMode::IntentShared)? else {
+        if pushdown.near.is_some_and(|near| near.output.is_some()) {
+            return Err(QueryError::new(
+                ErrorCode::NamespaceNotFound,
+                format!(
+                    "$geoNear requires a geo index to run, but {} does not exist",
+                    opening.base
+                ),
+            ));
+        }
         return Ok(Opened::Nothing);
     };
     let count = pushdown.count.clone();

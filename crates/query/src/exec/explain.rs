@@ -1,5 +1,6 @@
 //! `explain`: the chosen plan, the others, and what the chosen one does when it runs.
 
+use super::aggregate;
 use super::clustered;
 use super::context::ExecContext;
 use super::count::{is_metadata_count, plan_count, trimmed};
@@ -9,18 +10,17 @@ use super::executor::{Body, PlanExecutor, Planned};
 use super::find::{Memory, allowed_by_settings, find_with, request_context};
 use super::id_lookup::IdLookup;
 use super::stage::Flow;
+use super::view;
 use crate::QueryError;
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::query_settings::QuerySettings;
-use crate::plan::request::{
-    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind,
-};
+use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
-use storage::{LockMode, Namespace, StorageError};
+use storage::{LockMode, Namespace};
 use wire::ErrorCode;
 
 /// The explanation: `explainVersion`, `queryPlanner`, `executionStats`, or `stages` for a pipeline. The command layer
@@ -31,25 +31,22 @@ pub fn explain(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, QueryError> {
     let context = *context;
+    let is_view = |ns: &Namespace| context.storage.catalog().view(ns).is_some();
     let mut document = match request {
-        ExplainRequest::Find(request) => match context.storage.catalog().view(&request.ns) {
-            None => explain_find(context, request, Wrapper::None, verbosity)?,
-            Some(_) => {
-                let pipeline = super::view::find_pipeline(request)?;
-                let over = AggregateRequest {
-                    blocking: request.blocking.clone(),
-                    ..super::view::over_view(
-                        &request.ns,
-                        &pipeline,
-                        request.collation,
-                        request.variables,
-                        request.hint,
-                    )
-                };
-                super::aggregate::explain(context, &over, verbosity)?
-            }
-        },
-        ExplainRequest::Aggregate(request) => super::aggregate::explain(context, request, verbosity)?,
+        ExplainRequest::Find(request) if is_view(&request.ns) => {
+            let pipeline = view::find_pipeline(request)?;
+            aggregate::explain(context, &view::find_over(request, &pipeline), verbosity)?
+        }
+        ExplainRequest::Count(request) if is_view(&request.ns) => {
+            let pipeline = view::count_pipeline(request)?;
+            aggregate::explain(context, &view::count_over(request, &pipeline), verbosity)?
+        }
+        ExplainRequest::Distinct(request) if is_view(&request.ns) => {
+            let pipeline = view::distinct_pipeline(request)?;
+            aggregate::explain(context, &view::distinct_over(request, &pipeline), verbosity)?
+        }
+        ExplainRequest::Find(request) => explain_find(context, request, Wrapper::None, verbosity)?,
+        ExplainRequest::Aggregate(request) => aggregate::explain(context, request, verbosity)?,
         ExplainRequest::Count(request) => explain_count(context, request, verbosity)?,
         ExplainRequest::Distinct(request) => explain_distinct(context, request, verbosity)?,
         ExplainRequest::Write(records, kind) => explain_find(context, records, Wrapper::Write(*kind), verbosity)?,
@@ -358,13 +355,9 @@ fn explain_count(
     request: &CountRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let guard = match context
+    let guard = context
         .storage
-        .collection(context.op, &request.ns, LockMode::IntentShared)
-    {
-        Err(StorageError::IsView(ns)) => return Err(StorageError::IsView(ns).into()),
-        other => other?,
-    };
+        .collection(context.op, &request.ns, LockMode::IntentShared)?;
     if let (true, Some(guard)) = (is_metadata_count(request), &guard) {
         let n = trimmed(guard.count(), request);
         let counted = |rows: Option<u64>| {

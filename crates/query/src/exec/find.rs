@@ -293,11 +293,20 @@ fn build(planner: &Planner<'_>, candidate: Candidate, guard: &CollectionGuard) -
 }
 
 fn bounded_by_keys(planner: &Planner<'_>, wish: &Wish, request: &FindRequest<'_>) -> Result<Candidate, QueryError> {
-    let Wish::Index(position) = wish else {
-        return Err(QueryError::new(
-            ErrorCode(51173),
-            "When using min()/max() a hint of which index to use must be provided",
-        ));
+    let position = match wish {
+        Wish::Index(position) => position,
+        Wish::Natural(_) => {
+            return Err(QueryError::new(
+                ErrorCode::NoQueryExecutionPlans,
+                "min and max are incompatible with $natural",
+            ));
+        }
+        Wish::None => {
+            return Err(QueryError::new(
+                ErrorCode(51173),
+                "When using min()/max() a hint of which index to use must be provided",
+            ));
+        }
     };
     let index = &planner.collection.access_paths()[*position];
     planner.key_range(index, request.min, request.max)

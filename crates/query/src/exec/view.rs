@@ -77,17 +77,18 @@ pub(crate) fn collation_of_view(
 /// `find` on a view.
 pub(crate) fn find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<PlanExecutor, QueryError> {
     let pipeline = find_pipeline(request)?;
-    let over = AggregateRequest {
+    aggregate(context, &find_over(request, &pipeline))
+}
+
+/// A `find` on a view, with the stages that do it.
+pub(super) fn find_over<'a>(request: &'a FindRequest<'_>, pipeline: &'a RawArrayBuf) -> AggregateRequest<'a> {
+    AggregateRequest {
+        collation: request.collation,
+        variables: request.variables,
+        hint: request.hint,
         blocking: request.blocking.clone(),
-        ..over_view(
-            &request.ns,
-            &pipeline,
-            request.collation,
-            request.variables,
-            request.hint,
-        )
-    };
-    aggregate(context, &over)
+        ..AggregateRequest::new(request.ns.clone(), request.ns.db(), pipeline)
+    }
 }
 
 /// The stages that do what a `find` asks for.
@@ -128,8 +129,8 @@ pub(crate) fn find_pipeline(request: &FindRequest<'_>) -> Result<RawArrayBuf, Qu
     Ok(pipeline)
 }
 
-/// `count` on a view.
-pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+/// The stages that do what a `count` asks for.
+pub(super) fn count_pipeline(request: &CountRequest<'_>) -> Result<RawArrayBuf, QueryError> {
     let find = FindRequest {
         skip: request.skip,
         limit: request.limit,
@@ -137,11 +138,23 @@ pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Re
     };
     let mut pipeline = find_pipeline(&find)?;
     pipeline.push(rawdoc! { "$count": "n" });
-    let over = AggregateRequest {
+    Ok(pipeline)
+}
+
+/// A `count` on a view, with the stages that do it.
+pub(super) fn count_over<'a>(request: &'a CountRequest<'_>, pipeline: &'a RawArrayBuf) -> AggregateRequest<'a> {
+    AggregateRequest {
+        collation: request.collation,
+        hint: request.hint,
         blocking: request.blocking.clone(),
-        ..over_view(&request.ns, &pipeline, request.collation, None, request.hint)
-    };
-    let mut executor = aggregate(context, &over)?;
+        ..AggregateRequest::new(request.ns.clone(), request.ns.db(), pipeline)
+    }
+}
+
+/// `count` on a view.
+pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+    let pipeline = count_pipeline(request)?;
+    let mut executor = aggregate(context, &count_over(request, &pipeline))?;
     let mut n = 0;
     run_to_end(&mut executor, context, &mut |document| {
         n = match document.get("n") {
@@ -154,15 +167,25 @@ pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Re
     Ok(n)
 }
 
+/// The stages that find the documents which a `distinct` looks at.
+pub(super) fn distinct_pipeline(request: &DistinctRequest<'_>) -> Result<RawArrayBuf, QueryError> {
+    find_pipeline(&FindRequest::new(request.ns.clone(), request.filter))
+}
+
+/// A `distinct` on a view, with the stages that find its documents.
+pub(super) fn distinct_over<'a>(request: &'a DistinctRequest<'_>, pipeline: &'a RawArrayBuf) -> AggregateRequest<'a> {
+    AggregateRequest {
+        collation: request.collation,
+        hint: request.hint,
+        blocking: request.blocking.clone(),
+        ..AggregateRequest::new(request.ns.clone(), request.ns.db(), pipeline)
+    }
+}
+
 /// `distinct` on a view.
 pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
-    let find = FindRequest::new(request.ns.clone(), request.filter);
-    let pipeline = find_pipeline(&find)?;
-    let over = AggregateRequest {
-        blocking: request.blocking.clone(),
-        ..over_view(&request.ns, &pipeline, request.collation, None, request.hint)
-    };
-    let mut executor = aggregate(context, &over)?;
+    let pipeline = distinct_pipeline(request)?;
+    let mut executor = aggregate(context, &distinct_over(request, &pipeline))?;
     let view = context.storage.catalog().view(&request.ns);
     let collation = view.map_or_else(
         || collation_of(request.collation, None),
@@ -171,21 +194,6 @@ pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>)
     let mut values = DistinctValues::new(request.key, collation)?;
     run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;
     Ok(values.into_list())
-}
-
-pub(crate) fn over_view<'a>(
-    ns: &'a Namespace,
-    pipeline: &'a RawArrayBuf,
-    collation: Option<&'a RawDocument>,
-    variables: Option<&'a RawDocument>,
-    hint: Option<crate::plan::Hint<'a>>,
-) -> AggregateRequest<'a> {
-    AggregateRequest {
-        collation,
-        variables,
-        hint,
-        ..AggregateRequest::new(ns.clone(), ns.db(), pipeline)
-    }
 }
 
 pub(super) fn too_deep() -> QueryError {

@@ -219,7 +219,8 @@ fn of_command(
     match name.as_str() {
         "drop" if operation.uuid.is_some() => push("drop", subject, Vec::new(), is_of_collection),
         _ if !origin.is_expanded => {}
-        // Of a view.
+        // Of a view, which who watches a collection of that name does not follow.
+        _ if is_of_collection && operation.uuid.is_none() => {}
         "drop" => push("drop", subject, Vec::new(), false),
         "create" => push("create", subject, vec![("operationDescription", rest_of(o))], false),
         "createIndexes" => {

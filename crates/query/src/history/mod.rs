@@ -14,7 +14,7 @@ mod token;
 mod update_description;
 
 pub use oplog::is_oplog;
-pub(crate) use stream::{check_token, open};
+pub(crate) use stream::{check_token, of_view, open};
 pub use token::ResumeToken;
 
 use crate::QueryError;

@@ -76,10 +76,7 @@ pub(crate) fn open(
         );
     }
     if let Some(view) = ns.filter(|ns| storage.catalog().view(ns).is_some()) {
-        return Err(QueryError::new(
-            ErrorCode::CommandNotSupportedOnView,
-            format!("Namespace {view} is a view, not a collection"),
-        ));
+        return Err(of_view(view));
     }
     let splits = check_stages(&mut pipeline)?;
     let Some((_, specification)) = pipeline.initial() else {
@@ -105,6 +102,14 @@ pub(crate) fn open(
         true => Ok((Box::new(SplitStage::new(top, tail.clone(), skip)), tail)),
         false => Ok((top, tail)),
     }
+}
+
+/// The error of a stream that is asked for on a view.
+pub(crate) fn of_view(view: &Namespace) -> QueryError {
+    QueryError::new(
+        ErrorCode::CommandNotSupportedOnView,
+        format!("Namespace {view} is a view, not a collection"),
+    )
 }
 
 /// Refuses stages that no stream may have, and takes the one that splits events off the end.

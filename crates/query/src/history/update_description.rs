@@ -104,6 +104,7 @@ impl Description {
                 Some(("l", "")) => {
                     let size = value.as_i32().ok_or_else(damaged)?;
                     self.truncated.push(rawdoc! { "field": dotted(path), "newSize": size });
+                    self.disambiguate(path)?;
                 }
                 Some(("u", index)) => self.set(path, Step::Element(index), value)?,
                 Some(("s", index)) => {
@@ -173,6 +174,11 @@ mod tests {
         let paths = doc! { "in.0": ["in", "0"], "in.a.b": ["in", "a.b"] };
         let expanded = Document::try_from(&*expanded).unwrap();
         assert_eq!(expanded.get_document("disambiguatedPaths").unwrap(), &paths);
+        let truncated = rawdoc! { "so.l": { "sd.t": { "a": true, "l": 1, "u0": 2 } } };
+        let truncated = update_description(&truncated, true).unwrap();
+        let paths = doc! { "o.l.d.t": ["o.l", "d.t"], "o.l.d.t.0": ["o.l", "d.t", 0] };
+        let truncated = Document::try_from(&*truncated).unwrap();
+        assert_eq!(truncated.get_document("disambiguatedPaths").unwrap(), &paths);
         let clear = update_description(&rawdoc! { "u": { "n": 1 } }, true).unwrap();
         assert!(clear.get_document("disambiguatedPaths").unwrap().is_empty());
     }

@@ -1,6 +1,10 @@
 //! `$bitsAllSet`, `$bitsAnySet`, `$bitsAllClear`, `$bitsAnyClear`.
 
+use std::borrow::Cow;
+
 use bson::RawBsonRef;
+use bson::raw::RawBinaryRef;
+use bson::spec::BinarySubtype;
 
 use super::number::{integral, is_number};
 use super::tree::{BitOp, BitTest};
@@ -16,7 +20,7 @@ impl BitTest {
     pub(super) fn parse(op: BitOp, name: &str, value: RawBsonRef<'_>) -> Result<Self, QueryError> {
         let positions = match value {
             RawBsonRef::Array(positions) => Self::listed(name, positions.as_bytes())?,
-            RawBsonRef::Binary(mask) => set_bits(mask.bytes),
+            RawBsonRef::Binary(mask) => set_bits(&stored(mask)),
             value if is_number(value) => {
                 let mask = integral(value).ok_or_else(|| {
                     QueryError::failed_to_parse(format!("Expected an integer: {name}: {}", raw::describe(value)))
@@ -62,9 +66,9 @@ impl BitTest {
     pub(super) fn passes(&self, element: Element<'_>) -> Result<bool, Malformed> {
         let value = element.value()?;
         if let RawBsonRef::Binary(binary) = value {
+            let bytes = stored(binary);
             return Ok(self.test(|position| {
-                binary
-                    .bytes
+                bytes
                     .get(position as usize / 8)
                     .is_some_and(|byte| byte >> (position % 8) & 1 == 1)
             }));
@@ -81,6 +85,17 @@ impl BitTest {
             BitOp::AllClear => !positions.any(is_set),
             BitOp::AnyClear => !positions.all(is_set),
         }
+    }
+}
+
+/// The bytes as they are stored: those of subtype 2 begin with their own length.
+fn stored(binary: RawBinaryRef<'_>) -> Cow<'_, [u8]> {
+    match binary.subtype {
+        BinarySubtype::BinaryOld => {
+            let length = (binary.bytes.len() as i32).to_le_bytes();
+            Cow::Owned([&length, binary.bytes].concat())
+        }
+        _ => Cow::Borrowed(binary.bytes),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bson::RawDocument;
+use bson::{RawBsonRef, RawDocument};
 use keys::Collator;
 use storage::{Predicate, PredicateCompiler};
 use wire::ErrorCode;
@@ -12,6 +12,7 @@ use super::parse;
 use super::tree::{CompareOp, MatchExpr, Test};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::value::scan::Malformed;
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the
 /// planner can reason about, is allowed: `$eq $lt $lte $gt $gte $in $type $exists: true $and $or`.
@@ -29,7 +30,37 @@ impl PredicateCompiler for MatcherCompiler {
 ///
 /// Errors: those of filters, and `CannotCreateIndex` for what can be said in a filter and not here.
 pub fn check_partial_filter(filter: &RawDocument) -> Result<(), QueryError> {
-    allowed(filter).map(drop)
+    allowed(filter)?;
+    match deepest_condition(filter, 1)? > PARTIAL_DEPTH_MAX {
+        true => Err(QueryError::new(
+            ErrorCode::CannotCreateIndex,
+            format!("partialFilterExpression depth may not exceed {PARTIAL_DEPTH_MAX}"),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Levels of `$and` and `$or` that conditions of a `partialFilterExpression` may stand under, the whole being one.
+const PARTIAL_DEPTH_MAX: usize = 4;
+
+/// Under how many levels the deepest condition stands, where those of the filter stand under `levels`. Several
+/// conditions without a `$and` are one, too.
+fn deepest_condition(filter: &RawDocument, levels: usize) -> Result<usize, QueryError> {
+    let mut deepest = levels;
+    for element in filter {
+        let (name, value) = element.map_err(|_| Malformed)?;
+        let ("$and" | "$or", RawBsonRef::Array(parts)) = (name.as_str(), value) else {
+            continue;
+        };
+        for part in parts {
+            if let RawBsonRef::Document(part) = part.map_err(|_| Malformed)? {
+                let is_conjunction = part.into_iter().nth(1).is_some();
+                let inside = levels + 1 + usize::from(is_conjunction);
+                deepest = deepest.max(deepest_condition(part, inside)?);
+            }
+        }
+    }
+    Ok(deepest)
 }
 
 fn allowed(filter: &RawDocument) -> Result<MatchExpr, QueryError> {

@@ -631,6 +631,7 @@ fn size(value: RawBsonRef<'_>) -> Result<i64, QueryError> {
     match integral(value) {
         None => Err(failure("an integer")),
         Some(size) if size < 0 => Err(failure("a non-negative number")),
+        Some(size) if size > i64::from(i32::MAX) => Err(failure("an integer of 32 bits")),
         Some(size) => Ok(size),
     }
 }

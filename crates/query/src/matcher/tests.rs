@@ -611,17 +611,21 @@ fn bits() {
         &[doc! {"a": 1}],
         &[doc! {"a": -1}],
     );
-    let binary = |bytes: &[u8]| {
-        Bson::Binary(Binary {
-            subtype: BinarySubtype::Generic,
-            bytes: bytes.to_vec(),
-        })
+    let of = |subtype, byte: u8| {
+        let bytes = vec![0, byte];
+        Bson::Binary(Binary { subtype, bytes })
     };
+    let (binary, old) = (of(BinarySubtype::Generic, 1), of(BinarySubtype::BinaryOld, 1));
     check(
-        doc! {"a": {"$bitsAllSet": binary(&[0, 1])}},
-        &[doc! {"a": 256}, doc! {"a": binary(&[0, 3])}],
-        &[doc! {"a": binary(&[1])}],
+        doc! {"a": {"$bitsAllSet": binary.clone()}},
+        &[doc! {"a": 256}, doc! {"a": of(BinarySubtype::Generic, 3)}],
+        &[doc! {"a": 1}],
     );
+    // It is stored as `02 00 00 00 00 01`.
+    for set in [Bson::from(2), Bson::from(vec![40]), old.clone()] {
+        let documents = [doc! {"a": old.clone()}, doc! {"a": binary.clone()}];
+        check(doc! {"a": {"$bitsAllSet": set}}, &documents[..1], &documents[1..]);
+    }
 }
 
 #[test]
@@ -659,6 +663,7 @@ fn refusals_have_mongodbs_codes_and_texts() {
     fails(doc! {"a": {"$mod": ["x", 1]}}, bad, "divisor not a number");
     fails(doc! {"a": {"$size": -1}}, bad, "$size");
     fails(doc! {"a": {"$size": 1.5}}, bad, "$size");
+    fails(doc! {"a": {"$size": i64::from(i32::MAX) + 1}}, bad, "$size");
     fails(doc! {"a": {"$size": "1"}}, bad, "$size");
     fails(doc! {"a": {"$type": "foo"}}, bad, "Unknown type name alias: foo");
     fails(doc! {"a": {"$type": 42}}, bad, "Invalid numerical type code: 42");

@@ -168,6 +168,7 @@ fn code_of(fault: Fault) -> ErrorCode {
         Fault::Value => ErrorCode::BadValue,
         Fault::UnknownField => ErrorCode(40415),
         Fault::NoLocale => ErrorCode(40414),
+        Fault::Version => ErrorCode::IncompatibleCollationVersion,
         Fault::OptionsOfSimple => ErrorCode::FailedToParse,
         Fault::NotBuilt => ErrorCode::NotImplemented,
     }

@@ -158,7 +158,10 @@ impl<'p> Parser<'p> {
         let value = element.value()?;
         let is_flag = element.is_number() || matches!(value, RawBsonRef::Boolean(_));
         if self.dialect == Dialect::Find && (path.ends_with(".$") || path.contains(".$.")) {
-            return self.positional(path, value, is_flag);
+            return match path.as_str() {
+                ".$" => failure(5392900, "a positional projection needs a path in front of '.$'"),
+                _ => self.positional(path, value, is_flag),
+            };
         }
         check_path(&path)?;
         match value {

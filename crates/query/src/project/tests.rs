@@ -154,6 +154,7 @@ fn element_match_and_positional() {
         format!("{:?}", doc! {"_id": 1, "d": [6]})
     );
     fails(doc! {"a.$": 1, "b.$": 1}, 31276);
+    fails(doc! {".$": 1}, 5392900);
     fails(doc! {"a.$.b": 1}, 31394);
     fails(doc! {"b": 0, "a.$": 1}, 31395);
     fails(doc! {"a": {"$elemMatch": 1}}, 31274);

@@ -101,6 +101,7 @@ pub(super) fn parse(
                     }
                 }
             }
+            ("partitionByFields", RawBsonRef::Null | RawBsonRef::Undefined) => {}
             ("partitionByFields", other) => return wrong_type("partitionByFields", other, "array"),
             ("range", RawBsonRef::Document(argument)) => range = Some(argument),
             ("range", other) => return wrong_type("range", other, "object"),
@@ -181,6 +182,7 @@ fn parse_range(document: &RawDocument, partitioned: bool, context: &ExpressionCo
             },
             ("bounds", raw) => bounds = Some(raw),
             ("unit", RawBsonRef::String(name)) => unit = Some(TimeUnit::parse(name)?),
+            ("unit", RawBsonRef::Null | RawBsonRef::Undefined) => {}
             ("unit", other) => return wrong_type("range.unit", other, "string"),
             (other, _) => {
                 return failure(

@@ -85,6 +85,7 @@ fn parse_arguments(document: &RawDocument) -> Result<Arguments<'_>, QueryError> 
     for element in document {
         let (name, raw) = element.map_err(|_| Malformed)?;
         match (name.as_str(), raw) {
+            ("partitionBy" | "partitionByFields" | "sortBy", RawBsonRef::Null | RawBsonRef::Undefined) => {}
             ("partitionBy", RawBsonRef::Document(_) | RawBsonRef::String(_)) => arguments.partition_by = Some(raw),
             ("partitionBy", other) => return wrong_type("partitionBy", other, "object"),
             ("partitionByFields", RawBsonRef::Array(_)) => arguments.partition_by_fields = Some(raw),

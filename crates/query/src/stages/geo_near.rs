@@ -8,7 +8,7 @@ use wire::ErrorCode;
 
 use super::failure;
 use crate::error::QueryError;
-use crate::expression::{Dependencies, Expression, ExpressionContext};
+use crate::expression::{Dependencies, Expression, ExpressionContext, FieldPath};
 use crate::matcher::near::{NearOutput, NearQuery};
 use crate::matcher::{Matcher, NearTest};
 use crate::path::Path;
@@ -60,6 +60,12 @@ impl GeoNearSpec {
                     filter = Some((query.to_owned(), Matcher::parse(query, context)?));
                 }
                 "uniqueDocs" => {}
+                "collation" => {
+                    return failure(
+                        40227,
+                        "$geoNear has no 'collation'; it is an option of the command 'aggregate'",
+                    );
+                }
                 "limit" | "num" | "start" => {
                     return failure(
                         50858,
@@ -139,7 +145,10 @@ fn number(raw: RawBsonRef<'_>, option: (i32, &str), context: &ExpressionContext)
 
 fn named(raw: RawBsonRef<'_>, name: &str, code: i32) -> Result<Path, QueryError> {
     match raw {
-        RawBsonRef::String(path) if !path.is_empty() => Ok(Path::new(path)?),
+        RawBsonRef::String(path) if !path.is_empty() => {
+            FieldPath::parse(path)?;
+            Ok(Path::new(path)?)
+        }
         _ => failure(code, format!("$geoNear requires that '{name}' option is a String")),
     }
 }

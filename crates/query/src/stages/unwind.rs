@@ -56,7 +56,7 @@ impl UnwindSpec {
                                     ),
                                 );
                             }
-                            index = Some(FieldPath::parse(text)?);
+                            index = Some(text);
                         }
                         ("includeArrayIndex", _) => {
                             return failure(
@@ -78,7 +78,7 @@ impl UnwindSpec {
                 );
             }
         }
-        let Some(path) = path else {
+        let Some(path) = path.filter(|path| !path.is_empty()) else {
             return failure(28812, "no path specified to $unwind stage");
         };
         let Some(path) = path.strip_prefix('$') else {
@@ -87,6 +87,10 @@ impl UnwindSpec {
                 format!("path option to $unwind stage should be prefixed with a '$': {path}"),
             );
         };
+        let index = index.map(FieldPath::parse).transpose()?;
+        if path.contains('\0') {
+            return failure(16419, "field path must not contain embedded null bytes");
+        }
         let written = super::specification::stage_document("$unwind", &Value::from_raw(raw));
         Ok(Self {
             written,

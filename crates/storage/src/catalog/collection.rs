@@ -4,7 +4,7 @@
 //! the lock, the counters, the next record id, the tail of a capped collection. Whoever holds a guard on the collection
 //! sees a definition that does not change, because definitions change under the exclusive lock only.
 
-use crate::capped::{CAPPED_SIZE_STEP, CappedTail};
+use crate::capped::CappedTail;
 use crate::catalog::index::{truthy, whole_number};
 use crate::catalog::timeseries::TimeseriesOptions;
 use crate::catalog::validation::Validation;
@@ -230,7 +230,7 @@ pub(crate) fn capped_limits(options: &RawDocument) -> Option<CappedLimits> {
     options.get("capped").ok().flatten().filter(|capped| truthy(*capped))?;
     let size = number("size").unwrap_or(0) as u64;
     Some(CappedLimits {
-        size_bytes: size.max(1).div_ceil(CAPPED_SIZE_STEP).saturating_mul(CAPPED_SIZE_STEP),
+        size_bytes: size.max(1),
         max_documents: number("max").map(|max| max as u64),
     })
 }

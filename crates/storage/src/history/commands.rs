@@ -6,7 +6,7 @@
 
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
-use crate::{Collection, Index, Namespace, View};
+use crate::{Collection, CollectionChange, Index, IndexChange, Namespace, View};
 use bson::raw::{CStr, CString, cstr};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, RawDocumentBuf, rawdoc};
@@ -57,11 +57,27 @@ pub(crate) fn view_command(name: &str, view: &View) -> RawDocumentBuf {
     command(view.namespace().db(), None, o, None)
 }
 
-/// `collMod` that changes nothing is told, too.
-pub(crate) fn unchanged(collection: &Collection) -> RawDocumentBuf {
-    let o = rawdoc! { "collMod": collection.namespace.collection() };
-    let o2 = rawdoc! { "collectionOptions_old": collection.options().to_owned() };
-    command(collection.namespace.db(), Some(collection.uuid), o, Some(o2))
+/// `collMod` of a collection: what was asked for, whether or not it changes anything.
+pub(crate) fn modified(former: &Collection, row: &CollectionRow, change: &CollectionChange) -> RawDocumentBuf {
+    let mut o = rawdoc! { "collMod": former.namespace.collection() };
+    let mut o2 = rawdoc! { "collectionOptions_old": former_options(former) };
+    if let Some(asked) = &change.index
+        && let Some(was) = former.index(&asked.name)
+        && let Some(is) = row.indexes.iter().find(|index| index.spec.name == asked.name)
+        && let Some((set, old)) = changed_index(was, is, Some(asked))
+    {
+        o.append(cstr!("index"), set);
+        o2.append(cstr!("indexOptions_old"), old);
+    }
+    append_all(&mut o, &change.requested);
+    command(former.namespace.db(), Some(former.uuid), o, Some(o2))
+}
+
+/// A collection's options and its identity.
+fn former_options(collection: &Collection) -> RawDocumentBuf {
+    let mut options = rawdoc! { "uuid": uuid_value(collection.uuid) };
+    append_all(&mut options, collection.options());
+    options
 }
 
 fn command(db: &str, uuid: Option<[u8; 16]>, o: RawDocumentBuf, o2: Option<RawDocumentBuf>) -> RawDocumentBuf {
@@ -156,8 +172,9 @@ fn changed(
                 tell(o, None);
             }
             Some(was) => {
-                if let Some((o, o2)) = changed_index(former, was, index) {
-                    tell(o, Some(o2));
+                if let Some((set, old)) = changed_index(was, index, None) {
+                    let o2 = rawdoc! { "collectionOptions_old": former_options(former), "indexOptions_old": old };
+                    tell(rawdoc! { "collMod": name, "index": set }, Some(o2));
                 }
             }
         }
@@ -170,18 +187,20 @@ fn changed(
                 o.append(option, value);
             }
         }
-        tell(
-            o,
-            Some(rawdoc! { "collectionOptions_old": former.options().to_owned() }),
-        );
+        tell(o, Some(rawdoc! { "collectionOptions_old": former_options(former) }));
     }
 }
 
-/// `collMod` of an index: what was set, and what that was before.
-fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
+/// `collMod` of an index: what was set, and what that was before. What was asked for is told even where it was so.
+fn changed_index(
+    was: &Index,
+    index: &IndexRow,
+    asked: Option<&IndexChange>,
+) -> Option<(RawDocumentBuf, RawDocumentBuf)> {
     let (was, is) = (was.parsed_spec(), &index.spec);
     let (mut set, mut old) = (rawdoc! { "name": is.name.as_str() }, RawDocumentBuf::new());
-    if was.expire_after_seconds != is.expire_after_seconds {
+    let is_asked = |of: fn(&IndexChange) -> bool| asked.is_some_and(of);
+    if was.expire_after_seconds != is.expire_after_seconds || is_asked(|asked| asked.expire_after_seconds.is_some()) {
         is.expire_after_seconds
             .into_iter()
             .for_each(|seconds| set.append(cstr!("expireAfterSeconds"), seconds));
@@ -189,7 +208,7 @@ fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Opti
             .into_iter()
             .for_each(|seconds| old.append(cstr!("expireAfterSeconds"), seconds));
     }
-    if was.hidden != is.hidden {
+    if was.hidden != is.hidden || is_asked(|asked| asked.hidden.is_some()) {
         set.append(cstr!("hidden"), is.hidden);
         old.append(cstr!("hidden"), was.hidden);
     }
@@ -205,11 +224,7 @@ fn changed_index(collection: &Collection, was: &Index, index: &IndexRow) -> Opti
         old.append(cstr!("unique"), was.unique);
     }
     let is_changed = set.iter().count() > 1 || !old.is_empty();
-    is_changed.then(|| {
-        let o = rawdoc! { "collMod": collection.namespace.collection(), "index": set };
-        let o2 = rawdoc! { "collectionOptions_old": collection.options().to_owned(), "indexOptions_old": old };
-        (o, o2)
-    })
+    is_changed.then_some((set, old))
 }
 
 /// The collection that goes under a name.

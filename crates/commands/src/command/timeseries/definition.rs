@@ -1,5 +1,6 @@
 //! `create`, `collMod` and `listCollections` of time-series collections.
 
+use super::super::clustered;
 use super::super::coll_mod::IndexEdit;
 use super::super::indexes::parse_spec;
 use super::invalid;
@@ -332,17 +333,13 @@ impl Change {
             index,
             ..CollectionChange::default()
         };
-        match &self.expiry {
-            Some(Some(seconds)) => {
-                let seconds = bson::RawBson::try_from(seconds.clone())?;
-                change.set_options.append(cstr!("expireAfterSeconds"), seconds);
-            }
-            Some(None) => change.unset_options.push("expireAfterSeconds".to_owned()),
-            None => {}
+        if let Some(after_seconds) = self.expiry {
+            clustered::expire(after_seconds.map(bson::RawBson::try_from).transpose()?, &mut change);
         }
         let pipeline = match &self.timeseries {
             Some(timeseries) => {
                 let options = RawDocumentBuf::try_from(timeseries)?;
+                change.requested.append(cstr!("timeseries"), options.clone());
                 change.set_options.append(cstr!("timeseries"), options);
                 Some(pipeline(timeseries)?)
             }

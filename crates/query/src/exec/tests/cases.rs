@@ -199,18 +199,15 @@ fn min_and_max_bound_the_hinted_index() {
     let found = ids(&fixture, &request);
     assert_eq!(found.len(), 20);
     assert!(found.iter().all(|id| (3..5).contains(&(id % 10))));
-    let unhinted = FindRequest {
-        hint: None,
-        ..request.clone()
-    };
-    assert_eq!(
-        code(
-            fixture
-                .with(|context| find(context, &unhinted).map(|_| ()))
-                .expect_err("no hint")
-        ),
-        51173
-    );
+    let natural = rawdoc! { "$natural": 1 };
+    for (hint, wanted) in [(None, 51173), (Some(Hint::Key(&natural)), 291)] {
+        let unhinted = FindRequest {
+            hint,
+            ..request.clone()
+        };
+        let refused = fixture.with(|context| find(context, &unhinted).map(|_| ()));
+        assert_eq!(code(refused.expect_err("no index")), wanted);
+    }
     let keys = FindRequest {
         return_key: true,
         show_record_id: true,

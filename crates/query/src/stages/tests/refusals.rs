@@ -90,6 +90,9 @@ fn near() {
     code(stage("minDistance", "$x".into()), 7_555_701);
     code(stage("maxDistance", "$x".into()), 7_555_702);
     code(stage("maxDistance", "x".into()), 14);
+    code(stage("collation", doc! {"locale": "en"}.into()), 40227);
+    code(stage("key", "$a".into()), 16410);
+    code(stage("key", "a\0b".into()), 16411);
     let late = parse(&[doc! {"$limit": 1}, stage("minDistance", 0.into())]).unwrap_err();
     assert_eq!(late.code().unwrap().0, 40603);
 }
@@ -109,7 +112,16 @@ fn groups_and_unwinds() {
     code(doc! {"$unwind": {"path": "$a", "includeArrayIndex": ""}}, 28810);
     code(doc! {"$unwind": {"path": "$a", "x": 1}}, 28811);
     code(doc! {"$unwind": {}}, 28812);
+    code(doc! {"$unwind": ""}, 28812);
     code(doc! {"$unwind": "a"}, 28818);
+    code(doc! {"$unwind": "$a\0b"}, 16419);
+    let index = |path: &str, index: &str| doc! {"path": path, "includeArrayIndex": index};
+    code(doc! {"$unwind": index("a", "b..c")}, 28818);
+    code(doc! {"$unwind": index("$a..b", "x.")}, 40353);
+    code(doc! {"$unwind": index("$a", "x\0y")}, 16411);
+    let mut late = index("$a", "b..c");
+    late.insert("preserveNullAndEmptyArrays", 1);
+    code(doc! {"$unwind": late}, 28809);
     code(doc! {"$unwind": {"path": "$a", "includeArrayIndex": "$i"}}, 28822);
 }
 

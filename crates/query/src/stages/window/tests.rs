@@ -507,6 +507,10 @@ fn fill() {
         doc! {"_id": 4, "p": 1, "a": 4, "b": 11},
     ];
     assert_eq!(filled(doc! {"partitionByFields": ["p"]}), wanted);
+    assert_eq!(
+        filled(doc! {"partitionByFields": ["p"], "partitionBy": Bson::Null}),
+        wanted
+    );
     assert_eq!(filled(doc! {"partitionBy": {"p": "$p"}}), wanted);
     assert_eq!(filled(doc! {"partitionBy": "$p"}), wanted);
     gives(
