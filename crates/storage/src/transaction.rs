@@ -148,8 +148,9 @@ impl Transaction {
 
     /// Access to a collection, as [`Storage::collection`] gives it, until the transaction ends. Waits only briefly
     /// ([`crate::Interrupted::LockTimeout`]): whoever waits for an exclusive lock may wait for this transaction.
-    /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot, or the name was
-    /// another collection's in it; then, and when the collection is newer, [`StorageError::WriteConflict`] for writing.
+    /// [`StorageError::SnapshotUnavailable`] when its indexes are newer than the transaction's snapshot, or the name
+    /// was another collection's in it; then, and when the collection is newer, [`StorageError::WriteConflict`] for
+    /// writing.
     ///
     /// It locks rows on every engine. With whole collections a transaction that had read one could not write to it: its
     /// own S would keep its X out.

@@ -113,7 +113,10 @@ impl Simulator {
             }
             Err(error) => return Err(Violation(format!("{name} cannot be locked: {error}"))),
         };
-        ensure!(had_name, "a transaction writes to {name}, which came after its beginning");
+        ensure!(
+            had_name,
+            "a transaction writes to {name}, which came after its beginning"
+        );
         open.used.insert(uid);
         let docs = open.docs(uid);
         let any = docs.iter().nth(self.pick(docs.len().max(1) as u64) as usize);
