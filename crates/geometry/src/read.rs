@@ -5,11 +5,10 @@
 
 use crate::Steps;
 use crate::plane::PlanePoint;
-use crate::ring::{Arc, Ring, RingFault};
+use crate::ring::{Ring, RingFault};
 use crate::sphere::{self, Geometry, Line, Part, Polygon};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use s2::point::Point;
-use std::collections::HashSet;
 
 /// Why a value is no geometry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -297,13 +296,6 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
     if system == ReferenceSystem::StrictWinding && !holes.is_empty() {
         return Err(invalid("Only one simple loop is allowed in a big polygon").into());
     }
-    if let Some(place) = sharing_hole(outer, holes) {
-        return Err(invalid(format!(
-            "Polygon isn't valid: loop {} has an edge of another loop, or two vertices of the first one",
-            place + 1
-        ))
-        .into());
-    }
     for (place, hole) in holes.iter().enumerate() {
         for arc in hole.arcs() {
             let inside = outer.contains(&arc.a, steps).map_err(Failure::Ended)?
@@ -318,19 +310,6 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
         }
     }
     Ok(Part::Polygon(Polygon::new(read)))
-}
-
-/// A hole that has an edge of another ring, or more than one vertex of the outer one.
-fn sharing_hole(outer: &Ring, holes: &[Ring]) -> Option<usize> {
-    // Equal coordinates have equal bits: minus zero becomes zero.
-    let key = |point: &Point| [point.0.x, point.0.y, point.0.z].map(|coordinate| (coordinate + 0.0).to_bits());
-    let edge = |arc: &Arc| (key(&arc.a).min(key(&arc.b)), key(&arc.a).max(key(&arc.b)));
-    let corners: HashSet<_> = outer.arcs().iter().map(|arc| key(&arc.a)).collect();
-    let mut edges = HashSet::new();
-    holes.iter().position(|hole| {
-        let corners = hole.arcs().iter().filter(|arc| corners.contains(&key(&arc.a)));
-        corners.count() > 1 || hole.arcs().iter().any(|arc| !edges.insert(edge(arc)))
-    })
 }
 
 fn described(fault: &RingFault) -> GeometryError {
