@@ -647,9 +647,14 @@ impl<'i> Invocation<'i> {
 
     /// Shows the plan in `currentOp` and the log.
     pub fn set_plan_summary(&mut self, summary: Cow<'static, str>) {
-        let namespace = self.report.namespace.as_ref().map_or(self.database, Namespace::as_str);
-        self.client.describe(namespace, &summary);
+        self.tell_plan(&summary);
         self.report.plan_summary = summary;
+    }
+
+    /// Shows a plan in `currentOp`.
+    pub fn tell_plan(&self, summary: &str) {
+        let namespace = self.report.namespace.as_ref().map_or(self.database, Namespace::as_str);
+        self.client.describe(namespace, summary);
     }
 
     /// Remembers the newest write, for `j: true`. What a transaction's statement writes is not there yet.

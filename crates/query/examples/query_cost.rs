@@ -140,7 +140,7 @@ fn main() {
             sources: None,
             settings: None,
         };
-        query::count(&context, &CountRequest::new(ns.clone(), &filter)).expect("counted") as usize
+        query::count(&context, &CountRequest::new(ns.clone(), &filter), &mut |_| {}).expect("counted") as usize
     });
     let filter = rawdoc! { "b": 7 };
     measure("find {b: 7}, scan of 200,000", 20, &mut |_| {

@@ -76,10 +76,12 @@ pub enum Purpose {
 impl ServerArgs {
     fn whole_uri(&self) -> Result<String> {
         let host = self.host.as_deref().unwrap_or("127.0.0.1");
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         match self.port {
-            Some(port) if has_port => bail!("--host {host} names a port, and --port {port}"),
-            Some(port) => Ok(format!("mongodb://{host}:{port}")),
+            Some(port) if host.split(',').any(names_port) => bail!("--host {host} names a port, and --port {port}"),
+            Some(port) => {
+                let hosts: Vec<_> = host.split(',').map(|host| format!("{host}:{port}")).collect();
+                Ok(format!("mongodb://{}", hosts.join(",")))
+            }
             None if self.host.is_some() => Ok(format!("mongodb://{host}")),
             None => Ok(self.uri.clone()),
         }
@@ -205,6 +207,11 @@ impl SetAccess {
     }
 }
 
+/// Whether a host comes with its port; colons in brackets are an address's.
+fn names_port(host: &str) -> bool {
+    host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'))
+}
+
 /// The hosts of a URI, each with its port, and what else it says.
 struct Hosts {
     hosts: Vec<String>,
@@ -226,7 +233,7 @@ impl Hosts {
             .rsplit_once('@')
             .map_or((None, rest), |(user, rest)| (Some(user), rest));
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let with_port = |host: &str| match host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']')) {
+        let with_port = |host: &str| match names_port(host) {
             true => host.to_owned(),
             false => format!("{host}:27017"),
         };
@@ -348,6 +355,7 @@ mod tests {
         for words in [
             &["--uri", "mongodb://127.0.0.1", "--port", "5"][..],
             &["--host", "127.0.0.1:5", "--port", "5"],
+            &["--host", "127.0.0.1,b:5", "--port", "5"],
             &["--host", "127.0.0.1,b", "--port", "5"],
             &["--uri", "mongodb://127.0.0.1,b/?directConnection=true"],
             &["--uri", "mongodb://127.0.0.1/?readPreference=nonesuch"],

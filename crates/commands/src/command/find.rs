@@ -12,6 +12,7 @@ use auth::Action;
 use bson::raw::{CStr, RawBsonRef, RawDocument};
 use bson::rawdoc;
 use query::plan::{CountRequest, DistinctRequest, FindRequest, Hint};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use storage::Namespace;
 use wire::ErrorCode;
@@ -214,7 +215,13 @@ fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if call.body.into_iter().flatten().any(is_no_limit) && call.server.storage.catalog().view(&request.ns).is_some() {
         return Err(CommandError::new(ErrorCode(15958), "the limit must be positive"));
     }
-    let counted = query::count(&call.context(), &request)?;
+    let mut plan = Cow::Borrowed("");
+    let counted = query::count(&call.context(), &request, &mut |summary| {
+        call.tell_plan(&summary);
+        plan = summary;
+    });
+    call.report.plan_summary = plan;
+    let counted = counted?;
     reply.count("n", counted as i64);
     Ok(())
 }
@@ -252,7 +259,13 @@ fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.readable_namespace()?;
     let request = parse_distinct(call, namespace)?;
     call.find_settings(Purpose::Run)?;
-    let values = query::distinct(&call.context(), &request)?;
+    let mut plan = Cow::Borrowed("");
+    let values = query::distinct(&call.context(), &request, &mut |summary| {
+        call.tell_plan(&summary);
+        plan = summary;
+    });
+    call.report.plan_summary = plan;
+    let values = values?;
     reply.value("values", &bson::Bson::Array(values));
     write_moment(call, reply);
     Ok(())

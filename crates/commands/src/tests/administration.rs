@@ -603,6 +603,35 @@ fn operations_are_profiled_as_asked() {
     assert!(!names.to_string().contains("\"test\""), "{names}");
 }
 
+/// The plans of commands that answer without a cursor are in the profile, too.
+#[test]
+fn counts_and_distincts_tell_their_plans() {
+    let bench = Bench::new();
+    bench.insert(
+        "c",
+        &[doc! { "_id": 1, "a": 1, "b": 1 }, doc! { "_id": 2, "a": 2, "b": 2 }],
+    );
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] });
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [{ "$match": { "a": 2 } }] });
+    bench.ok(doc! { "profile": 2 });
+    for (command, plan) in [
+        (doc! { "count": "c" }, "RECORD_STORE_FAST_COUNT"),
+        (doc! { "count": "c", "query": { "_id": 1 } }, "IDHACK"),
+        (doc! { "count": "c", "query": { "a": 1 } }, "COUNT_SCAN { a: 1 }"),
+        (doc! { "count": "c", "query": { "b": 1 } }, "COLLSCAN"),
+        (doc! { "count": "none", "query": { "b": 1 } }, "EOF"),
+        (doc! { "count": "v" }, "COUNT_SCAN { a: 1 }"),
+        (doc! { "distinct": "c", "key": "a" }, "DISTINCT_SCAN { a: 1 }"),
+        (doc! { "distinct": "c", "key": "b" }, "COLLSCAN"),
+        (doc! { "distinct": "v", "key": "b" }, "IXSCAN { a: 1 }"),
+    ] {
+        bench.ok(command.clone());
+        let last = doc! { "find": "system.profile", "sort": { "$natural": -1 }, "limit": 1 };
+        let entry = first_batch(&bench.ok(last)).remove(0);
+        assert_eq!(entry.get_str("planSummary").ok(), Some(plan), "{command}");
+    }
+}
+
 /// On a member the collection is in memory: in no log, with the size that was asked for, and it can be followed.
 #[test]
 fn a_member_has_a_profile_of_its_own() {

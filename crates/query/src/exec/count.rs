@@ -5,24 +5,33 @@ use super::executor::Planned;
 use super::find::{Memory, expression_context, plan};
 use super::id_lookup::{IdLookup, plain_id};
 use super::stage::Flow;
+use super::summary::{id_summary, summary};
 use crate::QueryError;
 use crate::history::is_virtual;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::request::{CountRequest, FindRequest};
+use std::borrow::Cow;
 use storage::{CollectionGuard, LockMode, StorageError};
 
-/// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none.
-pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+/// How many documents match, after `skip` and up to `limit`. A collection that does not exist has none. `on_plan` is
+/// told the plan in a few words, before it runs.
+pub fn count(
+    context: &ExecContext<'_>,
+    request: &CountRequest<'_>,
+    on_plan: &mut dyn FnMut(Cow<'static, str>),
+) -> Result<u64, QueryError> {
     let (data, op) = (context.data(), context.op);
     let guard = match data.collection(&request.ns, LockMode::IntentShared) {
-        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::count(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::count(context, request, on_plan),
         Ok(guard) => guard,
-        Err(StorageError::IsView(_)) => return super::view::count(context, request),
+        Err(StorageError::IsView(_)) => return super::view::count(context, request, on_plan),
         Err(error) => return Err(error.into()),
     };
     let find = as_find(request);
     if let (Some(guard), Some(id)) = (&guard, plain_id(&find)) {
-        match guard.id_index().is_clustered() {
+        let is_clustered = guard.id_index().is_clustered();
+        on_plan(Cow::Borrowed(id_summary(is_clustered)));
+        match is_clustered {
             true => op.counters().docs_examined.add(1),
             false => op.counters().keys_examined.add(1),
         }
@@ -31,11 +40,14 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     }
     if is_metadata_count(request) {
         collation_of(request.collation, None)?;
+        on_plan(Cow::Borrowed(FAST_COUNT));
         return Ok(trimmed(guard.map_or(0, |guard| guard.count()), request));
     }
     let Some(mut planned) = plan_count(*context, guard.as_ref(), request, Memory::Use)? else {
+        on_plan(Cow::Borrowed("EOF"));
         return Ok(0);
     };
+    on_plan(Cow::Owned(summary(&planned.stage)));
     let mut n = 0;
     planned.run(*context, guard, &mut |_| {
         n += 1;
@@ -43,6 +55,9 @@ pub fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u6
     })?;
     Ok(n)
 }
+
+/// What MongoDB calls a count of all documents.
+pub(crate) const FAST_COUNT: &str = "RECORD_STORE_FAST_COUNT";
 
 /// True when no document has to be looked at.
 pub(crate) fn is_metadata_count(request: &CountRequest<'_>) -> bool {

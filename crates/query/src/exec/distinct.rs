@@ -9,6 +9,7 @@ use super::find::{Memory, allowed_by_settings, expression_context, plan, plan_by
 use super::index_scan::{IndexScan, ScanKind};
 use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
+use super::summary::summary;
 use crate::QueryError;
 use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
@@ -27,6 +28,7 @@ use engine::Direction;
 use keys::extract::PatternField;
 use keys::key::KeyDecoder;
 use keys::{Collator, FieldOrder};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use storage::{CollectionGuard, LockMode, StorageError};
@@ -35,20 +37,29 @@ use wire::ErrorCode;
 /// Bytes that the values may have.
 const VALUES_BYTES_MAX: usize = 16 << 20;
 
-/// The different values of a field among the matching documents, at most 16 MiB of them (17217).
-pub fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
+/// The different values of a field among the matching documents, at most 16 MiB of them (17217). `on_plan` is told the
+/// plan in a few words, before it runs.
+pub fn distinct(
+    context: &ExecContext<'_>,
+    request: &DistinctRequest<'_>,
+    on_plan: &mut dyn FnMut(Cow<'static, str>),
+) -> Result<Vec<Bson>, QueryError> {
     let guard = match context
         .storage
         .collection(context.op, &request.ns, LockMode::IntentShared)
     {
-        Ok(None) if is_virtual(context.storage, &request.ns) => return super::view::distinct(context, request),
+        Ok(None) if is_virtual(context.storage, &request.ns) => {
+            return super::view::distinct(context, request, on_plan);
+        }
         Ok(guard) => guard,
-        Err(StorageError::IsView(_)) => return super::view::distinct(context, request),
+        Err(StorageError::IsView(_)) => return super::view::distinct(context, request, on_plan),
         Err(error) => return Err(error.into()),
     };
     let Some(mut planned) = plan_distinct(*context, guard.as_ref(), request, Memory::Use)? else {
+        on_plan(Cow::Borrowed("EOF"));
         return Ok(Vec::new());
     };
+    on_plan(Cow::Owned(summary(&planned.stage)));
     let mut values = DistinctValues::new(request.key, planned.query.collation.clone())?;
     planned.run(*context, guard, &mut |row| {
         values.add_row(row)?;

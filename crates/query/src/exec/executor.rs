@@ -489,8 +489,7 @@ impl PlanExecutor {
     pub fn plan_summary(&self) -> Cow<'static, str> {
         match &self.body {
             Body::Nothing => Cow::Borrowed("EOF"),
-            Body::Id(lookup) if lookup.is_clustered => Cow::Borrowed("EXPRESS_CLUSTERED_IXSCAN"),
-            Body::Id(_) => Cow::Borrowed("IDHACK"),
+            Body::Id(lookup) => Cow::Borrowed(super::summary::id_summary(lookup.is_clustered)),
             Body::Plan(planned) => Cow::Owned(super::summary::summary(&planned.stage)),
             Body::Pipeline(pipeline) => Cow::Owned(pipeline.plan_summary()),
         }

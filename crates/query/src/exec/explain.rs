@@ -3,7 +3,7 @@
 use super::aggregate;
 use super::clustered;
 use super::context::ExecContext;
-use super::count::{is_metadata_count, plan_count, trimmed};
+use super::count::{FAST_COUNT, is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
@@ -361,7 +361,7 @@ fn explain_count(
     if let (true, Some(guard)) = (is_metadata_count(request), &guard) {
         let n = trimmed(guard.count(), request);
         let counted = |rows: Option<u64>| {
-            let mut stage = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
+            let mut stage = doc! { "stage": FAST_COUNT };
             stage.extend(
                 rows.map(|rows| doc! { "nCounted": narrowed(rows), "nSkipped": 0 })
                     .unwrap_or_default(),

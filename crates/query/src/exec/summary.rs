@@ -14,6 +14,14 @@ pub(crate) fn summary(stage: &Stage) -> String {
     leaves.join(", ")
 }
 
+/// A look-up by `_id` alone.
+pub(crate) fn id_summary(is_clustered: bool) -> &'static str {
+    match is_clustered {
+        true => "EXPRESS_CLUSTERED_IXSCAN",
+        false => "IDHACK",
+    }
+}
+
 fn add_leaves(stage: &Stage, leaves: &mut Vec<String>) {
     match stage {
         Stage::Eof => leaves.push("EOF".to_owned()),

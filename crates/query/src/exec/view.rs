@@ -10,6 +10,7 @@ use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, Find
 use crate::timeseries::UNPACK;
 use bson::{Bson, RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
+use std::borrow::Cow;
 use std::sync::Arc;
 use storage::{Namespace, Storage};
 use wire::ErrorCode;
@@ -152,9 +153,14 @@ pub(super) fn count_over<'a>(request: &'a CountRequest<'_>, pipeline: &'a RawArr
 }
 
 /// `count` on a view.
-pub(crate) fn count(context: &ExecContext<'_>, request: &CountRequest<'_>) -> Result<u64, QueryError> {
+pub(crate) fn count(
+    context: &ExecContext<'_>,
+    request: &CountRequest<'_>,
+    on_plan: &mut dyn FnMut(Cow<'static, str>),
+) -> Result<u64, QueryError> {
     let pipeline = count_pipeline(request)?;
     let mut executor = aggregate(context, &count_over(request, &pipeline))?;
+    on_plan(executor.plan_summary());
     let mut n = 0;
     run_to_end(&mut executor, context, &mut |document| {
         n = match document.get("n") {
@@ -183,9 +189,14 @@ pub(super) fn distinct_over<'a>(request: &'a DistinctRequest<'_>, pipeline: &'a 
 }
 
 /// `distinct` on a view.
-pub(crate) fn distinct(context: &ExecContext<'_>, request: &DistinctRequest<'_>) -> Result<Vec<Bson>, QueryError> {
+pub(crate) fn distinct(
+    context: &ExecContext<'_>,
+    request: &DistinctRequest<'_>,
+    on_plan: &mut dyn FnMut(Cow<'static, str>),
+) -> Result<Vec<Bson>, QueryError> {
     let pipeline = distinct_pipeline(request)?;
     let mut executor = aggregate(context, &distinct_over(request, &pipeline))?;
+    on_plan(executor.plan_summary());
     let view = context.storage.catalog().view(&request.ns);
     let collation = view.map_or_else(
         || collation_of(request.collation, None),

@@ -1,8 +1,9 @@
 //! Executors, one behaviour at a time.
 
 use super::fixture::{Fixture, ns, plain};
+use super::{count, distinct};
 use crate::QueryError;
-use crate::exec::{DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, count, distinct, find};
+use crate::exec::{DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, find};
 use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
 use std::collections::BTreeSet;

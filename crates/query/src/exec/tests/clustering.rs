@@ -3,7 +3,7 @@
 use super::cases::ids;
 use super::fixture::{Fixture, ns};
 use super::plans::{explained, stages, winning};
-use crate::exec::{count, distinct};
+use super::{count, distinct};
 use crate::plan::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 

@@ -2,7 +2,8 @@
 
 use super::cases::{aggregated, array, empty, ids, numbers};
 use super::fixture::{Fixture, ns, plain};
-use crate::exec::{count, distinct, explain};
+use super::{count, distinct};
+use crate::exec::explain;
 use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
 

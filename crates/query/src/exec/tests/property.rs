@@ -3,12 +3,13 @@
 
 use super::fixture::{Fixture, ns, pick, plain, seeds};
 use super::generate::{collation, document, filter, indexable_filter, key, partial, path, raw, wildcard};
+use super::{count, distinct};
 use crate::EvaluationContext;
 use crate::exec::describe::{Detail, describe};
 use crate::exec::executor::{Body, Planned};
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::Stage;
-use crate::exec::{PlanExecutor, count, distinct, find};
+use crate::exec::{PlanExecutor, find};
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::plan::planner::Planner;

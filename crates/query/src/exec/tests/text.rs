@@ -1,10 +1,11 @@
 //! What a text index finds, and how it scores, is what its definition says of each document: random documents, searches
 //! and conditions beside them.
 
+use super::count;
 use super::fixture::{Fixture, ns, pick, plain, seeds};
 use super::generate::raw;
 use crate::EvaluationContext;
-use crate::exec::{count, find};
+use crate::exec::find;
 use crate::expression::ExpressionContext;
 use crate::matcher::Matcher;
 use crate::plan::{CountRequest, FindRequest};
