@@ -4,8 +4,8 @@ use bson::RawDocumentBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A function as a client wrote it: a function, or an expression, or statements that are its body. Each scope compiles
-/// it once.
+/// A function as a client wrote it: a function, or an expression, or statements that are its body, whose last one, if
+/// that is an expression, is its value. Each scope compiles it once.
 #[derive(Clone, Debug)]
 pub struct Function {
     source: Arc<str>,
@@ -43,7 +43,52 @@ impl Function {
         if is_function(source) {
             return vec![format!("({trimmed}\n)"), body];
         }
-        vec![format!("(function() {{ return ({trimmed}\n); }})"), body]
+        let mut candidates = vec![format!("(function() {{ return ({trimmed}\n); }})")];
+        if let Some(at) = last_separator(trimmed) {
+            let (before, last) = trimmed.split_at(at);
+            let (separator, last) = last.split_at(1);
+            // Statements that return say themselves what they give; those of functions among them do not.
+            let returns = before.contains("return") && !before.contains("function") && !before.contains("=>");
+            if !returns {
+                // A comment that the separator is in takes the rest of its line along, and then this is no text.
+                candidates.push(format!("(function() {{ {before}{separator} return ({last}\n); }})"));
+            }
+        }
+        candidates.push(body);
+        candidates
+    }
+}
+
+/// Where the last statement of several begins: the last semicolon or line break outside of brackets and texts in
+/// quotes.
+fn last_separator(source: &str) -> Option<usize> {
+    let mut rest = source;
+    let mut last = None;
+    while let Some(at) = rest.find(['(', '[', '{', '"', '\'', '`', ';', '\n']) {
+        let place = source.len() - rest.len() + at;
+        let (found, behind) = rest[at..].split_at(1);
+        rest = match found {
+            ";" | "\n" => {
+                last = Some(place);
+                behind
+            }
+            "(" | "[" | "{" => after_bracket(behind)?,
+            _ => after_quote(behind, found)?,
+        };
+    }
+    last
+}
+
+/// What follows the quotation mark that closes the one before `text`.
+fn after_quote<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    let mut rest = text;
+    loop {
+        let at = rest.find(|c: char| c == '\\' || mark.starts_with(c))?;
+        let (found, behind) = rest[at..].split_at(1);
+        if found == mark {
+            return Some(behind);
+        }
+        rest = behind.get(behind.chars().next()?.len_utf8()..)?;
     }
 }
 
@@ -125,6 +170,22 @@ fn after_bracket(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_statement_is_found() {
+        for (source, last) in [
+            ("sleep(1); true", Some(" true")),
+            ("a\nb", Some("b")),
+            ("f(';'); [1, ';']", Some(" [1, ';']")),
+            ("'\\';'; a", Some(" a")),
+            ("this.a > 5", None),
+            ("f(function() { a; b; })", None),
+            ("f('", None),
+            ("f(", None),
+        ] {
+            assert_eq!(last_separator(source).map(|at| &source[at + 1..]), last, "{source}");
+        }
+    }
 
     #[test]
     fn functions_are_told_from_expressions() {

@@ -220,6 +220,22 @@ fn helpers_give_what_they_say() {
 }
 
 #[test]
+fn statements_give_what_the_last_one_does() {
+    for (source, value) in [
+        ("sleep(1); true", Bson::Boolean(true)),
+        ("var a = [1, 2]; a.length == 2;", Bson::Boolean(true)),
+        ("var a = ';'\na == ';'", Bson::Boolean(true)),
+        ("var f = function(n) { return n > 1; }; f(2)", Bson::Boolean(true)),
+        ("if (true) return 'a;b'; 'c'", Bson::String("a;b".to_owned())),
+        ("'a' // b; false", Bson::String("a".to_owned())),
+        ("var a = 1; if (a) { a }", Bson::Undefined),
+        ("var a = 1; // b; a", Bson::Undefined),
+    ] {
+        assert_eq!(evaluated(source).unwrap(), value, "{source}");
+    }
+}
+
+#[test]
 fn a_condition_is_as_true_as_javascript_has_it() {
     let scope = scope();
     let document = rawdoc! { "a": 6, "s": "" };
