@@ -206,6 +206,20 @@ pub fn parse_count<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Co
     Ok(request)
 }
 
+/// Runs what tells its plan before it begins: to `currentOp` at once, and to the report.
+fn telling_plan<'b, T>(
+    call: &mut Invocation<'b>,
+    run: impl FnOnce(&Invocation<'b>, &mut dyn FnMut(Cow<'static, str>)) -> T,
+) -> T {
+    let mut plan = Cow::Borrowed("");
+    let result = run(call, &mut |summary| {
+        call.tell_plan(&summary);
+        plan = summary;
+    });
+    call.report.plan_summary = plan;
+    result
+}
+
 fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.readable_namespace()?;
     let request = parse_count(call, namespace)?;
@@ -215,13 +229,7 @@ fn count(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if call.body.into_iter().flatten().any(is_no_limit) && call.server.storage.catalog().view(&request.ns).is_some() {
         return Err(CommandError::new(ErrorCode(15958), "the limit must be positive"));
     }
-    let mut plan = Cow::Borrowed("");
-    let counted = query::count(&call.context(), &request, &mut |summary| {
-        call.tell_plan(&summary);
-        plan = summary;
-    });
-    call.report.plan_summary = plan;
-    let counted = counted?;
+    let counted = telling_plan(call, |call, on_plan| query::count(&call.context(), &request, on_plan))?;
     reply.count("n", counted as i64);
     Ok(())
 }
@@ -259,13 +267,9 @@ fn distinct(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.readable_namespace()?;
     let request = parse_distinct(call, namespace)?;
     call.find_settings(Purpose::Run)?;
-    let mut plan = Cow::Borrowed("");
-    let values = query::distinct(&call.context(), &request, &mut |summary| {
-        call.tell_plan(&summary);
-        plan = summary;
-    });
-    call.report.plan_summary = plan;
-    let values = values?;
+    let values = telling_plan(call, |call, on_plan| {
+        query::distinct(&call.context(), &request, on_plan)
+    })?;
     reply.value("values", &bson::Bson::Array(values));
     write_moment(call, reply);
     Ok(())
