@@ -1,6 +1,6 @@
 //! A block's header. Described in `docs/formats/btree-blocks.md`.
 
-use crate::limits::RAW_BYTES_MAX;
+use crate::limits::{BLOCK_HEADER_BYTES, RAW_BYTES_MAX};
 use crate::sealing::Sealing;
 use crate::{SECTOR_BYTES, VolumeId};
 use codec::Codec;
@@ -36,7 +36,6 @@ pub(crate) const BLOCK_MAGIC: [u8; 2] = *b"Tb";
 pub(crate) const BLOCK_VERSION: u8 = 1;
 /// The same, encrypted.
 pub(crate) const SEALED_BLOCK_VERSION: u8 = 2;
-pub(crate) const BLOCK_HEADER_BYTES: usize = 40;
 
 /// What a block says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,8 @@
 //! headers tell their lengths; checksums tell that they are blocks. Whoever owns them finds them by what is in them or
 //! by their labels, at a cost that goes by the segment and not by all there is.
 
-use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, block_crc, u32_at};
+use crate::block::{BlockHeader, block_crc, u32_at};
+use crate::limits::BLOCK_HEADER_BYTES;
 use crate::read::{Opener, decompress, read_bytes};
 use crate::stats::add;
 use crate::volume::Volume;

@@ -1,14 +1,16 @@
 //! Round trips, refused bytes, and the layout snapshot: every size, offset, tag and limit, so that a change of the
 //! format is seen in review.
 
-use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, BlockHeader, SEALED_BLOCK_VERSION};
+use crate::block::{BLOCK_MAGIC, BLOCK_VERSION, BlockHeader, SEALED_BLOCK_VERSION};
 use crate::checkpoint::{DIRECTORY_OWNER, SIDE_FILE};
 use crate::directory::{Directory, DirectoryVolume, INDEX_BYTES, INDEX_PAGES, PAGE_BYTES, PAGE_SECTORS};
+use crate::limits::BLOCK_HEADER_BYTES;
 use crate::space::HEAD_SECTORS;
 use crate::store::volume_file;
-use crate::superblock::SUPERBLOCK_VERSION;
-use crate::superblock::{SEALED_SUPERBLOCK_VERSION, SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_SEAL_OFFSET};
-use crate::superblock::{Superblock, VOLUME_HEADER_BYTES, VolumeHeader};
+use crate::superblock::{
+    SEALED_SUPERBLOCK_VERSION, SUPERBLOCK_BYTES, SUPERBLOCK_ROOT_OFFSET, SUPERBLOCK_SEAL_OFFSET, SUPERBLOCK_VERSION,
+    Superblock, VOLUME_HEADER_BYTES, VolumeHeader,
+};
 use crate::superblocks::{SLOT_BYTES, SUPERBLOCKS_BYTES};
 use crate::{BlockAddr, BlockKind, SECTOR_BYTES, VolumeId, limits};
 use codec::Codec;

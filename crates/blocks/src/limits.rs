@@ -1,9 +1,9 @@
 //! Bounds, and why they are what they are.
 
-use crate::block::BLOCK_HEADER_BYTES;
-
 /// Unit of allocation, in bytes: what disks write whole.
 pub const SECTOR_BYTES: usize = 512;
+/// In front of each block.
+pub(crate) const BLOCK_HEADER_BYTES: usize = 40;
 /// Longest root of a checkpoint: it lies in the superblock's 2 KiB, behind the other fields.
 pub(crate) const ROOT_BYTES_MAX: usize = 1024;
 /// Longest block on disk: its length in sectors has 16 bits.

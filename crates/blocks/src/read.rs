@@ -1,7 +1,7 @@
 //! Reading blocks, one or many, with every check.
 
-use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, block_crc, mismatch};
-use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
+use crate::block::{BlockHeader, Mismatch, block_crc, mismatch};
+use crate::limits::{BLOCK_HEADER_BYTES, BUFFER_BYTES_MAX, IO_BYTES_MAX, RAW_BUFFER_BYTES_MAX, READ_GAP_BYTES_MAX};
 use crate::sealing::{Sealing, stored_bytes};
 use crate::sections::{self, Sections};
 use crate::stats::add;

@@ -1,7 +1,7 @@
 //! Finding blocks when nothing says where they are.
 
-use crate::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, block_crc, u32_at};
-use crate::limits::IO_BYTES_MAX;
+use crate::block::{BLOCK_MAGIC, BlockHeader, block_crc, u32_at};
+use crate::limits::{BLOCK_HEADER_BYTES, IO_BYTES_MAX};
 use crate::open::volume_files;
 use crate::read::{Opener, decompress};
 use crate::salvage_reader::store_number;

@@ -3,7 +3,8 @@
 //! All of a store is sealed or nothing: what is plain where there are keys, and what is sealed where there are none, is
 //! damage.
 
-use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, Mismatch, mismatch};
+use crate::block::{BlockHeader, Mismatch, mismatch};
+use crate::limits::BLOCK_HEADER_BYTES;
 use crypt::{Keys, SEAL_BYTES, Seal};
 use std::sync::Arc;
 

@@ -3,13 +3,15 @@
 //! A writer reserves runs of sectors and fills them one after the other; blocks wait in its buffer, in the form they
 //! have on disk, until a flush (or a full buffer) writes each contiguous stretch with one call.
 
-use crate::block::{BLOCK_HEADER_BYTES, BlockHeader, seal_bytes};
-use crate::limits::{BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX, RUN_SECTORS_MIN};
-use crate::sections;
+use crate::block::{BlockHeader, seal_bytes};
+use crate::limits::{
+    BLOCK_HEADER_BYTES, BUFFER_BYTES_MAX, IO_BYTES_MAX, LABEL_BYTES_MAX, RAW_BYTES_MAX, RUN_SECTORS_MAX,
+    RUN_SECTORS_MIN,
+};
 use crate::space::Mark;
 use crate::stats::add;
 use crate::volume::Volume;
-use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Purpose, Result, SECTOR_BYTES, VolumeId};
+use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Purpose, Result, SECTOR_BYTES, VolumeId, sections};
 use codec::{Codec, Compressor};
 use std::ops::Range;
 use std::sync::Arc;

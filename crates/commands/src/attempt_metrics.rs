@@ -1,6 +1,6 @@
 //! How often somebody tried to prove to be a user: `serverStatus.security.authentication`.
 
-use crate::metrics::Counter;
+use crate::counter::Counter;
 use auth::Mechanism;
 use bson::{Bson, Document, doc};
 

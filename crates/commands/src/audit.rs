@@ -7,8 +7,8 @@
 //!
 //! The file is written with the standard library, as the server's log is ([`crate::logger`]).
 
+use crate::counter::Counter;
 use crate::logger::{LogFile, Rotate};
-use crate::metrics::Counter;
 use bson::raw::RawDocument;
 use bson::{DateTime, Document, RawDocumentBuf};
 use extjson::JsonForm;

@@ -4,8 +4,8 @@
 //! killed ends its operation and is forgotten when it comes back. Nothing an idle cursor holds pins a snapshot.
 
 use crate::authentication::Identity;
+use crate::counter::Counter;
 use crate::error::{CommandError, Result};
-use crate::metrics::Counter;
 use crate::pinned::PinnedState;
 use crate::rights::{Grant, Rights};
 use bson::raw::RawDocumentBuf;

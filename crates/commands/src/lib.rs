@@ -18,6 +18,7 @@ mod command;
 mod concern_waits;
 mod concerns;
 mod copies;
+mod counter;
 mod cursors;
 mod default_time;
 mod definition;

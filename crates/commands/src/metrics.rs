@@ -1,33 +1,14 @@
 //! Counters for `serverStatus` and `top`. All are cheap to bump from many threads; none is ever reset.
 
 use crate::attempt_metrics::AttemptMetrics;
+use crate::counter::Counter;
 use crate::spill_report::BlockingMetrics;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// A counter that only grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to it.
-    pub fn add(&self, amount: u64) {
-        // Most operations have nothing to add to most counters, and an atomic addition is dear.
-        if amount > 0 {
-            self.0.fetch_add(amount, Ordering::Relaxed);
-        }
-    }
-
-    /// Its value.
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed) as i64
-    }
-}
 
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($field:ident),* $(,)? }) => {

@@ -1,6 +1,6 @@
 //! What sorts and groups have done, and what of it on disk: for `serverStatus`, log lines and the profiler.
 
-use crate::metrics::Counter;
+use crate::counter::Counter;
 use bson::{Document, doc};
 use storage::{OperationCounters, Spilling};
 

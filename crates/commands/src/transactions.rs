@@ -8,8 +8,8 @@
 //! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
 //! session, and neither while an operation works.
 
+use crate::counter::Counter;
 use crate::error::{CommandError, Result};
-use crate::metrics::Counter;
 use crate::stable_api::ApiParameters;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;

@@ -8,25 +8,12 @@
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
 //! already: those must never wait for somebody who waits (no cycle can form).
 
-use crate::Waiter;
 use crate::waiter::WAIT_SLICE;
+use crate::{LockMode, Waiter};
 use rcu::{Condvar, Mutex, schedule_point};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// How a collection is locked. MongoDB shows them as `r w R W`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockMode {
-    /// Reading documents.
-    IntentShared = 0,
-    /// Writing documents.
-    IntentExclusive = 1,
-    /// Nobody may write.
-    Shared = 2,
-    /// Nobody else may use it.
-    Exclusive = 3,
-}
 
 const IS_ONE: u64 = 1;
 const IX_ONE: u64 = 1 << 20;

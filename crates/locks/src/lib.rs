@@ -5,13 +5,15 @@
 //! see `tests/schedules.rs`.
 
 mod collection;
+mod mode;
 mod stats;
 mod table;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod test_waiter;
 mod waiter;
 
-pub use collection::{CollectionLock, CollectionLockState, Held, LockMode};
+pub use collection::{CollectionLock, CollectionLockState, Held};
+pub use mode::LockMode;
 pub use stats::{LevelStats, LockCounts, LockStats, ModeStats};
 pub use table::{Changed, LockKey, LockTable, Taken, key_hash};
 pub use waiter::Waiter;

@@ -6,8 +6,8 @@
 //! Invariant: `in_flight` and `filling` hold the entries from some `Seq` to `next - 1` in order, without holes, in
 //! chunks of one term each.
 
-use crate::format::{ENTRY_LENGTH_BYTES, FrameKind, HardState, entry_length};
-use crate::limits::SPARE_CHUNKS_MAX;
+use crate::format::{FrameKind, HardState, entry_length};
+use crate::limits::{ENTRY_LENGTH_BYTES, SPARE_CHUNKS_MAX};
 use bytes::Bytes;
 use engine::Seq;
 use std::collections::VecDeque;

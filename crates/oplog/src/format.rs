@@ -4,7 +4,7 @@
 //! a [`Damage`].
 
 use crate::Damage;
-use crate::limits::FRAME_RAW_BYTES_MAX;
+use crate::limits::{ENTRY_LENGTH_BYTES, FRAME_RAW_BYTES_MAX};
 use codec::Codec;
 use crypt::{Keys, SEAL_BYTES, Seal, SealError};
 use engine::Seq;
@@ -29,8 +29,6 @@ pub(crate) const HARD_STATE_BYTES: usize = 24;
 pub(crate) const FRAME_ALIGN: u64 = 8;
 /// No position, number or length on disk exceeds this: sums of them do not overflow.
 const POSITION_MAX: u64 = u64::MAX >> 2;
-/// Length field before each entry of a raw frame.
-pub(crate) const ENTRY_LENGTH_BYTES: usize = 4;
 
 /// At the end of each segment header.
 const CRC_BYTES: usize = 4;

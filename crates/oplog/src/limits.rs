@@ -16,8 +16,11 @@ pub(crate) const FRAME_RAW_BYTES_TARGET: usize = 1024 * 1024;
 /// Largest `frame_bytes`.
 pub(crate) const FRAME_RAW_BYTES_TARGET_MAX: usize = 16 * 1024 * 1024;
 
+/// Length field before each entry of a raw frame.
+pub(crate) const ENTRY_LENGTH_BYTES: usize = 4;
+
 /// Largest raw frame: one entry of the greatest length and its length field.
-pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + crate::format::ENTRY_LENGTH_BYTES;
+pub(crate) const FRAME_RAW_BYTES_MAX: usize = ENTRY_BYTES_MAX + ENTRY_LENGTH_BYTES;
 
 /// Frames below this are not worth compressing.
 pub(crate) const COMPRESS_RAW_BYTES_MIN: usize = 4 * 1024;

@@ -4,7 +4,8 @@
 //! reads: a segment that is purged meanwhile keeps its bytes for readers that have opened it.
 
 use crate::catalog::Segment;
-use crate::format::{ENTRY_LENGTH_BYTES, FrameHeader, entry_length};
+use crate::format::{FrameHeader, entry_length};
+use crate::limits::ENTRY_LENGTH_BYTES;
 use crate::log::Shared;
 use crate::scan::{Scanner, SegmentFile, unpack};
 use crate::{Damage, LogError, Result};

@@ -311,7 +311,7 @@ pub(crate) fn unpack(frame: &Frame<'_>, unpacker: &mut Decompressor) -> std::res
     let mut rest = raw.as_slice();
     for _ in 0..header.entries {
         let length = entry_length(rest).ok_or(Damage::Entries)?;
-        rest = &rest[crate::format::ENTRY_LENGTH_BYTES + length..];
+        rest = &rest[crate::limits::ENTRY_LENGTH_BYTES + length..];
     }
     if rest.is_empty() { Ok(raw) } else { Err(Damage::Entries) }
 }

@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::catalog::segment_number;
 use crate::disk::failure;
-use crate::format::{ENTRY_LENGTH_BYTES, FRAME_ALIGN, FrameHeader, FrameKind, entry_length};
+use crate::format::{FRAME_ALIGN, FrameHeader, FrameKind, entry_length};
+use crate::limits::ENTRY_LENGTH_BYTES;
 use crate::scan::{Scanner, SegmentFile, unpack};
 use crate::{Damage, LogError};
 use codec::Decompressor;

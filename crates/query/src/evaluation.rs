@@ -5,7 +5,7 @@
 //! goes on, so that `maxTimeMS`, `killOp`, a client that has gone and the end of the server are heeded inside a single
 //! expression, too.
 //! - A step is some tens of nanoseconds of work. Operators that run through bytes at memory's speed count
-//!   [`BYTES_PER_STEP`] of them as one.
+//!   [`crate::value::BYTES_PER_STEP`] of them as one.
 //! - Memory is counted as a stack: whoever keeps values while others are computed *holds* their bytes and releases them
 //!   when it is done with them. What a single operator needs is bounded by the size of its result. Beyond the first
 //!   megabyte it is charged to the operation's account.
@@ -27,9 +27,6 @@ use crate::value::Value;
 
 /// Steps between two looks at the operation: a fraction of a millisecond.
 const STEPS_PER_CHECK: u32 = 2048;
-
-/// Bytes that count as one step where they are scanned, copied or hashed as a whole.
-pub(crate) const BYTES_PER_STEP: usize = 128;
 
 /// Bytes held that are not charged: those of ordinary expressions.
 const UNCHARGED_BYTES: usize = 1 << 20;

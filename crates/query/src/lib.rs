@@ -26,6 +26,7 @@ mod limits;
 mod metadata;
 pub mod plan;
 mod scripts;
+mod sort_field;
 mod sorter;
 pub mod timeseries;
 

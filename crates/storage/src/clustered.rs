@@ -4,7 +4,7 @@
 //! its row is, and the lock of the record is the lock of the unique key: who inserts takes it, and looks whether the
 //! row is there. What such a collection is otherwise is what all are: rows of indexes lead to record ids.
 
-use crate::error::duplicate_in;
+use crate::duplicate_key::duplicate_in;
 use crate::index_keys::same_id;
 use crate::limits::CLUSTERED_KEY_BYTES_MAX;
 use crate::{CollectionGuard, Index, RecordId, StorageError, WriteUnit};

@@ -14,7 +14,7 @@ use crate::clustered::misplaced;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::index_rows::row_owner;
 use crate::limits::NESTING_DEPTH_MAX;
-use crate::validate::{IndexReport, Inspect, ValidateReport, unless_damaged};
+use crate::report::{IndexReport, Inspect, ValidateReport, unless_damaged};
 use crate::{Collection, Index, Operation, ReadView, RecordBatch, RecordId, StorageError};
 use bson::RawDocument;
 use bson::raw::RawBsonRef;

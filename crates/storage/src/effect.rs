@@ -7,12 +7,13 @@
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
 use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
-use crate::error::duplicate_key;
+use crate::duplicate_key::duplicate_key;
 use crate::index_keys::{IndexWrites, Versions};
 use crate::membership::is_configuration;
 use crate::overlay::Overlay;
 use crate::record::split_from_start;
-use crate::sessions::{SessionEffect, SessionKey};
+use crate::session_key::SessionKey;
+use crate::sessions::SessionEffect;
 use crate::{Collection, Index, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Batch, Seq, TableId};

@@ -4,13 +4,12 @@
 //! operations, that is applied as one. Decoding trusts nothing: a bad tag, a length that leads outside, trailing bytes
 //! or a wrong count are errors that name the byte. It allocates nothing but record ids that are keys.
 
-use crate::RecordId;
 use crate::cluster_time::EntryTime;
-use crate::diff;
 pub(crate) use crate::entry_reader::{EntryHeader, EntryReader};
-use crate::history;
+use crate::history::size::documents_max;
 use crate::limits::ENTRY_BYTES_MAX;
-use crate::sessions::{Kept, SessionKey};
+use crate::session_key::{Kept, SessionKey};
+use crate::{RecordId, diff};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, TableId};
@@ -518,7 +517,7 @@ impl EntryWriter {
 
     /// Points of cluster time that those need who read it as history: one for each document they make of it.
     pub(crate) fn ticks(&self) -> u64 {
-        let documents = history::documents_max(self.byte_len(), self.count());
+        let documents = documents_max(self.byte_len(), self.count());
         documents + self.commands as u64
     }
 

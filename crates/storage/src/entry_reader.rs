@@ -2,7 +2,7 @@
 
 use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::entry::*;
-use crate::sessions::{Kept, SessionKey};
+use crate::session_key::{Kept, SessionKey};
 use crate::{RecordId, StorageError};
 use bson::RawDocument;
 use engine::{Seq, TableId};

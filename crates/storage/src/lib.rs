@@ -27,6 +27,7 @@ mod checkpoint;
 mod clone;
 mod cluster_time;
 mod clustered;
+mod collection_guard;
 mod commit;
 mod configuration;
 mod consensus;
@@ -36,6 +37,7 @@ mod ddl;
 mod definition;
 mod diff;
 mod driver;
+mod duplicate_key;
 mod duplicates;
 mod effect;
 mod entry;
@@ -48,6 +50,7 @@ mod follow;
 mod history;
 mod index_keys;
 mod index_rows;
+mod interrupt;
 pub mod limits;
 mod local_capped;
 mod membership;
@@ -63,12 +66,15 @@ mod pending;
 mod pinned;
 mod pipeline;
 mod points;
+mod predicate;
 mod read;
 mod record;
 mod recovery;
 mod remake;
+mod report;
 mod reserved;
 mod script_limits;
+mod session_key;
 mod sessions;
 mod standing;
 mod statements;
@@ -96,12 +102,13 @@ pub use build::CreateIndexesReport;
 pub use capped::{CappedLimits, CappedWaiter};
 pub use catalog::Catalog;
 pub use catalog::collection::{Collection, View};
-pub use catalog::index::{Index, IndexSpec, Predicate};
+pub use catalog::index::{Index, IndexSpec};
 pub use catalog::timeseries::{BUCKETS_PREFIX, Granularity, TimeseriesOptions, buckets_namespace};
 pub use catalog::validation::{Validation, ValidationAction, ValidationLevel};
 pub use catalog_change::{CatalogChange, CatalogChangeHandler};
 pub use clone::{CloneHeader, CloneRows, CloneRowsSource, CloneSource, FillOptions, fill_from_clone};
 pub use cluster_time::ClusterTime;
+pub use collection_guard::CollectionGuard;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
 pub use diff::{Target, Targets};
 pub use driver::Outlet;
@@ -113,31 +120,31 @@ pub use history::{
     DOCUMENT_OPERATION_BYTES_MAX, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistorySession,
     HistoryUnit, LogPoint, OPLOG, document_key, log_points,
 };
+pub use interrupt::{Interrupted, KillFlag};
 pub use keys::MultikeyPaths;
 pub use local_capped::{LocalCapped, LocalNext};
 pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats};
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
-pub use operation::{
-    Counter, Interrupted, KillFlag, LockCounters, Operation, OperationCounters, SpillCounters, Spilling,
-};
+pub use operation::{Counter, LockCounters, Operation, OperationCounters, SpillCounters, Spilling};
 pub use pinned::PinnedView;
 pub use points::AppliedPoint;
+pub use predicate::{NoPartialIndexes, Predicate, PredicateCompiler};
 pub use read::{IndexBatch, IndexCursor, ReadView, RecordBatch, RecordCursor};
 pub use record::{RecordId, RecordIds, RecordKey};
 pub use repl::{Message, Role};
+pub use report::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use script_limits::{SCRIPT_CALL_MS_MAX, SCRIPT_HEAP_BYTES_MAX, ScriptLimits};
-pub use sessions::{Kept, SessionKey, SessionRecord, StatementKind, StatementResult};
+pub use session_key::{Kept, SessionKey};
+pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    CheckpointFailureHandler, CollectionGuard, FailureHandler, NoPartialIndexes, PredicateCompiler, ProgressHandler,
-    RecoveryProgress, Storage, StorageOptions,
+    CheckpointFailureHandler, FailureHandler, ProgressHandler, RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};
 pub use timeseries::NewTimeseries;
 pub use transaction::{Statement, Transaction};
-pub use validate::{CollectionStats, CompactReport, IndexReport, IndexStats, ValidateReport};
 pub use write::{UpdateForm, WriteUnit};

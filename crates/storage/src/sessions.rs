@@ -10,14 +10,14 @@
 //! Invariant: who writes under a session waits until that has taken effect before the session's next write. So what
 //! memory says of a session is its state before the entry that is being derived.
 
-use crate::StorageError;
 use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};
-use crate::diff;
 use crate::effect::Effect;
 use crate::entry::{EntrySession, EntryWriter};
 use crate::mutations::mutated;
+use crate::session_key::{Kept, SessionKey};
 use crate::storage::Storage;
+use crate::{StorageError, diff};
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use hashbrown::HashMap;
@@ -25,36 +25,6 @@ use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A logical session, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SessionKey {
-    /// The session's UUID.
-    pub id: [u8; 16],
-    /// SHA-256 of its user's name.
-    pub user: [u8; 32],
-}
-
-/// What of a statement's change a retry has to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// That there was one.
-    Nothing = 0,
-    /// Whether it was an upsert, and of which `_id`.
-    Key = 1,
-    /// As `Key`, and the document as it was before.
-    Before = 2,
-    /// As `Key`, and the document as it is.
-    After = 3,
-}
-
-impl Kept {
-    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Nothing, Self::Key, Self::Before, Self::After]
-            .into_iter()
-            .find(|kept| *kept as u8 == byte)
-    }
-}
 
 /// The sort of a statement's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

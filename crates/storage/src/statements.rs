@@ -1,7 +1,7 @@
 //! Which statements of a session the changes of a unit are: of one, or of several that one change carries out.
 
 use crate::entry::EntrySession;
-use crate::sessions::{Kept, SessionKey};
+use crate::session_key::{Kept, SessionKey};
 use crate::write::{Changes, WriteUnit};
 
 impl Changes {

@@ -7,6 +7,7 @@ use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog_change::CatalogChangeHandler;
+use crate::collection_guard::CollectionGuard;
 use crate::flow_control::FlowControl;
 use crate::history::Recent;
 use crate::local_capped::LocalCollections;
@@ -20,40 +21,17 @@ use crate::stats::Figures;
 use crate::temporary::TemporaryNames;
 use crate::voter::Consensus;
 use crate::{
-    Catalog, Collection, CollectionLockState, Interrupted, LockMode, LockStats, Namespace, Operation, Predicate,
-    ReadView, StorageError, StorageStats,
+    Catalog, CollectionLockState, Interrupted, LockMode, LockStats, Namespace, Operation, PredicateCompiler, ReadView,
+    StorageError, StorageStats,
 };
-use bson::RawDocument;
 use engine::{Engine, LockGranularity, Seq, TableId};
-use keys::Collator;
 use locks::{Held, LockCounts, LockTable, Waiter};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vfs::Env;
-
-/// Turns the filter of a partial index into a predicate; the query layer supplies it.
-pub trait PredicateCompiler: Send + Sync {
-    /// The predicate, or a sentence that says why the filter cannot be used in an index. Strings compare as the index
-    /// has them.
-    fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String>;
-}
-
-/// For databases without partial indexes: refuses every filter.
-pub struct NoPartialIndexes;
-
-impl PredicateCompiler for NoPartialIndexes {
-    fn compile(
-        &self,
-        _filter: &RawDocument,
-        _collator: Option<Arc<dyn Collator>>,
-    ) -> Result<Arc<dyn Predicate>, String> {
-        Err("partial indexes are not available".to_owned())
-    }
-}
 
 /// A step of recovery, for the server's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -347,7 +325,7 @@ impl Storage {
             };
             let held = self.lock_for(op, waiter, &collection.shared, mode)?;
             if !collection.is_outdated() {
-                return Ok(Some(CollectionGuard(Arc::new(Guarded { collection, held }))));
+                return Ok(Some(CollectionGuard::from_parts(collection, held)));
             }
         }
     }
@@ -528,43 +506,4 @@ fn write_ahead(log: Arc<Log>) -> engine::WriteAhead {
             message: error.to_string(),
         })
     })
-}
-
-struct Guarded {
-    collection: Arc<Collection>,
-    held: Held,
-}
-
-/// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps
-/// its own clones until it ends.
-#[derive(Clone)]
-pub struct CollectionGuard(Arc<Guarded>);
-
-impl CollectionGuard {
-    /// The definition, for keeping beyond the lock.
-    pub fn definition(&self) -> &Arc<Collection> {
-        &self.0.collection
-    }
-
-    /// The mode it is locked in.
-    pub fn mode(&self) -> LockMode {
-        self.0.held.mode()
-    }
-
-    /// Whether documents may be changed under it.
-    pub fn is_for_writers(&self) -> bool {
-        matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
-    }
-
-    pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
-        Self(Arc::new(Guarded { collection, held }))
-    }
-}
-
-impl Deref for CollectionGuard {
-    type Target = Collection;
-
-    fn deref(&self) -> &Collection {
-        &self.0.collection
-    }
 }

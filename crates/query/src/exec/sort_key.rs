@@ -5,9 +5,9 @@
 
 use super::key_document::KeyDocument;
 use crate::QueryError;
-use crate::metadata::{Metadata, MetadataField};
-use crate::plan::access::{SortField, metadata_path};
-use crate::value::{CollatorRef, Value};
+use crate::metadata::Metadata;
+use crate::sort_field::{SortField, extended};
+use crate::value::CollatorRef;
 use bson::{RawArrayBuf, RawBson, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use keys::key::KeyDecoder;
@@ -83,28 +83,6 @@ impl SortKeys {
         }
         Ok(Some(values))
     }
-}
-
-/// A copy of a document with what is known of it under the paths that sorts have for it.
-pub(crate) fn extended<'e>(
-    document: &RawDocument,
-    metadata: Option<&Arc<Metadata>>,
-    fields: impl Iterator<Item = MetadataField>,
-    out: &'e mut Vec<u8>,
-) -> Result<&'e RawDocument, QueryError> {
-    out.clear();
-    out.extend_from_slice(document.as_bytes());
-    out.pop();
-    for field in fields {
-        let value = metadata.map_or(Value::Missing, |metadata| metadata.get(field));
-        value.append_to(out, &metadata_path(field));
-    }
-    out.push(0);
-    let length = out.len() as u32;
-    if let Some(header) = out.first_chunk_mut::<4>() {
-        *header = length.to_le_bytes();
-    }
-    super::row::as_document(out)
 }
 
 /// The sort as clients write it.

@@ -7,7 +7,8 @@ use keys::Decimal;
 use keys::decimal::{DIGITS_MAX, Rounding};
 use wire::ErrorCode;
 
-use super::operator::{Apply, Arity, Computed, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, Operator};
 use crate::error::QueryError;
 use crate::value::Value;
 use crate::value::decimal_functions as decimals;

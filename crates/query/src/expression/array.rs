@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use bson::RawBsonRef;
 
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
 use super::parse::Parser;
 use super::string::search_range;
 use super::{Evaluation, Gathered, Node, Special, elements};

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 
 use bson::RawBsonRef;
 
-use super::operator::{Apply, Arity, Computed, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, Operator};
 use super::parse::Parser;
 use super::{Evaluation, Node, Special};
 use crate::error::QueryError;

@@ -14,7 +14,8 @@ use self::numbers::{
 };
 use super::bounds::is_string_length;
 use super::date::{iso_text, parse_date, timestamp_text};
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;

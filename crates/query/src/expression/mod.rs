@@ -14,6 +14,7 @@ mod boolean;
 mod bounds;
 mod convert;
 mod date;
+mod failure;
 mod function;
 mod gathered;
 pub(crate) use date::TimeUnit;
@@ -44,10 +45,9 @@ use wire::ErrorCode;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::matcher::CompareOp;
 use crate::metadata::MetadataNeeds;
 use crate::plan::query_settings::QuerySettings;
-use crate::value::{CollatorRef, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
+use crate::value::{CollatorRef, CompareOp, Comparer, DocumentValue, DocumentWriter, SharedDocument, Value};
 
 use bounds::{FOLDED_BYTES_MAX, bounded};
 pub(crate) use bounds::{check_result_bytes, finished_document};

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use bson::{RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
 use super::parse::Parser;
 use super::{Gathered, Node, elements, finished_document};
 use crate::error::QueryError;

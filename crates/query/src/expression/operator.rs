@@ -6,21 +6,15 @@
 use std::fmt;
 
 use bson::RawDocument;
-use wire::ErrorCode;
 
-use super::{Evaluation, Node, evaluate_all};
-use super::{arithmetic, array, boolean, convert, date, object, set, string};
+use super::failure::failure;
+use super::{Evaluation, Node, arithmetic, array, boolean, convert, date, evaluate_all, object, set, string};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::{Comparer, Value};
 
 /// The result of a function.
 pub(crate) type Computed<'a> = Result<Value<'a>, QueryError>;
-
-/// Fails with `code` and `message`.
-pub(crate) fn failure<T>(code: i32, message: impl Into<String>) -> Result<T, QueryError> {
-    Err(QueryError::new(ErrorCode(code), message.into()))
-}
 
 /// Evaluates arguments, and counts the steps of running through them.
 fn operands<'a>(arguments: &'a [Node], evaluation: &mut Evaluation<'a>) -> Result<Vec<Value<'a>>, QueryError> {

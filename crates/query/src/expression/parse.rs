@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use bson::{RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
-use super::operator::{self, NOT_BUILT, failure};
+use super::failure::failure;
+use super::operator::{self, NOT_BUILT};
 use super::path::{FieldPath, check_part};
 use super::{
     DEPTH_MAX, Evaluation, ExpressionContext, Node, Variable, array, boolean, bounded, date, function, regex, scope,

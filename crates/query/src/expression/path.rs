@@ -7,7 +7,7 @@ use std::fmt;
 
 use bson::RawDocument;
 
-use super::operator::failure;
+use super::failure::failure;
 use crate::error::QueryError;
 use crate::path::is_reference_field;
 use crate::value::{ArrayValue, DocumentValue, Value};

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use pcre2::bytes::{CaptureLocations, Regex};
 use std::sync::Arc;
 
-use super::operator::{Computed, failure};
+use super::failure::failure;
+use super::operator::Computed;
 use super::parse::{Parser, named_fields};
 use super::{Evaluation, Gathered, Node, Special, finished_document};
 use crate::error::QueryError;

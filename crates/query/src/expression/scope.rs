@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bson::{RawBsonRef, RawDocument};
 use vfs::Random;
 
-use super::operator::{Computed, failure};
+use super::failure::failure;
+use super::operator::Computed;
 use super::parse::{Parser, check_user_variable, named_fields};
 use super::{Evaluation, Gathered, Node, Special, elements};
 use crate::error::QueryError;

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use bson::RawBsonRef;
 
 use super::Node;
-use super::operator::{Apply, Arity, Computed, Operator, failure};
+use super::failure::failure;
+use super::operator::{Apply, Arity, Computed, Operator};
 use super::parse::Parser;
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;

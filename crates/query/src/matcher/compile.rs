@@ -7,11 +7,11 @@ use keys::Collator;
 use storage::{Predicate, PredicateCompiler};
 use wire::ErrorCode;
 
-use super::Matcher;
-use super::parse;
-use super::tree::{CompareOp, MatchExpr, Test};
+use super::tree::{MatchExpr, Test};
+use super::{Matcher, parse};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
+use crate::value::CompareOp;
 use crate::value::scan::Malformed;
 
 /// Compiles the `partialFilterExpression` of an index. Only what can be decided from the document alone, and what the

@@ -8,11 +8,12 @@ use keys::{Collator, canonical_type};
 
 use super::MatchDetails;
 use super::number::truncated;
-use super::tree::{CompareOp, InList, MatchExpr, Test, ValueTest};
+use super::tree::{InList, MatchExpr, Test, ValueTest};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::path::{self, LeafArray, Path};
 use crate::raw::{Constant, Element, Elements, kind};
+use crate::value::CompareOp;
 use crate::value::scan::Malformed;
 
 /// What a match is evaluated with.

@@ -30,6 +30,7 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, ExpressionContext};
 use crate::path::Path;
 
+pub use crate::value::CompareOp;
 pub use compile::{MatcherCompiler, check_partial_filter};
 pub use geo::GeoTest;
 pub use near::NearTest;
@@ -37,7 +38,7 @@ pub use regex::RegexTest;
 pub use schema::Schema;
 pub use script::ScriptTest;
 pub use text::TextTest;
-pub use tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
+pub use tree::{BitOp, BitTest, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 
 pub use crate::expression::ExpressionContext as ParseContext;
 

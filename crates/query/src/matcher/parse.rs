@@ -22,14 +22,14 @@ use super::regex::RegexTest;
 use super::schema::Schema;
 use super::script::ScriptTest;
 use super::text::{TextTest, check_searches};
-use super::tree::{BitOp, BitTest, CompareOp, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
+use super::tree::{BitOp, BitTest, ExprPredicate, InList, MatchExpr, Test, TypeSet, ValueTest};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, ExpressionContext};
 use crate::path::{Path, is_reference_field};
 use crate::raw::{self, Constant, Elements};
-use crate::value::Value;
 use crate::value::scan::frame;
+use crate::value::{CompareOp, Value};
 
 pub(crate) use elements::{ValuePredicate, array_filter, element_condition, pull_condition};
 

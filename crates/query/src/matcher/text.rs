@@ -13,7 +13,8 @@ use wire::ErrorCode;
 
 use super::MatchExpr;
 use crate::QueryError;
-use crate::evaluation::{BYTES_PER_STEP, EvaluationContext};
+use crate::evaluation::EvaluationContext;
+use crate::value::BYTES_PER_STEP;
 
 /// `$text`.
 #[derive(Debug)]

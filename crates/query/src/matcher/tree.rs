@@ -18,6 +18,7 @@ use super::text::TextTest;
 use crate::expression::Expression;
 use crate::path::Path;
 use crate::raw::Constant;
+use crate::value::CompareOp;
 use keys::Collator;
 
 /// A filter or a part of one.
@@ -126,34 +127,6 @@ pub enum ValueTest {
     Is(Test),
     /// Does not pass all of these.
     Not(Vec<ValueTest>),
-}
-
-/// A comparison operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CompareOp {
-    /// `$eq`
-    Eq,
-    /// `$lt`
-    Lt,
-    /// `$lte`
-    Lte,
-    /// `$gt`
-    Gt,
-    /// `$gte`
-    Gte,
-}
-
-impl CompareOp {
-    /// The operator's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Eq => "$eq",
-            Self::Lt => "$lt",
-            Self::Lte => "$lte",
-            Self::Gt => "$gt",
-            Self::Gte => "$gte",
-        }
-    }
 }
 
 /// The list of `$in`.

@@ -11,57 +11,13 @@ use super::interval::Intervals;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
 use super::wildcard::{self, WildcardPath};
-use crate::metadata::MetadataField;
+use crate::sort_field::SortField;
 use engine::Direction;
 use keys::extract::PatternField;
 use keys::{FieldKind, FieldOrder};
 use std::borrow::Cow;
 use std::sync::Arc;
 use storage::Index;
-
-/// A field of a sort.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SortField {
-    pub(crate) path: String,
-    pub(crate) order: FieldOrder,
-    /// Sorts by what is known of a document beside its fields, under the name that the client gave: then the path is
-    /// one that no document and no index has.
-    pub(crate) metadata: Option<(MetadataField, String)>,
-}
-
-impl SortField {
-    /// A field of documents.
-    pub(crate) fn of(path: &str, order: FieldOrder) -> Self {
-        Self {
-            path: path.to_owned(),
-            order,
-            metadata: None,
-        }
-    }
-
-    /// `{name: {$meta: ...}}`: the best first.
-    pub(crate) fn of_metadata(field: MetadataField, name: &str) -> Self {
-        let order = match field {
-            MetadataField::NearDistance => FieldOrder::Ascending,
-            _ => FieldOrder::Descending,
-        };
-        Self {
-            path: metadata_path(field),
-            order,
-            metadata: Some((field, name.to_owned())),
-        }
-    }
-
-    /// What it sorts by, if it is no field of documents.
-    pub(crate) fn metadata_field(&self) -> Option<MetadataField> {
-        self.metadata.as_ref().map(|(field, _)| *field)
-    }
-}
-
-/// The path that metadata has while it is sorted by.
-pub(crate) fn metadata_path(field: MetadataField) -> String {
-    format!("\u{1}{}", field.name())
-}
 
 /// One index and its bounds.
 #[derive(Clone)]

@@ -1,7 +1,6 @@
 //! Which indexes the planner may consider for queries of one shape: by an index filter, or by query settings.
 
-use super::query::same_key;
-use bson::raw::RawDocumentBuf;
+use bson::raw::{RawDocument, RawDocumentBuf};
 use engine::Direction;
 use storage::Index;
 
@@ -52,4 +51,9 @@ impl AllowedIndexes {
     pub(crate) fn place(&self, shape: u64) -> u64 {
         shape ^ self.number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
+}
+
+/// Whether an index's key is the one that is named.
+pub(super) fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
+    keys::compare_documents(a, b).is_eq()
 }

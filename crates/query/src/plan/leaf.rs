@@ -6,7 +6,7 @@
 
 use super::encode::{StringKeys, bracket, encode, everything, point};
 use super::interval::{Interval, Intervals, successor};
-use crate::matcher::CompareOp;
+use crate::value::CompareOp;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use keys::FieldKind;

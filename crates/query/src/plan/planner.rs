@@ -11,7 +11,7 @@
 //! Which candidate runs is decided in [`crate::exec`]: one alone, one that finds at most one record, the plan cache's,
 //! or the winner of a short race.
 
-use super::access::{Access, SortField, Unbounded, holds_all};
+use super::access::{Access, Unbounded, holds_all};
 use super::allowed_indexes::{AllowedIndexes, Otherwise};
 use super::convert::{Converter, has_position};
 use super::encode::{StringKeys, encode_key_document};
@@ -34,6 +34,7 @@ use crate::exec::stage::{Stage, StageCounters};
 use crate::matcher::near::NearQuery;
 use crate::metadata::MetadataField;
 use crate::path::Path;
+use crate::sort_field::SortField;
 use bson::{RawBsonRef, RawDocument};
 use engine::{Direction, TableId};
 use keys::Collator;

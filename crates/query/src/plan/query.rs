@@ -1,18 +1,18 @@
 //! A request, parsed: what the planner and the stages work from.
 
-use super::access::SortField;
+use super::allowed_indexes::same_key;
 use super::request::{FindRequest, Hint};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
 use crate::matcher::near::NearQuery;
 use crate::matcher::{Matcher, TextTest};
-use crate::metadata::{MetadataField, MetadataNeeds};
+use crate::metadata::MetadataNeeds;
 use crate::project::Projection;
+use crate::sort_field::SortField;
 use crate::value::number::Number;
 use crate::value::{SortNames, SortPart, Value};
 use bson::RawDocument;
-use bson::raw::RawBsonRef;
 use collation::{Collation, Fault};
 use engine::Direction;
 use keys::FieldOrder;
@@ -222,31 +222,6 @@ pub(crate) fn parse_sort(sort: &RawDocument) -> Result<Order, QueryError> {
     })
 }
 
-/// What `{$meta: ...}` in a sort sorts by; `None` of other documents.
-pub(crate) fn metadata_sort(special: &RawDocument) -> Result<Option<MetadataField>, QueryError> {
-    let Some((operator, name)) = special.iter().next().and_then(Result::ok) else {
-        return Ok(None);
-    };
-    if operator.as_str() != "$meta" {
-        return Ok(None);
-    }
-    if special.iter().count() != 1 {
-        return Err(QueryError::failed_to_parse(
-            "Cannot have additional keys in a $meta sort specification",
-        ));
-    }
-    let RawBsonRef::String(name) = name else {
-        return Err(QueryError::new(
-            ErrorCode(31138),
-            "Illegal $meta sort: it must be a string",
-        ));
-    };
-    match MetadataField::parse(name) {
-        Ok(field) if field.is_sorted_by() => Ok(Some(field)),
-        _ => Err(QueryError::new(ErrorCode(31138), format!("Illegal $meta sort: {name}"))),
-    }
-}
-
 fn direction(order: FieldOrder) -> Direction {
     match order {
         FieldOrder::Ascending => Direction::Forward,
@@ -288,9 +263,4 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
         .filter(|i| !collection.access_paths()[*i].hidden())
         .ok_or_else(unknown)?;
     Ok(Wish::Index(position))
-}
-
-/// Whether an index's key is the one that is named.
-pub(super) fn same_key(a: &RawDocument, b: &RawDocument) -> bool {
-    keys::compare_documents(a, b).is_eq()
 }

@@ -12,8 +12,9 @@ use storage::TimeseriesOptions;
 use super::bucket::{BUCKET_MEASUREMENTS_MAX, columns, parts};
 use super::pushdown::TimeBounds;
 use crate::error::QueryError;
-use crate::evaluation::{BYTES_PER_STEP, EvaluationContext};
+use crate::evaluation::EvaluationContext;
 use crate::raw::{self, Element, Elements, Frame, Malformed};
+use crate::value::BYTES_PER_STEP;
 
 /// Bytes of a batch, but for its last measurement.
 const BATCH_BYTES_MAX: usize = 1 << 20;

@@ -7,6 +7,7 @@
 //!   values.
 //! - `Missing` is not BSON: it stands for a field that is not there, and writing it writes nothing.
 
+mod compare_op;
 mod convert;
 pub mod decimal_functions;
 mod document;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use bson::oid::ObjectId;
 use bson::{Decimal128, RawBson, RawDocument, Timestamp};
 
+pub use compare_op::CompareOp;
 pub use document::SharedDocument;
 pub use edit::with_path;
 pub use order::{CollatorRef, Comparer, type_rank};
@@ -33,8 +35,10 @@ pub(crate) use sort::{SortNames, SortPart};
 pub use write::{ArrayWriter, DocumentWriter, append_element_header};
 
 use crate::error::QueryError;
-use crate::evaluation::BYTES_PER_STEP;
 use scan::{Elements, Malformed};
+
+/// Bytes that count as one step where they are scanned, copied or hashed as a whole.
+pub(crate) const BYTES_PER_STEP: usize = 128;
 
 /// Text that is borrowed or shared.
 #[derive(Clone, Debug)]

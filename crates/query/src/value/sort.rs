@@ -15,11 +15,9 @@ use super::scan::Malformed;
 use super::{Comparer, SharedDocument, Value};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::exec::sort_key::extended;
 use crate::expression::FieldPath;
 use crate::metadata::{MetadataField, MetadataNeeds};
-use crate::plan::access::SortField;
-use crate::plan::query::metadata_sort;
+use crate::sort_field::{SortField, extended, metadata_sort};
 
 const TOO_MANY: &str = "a sort has too many keys";
 

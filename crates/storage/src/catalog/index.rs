@@ -4,7 +4,8 @@
 //! definition makes a new `Index` that shares them. What an index takes from documents is a `Shape`; nearly every
 //! collection's `_id_` index has the same one, and there may be a hundred thousand of them.
 
-use crate::{PredicateCompiler, RecordIds, StorageError};
+use crate::predicate::{Predicate, PredicateCompiler};
+use crate::{RecordIds, StorageError};
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use collation::Collation;
@@ -14,12 +15,6 @@ use keys::{Collator, FieldKind, IndexPattern, KeyExtractor, MultikeyPaths, TextS
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-
-/// Decides whether a document belongs into a partial index.
-pub trait Predicate: Send + Sync {
-    /// True when the document belongs into the index.
-    fn matches(&self, document: &RawDocument) -> bool;
-}
 
 /// What it takes to know an index: its normalised specification, taken apart.
 #[derive(Clone, Debug, PartialEq)]

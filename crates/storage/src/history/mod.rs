@@ -5,16 +5,18 @@
 //! caught up. Nobody reads, nothing is decoded.
 //!
 //! A unit of the log is one point of cluster time to its writer. As documents of at most 16 MiB it may be several: its
-//! writer reserves a point for each ([`documents_max`]), of which the last is the unit's own.
+//! writer reserves a point for each ([`size::documents_max`]), of which the last is the unit's own.
 
 pub(crate) mod commands;
 mod recent;
+pub(crate) mod size;
 #[cfg(test)]
 mod tests;
 mod unit;
 
 pub use recent::HistoryReader;
 pub(crate) use recent::Recent;
+pub use size::DOCUMENT_OPERATION_BYTES_MAX;
 pub use unit::{HistoryChange, HistoryOperation, HistorySession, HistoryUnit, document_key};
 
 use crate::cluster_time::ClusterTime;
@@ -32,17 +34,6 @@ use vfs::{Await, Waker};
 
 /// What the log is read as.
 pub const OPLOG: &str = "local.oplog.rs";
-
-/// Bytes of operations that one document of history holds: with what surrounds them it stays below 16 MiB and 16 KiB.
-pub const DOCUMENT_OPERATION_BYTES_MAX: usize = 16 << 20;
-/// What a document adds to each operation, at most: names, numbers, the identity of the collection.
-pub const OPERATION_FRAME_BYTES: usize = 512;
-
-/// Documents that a unit of so many bytes and operations becomes, at most. Two neighbours together have more than one
-/// may hold.
-pub(crate) fn documents_max(bytes: usize, operations: usize) -> u64 {
-    1 + (2 * (bytes + operations * OPERATION_FRAME_BYTES) / DOCUMENT_OPERATION_BYTES_MAX) as u64
-}
 
 /// What of the log a reader is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! One unit of the log, decoded.
 
-use super::{DOCUMENT_OPERATION_BYTES_MAX, OPERATION_FRAME_BYTES};
+use super::size::{DOCUMENT_OPERATION_BYTES_MAX, OPERATION_FRAME_BYTES};
 use crate::catalog::rows::CollectionRow;
 use crate::cluster_time::ClusterTime;
 use crate::diff;

@@ -4,7 +4,8 @@ use bson::Decimal128;
 use keys::decimal::DIGITS_MAX;
 use wire::ErrorCode;
 
-use super::super::operator::{Computed, failure};
+use super::super::failure::failure;
+use super::super::operator::Computed;
 use super::{NO_HANDLER, Target, unconvertible};
 use crate::error::QueryError;
 use crate::value::{Blob, Value};

@@ -10,7 +10,7 @@ use super::calendar::{
 };
 use super::zone::Zone;
 use crate::error::QueryError;
-use crate::expression::operator::failure;
+use crate::expression::failure::failure;
 use crate::value::Value;
 
 /// A unit of time.

@@ -7,7 +7,7 @@ use bson::Timestamp;
 use super::calendar::{Civil, MONTHS, MS_PER_MINUTE, MS_PER_SECOND};
 use super::zone::Zone;
 use crate::error::QueryError;
-use crate::expression::operator::failure;
+use crate::expression::failure::failure;
 
 /// The default of `$dateToString`, in UTC.
 const ISO_UTC: &str = "%Y-%m-%dT%H:%M:%S.%LZ";

@@ -16,7 +16,8 @@ mod zone;
 use bson::RawBsonRef;
 
 use super::convert::object_id_ms;
-use super::operator::{Computed, NamedOperator, failure};
+use super::failure::failure;
+use super::operator::{Computed, NamedOperator};
 use super::parse::Parser;
 use super::{Evaluation, Node, Special};
 use crate::error::QueryError;

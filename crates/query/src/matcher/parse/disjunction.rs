@@ -1,7 +1,8 @@
 //! `$or` of equalities.
 
-use super::super::tree::{CompareOp, InList, MatchExpr, Test};
+use super::super::tree::{InList, MatchExpr, Test};
 use crate::raw::Constant;
+use crate::value::CompareOp;
 use bson::RawBsonRef;
 use keys::Collator;
 use std::collections::HashMap;

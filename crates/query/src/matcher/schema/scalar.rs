@@ -8,10 +8,9 @@ use crate::evaluation::EvaluationContext;
 use crate::matcher::evaluate::compares;
 use crate::matcher::number::{integral, is_number};
 use crate::matcher::regex::RegexTest;
-use crate::matcher::tree::CompareOp;
 use crate::raw::{self, Constant};
-use crate::value::Value;
 use crate::value::number::Number;
+use crate::value::{CompareOp, Value};
 
 /// An argument that is a number of things.
 pub(super) fn count(name: &str, value: RawBsonRef<'_>) -> Result<u64, QueryError> {

@@ -1,0 +1,45 @@
+//! A collection and the lock under which it is used.
+
+use crate::{Collection, LockMode};
+use locks::Held;
+use std::ops::Deref;
+use std::sync::Arc;
+
+struct Guarded {
+    collection: Arc<Collection>,
+    held: Held,
+}
+
+/// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps
+/// its own clones until it ends.
+#[derive(Clone)]
+pub struct CollectionGuard(Arc<Guarded>);
+
+impl CollectionGuard {
+    /// The definition, for keeping beyond the lock.
+    pub fn definition(&self) -> &Arc<Collection> {
+        &self.0.collection
+    }
+
+    /// The mode it is locked in.
+    pub fn mode(&self) -> LockMode {
+        self.0.held.mode()
+    }
+
+    /// Whether documents may be changed under it.
+    pub fn is_for_writers(&self) -> bool {
+        matches!(self.mode(), LockMode::IntentExclusive | LockMode::Exclusive)
+    }
+
+    pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
+        Self(Arc::new(Guarded { collection, held }))
+    }
+}
+
+impl Deref for CollectionGuard {
+    type Target = Collection;
+
+    fn deref(&self) -> &Collection {
+        &self.0.collection
+    }
+}

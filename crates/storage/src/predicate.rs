@@ -1,0 +1,31 @@
+//! The filters of partial indexes, as the query layer compiles them.
+
+use bson::RawDocument;
+use keys::Collator;
+use std::sync::Arc;
+
+/// Decides whether a document belongs into a partial index.
+pub trait Predicate: Send + Sync {
+    /// True when the document belongs into the index.
+    fn matches(&self, document: &RawDocument) -> bool;
+}
+
+/// Turns the filter of a partial index into a predicate; the query layer supplies it.
+pub trait PredicateCompiler: Send + Sync {
+    /// The predicate, or a sentence that says why the filter cannot be used in an index. Strings compare as the index
+    /// has them.
+    fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String>;
+}
+
+/// For databases without partial indexes: refuses every filter.
+pub struct NoPartialIndexes;
+
+impl PredicateCompiler for NoPartialIndexes {
+    fn compile(
+        &self,
+        _filter: &RawDocument,
+        _collator: Option<Arc<dyn Collator>>,
+    ) -> Result<Arc<dyn Predicate>, String> {
+        Err("partial indexes are not available".to_owned())
+    }
+}
