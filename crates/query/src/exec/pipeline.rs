@@ -9,7 +9,7 @@ use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use crate::history::{Tail, check_token};
 use crate::limits::BlockingLimits;
-use crate::stages::{self, ForeignRequest, StageContext};
+use crate::stages::{self, DeepStage, ForeignRequest, StageContext, on_enough_stack};
 use crate::value::SharedDocument;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -189,7 +189,8 @@ impl stages::Execution for PipelineExecution<'_> {
     }
 
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
-        super::aggregate::open_foreign(self.context, self.db, self.blocking, request)
+        let open = || super::aggregate::open_foreign(self.context, self.db, self.blocking, request);
+        Ok(Box::new(DeepStage(on_enough_stack(open)?)))
     }
 
     fn open_join(&self, request: stages::JoinRequest<'_>) -> Result<Option<Box<dyn stages::EqualityJoin>>, QueryError> {

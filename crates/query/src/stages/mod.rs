@@ -11,6 +11,7 @@
 mod bucket;
 mod bucket_auto;
 mod correlated;
+mod deep;
 mod densify;
 mod densify_disk;
 mod fill;
@@ -50,6 +51,7 @@ use crate::limits::BlockingLimits;
 use crate::matcher::Matcher;
 use crate::value::SharedDocument;
 
+pub(crate) use deep::{DeepStage, on_enough_stack};
 pub use geo_near::GeoNearSpec;
 pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
@@ -216,8 +218,8 @@ impl Pipeline {
     /// which is run here.
     pub fn run(self, source: Box<dyn Stage>) -> Result<Box<dyn Stage>, QueryError> {
         let mut top = source;
-        for stage in self.stages {
-            top = stage.start(top)?;
+        for (place, stage) in self.stages.into_iter().enumerate() {
+            top = stage.start(deep::at_place(place, top))?;
         }
         Ok(top)
     }

@@ -1,6 +1,6 @@
 //! What the stages of a pipeline do, for explain.
 
-use super::{Pipeline, Stage, StageContext};
+use super::{Pipeline, Stage, StageContext, deep};
 use crate::error::QueryError;
 use crate::value::SharedDocument;
 use bson::Document;
@@ -63,8 +63,8 @@ impl Pipeline {
     /// As [`Pipeline::run`], each stage watched.
     pub(crate) fn run_observed(self, source: Box<dyn Stage>) -> Result<ObservedPipeline, QueryError> {
         let (mut top, mut reports) = (source, Vec::new());
-        for stage in self.stages {
-            let (watched, report) = observed(stage.start(top)?);
+        for (place, stage) in self.stages.into_iter().enumerate() {
+            let (watched, report) = observed(stage.start(deep::at_place(place, top))?);
             top = watched;
             reports.push(report);
         }

@@ -3,6 +3,7 @@
 mod cases;
 mod clustering;
 mod correlated;
+mod deep;
 pub(crate) mod fixture;
 mod generate;
 mod joins;

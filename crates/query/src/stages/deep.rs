@@ -1,0 +1,49 @@
+//! Room on the stack for long pipelines and for pipelines inside pipelines.
+//!
+//! Each stage asks the one before it, so that a thousand stages, or twenty levels of hundreds, are more calls inside
+//! one another than a thread's stack holds. Every so many stages, and wherever another level begins, the stack is
+//! looked at, and goes on in a new piece of memory where it is nearly used up.
+
+use super::{Stage, StageContext};
+use crate::error::QueryError;
+use crate::value::SharedDocument;
+use bson::Document;
+
+/// Stages between two looks at the stack.
+const STAGES_PER_LOOK: usize = 32;
+
+/// What is left for so many stages, or for opening another level, in builds without optimisation, too.
+const ROOM_BYTES: usize = 768 << 10;
+
+/// A new piece of stack.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Calls `work` with room on the stack.
+pub(crate) fn on_enough_stack<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(ROOM_BYTES, PIECE_BYTES, work)
+}
+
+/// A stage that is asked with room on the stack.
+pub(crate) struct DeepStage(pub(crate) Box<dyn Stage>);
+
+impl Stage for DeepStage {
+    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        on_enough_stack(|| self.0.next(context))
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        on_enough_stack(|| self.0.restart(context))
+    }
+
+    fn add_statistics(&self, statistics: &mut Document) {
+        self.0.add_statistics(statistics);
+    }
+}
+
+/// The source of a pipeline's stage at this place.
+pub(super) fn at_place(place: usize, source: Box<dyn Stage>) -> Box<dyn Stage> {
+    match place % STAGES_PER_LOOK {
+        0 if place > 0 => Box::new(DeepStage(source)),
+        _ => source,
+    }
+}
