@@ -112,9 +112,16 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
                 check_options(arguments.document(name, value)?, "histograms")?;
                 let top = call.server.metrics.top.get(namespace.as_str());
                 let usage = |usage: crate::metrics::Usage| doc! { "latency": usage.time_us, "ops": usage.count };
+                // Of transactions only the server as a whole keeps figures.
+                let none = doc! { "latency": 0_i64, "ops": 0_i64 };
                 document.insert(
                     name,
-                    doc! { "reads": usage(top.read_lock), "writes": usage(top.write_lock), "commands": usage(top.commands) },
+                    doc! {
+                        "reads": usage(top.read_lock),
+                        "writes": usage(top.write_lock),
+                        "commands": usage(top.commands),
+                        "transactions": none,
+                    },
                 );
             }
             "storageStats" => {

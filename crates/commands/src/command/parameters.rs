@@ -3,6 +3,7 @@
 
 use super::authenticate_x509::X509;
 use super::feature_version;
+use crate::arguments::Arguments;
 use crate::audited::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -135,24 +136,45 @@ fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {
     call.server.parameters.get(name).or_else(|| fixed(call.server, name))
 }
 
+/// A parameter's value, and when it can be set.
+fn described(name: &str, value: Bson) -> Document {
+    let is_changeable = !FIXED.contains(&name) || matches!(name, "logComponentVerbosity" | "logLevel");
+    let is_start_option = !FIXED.contains(&name) || matches!(name, "enableTestCommands" | "logLevel");
+    doc! { "value": value, "settableAtRuntime": is_changeable, "settableAtStartup": is_start_option }
+}
+
 fn get(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
-    let all = match call.target()? {
-        RawBsonRef::String("*") => true,
-        RawBsonRef::Document(options) => matches!(options.get("allParameters")?, Some(RawBsonRef::Boolean(true))),
-        _ => false,
-    };
-    let mut found = Document::new();
-    if all {
-        for name in Parameters::NAMES.into_iter().chain(FIXED) {
-            if let Some(value) = read(call, name) {
-                found.insert(name, value);
-            }
+    let (mut all, mut details) = (false, false);
+    match call.target()? {
+        RawBsonRef::String("*") => all = true,
+        RawBsonRef::Document(options) => {
+            let arguments = Arguments::of("getParameter");
+            arguments.each(options, |name, value| {
+                match name {
+                    "allParameters" => all = arguments.boolean(name, value)?,
+                    "showDetails" => details = arguments.boolean(name, value)?,
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            })?;
         }
+        _ => {}
+    }
+    let mut found = Document::new();
+    let mut show = |name: &str| {
+        if let Some(value) = read(call, name) {
+            let shown = match details {
+                true => described(name, value).into(),
+                false => value,
+            };
+            found.insert(name, shown);
+        }
+    };
+    if all {
+        Parameters::NAMES.into_iter().chain(FIXED).for_each(&mut show);
     } else {
         call.for_each_field(|name, _| {
-            if let Some(value) = read(call, name) {
-                found.insert(name, value);
-            }
+            show(name);
             Ok(true)
         })?;
     }

@@ -463,6 +463,34 @@ fn parameters_that_are_facts() {
     }
 }
 
+#[test]
+fn parameters_tell_when_they_can_be_set() {
+    let bench = Bench::new();
+    let shown = |name: &str, details: Bson| {
+        let mut reply = succeeded(bench.admin(doc! { "getParameter": { "showDetails": details }, name: 1 }));
+        reply.remove(name)
+    };
+    for (name, value, runtime, startup) in [
+        ("quiet", Bson::Boolean(false), true, true),
+        ("logLevel", 0.into(), true, true),
+        ("maxBSONDepth", 200.into(), false, false),
+        ("enableTestCommands", false.into(), false, true),
+    ] {
+        let described = doc! { "value": value.clone(), "settableAtRuntime": runtime, "settableAtStartup": startup };
+        assert_eq!(shown(name, 1.0.into()), Some(described.into()), "{name}");
+        assert_eq!(shown(name, false.into()), Some(value), "{name}");
+    }
+    let all = succeeded(bench.admin(doc! { "getParameter": { "allParameters": 1_i64, "showDetails": true } }));
+    assert!(
+        all.get_document("ttlMonitorEnabled")
+            .is_ok_and(|shown| shown.contains_key("settableAtRuntime"))
+    );
+    assert_eq!(
+        code(&bench.admin(doc! { "getParameter": { "showDetails": "yes" }, "quiet": 1 })),
+        14
+    );
+}
+
 /// Equal documents have equal digests, whatever order they were inserted in; any difference shows.
 #[test]
 fn digests_tell_whether_two_databases_hold_the_same() {

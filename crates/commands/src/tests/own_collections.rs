@@ -1,7 +1,8 @@
 //! Collections that the server keeps for itself.
 
 use super::{Bench, code, first_batch, succeeded};
-use bson::doc;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
 
 fn rename(bench: &Bench, from: &str, to: &str) -> i32 {
     code(&bench.admin(doc! { "renameCollection": from, "to": to, "dropTarget": true }))
@@ -57,4 +58,25 @@ fn the_log_is_not_written_to() {
     assert_eq!(write(doc! { "findAndModify": log, "remove": true }), 73);
     assert_eq!(rename(&set, "local.oplog.rs", "local.log"), 20);
     assert_eq!(rename(&set, "test.c", "local.oplog.rs"), 20);
+}
+
+/// Programs that follow the log tell by it that this is no transaction.
+#[test]
+fn several_statements_that_can_be_sent_again_are_marked_in_the_log() {
+    let set = Bench::member(true);
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![7; 16],
+    };
+    let insert = |number: i64, documents: &[Document]| {
+        let lsid = doc! { "id": id.clone() };
+        set.ok(doc! { "insert": "c", "documents": documents.to_vec(), "lsid": lsid, "txnNumber": number });
+        let find = doc! { "find": "oplog.rs", "sort": { "$natural": -1 }, "limit": 1 };
+        first_batch(&succeeded(set.run_on("local", find))).remove(0)
+    };
+    insert(1, &[doc! { "_id": 1 }]);
+    let several = insert(2, &[doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    assert_eq!(several.get_i32("multiOpType").ok(), Some(1), "{several}");
+    let one = insert(3, &[doc! { "_id": 4 }]);
+    assert!(!one.contains_key("multiOpType"), "{one}");
 }

@@ -90,6 +90,23 @@ fn unacknowledged_writes_tell_nothing() {
     assert!(bench.find("c", doc! {}).is_empty(), "they are carried out all the same");
 }
 
+/// Others tell by it whether something was written: a replacement counts as it was sent.
+#[test]
+fn a_replacement_changes_nothing_where_it_is_the_document() {
+    let bench = three();
+    bench.insert("r", &[doc! { "_id": 1, "a": 1 }]);
+    let replaced = |replacement: Document| {
+        let reply = bench.ok(doc! { "update": "r", "updates": [{ "q": { "_id": 1 }, "u": replacement }] });
+        assert_eq!(bench.find("r", doc! {}), [doc! { "_id": 1, "a": 1 }]);
+        reply.get_i32("nModified").ok()
+    };
+    assert_eq!(replaced(doc! { "_id": 1, "a": 1 }), Some(0));
+    assert_eq!(replaced(doc! { "a": 1 }), Some(1));
+    assert_eq!(replaced(doc! { "a": 1, "_id": 1 }), Some(1));
+    let set = bench.ok(doc! { "update": "r", "updates": [{ "q": {}, "u": { "$set": { "a": 1 } } }] });
+    assert_eq!(set.get_i32("nModified").ok(), Some(0));
+}
+
 #[test]
 fn empty_timestamps_stay_when_asked_for() {
     let bench = three();

@@ -249,6 +249,10 @@ fn oplog_document(
         document.append(cstr!("txnNumber"), session.txn_number);
     }
     let is_transaction = unit.session.is_some_and(|session| session.is_transaction);
+    if unit.session.is_some() && !is_transaction && part.len() > 1 {
+        // Several statements that can be sent again, and no transaction.
+        document.append(cstr!("multiOpType"), 1);
+    }
     match part {
         [only] if !is_transaction => {
             append_operation(&mut document, only)?;

@@ -170,7 +170,12 @@ impl Update {
         let Some(changed) = self.evaluate(document, context, evaluation, false)? else {
             return Ok(None);
         };
-        if changed == document.as_bytes() {
+        let is_same = match &self.form {
+            // As it was sent: one that leaves `_id` out counts as a change, as in MongoDB.
+            Form::Replacement(replacement) => replacement.is(document),
+            _ => changed == document.as_bytes(),
+        };
+        if is_same {
             return Ok(None);
         }
         let changed_document = frame(&changed)?;

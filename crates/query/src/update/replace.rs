@@ -41,6 +41,11 @@ impl Replacement {
         }
     }
 
+    /// Whether it is this document, byte for byte.
+    pub(super) fn is(&self, document: &RawDocument) -> bool {
+        self.document.as_bytes() == document.as_bytes()
+    }
+
     /// The new document: `_id` in front, its own or the old document's.
     pub(super) fn apply(&self, old: &RawDocument, context: &UpdateContext) -> Result<Vec<u8>, QueryError> {
         let mut out = Vec::with_capacity(self.document.as_bytes().len() + 32);
