@@ -550,7 +550,9 @@ fn replacement() {
         doc! {"_id": 7, "x": 1},
     );
     gives(doc! {}, doc! {"_id": 7, "a": 1}, doc! {"_id": 7});
-    keeps(doc! {"a": 1}, doc! {"_id": 7, "a": 1});
+    keeps(doc! {"_id": 7, "a": 1}, doc! {"_id": 7, "a": 1});
+    // As it was sent it is another document.
+    gives(doc! {"a": 1}, doc! {"_id": 7, "a": 1}, doc! {"_id": 7, "a": 1});
     gives(
         doc! {"t": Timestamp { time: 0, increment: 0 }, "d": {"t": Timestamp { time: 0, increment: 0 }}},
         doc! {"_id": 1},
