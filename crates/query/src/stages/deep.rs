@@ -10,7 +10,7 @@ use crate::value::SharedDocument;
 use bson::Document;
 
 /// Stages between two looks at the stack.
-const STAGES_PER_LOOK: usize = 32;
+const STAGES_PER_LOOK: usize = 16;
 
 /// What is left for so many stages, or for opening another level, in builds without optimisation, too.
 const ROOM_BYTES: usize = 768 << 10;

@@ -35,6 +35,10 @@ fn as_many_stages_as_there_may_be() {
         sorts(STAGES_MAX),
         each(doc! { "$group": { "_id": "$_id", "v": { "$first": "$v" } } }),
         each(doc! { "$unwind": "$v" }),
+        each(doc! { "$lookup": { "from": "c", "localField": "v", "foreignField": "v", "as": "l" } }),
+        each(
+            doc! { "$lookup": { "from": "c", "let": { "v": "$v" }, "pipeline": [{ "$match": { "x": 1 } }], "as": "l" } },
+        ),
         each(doc! { "$setWindowFields": { "sortBy": { "v": 1 }, "output": { "n": { "$sum": 1 } } } })[..STAGES_MAX / 2]
             .to_vec(),
     ] {
