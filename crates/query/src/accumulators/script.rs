@@ -319,7 +319,7 @@ fn reduced(
         }
         list.finish();
         arguments.finish();
-        let arguments = SharedDocument::new(out.into())?;
+        let arguments = SharedDocument::computed(out)?;
         let result = context.scripts(|scope| scope.call(reduce, Receiver::Empty, &arguments))?;
         let result = script_result(result)?;
         values.truncate(values.len() - taken);

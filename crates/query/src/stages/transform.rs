@@ -269,7 +269,7 @@ impl FacetStage {
             array.finish();
         }
         writer.finish();
-        Ok(SharedDocument::new(out.into())?)
+        SharedDocument::computed(out)
     }
 }
 

@@ -441,7 +441,7 @@ fn with_fields(document: &SharedDocument, fields: &[(&str, &Value<'static>)]) ->
         }
     }
     writer.finish();
-    Ok(SharedDocument::new(out.into())?)
+    SharedDocument::computed(out)
 }
 
 impl Stage for WindowStage {
