@@ -384,7 +384,7 @@ impl AccumulatorSpec {
 
     /// Whether every group begins with the same, whatever its key is.
     pub(crate) fn begins_alike(&self) -> bool {
-        self.n_of_key.is_none() && self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
+        !self.n_of_key.as_ref().is_some_and(reads_document) && self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
     }
 
     /// The group's result of a state of this spec; missing when there was no value.
@@ -407,6 +407,13 @@ impl AccumulatorSpec {
 }
 
 /// The `n` of `$firstN` and its relatives.
+/// Whether an expression reads fields: of the group's key, where that is what it is evaluated on.
+fn reads_document(expression: &Expression) -> bool {
+    let mut read = Dependencies::default();
+    expression.add_dependencies(&mut read);
+    read.whole_document || !read.paths.is_empty()
+}
+
 pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
     let Some(number) = Number::of(value) else {
         return failure(

@@ -166,7 +166,7 @@ impl ScriptSpec {
             Self::Accumulator {
                 init_arguments: Some(arguments),
                 ..
-            } => arguments.as_constant().is_some(),
+            } => !super::reads_document(arguments),
             _ => true,
         }
     }
