@@ -301,7 +301,11 @@ impl Parser<'_> {
         if let Some(check) = operator.check {
             check(operator.name, document)?;
         }
-        Ok(Node::Named { operator, arguments })
+        Ok(Node::Named {
+            operator,
+            comparer: self.context.comparer.clone(),
+            arguments,
+        })
     }
 }
 
