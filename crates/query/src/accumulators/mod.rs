@@ -362,13 +362,14 @@ impl AccumulatorSpec {
         }
     }
 
-    /// Begins the group of the key `id` with a state of this spec, which has seen nothing.
+    /// Begins the group of the key `id` with a state of this spec, which has seen nothing; returns by how many bytes it
+    /// has grown, roughly.
     pub fn begin(
         &self,
         state: &mut Accumulator,
         id: &Value<'_>,
         context: &EvaluationContext<'_>,
-    ) -> Result<(), QueryError> {
+    ) -> Result<usize, QueryError> {
         if let Some(n) = &self.n_of_key {
             let key = match id {
                 Value::Document(key) => n.evaluate_on(key, context)?.into_owned(),
@@ -378,7 +379,7 @@ impl AccumulatorSpec {
         }
         match (&self.script, state) {
             (Some(script), Accumulator::Script(state)) => script.begin(state, id, context),
-            _ => Ok(()),
+            _ => Ok(0),
         }
     }
 
@@ -406,7 +407,6 @@ impl AccumulatorSpec {
     }
 }
 
-/// The `n` of `$firstN` and its relatives.
 /// Whether an expression reads fields: of the group's key, where that is what it is evaluated on.
 fn reads_document(expression: &Expression) -> bool {
     let mut read = Dependencies::default();
@@ -414,6 +414,7 @@ fn reads_document(expression: &Expression) -> bool {
     read.whole_document || !read.paths.is_empty()
 }
 
+/// The `n` of `$firstN` and its relatives.
 pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
     let Some(number) = Number::of(value) else {
         return failure(
