@@ -47,22 +47,17 @@ impl Curve {
         })
     }
 
-    /// A place as a number, dates in milliseconds. Dates need a unit, and numbers must not have one.
-    fn place(&self, name: &str, x: &Value<'_>, codes: [i32; 2]) -> Result<Number, QueryError> {
-        match (x, self.unit) {
-            (Value::Date(ms), Some(_)) => Ok(Number::Int64(*ms)),
-            (_, Some(_)) => failure(
-                codes[0],
-                format!("{name} with 'unit' expects the sortBy field to be a Date"),
-            ),
-            (x, None) => match Number::of(x) {
-                Some(number) => Ok(number),
-                None => failure(
-                    codes[1],
-                    format!("{name} (with no 'unit') expects the sortBy field to be numeric"),
-                ),
-            },
-        }
+    /// A place as a number, dates in milliseconds. Dates need a unit, and numbers must not have one. The codes are
+    /// those of a unit without a date, a date without a unit, and what is neither date nor number.
+    fn place(&self, name: &str, x: &Value<'_>, codes: [i32; 3]) -> Result<Number, QueryError> {
+        let (code, expected) = match (x, self.unit, Number::of(x)) {
+            (Value::Date(ms), Some(_), _) => return Ok(Number::Int64(*ms)),
+            (_, Some(_), _) => (codes[0], "with 'unit' expects the sortBy field to be a Date"),
+            (_, None, Some(number)) => return Ok(number),
+            (Value::Date(_), None, _) => (codes[1], "(with no 'unit') expects the sortBy field to be numeric"),
+            _ => (codes[2], "(with no 'unit') expects the sortBy field to be numeric"),
+        };
+        failure(code, format!("{name} {expected}"))
     }
 
     /// Milliseconds of the unit.
@@ -110,22 +105,13 @@ impl WindowState for Derivative {
         if self.points.len() < 2 {
             return Ok(Value::Null);
         }
-        let place = |x| self.curve.place("$derivative", x, [5624900, 5624901]);
+        let place = |x| self.curve.place("$derivative", x, [5624900, 5624901, 5624902]);
         let run = place(&last.x)?.minus(place(&first.x)?);
-        if first.y.is_nullish() || last.y.is_nullish() {
-            return Ok(Value::Null);
-        }
-        let (Some(y1), Some(y2)) = (Number::of(&first.y), Number::of(&last.y)) else {
-            let wrong = if last.y.is_number() { &first.y } else { &last.y };
-            return failure(
-                wire::ErrorCode::TypeMismatch.0,
-                format!("$derivative expects numbers, found {}", wrong.type_name()),
-            );
-        };
+        let rise = rise(&first.y, &last.y)?;
         if run.is_zero() {
             return Ok(Value::Null);
         }
-        let slope = divide(y2.minus(y1), run);
+        let slope = divide(rise, run);
         Ok(match self.curve.unit_ms() {
             Some(ms) => slope.times(ms),
             None => slope,
@@ -138,24 +124,45 @@ impl WindowState for Derivative {
     }
 }
 
-/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than numbers,
+/// From one height to another: of numbers, or of dates in milliseconds.
+fn rise(first: &Value<'_>, last: &Value<'_>) -> Result<Number, QueryError> {
+    match (first, last, Number::of(first), Number::of(last)) {
+        (Value::Date(y1), Value::Date(y2), ..) => match y2.checked_sub(*y1) {
+            Some(ms) => Ok(Number::Int64(ms)),
+            None => failure(wire::ErrorCode::Overflow.0, "date overflow"),
+        },
+        (.., Some(y1), Some(y2)) => Ok(y2.minus(y1)),
+        _ if first.is_nullish() || last.is_nullish() => {
+            failure(5624903, "$derivative expects its input to be numeric, found null")
+        }
+        _ => {
+            let wrong = if last.is_number() { first } else { last };
+            failure(
+                wire::ErrorCode::TypeMismatch.0,
+                format!("$derivative expects numbers, found {}", wrong.type_name()),
+            )
+        }
+    }
+}
+
+/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than points,
 /// and none when there are none.
 pub(super) struct Integral {
     curve: Arc<Curve>,
-    /// In order of arrival; none for a document that has no number to integrate.
-    points: VecDeque<Option<(Number, Number)>>,
-    /// How many of them have one, and the last that had.
-    numbers: usize,
+    /// How many points there are, and the last of them.
+    points: usize,
     last: (Number, Number),
     trapezoids: TwoStacks<SumPart>,
 }
+
+/// The code of a point of `$integral` that is none: its height is no number, its place neither number nor date.
+const NOT_TO_INTEGRATE: i32 = 5423900;
 
 impl Integral {
     pub(super) fn new(curve: Arc<Curve>) -> Self {
         Self {
             curve,
-            points: VecDeque::new(),
-            numbers: 0,
+            points: 0,
             last: (Number::Int32(0), Number::Int32(0)),
             trapezoids: TwoStacks::new(SumPart::default()),
         }
@@ -165,34 +172,39 @@ impl Integral {
 impl WindowState for Integral {
     fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
         let point = self.curve.point(document, context)?;
-        let x = self.curve.place("$integral", &point.x, [5423901, 5423902])?;
-        let point = Number::of(&point.y).map(|y| (x, y));
-        if let Some((x2, y2)) = point {
-            if self.numbers > 0 {
-                let (x1, y1) = self.last;
-                let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
-                let mut sum = Sum::default();
-                sum.add(area);
-                self.trapezoids.push(SumPart(sum));
-            }
-            self.numbers += 1;
-            self.last = (x2, y2);
+        let Some(y2) = Number::of(&point.y) else {
+            return failure(
+                NOT_TO_INTEGRATE,
+                format!(
+                    "$integral expects its input to be numeric, found {}",
+                    point.y.type_name()
+                ),
+            );
+        };
+        let x2 = self
+            .curve
+            .place("$integral", &point.x, [5423901, 5423902, NOT_TO_INTEGRATE])?;
+        if self.points > 0 {
+            let (x1, y1) = self.last;
+            let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
+            let mut sum = Sum::default();
+            sum.add(area);
+            self.trapezoids.push(SumPart(sum));
         }
-        self.points.push_back(point);
+        self.points += 1;
+        self.last = (x2, y2);
         Ok(())
     }
 
     fn remove(&mut self) {
-        if let Some(Some(_)) = self.points.pop_front() {
-            self.numbers -= 1;
-            if self.numbers > 0 {
-                self.trapezoids.pop();
-            }
+        self.points -= 1;
+        if self.points > 0 {
+            self.trapezoids.pop();
         }
     }
 
     fn value(&self) -> Result<Value<'static>, QueryError> {
-        if self.points.is_empty() {
+        if self.points == 0 {
             return Ok(Value::Null);
         }
         let area = self.trapezoids.total().0.total();
@@ -204,7 +216,7 @@ impl WindowState for Integral {
     }
 
     fn bytes(&self) -> usize {
-        self.points.len() * size_of::<Option<(Number, Number)>>() + self.trapezoids.bytes()
+        self.trapezoids.bytes()
     }
 }
 
