@@ -504,6 +504,8 @@ fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
             Some(decimal) if has_coefficient(text) => Ok(Value::Decimal(decimal)),
             _ => not_a_number(text),
         },
+        // As it is, with the sign of a NaN.
+        Value::Decimal(_) => Ok(value.clone()),
         other => Ok(Value::Decimal(Number::of(other)?.to_decimal().into())),
     })
 }

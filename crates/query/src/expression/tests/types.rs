@@ -35,6 +35,15 @@ fn type_names() {
 }
 
 #[test]
+fn decimals_stay_as_they_are() {
+    let negative = bson::Decimal128::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFC]);
+    match evaluate(doc! {"$toDecimal": "$x"}, &doc! {"x": negative}) {
+        Ok(Some(Bson::Decimal128(found))) => assert_eq!(found.bytes(), negative.bytes()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn conversions() {
     gives(doc! {"$toInt": "42"}, 42);
     gives(doc! {"$toInt": 3.9}, 3);
