@@ -102,9 +102,7 @@ impl WindowState for Derivative {
         let (Some((first, _)), Some((last, _))) = (self.points.front(), self.points.back()) else {
             return Ok(Value::Null);
         };
-        if self.points.len() < 2 {
-            return Ok(Value::Null);
-        }
+        // One point is both ends, and its types count as well.
         let place = |x| self.curve.place("$derivative", x, [5624900, 5624901, 5624902]);
         let run = place(&last.x)?.minus(place(&first.x)?);
         let rise = rise(&first.y, &last.y)?;
@@ -228,6 +226,8 @@ struct CovariancePart {
     x: Number,
     y: Number,
     products: Number,
+    /// The sum of what stands for pairs with NaN or an infinity, which are not counted.
+    non_finite: Option<Number>,
 }
 
 impl CovariancePart {
@@ -236,16 +236,25 @@ impl CovariancePart {
         x: Number::Double(0.0),
         y: Number::Double(0.0),
         products: Number::Double(0.0),
+        non_finite: None,
     };
 }
 
 impl Part for CovariancePart {
     fn merge(&mut self, later: &Self) {
+        let non_finite = match (self.non_finite, later.non_finite) {
+            (Some(earlier), Some(later)) => Some(earlier.plus(later)),
+            (earlier, later) => earlier.or(later),
+        };
+        self.non_finite = non_finite;
         if later.count == 0 {
             return;
         }
         if self.count == 0 {
-            *self = later.clone();
+            *self = Self {
+                non_finite,
+                ..later.clone()
+            };
             return;
         }
         let count = self.count + later.count;
@@ -286,6 +295,25 @@ fn widened(number: Number) -> Number {
     }
 }
 
+/// What stands for a pair that has NaN or an infinity: NaN, or the infinity when all in it are of one sign.
+fn non_finite(x: Number, y: Number) -> Option<Number> {
+    let is_infinite = |number: &Number| match number {
+        Number::Double(n) => n.is_infinite(),
+        Number::Decimal(n) => matches!(n, Decimal::Infinity { .. }),
+        _ => false,
+    };
+    let pair = [widened(x), widened(y)];
+    let mut odd = pair.iter().filter(|number| number.is_nan() || is_infinite(number));
+    let first = *odd.next()?;
+    let sum = odd.fold(first, |sum, number| sum.plus(*number));
+    let is_decimal = pair.iter().any(|number| matches!(number, Number::Decimal(_)));
+    Some(if is_decimal {
+        Number::Decimal(sum.to_decimal())
+    } else {
+        sum
+    })
+}
+
 impl WindowState for Covariance {
     fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
         let pair = self.pair.evaluate_on(document, context)?;
@@ -297,10 +325,16 @@ impl WindowState for Covariance {
             [x, y] => Number::of(x).zip(Number::of(y)),
             _ => None,
         };
+        let non_finite = part.and_then(|(x, y)| non_finite(x, y));
         // What is no pair of numbers takes its place in the queue, and counts for nothing.
         self.parts.push(match part {
             None => CovariancePart::NOTHING,
+            Some(_) if non_finite.is_some() => CovariancePart {
+                non_finite,
+                ..CovariancePart::NOTHING
+            },
             Some((x, y)) => CovariancePart {
+                non_finite,
                 count: 1,
                 x: widened(x),
                 y: widened(y),
@@ -320,9 +354,15 @@ impl WindowState for Covariance {
     fn value(&self) -> Result<Value<'static>, QueryError> {
         let total = self.parts.total();
         let divisor = total.count - i64::from(self.sample);
+        let products = match total.non_finite {
+            None => total.products,
+            Some(non_finite) => total.products.plus(non_finite),
+        };
         Ok(match divisor {
             ..=0 => Value::Null,
-            divisor => divide(total.products, Number::Int64(divisor)).value(),
+            // Of a single pair, whatever is beside it.
+            1 if !self.sample => Value::Double(0.0),
+            divisor => divide(products, Number::Int64(divisor)).value(),
         })
     }
 

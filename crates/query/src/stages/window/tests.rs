@@ -323,6 +323,8 @@ fn derivative() {
         slope(),
     );
     failed(5624903, &[doc! {"t": 0}, doc! {"t": 1, "y": 1}], slope());
+    failed(5624903, &[doc! {"t": 0}], slope());
+    failed(5624902, &[doc! {"t": "a", "y": 1}], slope());
     failed(14, &[doc! {"t": 0, "y": 1}, doc! {"t": 1, "y": "a"}], slope());
     for t in [Bson::Null, "a".into(), true.into()] {
         failed(5624902, &vec![doc! {"t": t, "y": 1}; 2], slope());
@@ -687,4 +689,48 @@ fn errors_of_windows_have_an_order() {
     for wrong in [Bson::from(1), doc! {"x": 1}.into()] {
         code(stage(doc! {"t": 1}, doc! {"$count": wrong}), 9);
     }
+}
+
+/// Pairs with NaN or an infinity are not counted, and show in the result of those that are.
+#[test]
+fn covariance_of_what_is_not_finite() {
+    let inf = f64::INFINITY;
+    let of = |function: &str, odd: &[[f64; 2]], finite: usize| {
+        let pairs = odd.iter().chain(&[[1.0, 2.0], [2.0, 4.0]][..finite]);
+        let input: Vec<_> = (0..)
+            .zip(pairs)
+            .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+            .collect();
+        column(&input, doc! {function: "$y"}).remove(0)
+    };
+    let population = |odd: &[[f64; 2]], finite| of("$covariancePop", odd, finite);
+    assert_eq!(population(&[[inf, inf]], 2), inf.into());
+    assert_eq!(population(&[[inf, 1.0]], 2), inf.into());
+    assert_eq!(population(&[[-inf, -inf]], 2), (-inf).into());
+    for odd in [
+        vec![[inf, -inf]],
+        vec![[inf, inf], [-inf, -inf]],
+        vec![[inf, inf], [1.0, f64::NAN]],
+    ] {
+        assert!(population(&odd, 2).as_f64().unwrap().is_nan(), "{odd:?}");
+    }
+    assert_eq!(population(&[[inf, inf]], 1), 0.0.into());
+    assert_eq!(population(&[[f64::NAN, f64::NAN]], 0), Bson::Null);
+    assert_eq!(of("$covarianceSamp", &[[inf, inf]], 1), Bson::Null);
+    assert_eq!(of("$covarianceSamp", &[[inf, inf]], 2), inf.into());
+    let decimal = Bson::Decimal128("Infinity".parse().unwrap());
+    let input = [[decimal.clone(), 1.into()], [1.into(), 2.into()], [2.into(), 4.into()]];
+    let input: Vec<_> = (0..)
+        .zip(input)
+        .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+        .collect();
+    assert_eq!(column(&input, doc! {"$covariancePop": "$y"})[0], decimal);
+    // They leave nothing behind.
+    let input = [[inf, inf], [1.0, 2.0], [2.0, 4.0]];
+    let input: Vec<_> = (0..)
+        .zip(input)
+        .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+        .collect();
+    let sliding = doc! {"$covariancePop": "$y", "window": {"documents": [-1, 0]}};
+    assert_eq!(column(&input, sliding), [Bson::Null, 0.0.into(), 0.5.into()]);
 }
