@@ -164,7 +164,7 @@ fn documents_as_deep_as_bson_are_read_on_a_small_stack() {
             "0": deep(|inner| doc! {"a": inner, "b": 1}.into()),
             "1": deep(|inner| vec![1.into(), inner].into()),
         };
-        let source = "function(a, b) { let n = 0; while (a.a) { a = a.a; b = b[1]; n += a.b === undefined ? 0 : 1; } return [n, b] }";
+        let source = "function(a, b) { let n = 0; for (; a.a; b = b[1]) { a = a.a; n += a.b || 0 } return [n, b] }";
         call(&scope(), source, arguments)
     };
     let reading = std::thread::Builder::new()

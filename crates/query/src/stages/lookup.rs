@@ -252,7 +252,8 @@ fn parse_let(document: &RawDocument, context: &ExpressionContext) -> Result<Vec<
     Ok(variables)
 }
 
-/// Parses a sub-pipeline for its errors, with variables that have no value yet and are no constants. Returns the collections it reads.
+/// Parses a sub-pipeline for its errors, with variables that have no value yet and are no constants. Returns the
+/// collections it reads.
 fn check_pipeline(
     pipeline: &[RawDocumentBuf],
     variables: &[(String, Expression)],
