@@ -262,6 +262,27 @@ def test_accumulators_that_spill_give_the_same(db):
     assert spilled == in_memory
 
 
+def test_what_init_returns_counts_in_the_memory_of_groups(db):
+    db.few.insert_many({"_id": n} for n in range(20))
+    large = {
+        "init": "function() { return 'a'.repeat(100000) }",
+        "accumulate": "function(state) { return state }",
+        "accumulateArgs": [],
+        "merge": "function(a, b) { return a }",
+        "finalize": "function(state) { return state.length }",
+        "lang": "js",
+    }
+    stages = [{"$group": {"_id": "$_id", "x": {"$accumulator": large}}}]
+    admin = db.client.admin
+    limit = "internalDocumentSourceGroupMaxMemoryBytes"
+    admin.command("setParameter", 1, **{limit: 1_000_000})
+    try:
+        refused(lambda: list(db.few.aggregate(stages, allowDiskUse=False)), 292, "memory")
+        assert [group["x"] for group in db.few.aggregate(stages, allowDiskUse=True)] == [100_000] * 20
+    finally:
+        admin.command("setParameter", 1, **{limit: 100 << 20})
+
+
 def test_accumulator_says_what_is_wrong_with_it(numbers):
     def run(argument):
         return lambda: list(numbers.aggregate([{"$group": {"_id": None, "x": {"$accumulator": argument}}}]))

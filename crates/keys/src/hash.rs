@@ -19,17 +19,30 @@ pub fn hash(value: RawBsonRef<'_>) -> i64 {
 pub(crate) fn hash_of(value: Value<'_>) -> i64 {
     let mut digest = Md5::new();
     digest.update(0u32.to_le_bytes());
-    add(&mut digest, value, None);
+    add(&mut digest, value);
     let digest: [u8; 16] = digest.finalize().into();
     i64::from_le_bytes(std::array::from_fn(|i| digest[i]))
 }
 
-fn add(digest: &mut Md5, value: Value<'_>, name: Option<&[u8]>) {
+/// Adds a value with all that is in it. Does not recurse: what is computed nests deeper than what is stored.
+fn add(digest: &mut Md5, value: Value<'_>) {
     digest.update(type_number(&value).to_le_bytes());
-    if let Some(name) = name {
-        digest.update(name);
+    let mut open: Vec<Elements<'_>> = add_own(digest, value).into_iter().collect();
+    while let Some(elements) = open.last_mut() {
+        let Some(element) = elements.next_or_end() else {
+            digest.update(0u32.to_le_bytes());
+            open.pop();
+            continue;
+        };
+        digest.update(type_number(&element.value).to_le_bytes());
+        digest.update(element.name);
         digest.update([0]);
+        open.extend(add_own(digest, element.value));
     }
+}
+
+/// Adds the bytes of a value itself, and gives the fields that it has.
+fn add_own<'a>(digest: &mut Md5, value: Value<'a>) -> Option<Elements<'a>> {
     let mut bytes = |parts: &[&[u8]]| parts.iter().for_each(|part| digest.update(part));
     let text = |text: &[u8]| (text.len() as u32 + 1).to_le_bytes();
     match value {
@@ -52,20 +65,13 @@ fn add(digest: &mut Md5, value: Value<'_>, name: Option<&[u8]>) {
         Value::Timestamp(timestamp) => bytes(&[&timestamp.to_le_bytes()]),
         Value::Regex { pattern, options } => bytes(&[pattern, &[0], options, &[0]]),
         Value::DbPointer { namespace, id } => bytes(&[&text(namespace), namespace, &[0], &id]),
-        Value::Document(document) | Value::Array(document) => add_fields(digest, document),
+        Value::Document(fields) | Value::Array(fields) => return Some(Elements::new(fields)),
         Value::CodeWithScope { code, scope } => {
             bytes(&[&text(code), code, &[0]]);
-            add_fields(digest, scope);
+            return Some(Elements::new(scope));
         }
     }
-}
-
-fn add_fields(digest: &mut Md5, document: &[u8]) {
-    let mut elements = Elements::new(document);
-    while let Some(element) = elements.next_or_end() {
-        add(digest, element.value, Some(element.name));
-    }
-    digest.update(0u32.to_le_bytes());
+    None
 }
 
 /// The whole part, as of a double: of what is beyond 64 bits the nearest, of NaN zero.
@@ -130,6 +136,19 @@ mod tests {
         assert_eq!(hash(RawBsonRef::Decimal128(huge)), hash(RawBsonRef::Double(1e300)));
         assert_ne!(hash(RawBsonRef::Int32(8)), of_seven);
         assert_ne!(hash(RawBsonRef::String("7")), of_seven);
+    }
+
+    #[test]
+    fn what_is_computed_nests_deep_and_is_hashed_on_a_small_stack() {
+        let deep = (0..2_000).fold(bson::rawdoc! {}, |inner, _| bson::rawdoc! {"": inner});
+        let hashing = std::thread::Builder::new().stack_size(64 << 10);
+        let hashing = hashing
+            .spawn(move || hash(RawBsonRef::Document(&deep)))
+            .expect("a thread");
+        assert_ne!(
+            hashing.join().expect("a hash"),
+            hash(RawBsonRef::Document(&bson::rawdoc! {}))
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bson::oid::ObjectId;
 use bson::raw::cstr;
-use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use rquickjs::object::Property;
 use rquickjs::{Array, Ctx, Object, String as JsString, Value};
 use std::cell::RefCell;
@@ -61,11 +61,79 @@ impl ReadError {
 
 type Read<'js> = Result<Value<'js>, ReadError>;
 
+/// A value that holds others.
+#[derive(Clone, Copy)]
+struct Container<'b> {
+    kind: ContainerKind<'b>,
+    fields: &'b RawDocument,
+}
+
+#[derive(Clone, Copy)]
+enum ContainerKind<'b> {
+    Document,
+    Array,
+    Scope { code: &'b str },
+}
+
+impl<'b> Container<'b> {
+    fn document(fields: &'b RawDocument) -> Self {
+        let kind = ContainerKind::Document;
+        Self { kind, fields }
+    }
+
+    fn of(value: RawBsonRef<'b>) -> Result<Option<Self>, ReadError> {
+        let (kind, fields) = match value {
+            RawBsonRef::Document(fields) => (ContainerKind::Document, fields),
+            RawBsonRef::Array(items) => (ContainerKind::Array, RawDocument::from_bytes(items.as_bytes())?),
+            RawBsonRef::JavaScriptCodeWithScope(code) => (ContainerKind::Scope { code: code.code }, code.scope),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { kind, fields }))
+    }
+}
+
+/// A container whose values are being read.
+struct Open<'b, 'js> {
+    container: Container<'b>,
+    made: Made<'js>,
+    elements: <&'b RawDocument as IntoIterator>::IntoIter,
+    /// The field that is being read.
+    name: &'b str,
+    has_int32: bool,
+}
+
+/// What a container becomes.
+enum Made<'js> {
+    Object(Object<'js>),
+    /// With the index of the next item.
+    Array(Array<'js>, usize),
+}
+
+impl<'js> Open<'_, 'js> {
+    /// Sets the field that is being read.
+    fn set(&mut self, value: Value<'js>) -> Result<(), ReadError> {
+        match (&mut self.made, self.name) {
+            (Made::Array(array, next), _) => {
+                array.set(*next, value)?;
+                *next += 1;
+            }
+            // Setting that would change the prototype.
+            (Made::Object(object), "__proto__") => {
+                let property = Property::from(value).configurable().enumerable().writable();
+                object.prop("__proto__", property)?;
+            }
+            (Made::Object(object), name) => object.set(name, value)?,
+        }
+        Ok(())
+    }
+}
+
 impl<'js> Reader<'_, 'js> {
     /// A document.
     pub(crate) fn document(&self, document: &RawDocument) -> Result<Object<'js>, ReadError> {
         self.kept.take();
-        self.nested(document.as_bytes(), document)
+        let read = self.nested(document.as_bytes(), Container::document(document))?;
+        read.into_object().ok_or(ScriptError::Malformed.into())
     }
 
     /// The values of a document.
@@ -78,27 +146,60 @@ impl<'js> Reader<'_, 'js> {
             .collect()
     }
 
-    /// A document that is part of a whole. Recursion is bounded by the depth that stored documents have.
-    fn nested(&self, whole: &[u8], document: &RawDocument) -> Result<Object<'js>, ReadError> {
-        let object = Object::new(self.ctx.clone())?;
-        let mut has_int32 = false;
-        for element in document {
-            let (name, value) = element?;
-            has_int32 |= matches!(value, RawBsonRef::Int32(_));
-            let value = self.value(whole, value)?;
-            match name.as_str() {
-                // Setting that would change the prototype.
-                "__proto__" => {
-                    let property = Property::from(value).configurable().enumerable().writable();
-                    object.prop("__proto__", property)?;
+    /// A document that is part of a whole, or a value of another kind that holds values. Does not recurse: stored
+    /// documents nest deeper than a thread's stack would bear.
+    fn nested(&self, whole: &[u8], outermost: Container<'_>) -> Read<'js> {
+        let mut around = Vec::new();
+        let mut current = self.open(outermost)?;
+        loop {
+            if let Some(element) = current.elements.next() {
+                let (name, value) = element?;
+                current.has_int32 |= matches!(value, RawBsonRef::Int32(_));
+                current.name = name.as_str();
+                match Container::of(value)? {
+                    Some(inner) => around.push(std::mem::replace(&mut current, self.open(inner)?)),
+                    None => current.set(self.scalar(value)?)?,
                 }
-                name => object.set(name, value)?,
+                continue;
             }
+            let closed = self.close(whole, current)?;
+            current = match around.pop() {
+                Some(outer) => outer,
+                None => return Ok(closed),
+            };
+            current.set(closed)?;
         }
-        if has_int32 {
-            self.note_origin(&object, whole, document.as_bytes())?;
+    }
+
+    fn open<'b>(&self, container: Container<'b>) -> Result<Open<'b, 'js>, ReadError> {
+        let made = match container.kind {
+            ContainerKind::Array => Made::Array(Array::new(self.ctx.clone())?, 0),
+            _ => Made::Object(Object::new(self.ctx.clone())?),
+        };
+        Ok(Open {
+            container,
+            made,
+            elements: container.fields.into_iter(),
+            name: "",
+            has_int32: false,
+        })
+    }
+
+    fn close(&self, whole: &[u8], open: Open<'_, 'js>) -> Read<'js> {
+        let object = match &open.made {
+            Made::Object(object) => object,
+            Made::Array(array, _) => array.as_object(),
+        };
+        if open.has_int32 {
+            self.note_origin(object, whole, open.container.fields.as_bytes())?;
         }
-        Ok(object)
+        match open.container.kind {
+            ContainerKind::Scope { code } => {
+                let parts = (self.text(code)?, object.clone());
+                Ok(self.makers.code.clone().restore(self.ctx)?.call(parts)?)
+            }
+            _ => Ok(object.clone().into_value()),
+        }
     }
 
     fn note_origin(&self, object: &Object<'js>, whole: &[u8], part: &[u8]) -> Result<(), ReadError> {
@@ -124,26 +225,20 @@ impl<'js> Reader<'_, 'js> {
         Ok(())
     }
 
-    fn array(&self, whole: &[u8], array: &RawArray) -> Result<Array<'js>, ReadError> {
-        let items = Array::new(self.ctx.clone())?;
-        let mut has_int32 = false;
-        for (index, value) in array.into_iter().enumerate() {
-            let value = value?;
-            has_int32 |= matches!(value, RawBsonRef::Int32(_));
-            items.set(index, self.value(whole, value)?)?;
-        }
-        if has_int32 {
-            self.note_origin(items.as_object(), whole, array.as_bytes())?;
-        }
-        Ok(items)
-    }
-
     fn text(&self, text: &str) -> Read<'js> {
         Ok(JsString::from_str(self.ctx.clone(), text)?.into_value())
     }
 
     /// A value that is part of a whole.
     fn value(&self, whole: &[u8], value: RawBsonRef<'_>) -> Read<'js> {
+        match Container::of(value)? {
+            Some(container) => self.nested(whole, container),
+            None => self.scalar(value),
+        }
+    }
+
+    /// A value that holds no others.
+    fn scalar(&self, value: RawBsonRef<'_>) -> Read<'js> {
         let (ctx, makers) = (self.ctx, self.makers);
         Ok(match value {
             RawBsonRef::Double(number) => Value::new_float(ctx.clone(), number),
@@ -152,8 +247,6 @@ impl<'js> Reader<'_, 'js> {
             RawBsonRef::Null => Value::new_null(ctx.clone()),
             RawBsonRef::Undefined => Value::new_undefined(ctx.clone()),
             RawBsonRef::String(text) | RawBsonRef::Symbol(text) => self.text(text)?,
-            RawBsonRef::Document(document) => self.nested(whole, document)?.into_value(),
-            RawBsonRef::Array(array) => self.array(whole, array)?.into_value(),
             RawBsonRef::Int64(number) => makers.long.clone().restore(ctx)?.call((number.to_string(),))?,
             RawBsonRef::ObjectId(id) => makers.object_id.clone().restore(ctx)?.call((id.to_hex(),))?,
             RawBsonRef::Decimal128(number) => makers.decimal.clone().restore(ctx)?.call((number.to_string(),))?,
@@ -175,9 +268,8 @@ impl<'js> Reader<'_, 'js> {
                 makers.regex.clone().restore(ctx)?.call(parts)?
             }
             RawBsonRef::JavaScriptCode(code) => makers.code.clone().restore(ctx)?.call((self.text(code)?,))?,
-            RawBsonRef::JavaScriptCodeWithScope(code) => {
-                let parts = (self.text(code.code)?, self.nested(whole, code.scope)?);
-                makers.code.clone().restore(ctx)?.call(parts)?
+            RawBsonRef::Document(_) | RawBsonRef::Array(_) | RawBsonRef::JavaScriptCodeWithScope(_) => {
+                return Err(ScriptError::Malformed.into());
             }
             RawBsonRef::DbPointer(_) => {
                 let (ns, id) = pointer_parts(value)?;

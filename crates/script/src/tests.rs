@@ -155,6 +155,26 @@ proptest! {
     }
 }
 
+/// Reading recursed with frames of many kilobytes, and a connection's thread ended the server at 145 levels.
+#[test]
+fn documents_as_deep_as_bson_are_read_on_a_small_stack() {
+    let read = || {
+        let deep = |wrap: fn(Bson) -> Bson| (0..200).fold(Bson::Int32(1), |inner, _| wrap(inner));
+        let arguments = doc! {
+            "0": deep(|inner| doc! {"a": inner, "b": 1}.into()),
+            "1": deep(|inner| vec![1.into(), inner].into()),
+        };
+        let source = "function(a, b) { let n = 0; for (; a.a; b = b[1]) { a = a.a; n += a.b || 0 } return [n, b] }";
+        call(&scope(), source, arguments)
+    };
+    let reading = std::thread::Builder::new()
+        .stack_size(1 << 20)
+        .spawn(read)
+        .expect("a thread");
+    let read = reading.join().expect("no panic").expect("a value");
+    assert_eq!(read, Bson::Array(vec![199.0.into(), 1.0.into()]));
+}
+
 #[test]
 fn helpers_give_what_they_say() {
     for (source, wanted) in [

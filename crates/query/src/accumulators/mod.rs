@@ -362,13 +362,14 @@ impl AccumulatorSpec {
         }
     }
 
-    /// Begins the group of the key `id` with a state of this spec, which has seen nothing.
+    /// Begins the group of the key `id` with a state of this spec, which has seen nothing; returns by how many bytes it
+    /// has grown, roughly.
     pub fn begin(
         &self,
         state: &mut Accumulator,
         id: &Value<'_>,
         context: &EvaluationContext<'_>,
-    ) -> Result<(), QueryError> {
+    ) -> Result<usize, QueryError> {
         if let Some(n) = &self.n_of_key {
             let key = match id {
                 Value::Document(key) => n.evaluate_on(key, context)?.into_owned(),
@@ -378,13 +379,13 @@ impl AccumulatorSpec {
         }
         match (&self.script, state) {
             (Some(script), Accumulator::Script(state)) => script.begin(state, id, context),
-            _ => Ok(()),
+            _ => Ok(0),
         }
     }
 
     /// Whether every group begins with the same, whatever its key is.
     pub(crate) fn begins_alike(&self) -> bool {
-        self.n_of_key.is_none() && self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
+        !self.n_of_key.as_ref().is_some_and(reads_document) && self.script.as_ref().is_none_or(ScriptSpec::begins_alike)
     }
 
     /// The group's result of a state of this spec; missing when there was no value.
@@ -404,6 +405,13 @@ impl AccumulatorSpec {
                 .extend(sort.fields().map(|(path, _)| path.to_owned()));
         }
     }
+}
+
+/// Whether an expression reads fields: of the group's key, where that is what it is evaluated on.
+fn reads_document(expression: &Expression) -> bool {
+    let mut read = Dependencies::default();
+    expression.add_dependencies(&mut read);
+    read.whole_document || !read.paths.is_empty()
 }
 
 /// The `n` of `$firstN` and its relatives.

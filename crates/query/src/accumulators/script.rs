@@ -166,23 +166,24 @@ impl ScriptSpec {
             Self::Accumulator {
                 init_arguments: Some(arguments),
                 ..
-            } => arguments.as_constant().is_some(),
+            } => !super::reads_document(arguments),
             _ => true,
         }
     }
 
-    /// Begins a group. Its key, where that is a document, is what the arguments of `init` are computed on.
+    /// Begins a group. Its key, where that is a document, is what the arguments of `init` are computed on. Returns the
+    /// bytes of what `init` gives, roughly.
     pub(super) fn begin(
         &self,
         state: &mut ScriptState,
         id: &Value<'_>,
         context: &EvaluationContext<'_>,
-    ) -> Result<(), QueryError> {
+    ) -> Result<usize, QueryError> {
         let Self::Accumulator {
             init, init_arguments, ..
         } = self
         else {
-            return Ok(());
+            return Ok(0);
         };
         let empty = SharedDocument::empty();
         let root: &RawDocument = id.as_document().unwrap_or(&empty);
@@ -193,8 +194,10 @@ impl ScriptSpec {
         let Some(arguments) = arguments else {
             return failure(4544711, "$accumulator initArgs must evaluate to an array");
         };
-        state.state = Some(call_script(context, init, &arguments)?);
-        Ok(())
+        let begun = call_script(context, init, &arguments)?;
+        let bytes = begun.approximate_bytes();
+        state.state = Some(begun);
+        Ok(bytes)
     }
 
     /// Takes in what a document gives; returns by how many bytes the state has grown, roughly.
@@ -319,7 +322,7 @@ fn reduced(
         }
         list.finish();
         arguments.finish();
-        let arguments = SharedDocument::new(out.into())?;
+        let arguments = SharedDocument::computed(out)?;
         let result = context.scripts(|scope| scope.call(reduce, Receiver::Empty, &arguments))?;
         let result = script_result(result)?;
         values.truncate(values.len() - taken);

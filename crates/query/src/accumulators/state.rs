@@ -112,6 +112,11 @@ impl Deviation {
         Ok(())
     }
 
+    /// How many numbers there are.
+    pub(crate) fn count(&self) -> i64 {
+        self.count
+    }
+
     pub(crate) fn result(&self, sample: bool) -> Value<'static> {
         let divisor = self.count - i64::from(sample);
         if divisor <= 0 {

@@ -178,10 +178,7 @@ fn subtract<'a>(_: &'static str, a: Value<'a>, b: Value<'a>) -> Computed<'a> {
             None => failure(ErrorCode::Overflow.0, "date overflow"),
         },
         (Value::Date(date), other) => match Number::of(other) {
-            Some(number) => match whole_ms(number) {
-                Ok(ms) => date_of(Number::Int64(*date).minus(ms)),
-                Err(_) => failure(16006, format!("can't convert {} to milliseconds", other.render())),
-            },
+            Some(number) => date_of(Number::Int64(*date).minus(whole_ms(number)?)),
             None => mismatch(format!("can't $subtract {} from Date", other.type_name())),
         },
         _ => match (Number::of(&a), Number::of(&b)) {

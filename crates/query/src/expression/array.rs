@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use bson::RawBsonRef;
 
 use super::failure::failure;
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
+use super::operator::{Apply, ApplyNamed, Arity, Computed, NamedOperator, Operator};
 use super::parse::Parser;
 use super::string::search_range;
 use super::{Evaluation, Gathered, Node, Special, elements};
@@ -93,53 +93,53 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$zip",
         fields: &[("inputs", Some(34465)), ("useLongestLength", None), ("defaults", None)],
-        apply: zip,
+        apply: ApplyNamed::Values(zip),
         codes: [34460, 34464],
         check: None,
     },
     NamedOperator {
         name: "$firstN",
         fields: N_FIELDS,
-        apply: |_, context, v| {
+        apply: ApplyNamed::Values(|_, context, v| {
             n_of(context, v, |_, mut items, n| {
                 items.truncate(n);
                 Ok(items)
             })
-        },
+        }),
         codes: [5787801, 5787901],
         check: None,
     },
     NamedOperator {
         name: "$lastN",
         fields: N_FIELDS,
-        apply: |_, context, v| {
+        apply: ApplyNamed::Values(|_, context, v| {
             n_of(context, v, |_, mut items, n| {
                 items.drain(..items.len().saturating_sub(n));
                 Ok(items)
             })
-        },
+        }),
         codes: [5787801, 5787901],
         check: None,
     },
     NamedOperator {
         name: "$minN",
         fields: N_FIELDS,
-        apply: |_, context, v| {
+        apply: ApplyNamed::Compared(|context, comparer, v| {
             n_of(context, v, |context, items, n| {
-                extreme_n(context, items, n, |a, b| Comparer::default().compare(a, b))
+                extreme_n(context, items, n, |a, b| comparer.compare(a, b))
             })
-        },
+        }),
         codes: [5787801, 5787901],
         check: None,
     },
     NamedOperator {
         name: "$maxN",
         fields: N_FIELDS,
-        apply: |_, context, v| {
+        apply: ApplyNamed::Compared(|context, comparer, v| {
             n_of(context, v, |context, items, n| {
-                extreme_n(context, items, n, |a, b| Comparer::default().compare(b, a))
+                extreme_n(context, items, n, |a, b| comparer.compare(b, a))
             })
-        },
+        }),
         codes: [5787801, 5787901],
         check: None,
     },
@@ -526,11 +526,12 @@ fn zip<'a>(_: &'static str, context: &EvaluationContext<'_>, arguments: Vec<Opti
     zipped.finish()
 }
 
-/// A choice of n elements.
-type ChooseN = for<'a> fn(&EvaluationContext<'_>, Vec<Value<'a>>, usize) -> Result<Vec<Value<'a>>, QueryError>;
-
 /// `{n, input}`: a choice of n elements.
-fn n_of<'a>(context: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>, choose: ChooseN) -> Computed<'a> {
+fn n_of<'a>(
+    context: &EvaluationContext<'_>,
+    arguments: Vec<Option<Value<'a>>>,
+    choose: impl FnOnce(&EvaluationContext<'_>, Vec<Value<'a>>, usize) -> Result<Vec<Value<'a>>, QueryError>,
+) -> Computed<'a> {
     let mut arguments = arguments.into_iter();
     let (n, input) = (arguments.next().flatten(), arguments.next().flatten());
     let n = parse_n(&n.unwrap_or(Value::Missing))?;
@@ -554,7 +555,7 @@ fn extreme_n<'a>(
     context: &EvaluationContext<'_>,
     mut items: Vec<Value<'a>>,
     n: usize,
-    compare: fn(&Value<'a>, &Value<'a>) -> Ordering,
+    compare: impl FnMut(&Value<'a>, &Value<'a>) -> Ordering,
 ) -> Result<Vec<Value<'a>>, QueryError> {
     items.retain(|item| !item.is_nullish());
     let mut items = context.sort(items, compare)?;

@@ -15,10 +15,10 @@ pub(super) const FOLDED_BYTES_MAX: usize = 16 << 20;
 /// Strings in expressions, constant or computed, are shorter than this, in bytes, as MongoDB's are.
 const STRING_BYTES_END: usize = 16 << 20;
 
-/// A document value of written bytes; fails when it is too large ever to be sent.
+/// A document value of written bytes; fails when it is too large or too deep ever to be sent.
 pub(crate) fn finished_document<'a>(bytes: Vec<u8>) -> Result<Value<'a>, QueryError> {
     check_result_bytes(bytes.len())?;
-    Ok(Value::document(SharedDocument::new(bytes.into())?))
+    Ok(Value::document(SharedDocument::computed(bytes)?))
 }
 
 /// The value, unless it is a string that is too long.

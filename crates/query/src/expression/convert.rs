@@ -15,9 +15,8 @@ use self::numbers::{
 use super::bounds::is_string_length;
 use super::date::{iso_text, parse_date, timestamp_text};
 use super::failure::failure;
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
+use super::operator::{Answer, Apply, ApplyNamed, Arity, Computed, NamedOperator, Operator};
 use crate::error::QueryError;
-use crate::evaluation::EvaluationContext;
 use crate::value::number::Number;
 use crate::value::{Blob, DocumentWriter, SharedDocument, Value};
 
@@ -68,13 +67,13 @@ pub(super) const NAMED: &[NamedOperator] = &[NamedOperator {
     fields: &[
         ("input", Some(9)),
         ("to", Some(9)),
-        ("onError", None),
-        ("onNull", None),
         ("format", None),
         ("base", None),
         ("byteOrder", None),
+        ("onError", None),
+        ("onNull", None),
     ],
-    apply: convert,
+    apply: ApplyNamed::Lazy(ON_ERROR, convert),
     codes: [9, 9],
     check: None,
 }];
@@ -140,7 +139,7 @@ impl Target {
 
     fn of_number(number: i64) -> Option<Target> {
         const NAMES: [&str; 20] = [
-            "",
+            "missing",
             "double",
             "string",
             "object",
@@ -161,7 +160,11 @@ impl Target {
             "long",
             "decimal",
         ];
-        Target::of_name(NAMES.get(usize::try_from(number).ok()?)?)
+        Target::of_name(match number {
+            -1 => "minKey",
+            127 => "maxKey",
+            number => NAMES.get(usize::try_from(number).ok()?)?,
+        })
     }
 }
 
@@ -179,83 +182,126 @@ fn short<'a>(value: Value<'a>, target: Target) -> Computed<'a> {
     }
 }
 
-fn convert<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+/// The places of `onError` and `onNull` among the arguments of `$convert`.
+const ON_ERROR: usize = 5;
+const ON_NULL: usize = 6;
+
+fn convert(arguments: Vec<Option<Value<'_>>>) -> Result<Answer<'_>, QueryError> {
     let mut arguments = arguments.into_iter();
     let mut next = || arguments.next().flatten();
-    let (input, to, on_error, on_null) = (next().unwrap_or(Value::Missing), next(), next(), next());
+    let (input, to) = (next().unwrap_or(Value::Missing), next().unwrap_or(Value::Missing));
     let (format, base, byte_order) = (next(), next(), next());
     if base.is_some_and(|base| !base.is_nullish()) {
         return failure(ErrorCode::NotImplemented.0, "$convert's 'base' is not implemented");
     }
-    let byte_order = ByteOrder::of(byte_order.as_ref())?;
-    let to = to.unwrap_or(Value::Missing);
+    // What is wrong with the operator itself is told whatever the input is, and no fault of the conversion.
+    let wanted = Wanted::of(&to)?;
     if input.is_nullish() {
-        return Ok(on_null.unwrap_or(Value::Null));
+        return Ok(Answer::Instead(ON_NULL, Ok(Value::Null)));
     }
-    let (kind, subtype) = match &to {
-        Value::Document(_) => (to.get_field("type")?, to.get_field("subtype")?),
-        _ => (to, Value::Missing),
+    let Some(Wanted { target, subtype }) = wanted else {
+        return Ok(Answer::Value(Value::Null));
     };
-    let target = match &kind {
-        nullish if nullish.is_nullish() => return Ok(Value::Null),
-        Value::String(name) => match Target::of_name(name) {
-            Some(target) => target,
-            None => return failure(ErrorCode::BadValue.0, format!("Unknown type name: {}", &**name)),
-        },
-        other => match Number::of(other).and_then(Number::to_exact_i64) {
-            Some(number) => match Target::of_number(number) {
-                Some(target) => target,
-                None => {
-                    return failure(
-                        ErrorCode::FailedToParse.0,
-                        format!("In $convert, numeric value for 'to' does not correspond to a BSON type: {number}"),
-                    );
-                }
-            },
+    let format = Format::of(format.as_ref())?;
+    let byte_order = ByteOrder::of(byte_order.as_ref())?;
+    let converted = match (&input, target) {
+        (Value::Binary(..), Target::String) | (Value::String(_), Target::BinData) => match format {
+            Some(format) => format.convert(&input, subtype),
             None => {
                 return failure(
-                    ErrorCode::FailedToParse.0,
+                    4341115,
                     format!(
-                        "$convert's 'to' argument must be a string or number, but is {}",
-                        other.type_name()
+                        "Format must be specified when converting from or to binData: to {}",
+                        target.name()
                     ),
                 );
             }
         },
-    };
-    let converted = match (&input, target) {
-        (Value::Binary(..), Target::String) | (Value::String(_), Target::BinData) => {
-            Format::of(format.as_ref(), target).and_then(|format| format.convert(&input, &subtype))
-        }
-        (Value::Binary(own, _), Target::BinData) => wanted_subtype(&subtype).and_then(|wanted| match wanted == *own {
+        (Value::Binary(own, _), Target::BinData) => match subtype == *own {
             true => Ok(input.clone()),
             false => unconvertible(format!(
-                "BinData of subtype {own} is not converted to subtype {wanted} {NO_HANDLER}"
+                "BinData of subtype {own} is not converted to subtype {subtype} {NO_HANDLER}"
             )),
-        }),
+        },
         (Value::Binary(subtype, bytes), Target::Int | Target::Long | Target::Double) => {
             number_of_bytes(*subtype, bytes, target, byte_order)
         }
         (Value::Int32(_) | Value::Int64(_) | Value::Double(_), Target::BinData) => {
-            wanted_subtype(&subtype).and_then(|subtype| bytes_of_number(&input, subtype, byte_order))
+            bytes_of_number(&input, subtype, byte_order)
         }
         _ => convert_to(&input, target),
     };
-    match (converted, on_error) {
-        (Err(_), Some(instead)) => Ok(instead),
-        (result, _) => result,
+    match converted {
+        Err(error) if is_of_conversion(&error) => Ok(Answer::Instead(ON_ERROR, Err(error))),
+        converted => converted.map(Answer::Value),
+    }
+}
+
+/// Whether `onError` stands for it: a value cannot be converted, or a date has a year of more than four digits.
+fn is_of_conversion(error: &QueryError) -> bool {
+    matches!(error.code(), Some(ErrorCode::ConversionFailure | ErrorCode(18537)))
+}
+
+/// What `$convert` is asked for.
+struct Wanted {
+    target: Target,
+    /// Of binData, 0 without.
+    subtype: u8,
+}
+
+impl Wanted {
+    /// What `to` says; `None` when it is null.
+    fn of(to: &Value<'_>) -> Result<Option<Self>, QueryError> {
+        let (kind, subtype) = match to {
+            Value::Document(_) => (to.get_field("type")?, to.get_field("subtype")?),
+            _ => (to.clone(), Value::Missing),
+        };
+        let target = match &kind {
+            nullish if nullish.is_nullish() => return Ok(None),
+            Value::String(name) => match Target::of_name(name) {
+                Some(target) => target,
+                None => return failure(ErrorCode::BadValue.0, format!("Unknown type name: {}", &**name)),
+            },
+            other => match Number::of(other).and_then(Number::to_exact_i64) {
+                Some(number) => match Target::of_number(number) {
+                    Some(target) => target,
+                    None => {
+                        return failure(
+                            ErrorCode::FailedToParse.0,
+                            format!("In $convert, numeric value for 'to' does not correspond to a BSON type: {number}"),
+                        );
+                    }
+                },
+                None => {
+                    return failure(
+                        ErrorCode::FailedToParse.0,
+                        format!(
+                            "$convert's 'to' argument must be a string or number, but is {}",
+                            other.type_name()
+                        ),
+                    );
+                }
+            },
+        };
+        let subtype = wanted_subtype(&subtype)?;
+        Ok(Some(Self { target, subtype }))
     }
 }
 
 /// The subtype of binData that `$convert` is asked for, 0 without.
 fn wanted_subtype(subtype: &Value<'_>) -> Result<u8, QueryError> {
-    match Number::of(subtype).and_then(Number::to_exact_i64) {
-        Some(number) => match u8::try_from(number) {
-            Ok(subtype @ (0..=8 | 128..)) => Ok(subtype),
-            _ => failure(4341107, format!("In $convert, {number} is no subtype of binData")),
-        },
-        None if subtype.is_nullish() => Ok(0),
-        None => failure(4341108, "$convert's 'to.subtype' must be a number"),
+    let Some(number) = Number::of(subtype) else {
+        return match subtype.is_nullish() {
+            true => Ok(0),
+            false => failure(4341108, "$convert's 'to.subtype' must be a number"),
+        };
+    };
+    let Some(whole) = number.to_exact_i32() else {
+        return failure(4341106, "$convert's 'to.subtype' must be a 32-bit integer");
+    };
+    match u8::try_from(whole) {
+        Ok(subtype @ (0..=8 | 128..)) => Ok(subtype),
+        _ => failure(4341107, format!("In $convert, {whole} is no subtype of binData")),
     }
 }
 
@@ -272,9 +318,10 @@ enum Format {
 }
 
 impl Format {
-    fn of(given: Option<&Value<'_>>, target: Target) -> Result<Self, QueryError> {
+    /// What is given; `None` when that is nothing, or null.
+    fn of(given: Option<&Value<'_>>) -> Result<Option<Self>, QueryError> {
         match given {
-            Some(Value::String(name)) => Ok(match &**name {
+            Some(Value::String(name)) => Ok(Some(match &**name {
                 "auto" => Self::Auto,
                 "base64" => Self::Base64,
                 "base64url" => Self::Base64Url,
@@ -282,7 +329,7 @@ impl Format {
                 "utf8" => Self::Utf8,
                 "uuid" => Self::Uuid,
                 other => return failure(4341125, format!("Invalid 'format' argument for $convert: {other}")),
-            }),
+            })),
             Some(other) if !other.is_nullish() => failure(
                 4341114,
                 format!(
@@ -290,23 +337,16 @@ impl Format {
                     other.type_name()
                 ),
             ),
-            _ => failure(
-                4341115,
-                format!(
-                    "Format must be specified when converting from or to binData: to {}",
-                    target.name()
-                ),
-            ),
+            _ => Ok(None),
         }
     }
 
-    /// Bytes as text, or text as bytes of the wanted subtype, 0 without.
-    fn convert<'a>(self, value: &Value<'a>, subtype: &Value<'_>) -> Computed<'a> {
+    /// Bytes as text, or text as bytes of the wanted subtype.
+    fn convert<'a>(self, value: &Value<'a>, subtype: u8) -> Computed<'a> {
         match value {
             Value::Binary(subtype, bytes) => self.text(*subtype, bytes).map(Value::string),
             value => {
                 let text = value.as_str().unwrap_or_default();
-                let subtype = wanted_subtype(subtype)?;
                 let bytes = self.bytes(subtype, text)?;
                 Ok(Value::Binary(subtype, Blob::Shared(bytes.into())))
             }
@@ -464,6 +504,8 @@ fn to_decimal<'a>(value: &Value<'a>) -> Option<Computed<'a>> {
             Some(decimal) if has_coefficient(text) => Ok(Value::Decimal(decimal)),
             _ => not_a_number(text),
         },
+        // As it is, with the sign of a NaN.
+        Value::Decimal(_) => Ok(value.clone()),
         other => Ok(Value::Decimal(Number::of(other)?.to_decimal().into())),
     })
 }
@@ -655,11 +697,7 @@ fn parse_uuid(text: &str) -> Option<Vec<u8>> {
     if text.len() != 36 || places != [8, 13, 18, 23] {
         return None;
     }
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
+    hex_bytes(&text.replace('-', ""))
 }
 
 fn binary_size<'a>(_: &'static str, value: Value<'a>) -> Computed<'a> {

@@ -23,7 +23,7 @@ pub(crate) fn script_arguments(array: &Value<'_>) -> Result<Option<SharedDocumen
         }
     }
     writer.finish();
-    Ok(Some(SharedDocument::new(out.into())?))
+    Ok(Some(SharedDocument::computed(out)?))
 }
 
 /// The result of a call as a value: the only field of the document that it gave.

@@ -424,6 +424,7 @@ pub(crate) enum Node {
     },
     Named {
         operator: &'static NamedOperator,
+        comparer: Comparer,
         arguments: Vec<Option<Node>>,
     },
     Special(Box<dyn Special>),
@@ -661,7 +662,11 @@ impl Node {
                 comparer,
                 arguments,
             } => bounded(operator.call(comparer, arguments, evaluation)?),
-            Node::Named { operator, arguments } => bounded(operator.call(arguments, evaluation)?),
+            Node::Named {
+                operator,
+                comparer,
+                arguments,
+            } => bounded(operator.call(comparer, arguments, evaluation)?),
             Node::Special(special) => bounded(special.evaluate(evaluation)?),
         }
     }

@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 use wire::ErrorCode;
 
 use super::failure::failure;
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
+use super::operator::{Apply, ApplyNamed, Arity, Computed, NamedOperator, Operator};
 use super::parse::Parser;
 use super::{Gathered, Node, elements, finished_document};
 use crate::error::QueryError;
@@ -38,7 +38,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$getField",
         fields: &[("field", Some(3041702)), ("input", Some(3041703))],
-        apply: get_field,
+        apply: ApplyNamed::Values(get_field),
         codes: [3041701, 3041701],
         check: None,
     },
@@ -49,14 +49,14 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("value", Some(4161103)),
             ("input", Some(4161109)),
         ],
-        apply: set_field,
+        apply: ApplyNamed::Values(set_field),
         codes: [4161100, 4161101],
         check: Some(check_field),
     },
     NamedOperator {
         name: "$unsetField",
         fields: &[("field", Some(4161102)), ("input", Some(4161109))],
-        apply: unset_field,
+        apply: ApplyNamed::Values(unset_field),
         codes: [4161100, 4161101],
         check: Some(check_field),
     },
@@ -83,6 +83,7 @@ pub(super) fn shorthand(
     let input = Some(parser.operand(RawBsonRef::String("$$CURRENT"))?);
     Ok(Some(Node::Named {
         operator,
+        comparer: parser.context.comparer.clone(),
         arguments: vec![field, input],
     }))
 }

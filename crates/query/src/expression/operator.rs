@@ -127,12 +127,32 @@ impl Operator {
 /// Refuses arguments of the operator of this name.
 pub(crate) type CheckArguments = fn(&'static str, &RawDocument) -> Result<(), QueryError>;
 
-/// An operator with named arguments. The function gets them in the order of `fields`; `None` where not given.
+/// What an operator with named arguments does. It gets them in the order of `fields`; `None` where not given.
+#[derive(Clone, Copy)]
+pub(crate) enum ApplyNamed {
+    Values(for<'a> fn(&'static str, &EvaluationContext<'_>, Vec<Option<Value<'a>>>) -> Computed<'a>),
+    /// With the comparison rules of the operation.
+    Compared(for<'a> fn(&EvaluationContext<'_>, &Comparer, Vec<Option<Value<'a>>>) -> Computed<'a>),
+    /// It gets so many, and may answer one of the others, which are evaluated only then.
+    Lazy(
+        usize,
+        for<'a> fn(Vec<Option<Value<'a>>>) -> Result<Answer<'a>, QueryError>,
+    ),
+}
+
+/// What an operator answers that has arguments to answer instead.
+pub(crate) enum Answer<'a> {
+    Value(Value<'a>),
+    /// The argument at this place among `fields`; where it is not given, this.
+    Instead(usize, Computed<'a>),
+}
+
+/// An operator with named arguments.
 pub(crate) struct NamedOperator {
     pub(crate) name: &'static str,
     /// Name, and the code of the error when it is not given, of one that must be. They are looked for in this order.
     pub(crate) fields: &'static [(&'static str, Option<i32>)],
-    pub(crate) apply: for<'a> fn(&'static str, &EvaluationContext<'_>, Vec<Option<Value<'a>>>) -> Computed<'a>,
+    pub(crate) apply: ApplyNamed,
     /// Codes of: argument is not an object, unknown argument.
     pub(crate) codes: [i32; 2],
     /// What is refused of the arguments as they are written, before any document is seen.
@@ -148,14 +168,19 @@ impl fmt::Debug for NamedOperator {
 impl NamedOperator {
     pub(super) fn call<'a>(
         &'static self,
+        comparer: &Comparer,
         arguments: &'a [Option<Node>],
         evaluation: &mut Evaluation<'a>,
     ) -> Computed<'a> {
         let context = evaluation.context;
         let mark = context.held();
-        let mut values = Vec::with_capacity(arguments.len());
+        let eager = match self.apply {
+            ApplyNamed::Lazy(eager, _) => eager.min(arguments.len()),
+            _ => arguments.len(),
+        };
+        let mut values = Vec::with_capacity(eager);
         let mut steps = 1;
-        for argument in arguments {
+        for argument in &arguments[..eager] {
             let value = match argument {
                 Some(node) => Some(node.evaluate(evaluation)?),
                 None => None,
@@ -167,7 +192,17 @@ impl NamedOperator {
             values.push(value);
         }
         context.steps(steps)?;
-        let computed = (self.apply)(self.name, context, values)?;
+        let computed = match self.apply {
+            ApplyNamed::Values(function) => function(self.name, context, values)?,
+            ApplyNamed::Compared(function) => function(context, comparer, values)?,
+            ApplyNamed::Lazy(_, function) => match function(values)? {
+                Answer::Value(value) => value,
+                Answer::Instead(place, otherwise) => match arguments.get(place) {
+                    Some(Some(instead)) => instead.evaluate(evaluation)?,
+                    _ => otherwise?,
+                },
+            },
+        };
         context.release_to(mark);
         Ok(computed)
     }

@@ -146,9 +146,6 @@ impl Parser<'_> {
                 self.context.reads_time.store(true, Ordering::Relaxed);
                 constant(time)
             }
-            "DESCEND" => constant(Value::string("descend")),
-            "PRUNE" => constant(Value::string("prune")),
-            "KEEP" => constant(Value::string("keep")),
             "USER_ROLES" => constant(Value::empty_array()),
             "SEARCH_META" => constant(Value::Missing),
             "" => failure(ErrorCode::FailedToParse.0, "empty variable names are not allowed"),
@@ -301,7 +298,11 @@ impl Parser<'_> {
         if let Some(check) = operator.check {
             check(operator.name, document)?;
         }
-        Ok(Node::Named { operator, arguments })
+        Ok(Node::Named {
+            operator,
+            comparer: self.context.comparer.clone(),
+            arguments,
+        })
     }
 }
 

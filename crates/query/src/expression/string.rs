@@ -7,7 +7,7 @@ use super::arithmetic::out_of_long;
 use super::bounds::check_string_bytes;
 use super::convert::operand_text;
 use super::failure::failure;
-use super::operator::{Apply, Arity, Computed, NamedOperator, Operator};
+use super::operator::{Apply, ApplyNamed, Arity, Computed, NamedOperator, Operator};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::number::{Number, exact_i64_of_f64};
@@ -89,35 +89,35 @@ pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
         name: "$trim",
         fields: TRIM,
-        apply: |name, context, v| trim(name, context, v, true, true),
+        apply: ApplyNamed::Values(|name, context, v| trim(name, context, v, true, true)),
         codes: [50696, 50694],
         check: None,
     },
     NamedOperator {
         name: "$ltrim",
         fields: TRIM,
-        apply: |name, context, v| trim(name, context, v, true, false),
+        apply: ApplyNamed::Values(|name, context, v| trim(name, context, v, true, false)),
         codes: [50696, 50694],
         check: None,
     },
     NamedOperator {
         name: "$rtrim",
         fields: TRIM,
-        apply: |name, context, v| trim(name, context, v, false, true),
+        apply: ApplyNamed::Values(|name, context, v| trim(name, context, v, false, true)),
         codes: [50696, 50694],
         check: None,
     },
     NamedOperator {
         name: "$replaceOne",
         fields: REPLACE,
-        apply: |name, _, v| replace(name, v, 1),
+        apply: ApplyNamed::Values(|name, _, v| replace(name, v, 1)),
         codes: [51751, 51750],
         check: None,
     },
     NamedOperator {
         name: "$replaceAll",
         fields: REPLACE,
-        apply: |name, _, v| replace(name, v, usize::MAX),
+        apply: ApplyNamed::Values(|name, _, v| replace(name, v, usize::MAX)),
         codes: [51751, 51750],
         check: None,
     },

@@ -18,8 +18,8 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
 use crate::raw::Elements;
-use crate::value::Comparer;
 use crate::value::scan::frame;
+use crate::value::{Comparer, check_depth};
 pub(crate) use top_fields::TopFields;
 
 /// A parsed projection, of `find` or of one of the stages `$project`, `$addFields` and `$unset`.
@@ -149,7 +149,12 @@ impl Projection {
             is_cut: Cell::new(false),
             is_nested: Cell::new(false),
         };
-        application.document(&self.root, document, out, 0)
+        let start = out.len();
+        application.document(&self.root, document, out, 0)?;
+        if self.root.has_computed {
+            check_depth(frame(&out[start..])?)?;
+        }
+        Ok(())
     }
 
     /// Whether the document goes out as it is.

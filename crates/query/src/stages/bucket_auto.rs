@@ -299,10 +299,10 @@ impl BucketAutoStage {
             return failure(ErrorCode::InternalError.0, "$bucketAuto makes a bucket of nothing");
         };
         let mut states: Vec<Accumulator> = spec.fields.iter().map(|(_, field)| field.start()).collect();
-        for ((_, field), state) in spec.fields.iter().zip(&mut states) {
-            field.begin(state, &Value::Missing, context.evaluation)?;
-        }
         let mut bytes = 0_usize;
+        for ((_, field), state) in spec.fields.iter().zip(&mut states) {
+            bytes += field.begin(state, &Value::Missing, context.evaluation)?;
+        }
         let mut take = |held: &Held| -> Result<(), QueryError> {
             context.evaluation.step()?;
             context.evaluation.on(held.document.metadata());
@@ -379,7 +379,7 @@ fn document_of(
         }
     }
     writer.finish();
-    Ok(SharedDocument::new(out.into())?)
+    SharedDocument::computed(out)
 }
 
 impl Stage for BucketAutoStage {

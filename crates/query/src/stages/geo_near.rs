@@ -124,6 +124,12 @@ fn constant(
     if read.whole_document || !read.paths.is_empty() {
         return failure(code, format!("$geoNear requires that '{option}' is a constant"));
     }
+    if expression.reads_outer() {
+        // A variable of a `$lookup`, which has no value yet.
+        return Err(QueryError::not_implemented(
+            "a $geoNear with an option that is no constant",
+        ));
+    }
     let value = expression
         .evaluate_on(&SharedDocument::empty(), &context.evaluation())?
         .into_owned();

@@ -189,7 +189,7 @@ fn document_of(
         }
     }
     writer.finish();
-    Ok(SharedDocument::new(out.into())?)
+    SharedDocument::computed(out)
 }
 
 impl Stage for GroupStage {

@@ -131,7 +131,7 @@ impl Groups {
     ) -> Result<bool, QueryError> {
         match self.groups.is_empty() {
             true => Ok(false),
-            false => self.accumulate(spec, 0, evaluation).map(|()| true),
+            false => self.accumulate(spec, 0, 0, evaluation).map(|()| true),
         }
     }
 
@@ -144,7 +144,7 @@ impl Groups {
     ) -> Result<(), QueryError> {
         self.set_key(spec, &id);
         if let Some(&place) = self.places.get(self.key.as_slice()) {
-            return self.accumulate(spec, place, evaluation);
+            return self.accumulate(spec, place, 0, evaluation);
         }
         if self.spilled.is_some() {
             return self.write_document(&id, evaluation);
@@ -152,12 +152,12 @@ impl Groups {
         let group = Group::new(spec, id.into_owned(), self.key.len());
         match self.has_room(group.bytes, evaluation.context)? {
             true => {
-                let mut group = group;
+                let (mut group, mut begun) = (group, 0);
                 for ((_, field), state) in spec.fields().iter().zip(&mut group.states) {
-                    field.begin(state, &group.id, evaluation.context)?;
+                    begun += field.begin(state, &group.id, evaluation.context)?;
                 }
                 let place = self.insert(group);
-                self.accumulate(spec, place, evaluation)
+                self.accumulate(spec, place, begun, evaluation)
             }
             false => self.write_document(&group.id, evaluation),
         }
@@ -200,16 +200,17 @@ impl Groups {
         Ok(true)
     }
 
+    /// Takes a document into a group, which has grown by so much that is not charged yet.
     fn accumulate<'s>(
         &mut self,
         spec: &'s GroupSpec,
         place: usize,
+        mut grown: usize,
         evaluation: &mut Evaluation<'s>,
     ) -> Result<(), QueryError> {
         let Some(Some(group)) = self.groups.get_mut(place) else {
             return Err(damaged());
         };
-        let mut grown = 0;
         for ((_, field), state) in spec.fields().iter().zip(&mut group.states) {
             grown += field.accumulate(state, evaluation)?;
         }

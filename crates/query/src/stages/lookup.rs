@@ -8,7 +8,7 @@ use wire::ErrorCode;
 use super::positions::check_sub_pipeline;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, StageContext, failure};
 use crate::error::QueryError;
-use crate::expression::{Expression, ExpressionContext, FieldPath, check_user_variable};
+use crate::expression::{Expression, ExpressionContext, FieldPath, OuterVariable, check_user_variable};
 use crate::path::{Part, Path};
 use crate::raw::{self, Elements, kind};
 use crate::value::scan::Malformed;
@@ -252,14 +252,16 @@ fn parse_let(document: &RawDocument, context: &ExpressionContext) -> Result<Vec<
     Ok(variables)
 }
 
-/// Parses a sub-pipeline for its errors, with variables that have no value yet. Returns the collections it reads.
+/// Parses a sub-pipeline for its errors, with variables that have no value yet and are no constants. Returns the
+/// collections it reads.
 fn check_pipeline(
     pipeline: &[RawDocumentBuf],
     variables: &[(String, Expression)],
     context: &ExpressionContext,
     depth: usize,
 ) -> Result<Vec<(Option<String>, String)>, QueryError> {
-    let unknown = context.with_variables(variables.iter().map(|(name, _)| (name.clone(), Value::Missing)));
+    let names = variables.iter().map(|(name, _)| name.clone());
+    let unknown = context.with_outer(names.map(|name| (name, OuterVariable::default())));
     let rest = match pipeline.split_first() {
         // What `$documents` makes of variables nobody can tell yet.
         Some((first, rest)) if starts_with_documents(pipeline) => {

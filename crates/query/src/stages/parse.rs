@@ -10,6 +10,7 @@ use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
 use super::positions::{INITIAL, NOT_BUILT, SPLIT_LARGE_EVENT, check_in_facet, each_stage};
 use super::specification::{StageSpec, stage_document};
+use super::transform::redact_variables;
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
 use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
@@ -136,7 +137,7 @@ fn parse_stage(
         },
         "$redact" => StageSpec::Redact {
             written: written(),
-            expression: Expression::parse_at(raw, context)?,
+            expression: Expression::parse_at(raw, &context.with_variables(redact_variables()))?,
         },
         "$facet" => parse_facet(raw, context, depth)?,
         "$sortByCount" => return bucket::parse_sort_by_count(stages, raw, context),

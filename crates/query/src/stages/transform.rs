@@ -109,6 +109,14 @@ impl RedactStage {
     }
 }
 
+/// The variables that only `$redact` knows, as their values.
+pub(super) fn redact_variables() -> impl Iterator<Item = (String, Value<'static>)> {
+    let variables = [("DESCEND", "descend"), ("PRUNE", "prune"), ("KEEP", "keep")];
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Value::borrowed_str(value)))
+}
+
 /// Levels of a document that `$redact` descends into; stored documents have no more.
 const REDACT_DEPTH_MAX: usize = 200;
 
@@ -269,7 +277,7 @@ impl FacetStage {
             array.finish();
         }
         writer.finish();
-        Ok(SharedDocument::new(out.into())?)
+        SharedDocument::computed(out)
     }
 }
 

@@ -145,11 +145,23 @@ impl UnwindStage {
         }
     }
 
-    fn with_index(&self, document: SharedDocument, index: Value<'_>) -> Result<SharedDocument, QueryError> {
-        match &self.spec.index {
-            None => Ok(document),
-            Some(path) => Ok(with_path(&document, path.parts(), &index)?),
-        }
+    /// `document` with its index; `whole` is what it was made of, and what is known beside its fields is that one's.
+    fn with_index(
+        &self,
+        document: SharedDocument,
+        index: Value<'_>,
+        whole: &SharedDocument,
+    ) -> Result<SharedDocument, QueryError> {
+        let indexed = match &self.spec.index {
+            None => document,
+            Some(path) => with_path(&document, path.parts(), &index)?,
+        };
+        Ok(indexed.with_metadata(whole.metadata().cloned()))
+    }
+
+    /// A document without an array to take apart.
+    fn unchanged(&self, document: SharedDocument) -> Result<SharedDocument, QueryError> {
+        self.with_index(document.clone(), Value::Null, &document)
     }
 
     /// The next element of the current array.
@@ -162,11 +174,9 @@ impl UnwindStage {
             return Ok(None);
         };
         let unwound = with_path(document, self.spec.path.parts(), item)?;
-        let metadata = document.metadata().cloned();
-        let index = Value::Int64(*next as i64);
+        let (index, whole) = (Value::Int64(*next as i64), document.clone());
         *next += 1;
-        let unwound = self.with_index(unwound, index)?;
-        Ok(Some(unwound.with_metadata(metadata)))
+        self.with_index(unwound, index, &whole).map(Some)
     }
 }
 
@@ -186,7 +196,7 @@ impl Stage for UnwindStage {
                             continue;
                         }
                         let without = with_path(&document, self.spec.path.parts(), &Value::Missing)?;
-                        return self.with_index(without, Value::Null).map(Some);
+                        return self.with_index(without, Value::Null, &document).map(Some);
                     }
                     owned_items(&document, &array)?
                 }
@@ -194,9 +204,9 @@ impl Stage for UnwindStage {
                     if !self.spec.preserve {
                         continue;
                     }
-                    return self.with_index(document, Value::Null).map(Some);
+                    return self.unchanged(document).map(Some);
                 }
-                _ => return self.with_index(document, Value::Null).map(Some),
+                _ => return self.unchanged(document).map(Some),
             };
             self.current = Some((document, items, 0));
         }

@@ -9,7 +9,9 @@ use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use std::sync::Arc;
 
+use super::depth::check_depth;
 use super::scan::Malformed;
+use crate::error::QueryError;
 use crate::metadata::Metadata;
 
 /// A shared, immutable BSON document.
@@ -24,6 +26,13 @@ impl SharedDocument {
     pub fn new(bytes: Bytes) -> Result<Self, Malformed> {
         RawDocument::from_bytes(&bytes).map_err(|_| Malformed)?;
         Ok(Self { bytes, metadata: None })
+    }
+
+    /// A document that was computed, in `bytes`; fails when it nests deeper than BSON may (15).
+    pub(crate) fn computed(bytes: Vec<u8>) -> Result<Self, QueryError> {
+        let document = Self::new(bytes.into())?;
+        check_depth(&document)?;
+        Ok(document)
     }
 
     /// A copy of `document`.

@@ -4,13 +4,14 @@ use bson::RawDocument;
 
 use super::scan::{self, Elements, Malformed};
 use super::{DocumentWriter, SharedDocument, Value};
+use crate::error::QueryError;
 
 /// `document` with the value at `path` set, or removed when `value` is missing. Documents that are lacking on the way
 /// are made (not for a removal); anything else in the way is replaced.
-pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -> Result<SharedDocument, Malformed> {
+pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -> Result<SharedDocument, QueryError> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + value.approximate_bytes() + 32);
     write_with_path(document, path, value, DocumentWriter::new(&mut out))?;
-    SharedDocument::new(out.into())
+    SharedDocument::computed(out)
 }
 
 /// The length in front of a document's elements.

@@ -10,10 +10,12 @@
 mod compare_op;
 mod convert;
 pub mod decimal_functions;
+mod depth;
 mod document;
 mod edit;
 pub mod number;
 mod order;
+mod render;
 pub mod scan;
 mod sort;
 #[cfg(test)]
@@ -27,6 +29,7 @@ use bson::oid::ObjectId;
 use bson::{Decimal128, RawBson, RawDocument, Timestamp};
 
 pub use compare_op::CompareOp;
+pub(crate) use depth::check_depth;
 pub use document::SharedDocument;
 pub use edit::with_path;
 pub use order::{CollatorRef, Comparer, type_rank};
@@ -146,7 +149,7 @@ pub struct List<'a> {
     bytes: usize,
 }
 
-/// How deep computed arrays may nest; stored documents nest at most 200 levels.
+/// How deep computed arrays may nest as long as they are no part of a document, which is bounded by itself.
 pub const DEPTH_MAX: u16 = 250;
 
 /// Bytes that the elements of a computed array may take.
@@ -311,15 +314,15 @@ impl<'a> Value<'a> {
 
     /// The value as error messages show it.
     pub fn render(&self) -> String {
-        match self.as_raw().map(bson::Bson::try_from) {
-            Some(Ok(value)) => value.to_string(),
-            _ => match self.wrapped().iter().next() {
-                Some(Ok((_, raw))) => {
-                    bson::Bson::try_from(raw).map_or_else(|_| "?".to_owned(), |value| value.to_string())
-                }
-                _ => "MISSING".to_owned(),
+        let mut text = String::new();
+        match self.as_raw() {
+            Some(raw) => render::render(raw, 0, &mut text),
+            None => match self.wrapped().iter().next() {
+                Some(Ok((_, raw))) => render::render(raw, 0, &mut text),
+                _ => text.push_str("MISSING"),
             },
         }
+        text
     }
 
     /// MongoDB's truth: everything but false, zero, null, undefined and missing.

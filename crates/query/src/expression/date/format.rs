@@ -30,6 +30,36 @@ pub(in crate::expression) fn timestamp_text(timestamp: Timestamp) -> String {
     )
 }
 
+/// The specifiers that dates are written by.
+pub(super) const SPECIFIERS: &str = "YGmdHMSLjwuUVBbzZ%";
+
+/// Checks a format ahead of its use: that it has no other specifiers, and none that is cut off.
+pub(super) fn check_specifiers(format: &str, specifiers: &str) -> Result<(), QueryError> {
+    let mut chars = format.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            continue;
+        }
+        match chars.next() {
+            None => return unmatched(),
+            Some(specifier) if !specifiers.contains(specifier) => return invalid(specifier),
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn unmatched<T>() -> Result<T, QueryError> {
+    failure(18535, "Unmatched '%' at end of format string")
+}
+
+fn invalid<T>(specifier: char) -> Result<T, QueryError> {
+    failure(
+        18536,
+        format!("Invalid format character '%{specifier}' in format string"),
+    )
+}
+
 /// The default format for a zone that was given or not.
 pub(super) fn default_format(zone: &Zone) -> &'static str {
     if matches!(zone, Zone::Utc) { ISO_UTC } else { ISO_LOCAL }
@@ -46,7 +76,7 @@ pub(super) fn format_date(ms: i64, zone: &Zone, format: &str) -> Result<String, 
             continue;
         }
         let Some(specifier) = chars.next() else {
-            return failure(18535, "Unmatched '%' at end of format string");
+            return unmatched();
         };
         let four_digits = |year: i64| {
             if (0..=9999).contains(&year) {
@@ -99,7 +129,7 @@ fn push_text(out: &mut String, specifier: char, local: Civil, offset: i64) -> Re
         'Z' => {
             let _ = write!(out, "{offset}");
         }
-        other => return failure(18536, format!("Invalid format character '%{other}' in format string")),
+        other => return invalid(other),
     }
     Ok(())
 }

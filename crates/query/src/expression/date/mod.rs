@@ -17,7 +17,7 @@ use bson::RawBsonRef;
 
 use super::convert::object_id_ms;
 use super::failure::failure;
-use super::operator::{Computed, NamedOperator};
+use super::operator::{Answer, ApplyNamed, Computed, NamedOperator};
 use super::parse::Parser;
 use super::{Evaluation, Node, Special};
 use crate::error::QueryError;
@@ -31,6 +31,12 @@ pub(super) use format::{iso_text, timestamp_text};
 pub(super) use parse::parse_date;
 use zone::Zone;
 
+/// The place of `onNull` among the arguments of `$dateToString`.
+const TO_STRING_NULL: usize = 3;
+/// The places of `onError` and `onNull` among the arguments of `$dateFromString`.
+const FROM_STRING_ERROR: usize = 3;
+const FROM_STRING_NULL: usize = 4;
+
 /// The operators with named arguments.
 pub(super) const NAMED: &[NamedOperator] = &[
     NamedOperator {
@@ -41,7 +47,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("timezone", None),
             ("onNull", None),
         ],
-        apply: date_to_string,
+        apply: ApplyNamed::Lazy(TO_STRING_NULL, date_to_string),
         codes: [18629, 18534],
         check: None,
     },
@@ -54,21 +60,21 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("onError", None),
             ("onNull", None),
         ],
-        apply: date_from_string,
+        apply: ApplyNamed::Lazy(FROM_STRING_ERROR, date_from_string),
         codes: [40540, 40541],
         check: None,
     },
     NamedOperator {
         name: "$dateToParts",
         fields: &[("date", Some(40522)), ("timezone", None), ("iso8601", None)],
-        apply: parts::date_to_parts,
+        apply: ApplyNamed::Values(parts::date_to_parts),
         codes: [40524, 40520],
         check: None,
     },
     NamedOperator {
         name: "$dateFromParts",
         fields: parts::FROM_PARTS,
-        apply: parts::date_from_parts,
+        apply: ApplyNamed::Values(parts::date_from_parts),
         codes: [40519, 40518],
         check: Some(parts::check_parts),
     },
@@ -80,7 +86,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("amount", Some(5166402)),
             ("timezone", None),
         ],
-        apply: |name, _, v| date_add(name, v, 1),
+        apply: ApplyNamed::Values(|name, _, v| date_add(name, v, 1)),
         codes: [5166400, 5166401],
         check: None,
     },
@@ -92,7 +98,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("amount", Some(5166402)),
             ("timezone", None),
         ],
-        apply: |name, _, v| date_add(name, v, -1),
+        apply: ApplyNamed::Values(|name, _, v| date_add(name, v, -1)),
         codes: [5166400, 5166401],
         check: None,
     },
@@ -105,7 +111,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("timezone", None),
             ("startOfWeek", None),
         ],
-        apply: date_diff,
+        apply: ApplyNamed::Values(date_diff),
         codes: [5166301, 5166302],
         check: None,
     },
@@ -118,7 +124,7 @@ pub(super) const NAMED: &[NamedOperator] = &[
             ("timezone", None),
             ("startOfWeek", None),
         ],
-        apply: date_trunc,
+        apply: ApplyNamed::Values(date_trunc),
         codes: [5439007, 5439008],
         check: None,
     },
@@ -164,6 +170,7 @@ impl Special for DatePart {
         if date.is_nullish() {
             return Ok(Value::Null);
         }
+        let ms = date_ms(&date)?;
         let computed;
         let zone = match (&self.known, &self.zone) {
             (Some(zone), _) => zone,
@@ -179,7 +186,7 @@ impl Special for DatePart {
                 &computed
             }
         };
-        let number = (self.part)(zone.local(date_ms(&date)?));
+        let number = (self.part)(zone.local(ms));
         // The ISO year is the only part that a wide date could take out of int32.
         Ok(if self.name == "$isoWeekYear" {
             Value::Int64(number)
@@ -296,73 +303,59 @@ impl<'a> Arguments<'a> {
     }
 }
 
-fn date_to_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
-    let mut arguments = Arguments::new(arguments);
-    let (date, format, zone, on_null) = (
-        arguments.required(),
-        arguments.optional(),
-        arguments.optional(),
-        arguments.optional(),
-    );
-    let null = || Ok(on_null.clone().unwrap_or(Value::Null));
-    if let Some(format) = &format
-        && !format.is_nullish()
-        && format.as_str().is_none()
-    {
-        return failure(
-            18533,
+/// The `format` of an operator, when it is given and not null; it is checked before anything else.
+fn given_format<'f>(
+    operator: &str,
+    format: Option<&'f Value<'_>>,
+    (code, specifiers): (i32, &str),
+) -> Result<Option<&'f str>, QueryError> {
+    match format {
+        Some(Value::String(text)) => {
+            format::check_specifiers(text, specifiers)?;
+            Ok(Some(text))
+        }
+        Some(other) if !other.is_nullish() => failure(
+            code,
             format!(
-                "$dateToString requires that 'format' be a string, found: {} with value {}",
-                format.type_name(),
-                format.render()
+                "{operator} requires that 'format' be a string, found: {} with value {}",
+                other.type_name(),
+                other.render()
             ),
-        );
+        ),
+        _ => Ok(None),
     }
-    if date.is_nullish() {
-        return null();
-    }
-    let Some(zone) = Zone::of_value(zone.as_ref())? else {
-        return Ok(Value::Null);
-    };
-    let text = match &format {
-        None => format::format_date(date_ms(&date)?, &zone, format::default_format(&zone))?,
-        Some(format) => match format.as_str() {
-            Some(format) => format::format_date(date_ms(&date)?, &zone, format)?,
-            None => return Ok(Value::Null),
-        },
-    };
-    Ok(Value::string(text))
 }
 
-fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: Vec<Option<Value<'a>>>) -> Computed<'a> {
+fn date_to_string(arguments: Vec<Option<Value<'_>>>) -> Result<Answer<'_>, QueryError> {
     let mut arguments = Arguments::new(arguments);
-    let (text, format, zone, on_error, on_null) = (
-        arguments.required(),
-        arguments.optional(),
-        arguments.optional(),
-        arguments.optional(),
-        arguments.optional(),
-    );
+    let (date, format, zone) = (arguments.required(), arguments.optional(), arguments.optional());
+    let text = given_format("$dateToString", format.as_ref(), (18533, format::SPECIFIERS))?;
+    let zone = Zone::of_value(zone.as_ref())?;
+    if date.is_nullish() {
+        return Ok(Answer::Instead(TO_STRING_NULL, Ok(Value::Null)));
+    }
+    let (Some(zone), false) = (zone, is_null(&format)) else {
+        return Ok(Answer::Value(Value::Null));
+    };
+    let text = text.unwrap_or(format::default_format(&zone));
+    let text = format::format_date(date_ms(&date)?, &zone, text)?;
+    Ok(Answer::Value(Value::string(text)))
+}
+
+fn date_from_string(arguments: Vec<Option<Value<'_>>>) -> Result<Answer<'_>, QueryError> {
+    let mut arguments = Arguments::new(arguments);
+    let (text, format, zone) = (arguments.required(), arguments.optional(), arguments.optional());
+    let pattern = given_format("$dateFromString", format.as_ref(), (40684, parse::SPECIFIERS))?;
     let zone = Zone::of_value(zone.as_ref())?;
     // A text that is null, or is none, comes before anything else that is null.
     if text.is_nullish() {
-        return Ok(on_null.unwrap_or(Value::Null));
+        return Ok(Answer::Instead(FROM_STRING_NULL, Ok(Value::Null)));
     }
-    let parsed = match (&text, &format, &zone) {
-        (Value::String(_), _, None) => return Ok(Value::Null),
+    let parsed = match (&text, pattern, &zone) {
+        (Value::String(_), _, None) => return Ok(Answer::Value(Value::Null)),
+        (Value::String(_), None, _) if format.is_some() => return Ok(Answer::Value(Value::Null)),
         (Value::String(text), None, Some(zone)) => parse::parse_text(text, zone),
-        (Value::String(_), Some(format), _) if format.is_nullish() => return Ok(Value::Null),
-        (Value::String(text), Some(Value::String(format)), Some(zone)) => parse::parse_format(text, format, zone),
-        (Value::String(_), Some(format), _) => {
-            return failure(
-                40684,
-                format!(
-                    "$dateFromString requires that 'format' be a string, found: {} with value {}",
-                    format.type_name(),
-                    format.render()
-                ),
-            );
-        }
+        (Value::String(text), Some(pattern), Some(zone)) => parse::parse_format(text, pattern, zone),
         (other, ..) => failure(
             wire::ErrorCode::ConversionFailure.0,
             format!(
@@ -372,9 +365,11 @@ fn date_from_string<'a>(_: &'static str, _: &EvaluationContext<'_>, arguments: V
             ),
         ),
     };
-    match (parsed, on_error) {
-        (Err(error), Some(instead)) if error.code() == Some(wire::ErrorCode::ConversionFailure) => Ok(instead),
-        (parsed, _) => parsed.map(Value::Date),
+    match parsed {
+        Err(error) if error.code() == Some(wire::ErrorCode::ConversionFailure) => {
+            Ok(Answer::Instead(FROM_STRING_ERROR, Err(error)))
+        }
+        parsed => Ok(Answer::Value(Value::Date(parsed?))),
     }
 }
 

@@ -84,7 +84,10 @@ fn scan_iso(scanner: &mut Scanner<'_>) -> Option<Parsed> {
     Some(parsed)
 }
 
-/// The date of text in a format with `%` specifiers.
+/// The specifiers that dates are read by.
+pub(super) const SPECIFIERS: &str = "YGmdHMSLjVubBzZ%";
+
+/// The date of text in a format with `%` specifiers, which are among those that there are.
 pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64, QueryError> {
     let mut scanner = Scanner { rest: text };
     let mut parsed = Parsed::default();
@@ -100,18 +103,10 @@ pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64,
             continue;
         }
         let Some(specifier) = chars.next() else {
-            return Err(QueryError::new(
-                ErrorCode(18535),
-                "Unmatched '%' at end of format string",
-            ));
+            return parse_error(text, "Unmatched '%' at end of format string");
         };
-        match scan_specifier(&mut scanner, &mut parsed, specifier) {
-            Some(true) => {}
-            Some(false) => {
-                let message = format!("Invalid format character '%{specifier}' in format string");
-                return Err(QueryError::new(ErrorCode(18536), message));
-            }
-            None => return parse_error(text, &format!("the text does not match '%{specifier}'")),
+        if scan_specifier(&mut scanner, &mut parsed, specifier).is_none() {
+            return parse_error(text, &format!("the text does not match '%{specifier}'"));
         }
     }
     if !scanner.rest.is_empty() {
@@ -120,8 +115,8 @@ pub(super) fn parse_format(text: &str, format: &str, zone: &Zone) -> Result<i64,
     resolve(text, parsed, zone)
 }
 
-/// Takes in one specifier. `None`: the text does not fit; false: there is no such specifier.
-fn scan_specifier(scanner: &mut Scanner<'_>, parsed: &mut Parsed, specifier: char) -> Option<bool> {
+/// Takes in one specifier. `None`: the text does not fit.
+fn scan_specifier(scanner: &mut Scanner<'_>, parsed: &mut Parsed, specifier: char) -> Option<()> {
     match specifier {
         'Y' => parsed.year = Some(scanner.number(4, 4)?),
         'G' => parsed.iso_year = Some(scanner.number(1, 4)?),
@@ -146,10 +141,10 @@ fn scan_specifier(scanner: &mut Scanner<'_>, parsed: &mut Parsed, specifier: cha
             scanner.skip('+');
             parsed.offset = Some(sign * scanner.number(1, 4)? * MS_PER_MINUTE);
         }
-        '%' => return scanner.skip('%').then_some(true),
-        _ => return Some(false),
+        '%' => return scanner.skip('%').then_some(()),
+        _ => return None,
     }
-    Some(true)
+    Some(())
 }
 
 /// The time that a text names; `text` is for errors alone.

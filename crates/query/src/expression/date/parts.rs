@@ -23,9 +23,6 @@ pub(super) fn date_to_parts<'a>(
 ) -> Computed<'a> {
     let mut arguments = Arguments::new(arguments);
     let (date, zone, iso) = (arguments.required(), arguments.optional(), arguments.optional());
-    if date.is_nullish() {
-        return Ok(Value::Null);
-    }
     let Some(zone) = Zone::of_value(zone.as_ref())? else {
         return Ok(Value::Null);
     };
@@ -40,6 +37,9 @@ pub(super) fn date_to_parts<'a>(
             );
         }
     };
+    if date.is_nullish() {
+        return Ok(Value::Null);
+    }
     let local = zone.local(date_ms(&date)?);
     let mut bytes = Vec::with_capacity(128);
     let mut writer = DocumentWriter::new(&mut bytes);
@@ -159,6 +159,10 @@ pub(super) fn date_from_parts<'a>(
             Some(number) => parts[index] = number,
             None => return Ok(Value::Null),
         }
+    }
+    // They are counted in microseconds first.
+    if parts[6].checked_mul(1000).is_none() {
+        return failure(159, format!("{name}: {} milliseconds are out of range", parts[6]));
     }
     match assemble(parts, iso).and_then(|local| zone.utc_ms(local)) {
         Some(ms) => Ok(Value::Date(ms)),

@@ -227,3 +227,21 @@ fn objects() {
     }
     fails(doc! {"$getField": {"field": "x"}}, 3041703);
 }
+
+/// They compared strings byte by byte, whatever the collation was.
+#[test]
+fn the_greatest_and_the_least_are_those_of_the_collation() {
+    let collation = bson::rawdoc! {"locale": "en", "numericOrdering": true};
+    let collation = collation::Collation::parse(&collation).unwrap().unwrap();
+    let context = context().with_collation(Some(Arc::new(collation)));
+    for (operator, expected) in [("$maxN", "10"), ("$minN", "9")] {
+        let expression = shared(&doc! {"": {operator: {"n": 1, "input": ["10", "9"]}}});
+        let raw = expression.iter().next().unwrap().unwrap().1;
+        let expression = Expression::parse(raw, &context).unwrap();
+        let root = SharedDocument::empty();
+        let evaluation = EvaluationContext::uninterrupted();
+        let value = expression.evaluate_on(&root, &evaluation).unwrap();
+        let found = value.as_array().unwrap().to_vec().unwrap();
+        assert_eq!(found[0].as_str(), Some(expected), "{operator}");
+    }
+}

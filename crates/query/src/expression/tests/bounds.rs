@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 use storage::{Interrupted, Operation, StorageError};
 
 use super::super::{Expression, operator};
-use super::{context, evaluate, gives, gives_on, shared};
+use super::{context, evaluate, fails, gives, gives_on, shared};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::evaluation::tests::LookedAt;
@@ -448,4 +448,27 @@ fn strings_are_shorter_than_16_mib() {
             Err(error) => assert_eq!(error.code().unwrap().0, 241, "{format}"),
         }
     }
+}
+
+/// A reader sent `$reduce` that wraps a document in another a thousand times: drivers could not read the reply, and
+/// what rendered or hashed the value overflowed the stack.
+#[test]
+fn computed_documents_nest_as_deep_as_bson() {
+    let deep = |levels, inner: Document| reduce(levels, doc! {}, inner);
+    let object = || doc! {"a": "$$value"};
+    evaluate(deep(199, object()), &doc! {}).unwrap();
+    for (levels, inner) in [
+        (200, object()),
+        (100, doc! {"a": ["$$value"]}),
+        (3000, object()),
+        (300, doc! {"$setField": {"field": "a", "input": {}, "value": "$$value"}}),
+        (300, doc! {"$arrayToObject": [[{"k": "a", "v": "$$value"}]]}),
+    ] {
+        let error = evaluate(deep(levels, inner.clone()), &doc! {}).unwrap_err();
+        assert_eq!(error.code().unwrap().0, 15, "{levels} levels of {inner}");
+    }
+    // The deepest value that there is, in a message and hashed.
+    let lists = reduce(249, deep(199, object()), bson::bson!(["$$value"]));
+    fails(doc! {"$trim": {"input": lists.clone()}}, 50699);
+    evaluate(doc! {"$toHashedIndexKey": lists}, &doc! {}).unwrap();
 }

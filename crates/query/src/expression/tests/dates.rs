@@ -344,3 +344,57 @@ fn truncating() {
         5439017,
     );
 }
+
+/// Formats are looked at first, zones next, then dates.
+#[test]
+fn errors_of_dates_have_an_order() {
+    let parse = |arguments: Document| {
+        let mut all = doc! {"dateString": Bson::Null, "onNull": "null", "onError": "error"};
+        all.extend(arguments);
+        doc! {"$dateFromString": all}
+    };
+    fails(parse(doc! {"format": 5}), 40684);
+    fails(parse(doc! {"format": "%"}), 18535);
+    fails(parse(doc! {"format": "%Q"}), 18536);
+    fails(parse(doc! {"format": "%Y%Q", "dateString": "x"}), 18536);
+    fails(parse(doc! {"format": "%Y%", "dateString": "x"}), 18535);
+    fails(parse(doc! {"format": 5, "dateString": 5}), 40684);
+    fails(
+        parse(doc! {"format": 5, "dateString": "2024", "timezone": Bson::Null}),
+        40684,
+    );
+    fails(parse(doc! {"timezone": "bad"}), 40485);
+    gives(parse(doc! {"format": Bson::Null}), "null");
+    gives(parse(doc! {"format": "%Y", "dateString": "x"}), "error");
+    let text = |arguments: Document| {
+        let mut all = doc! {"date": Bson::Null, "onNull": "null"};
+        all.extend(arguments);
+        doc! {"$dateToString": all}
+    };
+    fails(text(doc! {"format": "%x"}), 18536);
+    fails(text(doc! {"format": "a%"}), 18535);
+    fails(text(doc! {"timezone": "bad"}), 40485);
+    fails(text(doc! {"timezone": 5}), 40517);
+    fails(text(doc! {"format": "%Y%x", "date": date(i64::MAX)}), 18536);
+    gives(text(doc! {"format": "%Y", "timezone": "UTC"}), "null");
+    let parts = |arguments: Document| {
+        let mut all = doc! {"date": Bson::Null};
+        all.extend(arguments);
+        doc! {"$dateToParts": all}
+    };
+    fails(parts(doc! {"timezone": "bad"}), 40485);
+    fails(parts(doc! {"iso8601": 5}), 40521);
+    gives(parts(doc! {"iso8601": true}), Bson::Null);
+    // A part is one of a date, whatever the zone is.
+    for zone in ["$nothing", "$zone"] {
+        let year = doc! {"$year": {"date": "$d", "timezone": zone}};
+        fails_on(year.clone(), doc! {"d": "abc", "zone": "bad"}, 16006);
+        gives_on(year, doc! {"zone": "bad"}, Bson::Null);
+    }
+    for ms in [Bson::Double(18_014_398_509_481_984.0), dec("9223372036854775807")] {
+        fails(doc! {"$dateFromParts": {"year": 1970, "millisecond": ms}}, 159);
+    }
+    for amount in [Bson::Double(f64::NAN), dec("NaN"), Bson::Double(f64::INFINITY)] {
+        fails(doc! {"$subtract": [date(0), amount]}, 15);
+    }
+}

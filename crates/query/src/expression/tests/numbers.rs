@@ -40,7 +40,7 @@ fn dates_in_sums() {
     fails(doc! {"$add": [date(i64::MAX), 1e300]}, 15);
     for number in [f64::NAN.into(), f64::INFINITY.into(), dec("NaN")] {
         fails(doc! {"$add": [date(1), number.clone()]}, 15);
-        fails(doc! {"$subtract": [date(1), number]}, 16006);
+        fails(doc! {"$subtract": [date(1), number]}, 15);
     }
 }
 

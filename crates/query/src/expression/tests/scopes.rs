@@ -150,3 +150,10 @@ fn random_numbers_are_in_range() {
     fails(doc! {"$rand": 1}, 10065);
     fails(doc! {"$rand": "$a"}, 10065);
 }
+
+#[test]
+fn variables_of_redact_are_of_no_other_stage() {
+    for name in ["$$KEEP", "$$PRUNE", "$$DESCEND"] {
+        fails(name, 17276);
+    }
+}

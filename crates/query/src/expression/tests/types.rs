@@ -35,6 +35,15 @@ fn type_names() {
 }
 
 #[test]
+fn decimals_stay_as_they_are() {
+    let negative = bson::Decimal128::from_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFC]);
+    match evaluate(doc! {"$toDecimal": "$x"}, &doc! {"x": negative}) {
+        Ok(Some(Bson::Decimal128(found))) => assert_eq!(found.bytes(), negative.bytes()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn conversions() {
     gives(doc! {"$toInt": "42"}, 42);
     gives(doc! {"$toInt": 3.9}, 3);
@@ -256,4 +265,63 @@ fn binary_value(subtype: u8, bytes: &[u8]) -> Bson {
         subtype: subtype.into(),
         bytes: bytes.to_vec(),
     })
+}
+
+#[test]
+fn what_stands_for_an_error_or_null_is_computed_only_then() {
+    let root = || doc! {"a": "5", "b": "x", "c": "2017-02-08", "d": date(0)};
+    let wrong = || doc! {"$toInt": "$b"};
+    let convert = |input: &str| doc! {"$convert": {"input": input, "to": "int", "onError": wrong(), "onNull": wrong()}};
+    gives_on(convert("$a"), root(), 5);
+    fails_on(convert("$b"), root(), 241);
+    fails_on(convert("$nothing"), root(), 241);
+    let parse = |text: &str| doc! {"$dateFromString": {"dateString": text, "onError": wrong(), "onNull": wrong()}};
+    gives_on(parse("$c"), root(), date(1_486_512_000_000));
+    fails_on(parse("$b"), root(), 241);
+    fails_on(parse("$nothing"), root(), 241);
+    let text = |of: &str| doc! {"$dateToString": {"date": of, "format": "%Y", "onNull": wrong()}};
+    gives_on(text("$d"), root(), "1970");
+    fails_on(text("$nothing"), root(), 241);
+}
+
+/// What is wrong with `$convert` itself is no fault of the conversion, and comes first.
+#[test]
+fn conversions_that_cannot_be() {
+    let convert = |input: Bson, to: Bson, format: Bson| {
+        doc! {"$convert": {"input": input, "to": to, "format": format, "onError": "error", "onNull": "null"}}
+    };
+    let binary = |subtype: Bson| Bson::Document(doc! {"type": "binData", "subtype": subtype});
+    for (to, code) in [
+        ("dinosaur".into(), 2),
+        (1000.into(), 9),
+        (1.5.into(), 9),
+        (true.into(), 9),
+        (binary(9.into()), 4341107),
+        (binary((-1).into()), 4341107),
+        (binary(256.into()), 4341107),
+        (binary("a".into()), 4341108),
+        (binary(1.5.into()), 4341106),
+        (doc! {"type": "int", "subtype": "a"}.into(), 4341108),
+    ] {
+        fails(convert(Bson::Null, to.clone(), Bson::Null), code);
+        fails(convert("aa".into(), to, "hex".into()), code);
+    }
+    for (format, code) in [(Bson::from("octal"), 4341125), (1.into(), 4341114)] {
+        fails(convert(1.into(), "string".into(), format.clone()), code);
+        gives(convert(Bson::Null, "string".into(), format), "null");
+    }
+    fails(convert("aa".into(), "binData".into(), Bson::Null), 4341115);
+    gives(convert("a".into(), "binData".into(), "hex".into()), "error");
+    gives(convert(date(i64::MAX), "string".into(), Bson::Null), "error");
+    // Types that there are, and nothing is converted to.
+    for to in [-1, 0, 127] {
+        gives(convert(1.into(), to.into(), Bson::Null), "error");
+    }
+    for text in [
+        "+67dee52-c331-484e-92d1-c56479b8e67e",
+        "067dee52-c331-484e-92d1-c56479b8e6+e",
+    ] {
+        fails(doc! {"$toUUID": text}, 241);
+        gives(convert(text.into(), binary(4.into()), "uuid".into()), "error");
+    }
 }

@@ -579,3 +579,102 @@ fn a_sample_is_taken_where_it_is_written() {
         code(doc! {"$match": {"$sampleRate": wrong}}, 2);
     }
 }
+
+/// They were taken for a constant that is missing when the pipeline was checked.
+#[test]
+fn variables_of_a_lookup_are_no_constants() {
+    let lookup = |variable: &str, stage: Document| {
+        doc! {"$lookup": {
+            "from": "items", "let": {"x": variable}, "pipeline": [stage], "as": "found",
+        }}
+    };
+    let found = |stage: Document| {
+        let input = [doc! {"n": 2, "l": ["z", "a"]}];
+        let mut found = drain(parse(&[stage]).unwrap(), &input, &orders()).unwrap();
+        found.remove(0).get_array("found").unwrap().clone()
+    };
+    let equals = doc! {"$match": {"$expr": {"$and": [{"$isArray": "$k"}, {"$setEquals": [["a", "z"], "$$x"]}]}}};
+    assert_eq!(found(lookup("$l", equals)).len(), 1);
+    let first = |id: Bson| doc! {"$group": {"_id": id, "r": {"$firstN": {"n": "$$x", "input": "$_id"}}}};
+    let one = array(vec![doc! {"_id": Bson::Null, "r": [1, 2]}]);
+    assert_eq!(Bson::from(found(lookup("$n", first(Bson::Null)))), one);
+    let buckets = doc! {"$bucketAuto": {
+        "groupBy": "$_id", "buckets": 1, "output": {"r": {"$lastN": {"n": "$$x", "input": "$_id"}}},
+    }};
+    let bucket = array(vec![doc! {"_id": {"min": 1, "max": 4}, "r": [3, 4]}]);
+    assert_eq!(Bson::from(found(lookup("$n", buckets))), bucket);
+    let bucket = |field: &str, value: Bson| {
+        let mut bucket = doc! {"groupBy": "$n", "boundaries": [0, 5], "default": 9};
+        bucket.insert(field, value);
+        lookup("$n", doc! {"$bucket": bucket})
+    };
+    code(bucket("boundaries", vec!["$$x"].into()), 40191);
+    code(bucket("default", "$$x".into()), 40195);
+    let percentile = doc! {"$percentile": {"input": "$n", "p": ["$$x"], "method": "approximate"}};
+    code(lookup("$n", doc! {"$group": {"_id": 1, "p": percentile}}), 7750300);
+    code(
+        lookup("$n", doc! {"$geoNear": {"near": "$$x", "distanceField": "d"}}),
+        238,
+    );
+}
+
+#[test]
+fn stages_make_documents_as_deep_as_bson() {
+    for (stage, levels) in [
+        (doc! {"$replaceWith": {"a": "$$ROOT"}}, 1),
+        (doc! {"$project": {"a.b": "$$ROOT"}}, 2),
+        (doc! {"$set": {"a": "$$ROOT"}}, 1),
+        (doc! {"$group": {"_id": Bson::Null, "a": {"$push": "$$ROOT"}}}, 2),
+        (doc! {"$facet": {"a": []}}, 2),
+        (
+            doc! {"$bucketAuto": {"groupBy": "$x", "buckets": 1, "output": {"a": {"$first": "$$ROOT"}}}},
+            1,
+        ),
+        (doc! {"$setWindowFields": {"output": {"a": {"$first": "$$ROOT"}}}}, 1),
+    ] {
+        let most = vec![stage.clone(); 199 / levels];
+        run(&most, &[doc! {}]);
+        assert_eq!(
+            run_error(&[most, vec![stage.clone()]].concat(), &[doc! {}]),
+            15,
+            "{stage}"
+        );
+    }
+}
+
+/// A sort behind it by the score of a text search did not sort.
+#[test]
+fn unwinding_keeps_what_is_known_beside_the_fields() {
+    let unwound = |unwind: Document, input: Document| {
+        let known = crate::metadata::Metadata {
+            text_score: Some(1.5),
+            ..Default::default()
+        };
+        let input = shared(&input).with_metadata(Some(Arc::new(known)));
+        let stages = [
+            doc! {"$unwind": unwind},
+            doc! {"$project": {"s": {"$meta": "textScore"}}},
+        ];
+        let stages = stages.map(|stage| RawDocumentBuf::try_from(&stage).unwrap());
+        let pipeline = Pipeline::parse_stages(&stages, &context(), 0).unwrap();
+        let mut top = pipeline.run(Box::new(IteratorSource::new(vec![input]))).unwrap();
+        let (memory, evaluation) = (Memory::default(), EvaluationContext::uninterrupted());
+        let mut context = StageContext {
+            execution: &memory,
+            evaluation: &evaluation,
+        };
+        let document = top.next(&mut context).unwrap().unwrap();
+        document.get_f64("s").unwrap()
+    };
+    let indexed = || doc! {"path": "$a", "includeArrayIndex": "i", "preserveNullAndEmptyArrays": true};
+    for (unwind, input) in [
+        (indexed(), doc! {"a": 1}),
+        (indexed(), doc! {}),
+        (indexed(), doc! {"a": []}),
+        (indexed(), doc! {"a": [1]}),
+        (doc! {"path": "$a", "preserveNullAndEmptyArrays": true}, doc! {"a": []}),
+        (doc! {"path": "$a"}, doc! {"a": 1}),
+    ] {
+        assert_eq!(unwound(unwind.clone(), input.clone()), 1.5, "{unwind} of {input}");
+    }
+}

@@ -47,22 +47,17 @@ impl Curve {
         })
     }
 
-    /// A place as a number, dates in milliseconds. Dates need a unit, and numbers must not have one.
-    fn place(&self, name: &str, x: &Value<'_>, codes: [i32; 2]) -> Result<Number, QueryError> {
-        match (x, self.unit) {
-            (Value::Date(ms), Some(_)) => Ok(Number::Int64(*ms)),
-            (_, Some(_)) => failure(
-                codes[0],
-                format!("{name} with 'unit' expects the sortBy field to be a Date"),
-            ),
-            (x, None) => match Number::of(x) {
-                Some(number) => Ok(number),
-                None => failure(
-                    codes[1],
-                    format!("{name} (with no 'unit') expects the sortBy field to be numeric"),
-                ),
-            },
-        }
+    /// A place as a number, dates in milliseconds. Dates need a unit, and numbers must not have one. The codes are
+    /// those of a unit without a date, a date without a unit, and what is neither date nor number.
+    fn place(&self, name: &str, x: &Value<'_>, codes: [i32; 3]) -> Result<Number, QueryError> {
+        let (code, expected) = match (x, self.unit, Number::of(x)) {
+            (Value::Date(ms), Some(_), _) => return Ok(Number::Int64(*ms)),
+            (_, Some(_), _) => (codes[0], "with 'unit' expects the sortBy field to be a Date"),
+            (_, None, Some(number)) => return Ok(number),
+            (Value::Date(_), None, _) => (codes[1], "(with no 'unit') expects the sortBy field to be numeric"),
+            _ => (codes[2], "(with no 'unit') expects the sortBy field to be numeric"),
+        };
+        failure(code, format!("{name} {expected}"))
     }
 
     /// Milliseconds of the unit.
@@ -107,25 +102,14 @@ impl WindowState for Derivative {
         let (Some((first, _)), Some((last, _))) = (self.points.front(), self.points.back()) else {
             return Ok(Value::Null);
         };
-        if self.points.len() < 2 {
-            return Ok(Value::Null);
-        }
-        let place = |x| self.curve.place("$derivative", x, [5624900, 5624901]);
+        // One point is both ends, and its types count as well.
+        let place = |x| self.curve.place("$derivative", x, [5624900, 5624901, 5624902]);
         let run = place(&last.x)?.minus(place(&first.x)?);
-        if first.y.is_nullish() || last.y.is_nullish() {
-            return Ok(Value::Null);
-        }
-        let (Some(y1), Some(y2)) = (Number::of(&first.y), Number::of(&last.y)) else {
-            let wrong = if last.y.is_number() { &first.y } else { &last.y };
-            return failure(
-                wire::ErrorCode::TypeMismatch.0,
-                format!("$derivative expects numbers, found {}", wrong.type_name()),
-            );
-        };
+        let rise = rise(&first.y, &last.y)?;
         if run.is_zero() {
             return Ok(Value::Null);
         }
-        let slope = divide(y2.minus(y1), run);
+        let slope = divide(rise, run);
         Ok(match self.curve.unit_ms() {
             Some(ms) => slope.times(ms),
             None => slope,
@@ -138,24 +122,45 @@ impl WindowState for Derivative {
     }
 }
 
-/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than numbers,
+/// From one height to another: of numbers, or of dates in milliseconds.
+fn rise(first: &Value<'_>, last: &Value<'_>) -> Result<Number, QueryError> {
+    match (first, last, Number::of(first), Number::of(last)) {
+        (Value::Date(y1), Value::Date(y2), ..) => match y2.checked_sub(*y1) {
+            Some(ms) => Ok(Number::Int64(ms)),
+            None => failure(wire::ErrorCode::Overflow.0, "date overflow"),
+        },
+        (.., Some(y1), Some(y2)) => Ok(y2.minus(y1)),
+        _ if first.is_nullish() || last.is_nullish() => {
+            failure(5624903, "$derivative expects its input to be numeric, found null")
+        }
+        _ => {
+            let wrong = if last.is_number() { first } else { last };
+            failure(
+                wire::ErrorCode::TypeMismatch.0,
+                format!("$derivative expects numbers, found {}", wrong.type_name()),
+            )
+        }
+    }
+}
+
+/// `$integral`: the trapezoids between neighbouring points. The invariant: there is one trapezoid less than points,
 /// and none when there are none.
 pub(super) struct Integral {
     curve: Arc<Curve>,
-    /// In order of arrival; none for a document that has no number to integrate.
-    points: VecDeque<Option<(Number, Number)>>,
-    /// How many of them have one, and the last that had.
-    numbers: usize,
+    /// How many points there are, and the last of them.
+    points: usize,
     last: (Number, Number),
     trapezoids: TwoStacks<SumPart>,
 }
+
+/// The code of a point of `$integral` that is none: its height is no number, its place neither number nor date.
+const NOT_TO_INTEGRATE: i32 = 5423900;
 
 impl Integral {
     pub(super) fn new(curve: Arc<Curve>) -> Self {
         Self {
             curve,
-            points: VecDeque::new(),
-            numbers: 0,
+            points: 0,
             last: (Number::Int32(0), Number::Int32(0)),
             trapezoids: TwoStacks::new(SumPart::default()),
         }
@@ -165,34 +170,39 @@ impl Integral {
 impl WindowState for Integral {
     fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
         let point = self.curve.point(document, context)?;
-        let x = self.curve.place("$integral", &point.x, [5423901, 5423902])?;
-        let point = Number::of(&point.y).map(|y| (x, y));
-        if let Some((x2, y2)) = point {
-            if self.numbers > 0 {
-                let (x1, y1) = self.last;
-                let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
-                let mut sum = Sum::default();
-                sum.add(area);
-                self.trapezoids.push(SumPart(sum));
-            }
-            self.numbers += 1;
-            self.last = (x2, y2);
+        let Some(y2) = Number::of(&point.y) else {
+            return failure(
+                NOT_TO_INTEGRATE,
+                format!(
+                    "$integral expects its input to be numeric, found {}",
+                    point.y.type_name()
+                ),
+            );
+        };
+        let x2 = self
+            .curve
+            .place("$integral", &point.x, [5423901, 5423902, NOT_TO_INTEGRATE])?;
+        if self.points > 0 {
+            let (x1, y1) = self.last;
+            let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
+            let mut sum = Sum::default();
+            sum.add(area);
+            self.trapezoids.push(SumPart(sum));
         }
-        self.points.push_back(point);
+        self.points += 1;
+        self.last = (x2, y2);
         Ok(())
     }
 
     fn remove(&mut self) {
-        if let Some(Some(_)) = self.points.pop_front() {
-            self.numbers -= 1;
-            if self.numbers > 0 {
-                self.trapezoids.pop();
-            }
+        self.points -= 1;
+        if self.points > 0 {
+            self.trapezoids.pop();
         }
     }
 
     fn value(&self) -> Result<Value<'static>, QueryError> {
-        if self.points.is_empty() {
+        if self.points == 0 {
             return Ok(Value::Null);
         }
         let area = self.trapezoids.total().0.total();
@@ -204,7 +214,7 @@ impl WindowState for Integral {
     }
 
     fn bytes(&self) -> usize {
-        self.points.len() * size_of::<Option<(Number, Number)>>() + self.trapezoids.bytes()
+        self.trapezoids.bytes()
     }
 }
 
@@ -216,6 +226,8 @@ struct CovariancePart {
     x: Number,
     y: Number,
     products: Number,
+    /// The sum of what stands for pairs with NaN or an infinity, which are not counted.
+    non_finite: Option<Number>,
 }
 
 impl CovariancePart {
@@ -224,16 +236,25 @@ impl CovariancePart {
         x: Number::Double(0.0),
         y: Number::Double(0.0),
         products: Number::Double(0.0),
+        non_finite: None,
     };
 }
 
 impl Part for CovariancePart {
     fn merge(&mut self, later: &Self) {
+        let non_finite = match (self.non_finite, later.non_finite) {
+            (Some(earlier), Some(later)) => Some(earlier.plus(later)),
+            (earlier, later) => earlier.or(later),
+        };
+        self.non_finite = non_finite;
         if later.count == 0 {
             return;
         }
         if self.count == 0 {
-            *self = later.clone();
+            *self = Self {
+                non_finite,
+                ..later.clone()
+            };
             return;
         }
         let count = self.count + later.count;
@@ -274,6 +295,25 @@ fn widened(number: Number) -> Number {
     }
 }
 
+/// What stands for a pair that has NaN or an infinity: NaN, or the infinity when all in it are of one sign.
+fn non_finite(x: Number, y: Number) -> Option<Number> {
+    let is_infinite = |number: &Number| match number {
+        Number::Double(n) => n.is_infinite(),
+        Number::Decimal(n) => matches!(n, Decimal::Infinity { .. }),
+        _ => false,
+    };
+    let pair = [widened(x), widened(y)];
+    let mut odd = pair.iter().filter(|number| number.is_nan() || is_infinite(number));
+    let first = *odd.next()?;
+    let sum = odd.fold(first, |sum, number| sum.plus(*number));
+    let is_decimal = pair.iter().any(|number| matches!(number, Number::Decimal(_)));
+    Some(if is_decimal {
+        Number::Decimal(sum.to_decimal())
+    } else {
+        sum
+    })
+}
+
 impl WindowState for Covariance {
     fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
         let pair = self.pair.evaluate_on(document, context)?;
@@ -285,10 +325,16 @@ impl WindowState for Covariance {
             [x, y] => Number::of(x).zip(Number::of(y)),
             _ => None,
         };
+        let non_finite = part.and_then(|(x, y)| non_finite(x, y));
         // What is no pair of numbers takes its place in the queue, and counts for nothing.
         self.parts.push(match part {
             None => CovariancePart::NOTHING,
+            Some(_) if non_finite.is_some() => CovariancePart {
+                non_finite,
+                ..CovariancePart::NOTHING
+            },
             Some((x, y)) => CovariancePart {
+                non_finite,
                 count: 1,
                 x: widened(x),
                 y: widened(y),
@@ -308,9 +354,15 @@ impl WindowState for Covariance {
     fn value(&self) -> Result<Value<'static>, QueryError> {
         let total = self.parts.total();
         let divisor = total.count - i64::from(self.sample);
+        let products = match total.non_finite {
+            None => total.products,
+            Some(non_finite) => total.products.plus(non_finite),
+        };
         Ok(match divisor {
             ..=0 => Value::Null,
-            divisor => divide(total.products, Number::Int64(divisor)).value(),
+            // Of a single pair, whatever is beside it.
+            1 if !self.sample => Value::Double(0.0),
+            divisor => divide(products, Number::Int64(divisor)).value(),
         })
     }
 

@@ -115,6 +115,9 @@ impl FunctionParser<'_> {
         if window.is_none() && name == "$derivative" {
             return parse_failure("$derivative requires explicit window bounds");
         }
+        if matches!(name, "$derivative" | "$integral") {
+            self.single_sort(name)?;
+        }
         let window = match window {
             Some(raw) => Window::parse(raw, self.sort, self.context)?,
             None => Window::WHOLE,
@@ -168,6 +171,9 @@ impl FunctionParser<'_> {
             "$expMovingAvg" => Function::Moving(Arc::new(self.parse_moving(raw)?)),
             "$linearFill" => Function::Linear(Arc::new(self.parse_linear(raw)?)),
             "$locf" => Function::Locf(Arc::new(Expression::parse(raw, self.context)?)),
+            "$count" if !matches!(raw, RawBsonRef::Document(empty) if empty.is_empty()) => {
+                return parse_failure("$count only accepts an empty object as input");
+            }
             _ => {
                 let spec = AccumulatorSpec::parse_argument(name, raw, ArrayArgument::Expression, self.context)?;
                 if !spec.has_constant_n() {

@@ -162,11 +162,17 @@ pub(super) fn parse(
             "BSON field '$setWindowFields.output' is missing but a required field",
         );
     };
-    let partition = parse_partition(partition, context)?;
+    let partition = match partition {
+        Some(raw) => Some(Expression::parse(raw, context)?),
+        None => None,
+    };
     let sort = match sort {
         Some(pattern) => Some(Arc::new(SortBy::parse(pattern, context)?)),
         None => None,
     };
+    // An array to partition by is told of behind what is wrong with the functions.
+    let outputs = parse_outputs(output, sort.as_deref(), context)?;
+    let partition = partition_by(partition)?;
     let is_computed = partition.as_ref().is_some_and(|by| sortable_path(by).is_none());
     if !is_computed {
         push_sort(
@@ -176,7 +182,6 @@ pub(super) fn parse(
             context,
         )?;
     }
-    let outputs = parse_outputs(output, sort.as_deref(), context)?;
     stages.push(StageSpec::Planned(Box::new(WindowSpec {
         written: stage_document(INTERNAL_NAME, &Value::from_raw(raw)),
         partition,
@@ -189,12 +194,10 @@ pub(super) fn parse(
 }
 
 /// A constant is one partition for all.
-fn parse_partition(
-    raw: Option<RawBsonRef<'_>>,
-    context: &ExpressionContext,
-) -> Result<Option<Arc<Expression>>, QueryError> {
-    let Some(raw) = raw else { return Ok(None) };
-    let expression = Expression::parse(raw, context)?;
+fn partition_by(expression: Option<Expression>) -> Result<Option<Arc<Expression>>, QueryError> {
+    let Some(expression) = expression else {
+        return Ok(None);
+    };
     match expression.as_constant() {
         Some(Value::Array(_)) => failure(
             ErrorCode::TypeMismatch.0,
@@ -441,7 +444,7 @@ fn with_fields(document: &SharedDocument, fields: &[(&str, &Value<'static>)]) ->
         }
     }
     writer.finish();
-    Ok(SharedDocument::new(out.into())?)
+    SharedDocument::computed(out)
 }
 
 impl Stage for WindowStage {

@@ -62,7 +62,7 @@ pub(super) fn state_of(spec: &std::sync::Arc<AccumulatorSpec>, slides: bool) -> 
         Kind::AddToSet => Box::new(SetState {
             items,
             arrived: VecDeque::new(),
-            counts: BTreeMap::new(),
+            values: BTreeMap::new(),
         }),
         Kind::MinN | Kind::MaxN | Kind::Top | Kind::TopN | Kind::Bottom | Kind::BottomN => Box::new(OrderedState {
             items,
@@ -227,8 +227,12 @@ impl ValuePart for SumPart {
         Self(sum)
     }
 
+    /// Of whole numbers the narrowest type, whatever the types of those in the window are.
     fn result(&self) -> Value<'static> {
-        self.0.total().value()
+        match self.0.total().value() {
+            Value::Int64(sum) => i32::try_from(sum).map_or(Value::Int64(sum), Value::Int32),
+            sum => sum,
+        }
     }
 }
 
@@ -302,11 +306,14 @@ impl ValuePart for DeviationPart {
     fn result(&self) -> Value<'static> {
         match self.has_non_finite {
             true => Value::Null,
+            // An integer, where a window that only grows has a double.
+            false if !self.sample && self.deviation.count() == 1 => Value::Int32(0),
             false => self.deviation.result(self.sample),
         }
     }
 }
 
+/// Of equal values the least is the first that came, and the greatest the last.
 #[derive(Clone)]
 struct ExtremePart {
     value: Option<Value<'static>>,
@@ -329,7 +336,10 @@ impl Part for ExtremePart {
         let Some(other) = &later.value else { return };
         let replaces = match &self.value {
             None => true,
-            Some(own) => self.comparer.compare(other, own) == self.better,
+            Some(own) => match self.comparer.compare(other, own) {
+                Ordering::Equal => self.better == Ordering::Greater,
+                order => order == self.better,
+            },
         };
         if replaces {
             self.value = Some(other.clone());
@@ -414,12 +424,12 @@ impl WindowState for QueueState {
     }
 }
 
-/// `$addToSet`: how often each value is there.
+/// `$addToSet`: of equal values the first that is still there.
 struct SetState {
     items: Items,
     /// The keys in order of arrival; none for what is missing.
     arrived: VecDeque<Option<Vec<u8>>>,
-    counts: BTreeMap<Vec<u8>, (usize, Value<'static>)>,
+    values: BTreeMap<Vec<u8>, VecDeque<Value<'static>>>,
 }
 
 impl WindowState for SetState {
@@ -433,7 +443,7 @@ impl WindowState for SetState {
         let mut key = Vec::new();
         self.items.spec.comparer().append_key(&value, &mut key);
         self.items.grow(2 * key.len() + value.approximate_bytes());
-        self.counts.entry(key.clone()).or_insert((0, value)).0 += 1;
+        self.values.entry(key.clone()).or_default().push_back(value);
         self.arrived.push_back(Some(key));
         Ok(())
     }
@@ -443,16 +453,16 @@ impl WindowState for SetState {
         let Some(Some(key)) = self.arrived.pop_front() else {
             return;
         };
-        if let Some((count, _)) = self.counts.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&key);
+        if let Some(equal) = self.values.get_mut(&key) {
+            equal.pop_front();
+            if equal.is_empty() {
+                self.values.remove(&key);
             }
         }
     }
 
     fn value(&self) -> Result<Value<'static>, QueryError> {
-        Value::array(self.counts.values().map(|(_, value)| value.clone()).collect())
+        Value::array(self.values.values().filter_map(VecDeque::front).cloned().collect())
     }
 
     fn bytes(&self) -> usize {

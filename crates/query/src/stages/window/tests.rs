@@ -165,7 +165,10 @@ fn accumulators_slide() {
         over("$percentile", percentile.into()),
         [3.0, 3.0, 1.0, 2.0].map(|x| Bson::Array(vec![x.into()]))
     );
-    assert_eq!(over("$stdDevPop", "$y".into()), bsons(&[0.0, 1.0, 0.0, 0.5]));
+    assert_eq!(
+        over("$stdDevPop", "$y".into()),
+        [0.into(), 1.0.into(), 0.0.into(), 0.5.into()]
+    );
     // An array is an expression here.
     assert_eq!(over("$stdDevPop", vec!["$y"].into()), vec![Bson::Null; 4]);
 }
@@ -310,6 +313,22 @@ fn derivative() {
         doc! {"$derivative": {"input": "$y"}, "window": {"documents": [-1, 0]}},
     );
     refused(9, doc! {"$derivative": {"input": "$y"}});
+    let slope = || doc! {"$derivative": {"input": "$y"}, "window": {"documents": [-1, 0]}};
+    // Dates are subtracted; what is null or missing is an error.
+    let rising = [doc! {"t": 0, "y": date(0)}, doc! {"t": 8, "y": date(1000)}];
+    assert_eq!(column(&rising, slope()), [Bson::Null, 125.0.into()]);
+    failed(
+        5624903,
+        &[doc! {"t": 0, "y": 1}, doc! {"t": 1, "y": Bson::Null}],
+        slope(),
+    );
+    failed(5624903, &[doc! {"t": 0}, doc! {"t": 1, "y": 1}], slope());
+    failed(5624903, &[doc! {"t": 0}], slope());
+    failed(5624902, &[doc! {"t": "a", "y": 1}], slope());
+    failed(14, &[doc! {"t": 0, "y": 1}, doc! {"t": 1, "y": "a"}], slope());
+    for t in [Bson::Null, "a".into(), true.into()] {
+        failed(5624902, &vec![doc! {"t": t, "y": 1}; 2], slope());
+    }
     refused(5490710, unit("month"));
     assert_eq!(column(&dates, unit("week")).len(), 2);
 }
@@ -336,6 +355,15 @@ fn integral() {
     );
     failed(5423901, &input, doc! {"$integral": {"input": "$y", "unit": "second"}});
     failed(5423902, &dates, doc! {"$integral": {"input": "$y"}});
+    for wrong in [
+        doc! {"t": 10},
+        doc! {"t": 10, "y": Bson::Null},
+        doc! {"t": 10, "y": "x"},
+        doc! {"t": 10, "y": [1]},
+        doc! {"t": "x", "y": 1},
+    ] {
+        failed(5423900, &[wrong], doc! {"$integral": {"input": "$y"}});
+    }
 }
 
 #[test]
@@ -598,8 +626,8 @@ fn sliding_is_as_recomputing() {
                 for (place, found) in found.into_iter().enumerate() {
                     let group = doc! {"$group": {"_id": null, "v": {function: argument.clone()}}};
                     let mut documents = inside(place, by_range);
-                    // Of equal values a window keeps the first, a group the last.
-                    if matches!(function, "$min" | "$max") {
+                    // Of equal least values a window that slides keeps the first, a group the last.
+                    if function == "$min" {
                         documents.reverse();
                     }
                     // A group of nothing is no document.
@@ -615,4 +643,94 @@ fn sliding_is_as_recomputing() {
             }
         }
     }
+}
+
+/// Windows that slide have types and ties of their own.
+#[test]
+fn windows_that_slide() {
+    let sliding = |name: &str, values: &[Bson]| {
+        let input: Vec<_> = (0..).zip(values).map(|(t, y)| doc! {"t": t, "y": y}).collect();
+        let column = column(&input, doc! {name: "$y", "window": {"documents": [-1, 0]}});
+        column.last().unwrap().clone()
+    };
+    let longs: [Bson; 3] = [1_i64.into(), 2_i64.into(), (1_i64 << 40).into()];
+    assert_eq!(sliding("$sum", &longs[..2]), 3.into());
+    assert_eq!(sliding("$sum", &longs), ((1_i64 << 40) + 2).into());
+    let equal: [Bson; 4] = [1.into(), 1_i64.into(), 1.0.into(), 2.into()];
+    assert_eq!(sliding("$max", &equal[..3]), 1.0.into());
+    assert_eq!(sliding("$min", &equal[..3]), 1_i64.into());
+    let set = sliding("$addToSet", &[1.into(), 1_i64.into(), 2.into()]);
+    assert_eq!(set, Bson::Array(vec![1_i64.into(), 2.into()]));
+    assert_eq!(sliding("$stdDevPop", &equal[..1]), 0.into());
+    assert_eq!(sliding("$stdDevPop", &equal[..2]), 0.0.into());
+    assert_eq!(sliding("$stdDevSamp", &equal[..1]), Bson::Null);
+}
+
+#[test]
+fn errors_of_windows_have_an_order() {
+    let stage = |sort: Document, field: Document| {
+        let field = doc! {"v": field};
+        let mut stage = doc! {"partitionBy": {"$const": []}, "output": field};
+        if !sort.is_empty() {
+            stage.insert("sortBy", sort);
+        }
+        doc! {"$setWindowFields": stage}
+    };
+    let documents = doc! {"documents": ["unbounded", "current"]};
+    code(stage(doc! {}, doc! {"$sum": "$a", "window": documents}), 5339901);
+    code(stage(doc! {}, doc! {"$rank": {}}), 5371602);
+    code(stage(doc! {"t": 1}, doc! {"$sum": "$a"}), 14);
+    for sort in [doc! {}, doc! {"t": 1, "u": 1}] {
+        for name in ["$integral", "$derivative"] {
+            let curve = doc! {name: {"input": "$a"}, "window": {"range": [-1, 1]}};
+            code(stage(sort.clone(), curve), 9);
+        }
+    }
+    for wrong in [Bson::from(1), doc! {"x": 1}.into()] {
+        code(stage(doc! {"t": 1}, doc! {"$count": wrong}), 9);
+    }
+}
+
+/// Pairs with NaN or an infinity are not counted, and show in the result of those that are.
+#[test]
+fn covariance_of_what_is_not_finite() {
+    let inf = f64::INFINITY;
+    let of = |function: &str, odd: &[[f64; 2]], finite: usize| {
+        let pairs = odd.iter().chain(&[[1.0, 2.0], [2.0, 4.0]][..finite]);
+        let input: Vec<_> = (0..)
+            .zip(pairs)
+            .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+            .collect();
+        column(&input, doc! {function: "$y"}).remove(0)
+    };
+    let population = |odd: &[[f64; 2]], finite| of("$covariancePop", odd, finite);
+    assert_eq!(population(&[[inf, inf]], 2), inf.into());
+    assert_eq!(population(&[[inf, 1.0]], 2), inf.into());
+    assert_eq!(population(&[[-inf, -inf]], 2), (-inf).into());
+    for odd in [
+        vec![[inf, -inf]],
+        vec![[inf, inf], [-inf, -inf]],
+        vec![[inf, inf], [1.0, f64::NAN]],
+    ] {
+        assert!(population(&odd, 2).as_f64().unwrap().is_nan(), "{odd:?}");
+    }
+    assert_eq!(population(&[[inf, inf]], 1), 0.0.into());
+    assert_eq!(population(&[[f64::NAN, f64::NAN]], 0), Bson::Null);
+    assert_eq!(of("$covarianceSamp", &[[inf, inf]], 1), Bson::Null);
+    assert_eq!(of("$covarianceSamp", &[[inf, inf]], 2), inf.into());
+    let decimal = Bson::Decimal128("Infinity".parse().unwrap());
+    let input = [[decimal.clone(), 1.into()], [1.into(), 2.into()], [2.into(), 4.into()]];
+    let input: Vec<_> = (0..)
+        .zip(input)
+        .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+        .collect();
+    assert_eq!(column(&input, doc! {"$covariancePop": "$y"})[0], decimal);
+    // They leave nothing behind.
+    let input = [[inf, inf], [1.0, 2.0], [2.0, 4.0]];
+    let input: Vec<_> = (0..)
+        .zip(input)
+        .map(|(t, pair)| doc! {"t": t, "y": pair.to_vec()})
+        .collect();
+    let sliding = doc! {"$covariancePop": "$y", "window": {"documents": [-1, 0]}};
+    assert_eq!(column(&input, sliding), [Bson::Null, 0.0.into(), 0.5.into()]);
 }
