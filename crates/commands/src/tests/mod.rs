@@ -4,6 +4,7 @@ mod access;
 mod administration;
 mod apply_ops;
 mod capped;
+mod change_streams;
 mod changed_options;
 mod cluster_parameters;
 mod diagnostics;

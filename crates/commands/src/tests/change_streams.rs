@@ -1,0 +1,86 @@
+//! Change streams: where they stand, what they follow, events that are split.
+
+use super::parked::Asked;
+use super::{Bench, code, succeeded};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A member whose log is on disk at once.
+struct Member(Bench);
+
+impl Member {
+    fn new() -> Self {
+        Self(Bench::member(true))
+    }
+
+    fn settle(&self) {
+        let storage = &self.0.server.storage;
+        storage.wait_durable(storage.last_seq()).unwrap();
+    }
+
+    fn run(&self, command: Document) -> Document {
+        self.settle();
+        self.0.run(command)
+    }
+
+    /// The cursor of a stream on a collection, without events yet.
+    fn watch(&self, collection: &str, options: Document, stages: &[Document]) -> Document {
+        let mut pipeline = vec![doc! { "$changeStream": options }];
+        pipeline.extend_from_slice(stages);
+        let reply = self.run(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": { "batchSize": 0 } });
+        succeeded(reply).get_document("cursor").unwrap().clone()
+    }
+
+    fn try_more(&self, cursor: &Document, collection: &str) -> Document {
+        self.run(doc! { "getMore": cursor.get_i64("id").unwrap(), "collection": collection })
+    }
+
+    /// The next batch, which is there, and the stream's token behind it.
+    fn more(&self, cursor: &Document, collection: &str) -> (Vec<Document>, Document) {
+        let reply = succeeded(self.try_more(cursor, collection));
+        (batch_of(&reply), token_of(reply.get_document("cursor").unwrap()))
+    }
+}
+
+fn batch_of(reply: &Document) -> Vec<Document> {
+    let batch = reply.get_document("cursor").unwrap().get_array("nextBatch").unwrap();
+    batch.iter().map(|event| event.as_document().unwrap().clone()).collect()
+}
+
+fn token_of(cursor: &Document) -> Document {
+    cursor.get_document("postBatchResumeToken").unwrap().clone()
+}
+
+fn keys(events: &[Document]) -> Vec<Bson> {
+    let key = |event: &Document| event.get_document("documentKey").unwrap().get("_id").cloned().unwrap();
+    events.iter().map(key).collect()
+}
+
+fn kinds(events: &[Document]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event.get_str("operationType").unwrap())
+        .collect()
+}
+
+fn text(bytes: usize) -> String {
+    "x".repeat(bytes)
+}
+
+/// It stayed where the batch began, and a client that resumed there got the event again.
+#[test]
+fn the_token_is_behind_what_was_returned_when_the_next_event_does_not_fit() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let stream = member.watch("c", doc! {}, &[]);
+    for id in 0..3 {
+        member.0.insert("c", &[doc! { "_id": id, "t": text(9 << 20) }]);
+    }
+    let (events, token) = member.more(&stream, "c");
+    assert_eq!(keys(&events), [0.into()]);
+    assert_eq!(Some(&token), events[0].get_document("_id").ok());
+    let resumed = member.watch("c", doc! { "resumeAfter": token }, &[]);
+    assert_eq!(keys(&member.more(&resumed, "c").0), [1.into()]);
+    assert_eq!(keys(&member.more(&stream, "c").0), [1.into()]);
+}
