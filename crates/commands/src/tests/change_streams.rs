@@ -84,3 +84,25 @@ fn the_token_is_behind_what_was_returned_when_the_next_event_does_not_fit() {
     assert_eq!(keys(&member.more(&resumed, "c").0), [1.into()]);
     assert_eq!(keys(&member.more(&stream, "c").0), [1.into()]);
 }
+
+/// Before the collection is there it has none, and a stream that is resumed was to let through what it did.
+#[test]
+fn a_stream_has_no_collation_of_its_collection() {
+    let member = Member::new();
+    let matches = [doc! { "$match": { "fullDocument.t": "abc" } }];
+    let before = member.watch("c", doc! {}, &matches);
+    let strength = doc! { "locale": "en", "strength": 2 };
+    member.0.ok(doc! { "create": "c", "collation": strength.clone() });
+    let after = member.watch("c", doc! {}, &matches);
+    let asked = doc! {
+        "aggregate": "c", "pipeline": [{ "$changeStream": {} }, matches[0].clone()], "cursor": { "batchSize": 0 },
+        "collation": strength,
+    };
+    let asked = succeeded(member.run(asked)).get_document("cursor").unwrap().clone();
+    member
+        .0
+        .insert("c", &[doc! { "_id": 1, "t": "ABC" }, doc! { "_id": 2, "t": "abc" }]);
+    assert_eq!(keys(&member.more(&before, "c").0), [2.into()]);
+    assert_eq!(keys(&member.more(&after, "c").0), [2.into()]);
+    assert_eq!(keys(&member.more(&asked, "c").0), [1.into(), 2.into()]);
+}
