@@ -106,3 +106,24 @@ fn a_stream_has_no_collation_of_its_collection() {
     assert_eq!(keys(&member.more(&after, "c").0), [2.into()]);
     assert_eq!(keys(&member.more(&asked, "c").0), [1.into(), 2.into()]);
 }
+
+/// Who watched another collection of it was told of the end, and so was who began anew behind the end.
+#[test]
+fn streams_of_collections_do_not_tell_of_their_database() {
+    let member = Member::new();
+    let (own, other) = (member.watch("c", doc! {}, &[]), member.watch("none", doc! {}, &[]));
+    member.0.insert("c", &[doc! { "_id": 1 }]);
+    member.0.ok(doc! { "dropDatabase": 1 });
+    member.0.insert("c", &[doc! { "_id": 2 }]);
+    let (events, token) = member.more(&own, "c");
+    assert_eq!(kinds(&events), ["insert", "drop", "invalidate"]);
+    let more = doc! { "getMore": other.get_i64("id").unwrap(), "collection": "none" };
+    let mut waits = Asked::new(&member.0, "test", more);
+    assert!(waits.answer().is_none(), "nothing has come");
+    let again = member.watch("c", doc! { "startAfter": token }, &[]);
+    assert_eq!(kinds(&member.more(&again, "c").0), ["insert"]);
+    member.0.insert("none", &[doc! { "_id": 3 }]);
+    member.settle();
+    let reply = succeeded(waits.answer().expect("a document came"));
+    assert_eq!(kinds(&batch_of(&reply)), ["insert"]);
+}
