@@ -127,3 +127,41 @@ fn streams_of_collections_do_not_tell_of_their_database() {
     let reply = succeeded(waits.answer().expect("a document came"));
     assert_eq!(kinds(&batch_of(&reply)), ["insert"]);
 }
+
+/// The stream could not get past them.
+#[test]
+fn documents_of_any_size_get_through_a_stream_that_splits() {
+    let member = Member::new();
+    let images = doc! { "enabled": true };
+    member
+        .0
+        .ok(doc! { "create": "c", "changeStreamPreAndPostImages": images });
+    let options = doc! { "fullDocument": "required", "fullDocumentBeforeChange": "required" };
+    let stream = member.watch("c", options, &[doc! { "$changeStreamSplitLargeEvent": {} }]);
+    let around = RawDocumentBuf::try_from(&doc! { "_id": 0, "t": "" })
+        .unwrap()
+        .as_bytes()
+        .len();
+    let document = |id: i32, letter: &str| doc! { "_id": id, "t": letter.repeat((16 << 20) - around) };
+    member.0.insert("c", &[document(0, "x")]);
+    let (events, _) = member.more(&stream, "c");
+    assert_eq!(keys(&events), [0.into()]);
+    assert!(!events[0].contains_key("splitEvent"));
+    let replaced = document(0, "y");
+    member
+        .0
+        .ok(doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": replaced.clone() }] });
+    let mut whole = Document::new();
+    for fragment in 1..=2 {
+        let (mut events, _) = member.more(&stream, "c");
+        assert_eq!(events.len(), 1);
+        let split = events[0].remove("splitEvent").unwrap();
+        assert_eq!(split, Bson::from(doc! { "fragment": fragment, "of": 2 }));
+        whole.extend(events.remove(0));
+    }
+    assert_eq!(whole.get_document("fullDocument").ok(), Some(&replaced));
+    assert_eq!(
+        whole.get_document("fullDocumentBeforeChange").ok(),
+        Some(&document(0, "x"))
+    );
+}

@@ -1,4 +1,4 @@
-//! `$changeStreamSplitLargeEvent`: an event beyond 16 MiB becomes several documents.
+//! `$changeStreamSplitLargeEvent`: an event beyond 16 MiB and a little becomes several documents.
 //!
 //! Fields of the event are dealt out in their order of size, smallest first, each fragment taking as many as fit; every
 //! fragment has the event's token with its own number, and `splitEvent: {fragment, of}`.
@@ -14,8 +14,10 @@ use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::ErrorCode;
-use wire::limits::DOCUMENT_BYTES_MAX;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
+/// Longest event that is given whole, and longest fragment: a document of 16 MiB fits into one, and one into a reply.
+const EVENT_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX - 8 * 1024;
 /// What a fragment adds to its fields, at most.
 const FRAME_BYTES: usize = 256;
 
@@ -54,7 +56,7 @@ impl SplitStage {
         fields.sort_by_key(|(bytes, ..)| *bytes);
         let mut parts: Vec<RawDocumentBuf> = Vec::new();
         for (bytes, name, value) in fields {
-            if bytes + FRAME_BYTES > DOCUMENT_BYTES_MAX {
+            if bytes + FRAME_BYTES > EVENT_BYTES_MAX {
                 return Err(QueryError::new(
                     ErrorCode(7182500),
                     format!(
@@ -65,7 +67,7 @@ impl SplitStage {
             }
             match parts.last_mut() {
                 Some(part)
-                    if part.as_bytes().len() + bytes + name.as_str().len() + FRAME_BYTES <= DOCUMENT_BYTES_MAX =>
+                    if part.as_bytes().len() + bytes + name.as_str().len() + FRAME_BYTES <= EVENT_BYTES_MAX =>
                 {
                     part.append(name, value);
                 }
@@ -125,7 +127,7 @@ impl Stage for SplitStage {
             };
             let given = self.tail.state().given;
             match given {
-                Some(token) if event.bytes().len() > DOCUMENT_BYTES_MAX => self.split(event.as_raw(), token)?,
+                Some(token) if event.bytes().len() > EVENT_BYTES_MAX => self.split(event.as_raw(), token)?,
                 // The first event was given in fragments, and is whole now: the pipeline was another one.
                 _ if self.skip > 0 => {
                     return Err(QueryError::new(
