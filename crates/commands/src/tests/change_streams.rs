@@ -165,3 +165,52 @@ fn documents_of_any_size_get_through_a_stream_that_splits() {
         Some(&document(0, "x"))
     );
 }
+
+/// The fragments that the client has were left out of whichever event came first.
+#[test]
+fn behind_a_fragment_goes_on_only_who_makes_it() {
+    let member = Member::new();
+    let images = doc! { "enabled": true };
+    member
+        .0
+        .ok(doc! { "create": "c", "changeStreamPreAndPostImages": images });
+    let split = doc! { "$changeStreamSplitLargeEvent": {} };
+    let options = doc! { "fullDocument": "required", "fullDocumentBeforeChange": "required" };
+    let stream = member.watch("c", options.clone(), std::slice::from_ref(&split));
+    member.0.insert("c", &[doc! { "_id": 0, "t": text(9 << 20) }]);
+    for letter in ["y", "z"] {
+        let update = doc! { "q": {}, "u": { "$set": { "a": letter.repeat(1 << 20) } } };
+        member.0.ok(doc! { "update": "c", "updates": [update] });
+    }
+    member.more(&stream, "c");
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let (events, token) = member.more(&stream, "c");
+        assert_eq!(events.len(), 1);
+        tokens.push(token);
+    }
+    let next = |token: usize, stages: &[Document]| {
+        let mut options = options.clone();
+        options.insert("resumeAfter", tokens[token].clone());
+        let resumed = member.watch("c", options, stages);
+        member.try_more(&resumed, "c")
+    };
+    let fragment = |reply: Document| {
+        let reply = succeeded(reply);
+        let event = &batch_of(&reply)[0];
+        let split = event.get_document("splitEvent").unwrap();
+        (
+            event.get_document("_id").unwrap() == &tokens[1],
+            split.get_i32("fragment").unwrap(),
+        )
+    };
+    assert_eq!(fragment(next(0, std::slice::from_ref(&split))), (true, 2));
+    assert_eq!(fragment(next(1, std::slice::from_ref(&split))), (false, 1));
+    let later = doc! { "$match": { "updateDescription.updatedFields.a": { "$regex": "^z" } } };
+    assert_eq!(code(&next(0, &[later, split.clone()])), 280, "its event is left out");
+    let small = doc! { "$project": { "fullDocument": 0 } };
+    assert_eq!(code(&next(0, &[small, split.clone()])), 280, "its event is whole");
+    let fewer = doc! { "$unset": "updateDescription" };
+    let reply = next(1, &[fewer, split]);
+    assert_eq!(fragment(reply), (false, 1), "there are as many");
+}

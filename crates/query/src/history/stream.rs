@@ -87,11 +87,11 @@ pub(crate) fn open(
     let tail = Arc::new(Tail::default());
     let mut source = StreamSource::start(storage, scope, options, tail.clone())?;
     source.filter = filter_of(&pipeline);
-    let skip = match source.after {
-        Some(Place::At { fragment, .. }) => fragment,
-        _ => 0,
+    let fragment = match source.options.start {
+        Start::After(token) => Some(token).filter(|token| matches!(token.place, Place::At { fragment: 1.., .. })),
+        _ => None,
     };
-    if skip > 0 && !splits {
+    if fragment.is_some() && !splits {
         return refused(
             ErrorCode::ChangeStreamFatalError,
             "cannot resume stream; the resume token is that of a split event, and the pipeline does not split events",
@@ -99,7 +99,7 @@ pub(crate) fn open(
     }
     let top = pipeline.run(Box::new(source))?;
     match splits {
-        true => Ok((Box::new(SplitStage::new(top, tail.clone(), skip)), tail)),
+        true => Ok((Box::new(SplitStage::new(top, tail.clone(), fragment)), tail)),
         false => Ok((top, tail)),
     }
 }
