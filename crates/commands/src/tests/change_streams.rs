@@ -214,3 +214,33 @@ fn behind_a_fragment_goes_on_only_who_makes_it() {
     let reply = next(1, &[fewer, split]);
     assert_eq!(fragment(reply), (false, 1), "there are as many");
 }
+
+/// It looked at some of a long unit and waited for what is behind it.
+#[test]
+fn a_search_in_a_long_unit_goes_on() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let last = 20_000;
+    let stream = member.watch("c", doc! {}, &[doc! { "$match": { "documentKey._id": last } }]);
+    let documents: Vec<_> = (0..=last).map(|id| doc! { "_id": id }).collect();
+    member.0.insert("c", &documents);
+    member.settle();
+    let day_ms = 24 * 60 * 60 * 1000;
+    let more = doc! { "getMore": stream.get_i64("id").unwrap(), "collection": "c", "maxTimeMS": day_ms };
+    let found = AtomicBool::new(false);
+    let reply = std::thread::scope(|scope| {
+        // Each look takes as long as it may.
+        scope.spawn(|| {
+            while !found.load(Ordering::SeqCst) {
+                member.0.clock.advance(Duration::from_millis(101));
+                std::thread::yield_now();
+            }
+        });
+        let mut asked = Asked::new(&member.0, "test", more);
+        let reply = asked.answer();
+        found.store(true, Ordering::SeqCst);
+        reply
+    });
+    let reply = succeeded(reply.expect("it does not wait"));
+    assert_eq!(keys(&batch_of(&reply)), [last.into()]);
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A client's request that may be put off.
-struct Asked<'b> {
+pub(super) struct Asked<'b> {
     bench: &'b Bench,
     client: Arc<Client>,
     body: RawDocumentBuf,
@@ -19,7 +19,7 @@ struct Asked<'b> {
 }
 
 impl<'b> Asked<'b> {
-    fn new(bench: &'b Bench, database: &str, mut command: Document) -> Self {
+    pub(super) fn new(bench: &'b Bench, database: &str, mut command: Document) -> Self {
         command.insert("$db", database);
         Self {
             bench,
@@ -31,7 +31,7 @@ impl<'b> Asked<'b> {
     }
 
     /// The reply, or nothing while it waits.
-    fn answer(&mut self) -> Option<Document> {
+    pub(super) fn answer(&mut self) -> Option<Document> {
         let called = self.called.clone();
         let resume = || -> Resume {
             let called = called.clone();

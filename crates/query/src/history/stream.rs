@@ -338,7 +338,10 @@ impl Stage for StreamSource {
                 return Ok(None);
             }
             if looked_at.is_multiple_of(64) && now() >= until {
-                let seen = engine::Seq(self.reader.position().0.saturating_sub(1));
+                // Of a long unit the rest is still to be looked at: whoever waits is not to wait for what is behind it.
+                let has_rest = self.unit.is_some() || !self.ready.is_empty();
+                let seen = self.reader.position().0.saturating_sub(1 + u64::from(has_rest));
+                let seen = engine::Seq(seen);
                 self.tail.change(|state| state.seen = seen);
                 return Ok(None);
             }
