@@ -364,6 +364,7 @@ fn insert_run(
         keep_empty_timestamps: options.keep_empty_timestamps,
     };
     totals.inserted += insert_documents(call, namespace, &batch, &mut errors)?;
+        refused_each: true,
     let mut failures = errors.each().peekable();
     for index in 0..documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {

@@ -1,6 +1,6 @@
 //! `insert`, `update`, `delete`, `bulkWrite`, `findAndModify`.
 
-use super::{Bench, code, succeeded, write_errors};
+use super::{Bench, code, first_batch, succeeded, write_errors};
 use bson::{Bson, Document, Timestamp, doc};
 use query::update::DEPTH_MAX;
 
@@ -386,4 +386,34 @@ fn constants_are_known_to_the_filter() {
         bench.find("c", doc! {}),
         [doc! { "_id": 1, "a": "new" }, doc! { "_id": 2, "a": "$y" }]
     );
+}
+
+/// An insert that met a view ended the command, and what was written before was not told.
+#[test]
+fn an_operation_on_a_view_fails_alone() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "view", "viewOn": "c", "pipeline": [] });
+    let insert = |namespace: i32| doc! { "insert": namespace, "document": {} };
+    let run = |ordered: bool| {
+        let operations = [insert(0), insert(1), insert(1), insert(2), insert(0)];
+        let reply = succeeded(bench.admin(doc! {
+            "bulkWrite": 1, "ordered": ordered, "ops": operations.to_vec(),
+            "nsInfo": [{ "ns": "test.c" }, { "ns": "test.view" }, { "ns": "TEST.c" }],
+        }));
+        let codes: Vec<_> = first_batch(&reply)
+            .iter()
+            .map(|result| (result.get_i32("idx").unwrap(), result.get_i32("code").unwrap_or(0)))
+            .collect();
+        (
+            codes,
+            reply.get_i32("nInserted").unwrap(),
+            reply.get_i32("nErrors").unwrap(),
+        )
+    };
+    assert_eq!(run(false), (vec![(0, 0), (1, 166), (2, 166), (3, 13297), (4, 0)], 2, 3));
+    assert_eq!(run(true), (vec![(0, 0), (1, 166)], 1, 1));
+    assert_eq!(bench.find("c", doc! {}).len(), 3);
+    // Names that take no documents are refused as a whole.
+    let system = bench.admin(doc! { "bulkWrite": 1, "ops": [insert(0)], "nsInfo": [{ "ns": "test.system.x" }] });
+    assert_eq!(code(&system), 73);
 }
