@@ -370,6 +370,7 @@ pub fn run(
         return Err(CommandError::new(
             ErrorCode(51198),
             "Constant values may only be specified for pipeline updates",
+    supplied(statement)?;
         ));
     }
     if update.is_replacement() && statement.multi {
@@ -589,16 +590,17 @@ fn upsert(
     prepared: &Prepared<'_>,
     matcher: &Matcher,
 ) -> Result<(Bson, Bytes)> {
-    let supplied = supplied(prepared.statement)?;
-    let made = match supplied {
-        Some(document) => document.to_owned(),
-        None => RawDocumentBuf::from_bytes(prepared.update.upsert(
-            matcher,
-            ObjectId::new(),
-            &update_context(call, prepared, MatchDetails::default()),
-            &call.evaluation(),
-        )?)?,
-    };
+    // What the filter says of `_id` holds for a document that is supplied, as for a replacement.
+    let supplied = supplied(prepared.statement)?
+        .map(|document| Update::parse(RawBsonRef::Document(document), None, &prepared.expressions))
+        .transpose()?;
+    let made = supplied.as_ref().unwrap_or(&prepared.update).upsert(
+        matcher,
+        ObjectId::new(),
+        &update_context(call, prepared, MatchDetails::default()),
+        &call.evaluation(),
+    )?;
+    let made = RawDocumentBuf::from_bytes(made)?;
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
     let guard = open_or_create(call, namespace)?;
@@ -684,3 +686,9 @@ fn is_equality(value: RawBsonRef<'_>) -> bool {
         _ => true,
     }
 }
+    if !statement.upsert {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "the parameter 'upsertSupplied' is set to 'true', but 'upsert' is not",
+        ));
+    }

@@ -417,3 +417,28 @@ fn an_operation_on_a_view_fails_alone() {
     let system = bench.admin(doc! { "bulkWrite": 1, "ops": [insert(0)], "nsInfo": [{ "ns": "test.system.x" }] });
     assert_eq!(code(&system), 73);
 }
+
+#[test]
+fn a_supplied_document_has_the_id_of_the_filter() {
+    let bench = Bench::new();
+    let statement = |filter: Document, new: Document| {
+        doc! {
+            "q": filter, "u": [{ "$set": { "x": 1 } }], "upsert": true, "upsertSupplied": true, "c": { "new": new },
+        }
+    };
+    let run = |statement: Document| bench.ok(doc! { "update": "c", "updates": [statement] });
+    run(statement(doc! { "_id": "sd", "y": 1 }, doc! { "sd": true }));
+    run(statement(doc! { "_id": 2 }, doc! { "sd": 1, "_id": 2 }));
+    assert_eq!(
+        bench.find("c", doc! {}),
+        [doc! { "_id": 2, "sd": 1 }, doc! { "_id": "sd", "sd": true }]
+    );
+    let other = run(statement(doc! { "_id": 3 }, doc! { "_id": 4 }));
+    assert_eq!(write_errors(&other), [(0, 66)]);
+    let mut without = statement(doc! { "_id": 2 }, doc! {});
+    without.insert("upsert", false);
+    assert_eq!(write_errors(&run(without)), [(0, 9)]);
+    let mut without = statement(doc! { "_id": 2 }, doc! {});
+    without.remove("c");
+    assert_eq!(write_errors(&run(without)), [(0, 9)]);
+}
