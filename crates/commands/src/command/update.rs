@@ -111,6 +111,17 @@ impl<'a> Statement<'a> {
             counts_measurements: false,
         }
     }
+
+    /// Which of the documents comes first says nothing where all are changed.
+    pub fn check_sort(&self) -> Result<()> {
+        match self.multi && self.sort.is_some() {
+            true => Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Cannot specify sort with multi=true",
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What a statement did.
@@ -309,12 +320,7 @@ pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> 
     statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
     statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
     query::update::check_types(statement.change, statement.array_filters)?;
-    if statement.multi && statement.sort.is_some() {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "Cannot specify sort with multi=true",
-        ));
-    }
+    statement.check_sort()?;
     Ok(statement)
 }
 

@@ -442,3 +442,18 @@ fn a_supplied_document_has_the_id_of_the_filter() {
     without.remove("c");
     assert_eq!(write_errors(&run(without)), [(0, 9)]);
 }
+
+#[test]
+fn operations_of_a_bulk_write_are_checked_as_updates_are() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let run = |options: Document| {
+        let mut operation = doc! { "update": 0, "filter": {}, "updateMods": { "$set": { "h": 1 } } };
+        operation.extend(options);
+        bench.admin(doc! { "bulkWrite": 1, "ops": [operation], "nsInfo": [{ "ns": "test.c" }] })
+    };
+    assert_eq!(code(&run(doc! { "sort": { "_id": -1 }, "multi": true })), 9);
+    let constants = succeeded(run(doc! { "constants": {} }));
+    assert_eq!(first_batch(&constants)[0].get_i32("code").ok(), Some(51198));
+    assert_eq!(bench.find("c", doc! { "h": 1 }), [] as [Document; 0]);
+}
