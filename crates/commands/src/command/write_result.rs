@@ -5,8 +5,16 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::reply::Reply;
 use bson::raw::RawBsonRef;
-use bson::{Bson, doc};
+use bson::{Bson, RawDocumentBuf, doc};
 use wire::ErrorCode;
+
+/// Bytes of messages in `writeErrors` behind which they are empty, as in MongoDB, and how many errors have theirs all
+/// the same.
+const MESSAGES_BYTES_MAX: usize = 1024 * 1024;
+const MESSAGES_MIN: usize = 2;
+/// Bytes of what errors have beside code and message, such as `keyValue`. With the messages and 100,000 errors (6 MiB)
+/// they fit into a reply of 16 MiB.
+const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The numbers by which a session knows the statements of a command: `stmtIds`, or those from `stmtId` on.
 #[derive(Clone, Debug)]
@@ -102,18 +110,27 @@ impl WriteErrors {
         self.errors.into_iter()
     }
 
-    /// Appends `writeErrors`, if there are any.
+    /// Appends `writeErrors`, if there are any. What was written must be told, however many statements failed: beyond
+    /// the limits messages are empty, and further fields left out.
     pub fn write(self, reply: &mut Reply<'_>) {
         if self.errors.is_empty() {
             return;
         }
         let entries = self
             .each()
-            .map(|(index, error)| {
-                let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": error.message };
+            .enumerate()
+            .map(|(place, (index, error))| {
+                let is_whole = message_bytes < MESSAGES_BYTES_MAX || place < MESSAGES_MIN;
+                let message = if is_whole { error.message } else { String::new() };
+                message_bytes += message.len();
+                let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": message };
                 if let Some(extra) = error.extra {
-                    entry.extend(*extra);
+                    extra_bytes += RawDocumentBuf::try_from(&*extra).map_or(0, |extra| extra.as_bytes().len());
+                    if extra_bytes <= EXTRAS_BYTES_MAX {
+                        entry.extend(*extra);
+                    }
                 }
+        let (mut message_bytes, mut extra_bytes) = (0, 0);
                 Bson::Document(entry)
             })
             .collect();

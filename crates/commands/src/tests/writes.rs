@@ -457,3 +457,23 @@ fn operations_of_a_bulk_write_are_checked_as_updates_are() {
     assert_eq!(first_batch(&constants)[0].get_i32("code").ok(), Some(51198));
     assert_eq!(bench.find("c", doc! { "h": 1 }), [] as [Document; 0]);
 }
+
+/// What was inserted was not told, as the errors of the rest did not fit into a reply.
+#[test]
+fn however_many_statements_fail_what_was_written_is_told() {
+    let bench = Bench::new();
+    let long = |id: i32| format!("{id:05}").repeat(400);
+    let documents: Vec<_> = (0..12_000).map(|id| doc! { "_id": long(id) }).collect();
+    for part in documents.chunks(6_000) {
+        bench.insert("c", part);
+    }
+    let mut again = vec![doc! { "_id": 1 }];
+    again.extend(documents);
+    let reply = bench.ok(doc! { "insert": "c", "documents": again, "ordered": false });
+    assert_eq!(reply.get_i32("n").ok(), Some(1));
+    let errors = reply.get_array("writeErrors").unwrap();
+    assert_eq!(errors.len(), 12_000);
+    let (first, last) = (errors[0].as_document().unwrap(), errors[11_999].as_document().unwrap());
+    assert!(first.get_str("errmsg").unwrap().contains("E11000") && first.contains_key("keyValue"));
+    assert_eq!(last, &doc! { "index": 12_000, "code": 11000, "errmsg": "" });
+}
