@@ -140,8 +140,23 @@ pub struct Updated {
 }
 
 impl Updated {
-    /// What a statement did that had been carried out when it came.
-    fn before_retry(result: StatementResult) -> Result<Self> {
+    /// What a statement did that had been carried out when it came. A `findAndModify`, which asks for images, must be
+    /// one that could have done it.
+    fn before_retry(result: StatementResult, statement: &Statement<'_>, images: Images) -> Result<Self> {
+        let refused = |code, text: &str| Err(CommandError::new(ErrorCode(code), text));
+        let of_another_kind = "The statement was sent before as one of another kind";
+        match (result.kind, images) {
+            (StatementKind::Inserted, Images::Both) if !statement.upsert => return refused(40608, of_another_kind),
+            (StatementKind::Updated, Images::Both) if result.image.is_none() => {
+                let code = if statement.kept == Kept::After { 40611 } else { 40612 };
+                return refused(
+                    code,
+                    "The statement was sent before as one that keeps no image of the document",
+                );
+            }
+            (StatementKind::Deleted, Images::None) => return refused(40638, of_another_kind),
+            _ => {}
+        }
         let image = result.image.map(|image| Bytes::from(image.into_bytes()));
         let mut done = Self {
             before: image.clone(),
@@ -154,12 +169,7 @@ impl Updated {
                 done.upserted = Some(id.unwrap_or(Bson::Null));
             }
             (StatementKind::Updated, _) => (done.matched, done.modified) = (1, 1),
-            _ => {
-                return Err(CommandError::new(
-                    ErrorCode(40606),
-                    "The statement was sent before as one of another kind",
-                ));
-            }
+            _ => return refused(40606, of_another_kind),
         }
         Ok(done)
     }
@@ -361,7 +371,7 @@ pub fn run(
         refuse_multi(call, "multi=true")?;
     }
     if let Some(result) = call.retried(statement.id)? {
-        return Updated::before_retry(result);
+        return Updated::before_retry(result, statement, images);
     }
     let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
     if let Some(constants) = statement.constants {

@@ -17,6 +17,7 @@ mod query_settings;
 mod random_writes;
 mod reads;
 mod replica_set;
+mod retries;
 mod roles;
 mod sessions;
 mod stable_api;
