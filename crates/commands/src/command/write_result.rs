@@ -20,6 +20,8 @@ const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct StatementIds {
     first: i32,
+    /// `stmtId` was given.
+    has_first: bool,
     each: Option<Vec<i32>>,
 }
 
@@ -28,6 +30,7 @@ impl StatementIds {
     pub fn of_call(call: &Invocation<'_>) -> Self {
         Self {
             first: call.transaction_fields.map_or(0, |fields| fields.statement),
+            has_first: call.transaction_fields.is_some() && call.body.get("stmtId").is_ok_and(|given| given.is_some()),
             each: None,
         }
     }
@@ -46,6 +49,10 @@ impl StatementIds {
     /// There must be one for each statement.
     pub fn check(&self, statements: usize) -> Result<()> {
         match &self.each {
+            Some(_) if self.has_first => Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "May not specify both stmtId and stmtIds in write command",
+            )),
             Some(each) if each.len() != statements => Err(CommandError::new(
                 ErrorCode::InvalidLength,
                 format!(
@@ -116,6 +123,7 @@ impl WriteErrors {
         if self.errors.is_empty() {
             return;
         }
+        let (mut message_bytes, mut extra_bytes) = (0, 0);
         let entries = self
             .each()
             .enumerate()
@@ -130,7 +138,6 @@ impl WriteErrors {
                         entry.extend(*extra);
                     }
                 }
-        let (mut message_bytes, mut extra_bytes) = (0, 0);
                 Bson::Document(entry)
             })
             .collect();

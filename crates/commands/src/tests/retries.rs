@@ -38,3 +38,16 @@ fn a_find_and_modify_is_not_answered_by_another_write() {
     assert_eq!(write_errors(&bench.ok(numbered(update(), 8))), [(0, 40638)]);
     assert_eq!(bench.find("c", doc! {}), [doc! { "_id": 1, "a": 4 }]);
 }
+
+#[test]
+fn statements_have_their_numbers_from_one_field() {
+    let bench = bench();
+    let both = doc! { "insert": "c", "documents": [{ "_id": 3 }], "stmtId": 1, "stmtIds": [1] };
+    assert_eq!(bench.code(numbered(both, 1)), 72);
+    let both = doc! {
+        "bulkWrite": 1, "nsInfo": [{ "ns": "test.c" }], "ops": [{ "insert": 0, "document": { "_id": 3 } }],
+        "stmtId": 1, "stmtIds": [1],
+    };
+    assert_eq!(code(&bench.admin(numbered(both, 1))), 72);
+    assert_eq!(bench.find("c", doc! { "_id": 3 }), [] as [Document; 0]);
+}
