@@ -125,3 +125,16 @@ fn system_collections_are_no_part_of_transactions() {
     bench.ok(insert_into("system.js"));
     bench.ok(doc! { "find": "system.views" });
 }
+
+#[test]
+fn transactions_open_no_tailable_cursors() {
+    let bench = bench();
+    bench.ok(doc! { "create": "capped", "capped": true, "size": 4096 });
+    bench.insert("capped", &[doc! { "_id": 1 }]);
+    for (number, option, wanted) in [(1, "tailable", 72), (2, "readOnce", 263)] {
+        let find = doc! { "find": "capped", option: true };
+        assert_eq!(bench.code(first(find.clone(), number)), wanted, "{option}");
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, number)), 251, "{option}");
+        bench.ok(find);
+    }
+}
