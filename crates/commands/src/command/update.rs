@@ -370,6 +370,7 @@ pub fn run(
     if statement.multi {
         refuse_multi(call, "multi=true")?;
     }
+    supplied(statement)?;
     if let Some(result) = call.retried(statement.id)? {
         return Updated::before_retry(result, statement, images);
     }
@@ -386,7 +387,6 @@ pub fn run(
         return Err(CommandError::new(
             ErrorCode(51198),
             "Constant values may only be specified for pipeline updates",
-    supplied(statement)?;
         ));
     }
     if update.is_replacement() && statement.multi {
@@ -538,21 +538,33 @@ fn update_one(
             Ok(Some(old)) => old,
             Ok(None) => return Ok(false),
             Err(StorageError::WouldWait) => continue,
+            Err(StorageError::WriteConflict) => {
+                drop(unit);
+                drop(writer);
+                // What changes nothing is in nobody's way.
+                let Some(seen) = left_as_seen(call, prepared, filter, target, evaluation)? else {
+                    return Err(StorageError::WriteConflict.into());
+                };
+                done.matched += 1;
+                if images == Images::Both {
+                    done.before = Some(seen.clone());
+                    done.after = Some(seen);
+                }
+                return Ok(true);
+            }
             Err(other) => return Err(other.into()),
         };
         let old_document = RawDocument::from_bytes(&old)?;
-        let mut details = MatchDetails::default();
-        if let Some(filter) = filter
-            && !filter.matches_with_details(old_document, evaluation, &mut details)?
-        {
+        let applied = applied(call, prepared, filter, old_document, evaluation)?;
+        if let Applied::Unmatched = applied {
             return Ok(false);
         }
         let weight = match target.guard.timeseries() {
             Some(options) if prepared.statement.counts_measurements => measurements_in(old_document, options)?,
             _ => 1,
         };
-        let context = update_context(call, prepared, details);
-        let Some(new) = prepared.update.apply(old_document, &context, evaluation)? else {
+        let Applied::New(new) = applied else {
+            unit.release();
             done.matched += weight;
             if images == Images::Both {
                 done.before = Some(old.clone());
@@ -587,6 +599,53 @@ fn update_one(
             done.after = Some(Bytes::from(new));
         }
         return Ok(true);
+    }
+}
+
+/// What a statement makes of a document.
+enum Applied {
+    /// The filter does not match.
+    Unmatched,
+    Same,
+    New(Vec<u8>),
+}
+
+fn applied(
+    call: &Invocation<'_>,
+    prepared: &Prepared<'_>,
+    filter: Option<&Matcher>,
+    old: &RawDocument,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Applied> {
+    let mut details = MatchDetails::default();
+    if let Some(filter) = filter
+        && !filter.matches_with_details(old, evaluation, &mut details)?
+    {
+        return Ok(Applied::Unmatched);
+    }
+    let context = update_context(call, prepared, details);
+    let new = prepared.update.apply(old, &context, evaluation)?;
+    Ok(new.map_or(Applied::Same, Applied::New))
+}
+
+/// The document as a transaction sees it, where the statement leaves it as it is.
+fn left_as_seen(
+    call: &Invocation<'_>,
+    prepared: &Prepared<'_>,
+    filter: Option<&Matcher>,
+    target: &Target,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Option<Bytes>> {
+    let Some(transaction) = &call.transaction else {
+        return Ok(None);
+    };
+    let view = transaction.borrow_mut().view();
+    let Some(seen) = view.record(&target.guard, &target.id)? else {
+        return Ok(None);
+    };
+    match applied(call, prepared, filter, RawDocument::from_bytes(&seen)?, evaluation)? {
+        Applied::Same => Ok(Some(seen)),
+        Applied::Unmatched | Applied::New(_) => Ok(None),
     }
 }
 
@@ -651,6 +710,12 @@ fn supplied<'a>(statement: &Statement<'a>) -> Result<Option<&'a RawDocument>> {
     if !statement.inserts_supplied {
         return Ok(None);
     }
+    if !statement.upsert {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "the parameter 'upsertSupplied' is set to 'true', but 'upsert' is not",
+        ));
+    }
     let new = statement
         .constants
         .and_then(|constants| constants.get_document("new").ok());
@@ -702,9 +767,3 @@ fn is_equality(value: RawBsonRef<'_>) -> bool {
         _ => true,
     }
 }
-    if !statement.upsert {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "the parameter 'upsertSupplied' is set to 'true', but 'upsert' is not",
-        ));
-    }
