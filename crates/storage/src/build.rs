@@ -43,6 +43,8 @@ pub struct CreateIndexesReport {
     pub created_collection: bool,
     /// Nothing was to be done.
     pub all_existed: bool,
+    /// There were documents to build them from.
+    pub was_built: bool,
 }
 
 /// A build in progress: the collection and the tables of the indexes.
@@ -82,7 +84,7 @@ impl Storage {
         }
         self.wait_for_builds(op, &elsewhere)?;
         if let Some(collection) = self.catalog.collection_by_uuid(&elsewhere.uuid) {
-            report.after = collection.access_paths().len();
+            report.after = CollectionRow::of(&collection).index_count();
         }
         Ok(report)
     }
@@ -228,12 +230,13 @@ impl Storage {
             after: row.index_count(),
             created_collection: existing.is_none(),
             all_existed: tables.is_empty(),
+            was_built: !ready && !tables.is_empty(),
         };
         let uuid = row.uuid;
         if !tables.is_empty() || existing.is_none() {
             self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         }
-        let build = (!ready && !tables.is_empty()).then_some(Build { uuid, tables });
+        let build = report.was_built.then_some(Build { uuid, tables });
         Ok(Started {
             build,
             elsewhere: Build {
@@ -456,6 +459,7 @@ fn existing_indexes(collection: &Collection, specs: &[IndexSpec]) -> Result<Opti
             after: before,
             created_collection: false,
             all_existed: true,
+            was_built: false,
         },
     }))
 }

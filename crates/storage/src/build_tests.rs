@@ -26,7 +26,8 @@ fn reports_and_conflicts() {
             before: 1,
             after: 2,
             created_collection: true,
-            all_existed: false
+            all_existed: false,
+            was_built: false
         }
     );
     let report = make(std::slice::from_ref(&a)).unwrap();
@@ -36,7 +37,8 @@ fn reports_and_conflicts() {
             before: 2,
             after: 2,
             created_collection: false,
-            all_existed: true
+            all_existed: true,
+            was_built: false
         }
     );
     let renamed = make(&[index("other", rawdoc! { "a": 1 }, rawdoc! {})]);
