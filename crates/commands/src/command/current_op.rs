@@ -144,7 +144,8 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
                 "uid": binary(BinarySubtype::Generic, &session.user),
             },
             "transaction": {
-                "parameters": { "txnNumber": number, "autocommit": false },
+                // Whatever it began with, it reads one snapshot.
+                "parameters": { "txnNumber": number, "autocommit": false, "readConcern": { "level": "snapshot" } },
                 "startWallClockTime": time(open.began_ms),
                 "timeOpenMicros": micros(is_open),
                 "timeActiveMicros": micros(open.worked),

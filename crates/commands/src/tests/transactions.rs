@@ -149,7 +149,7 @@ fn a_transaction_that_waits_for_its_next_statement_is_shown() {
     let transaction = idle.get_document("transaction").unwrap();
     assert_eq!(
         transaction.get_document("parameters").unwrap(),
-        &doc! { "txnNumber": 7_i64, "autocommit": false }
+        &doc! { "txnNumber": 7_i64, "autocommit": false, "readConcern": { "level": "snapshot" } }
     );
     let micros = |name: &str| transaction.get_i64(name).unwrap();
     assert_eq!(
