@@ -9,6 +9,7 @@ use crate::error::{CommandError, Result};
 use crate::pinned::PinnedState;
 use crate::rights::{Grant, Rights};
 use bson::raw::RawDocumentBuf;
+use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
 use query::exec::PlanExecutor;
 use std::borrow::Cow;
@@ -58,7 +59,7 @@ pub struct OpenCursor {
     /// `maxTimeMS` of the command that made it, left for `getMore`.
     pub max_time_ms: u64,
     /// The command that made it.
-    pub originating: RawDocumentBuf,
+    pub originating: Arc<RawDocumentBuf>,
     /// One line about the plan.
     pub plan_summary: Cow<'static, str>,
     /// Wall time of creation, milliseconds since the epoch.
@@ -74,6 +75,46 @@ impl OpenCursor {
     pub fn owner(&self) -> Option<&Identity> {
         self.grant.as_ref().map(|grant| &grant.user)
     }
+
+    /// What `currentOp` tells of it.
+    pub fn shown(&self) -> ShownCursor {
+        ShownCursor {
+            id: self.id,
+            created_ms: self.created_ms,
+            returned: self.returned,
+            no_timeout: self.no_timeout,
+            tailable: self.tailable,
+            await_data: self.await_data,
+            originating: Arc::clone(&self.originating),
+        }
+    }
+}
+
+/// What `currentOp` tells of a cursor; the fields are those of [`OpenCursor`].
+#[derive(Clone)]
+pub struct ShownCursor {
+    id: i64,
+    created_ms: i64,
+    returned: u64,
+    no_timeout: bool,
+    tailable: bool,
+    await_data: bool,
+    originating: Arc<RawDocumentBuf>,
+}
+
+impl ShownCursor {
+    /// As a document.
+    pub fn to_document(&self) -> Document {
+        doc! {
+            "cursorId": self.id,
+            "createdDate": DateTime::from_millis(self.created_ms),
+            "nDocsReturned": self.returned as i64,
+            "noCursorTimeout": self.no_timeout,
+            "tailable": self.tailable,
+            "awaitData": self.await_data,
+            "originatingCommand": Document::try_from(&**self.originating).unwrap_or_default(),
+        }
+    }
 }
 
 enum Entry {
@@ -82,7 +123,8 @@ enum Entry {
         session: Option<SessionId>,
         grant: Option<Arc<Grant>>,
         operation: Arc<Operation>,
-        no_timeout: bool,
+        /// As it was before.
+        shown: ShownCursor,
     },
 }
 
@@ -242,7 +284,7 @@ impl Cursors {
             session: cursor.session,
             grant: cursor.grant.clone(),
             operation: Arc::clone(operation),
-            no_timeout: cursor.no_timeout,
+            shown: cursor.shown(),
         };
         entries.insert(id, pinned);
         Ok(cursor)
@@ -338,14 +380,24 @@ impl Cursors {
             counts.total += 1;
             let no_timeout = match entry {
                 Entry::Idle(cursor) => cursor.no_timeout,
-                Entry::Pinned { no_timeout, .. } => {
+                Entry::Pinned { shown, .. } => {
                     counts.pinned += 1;
-                    *no_timeout
+                    shown.no_timeout
                 }
             };
             counts.no_timeout += i64::from(no_timeout);
         }
         counts
+    }
+
+    /// A cursor that an operation fetches from.
+    pub fn used_by(&self, operation: &Arc<Operation>, id: i64) -> Option<ShownCursor> {
+        match self.entries.lock().get(&id)? {
+            Entry::Pinned {
+                operation: by, shown, ..
+            } if Arc::ptr_eq(by, operation) => Some(shown.clone()),
+            _ => None,
+        }
     }
 
     /// Calls `look` on every idle cursor, for `currentOp` with `idleCursors`.
@@ -389,7 +441,7 @@ mod tests {
             tailable: false,
             await_data: false,
             max_time_ms: 0,
-            originating: RawDocumentBuf::new(),
+            originating: Arc::default(),
             plan_summary: Cow::Borrowed(""),
             created_ms: 0,
             returned: 0,

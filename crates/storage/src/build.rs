@@ -43,6 +43,8 @@ pub struct CreateIndexesReport {
     pub created_collection: bool,
     /// Nothing was to be done.
     pub all_existed: bool,
+    /// There were documents to build them from.
+    pub was_built: bool,
 }
 
 /// A build in progress: the collection and the tables of the indexes.
@@ -82,7 +84,7 @@ impl Storage {
         }
         self.wait_for_builds(op, &elsewhere)?;
         if let Some(collection) = self.catalog.collection_by_uuid(&elsewhere.uuid) {
-            report.after = collection.access_paths().len();
+            report.after = CollectionRow::of(&collection).index_count();
         }
         Ok(report)
     }
@@ -185,6 +187,14 @@ impl Storage {
 
     /// Enters the indexes into the definition. No build is needed when there is none to make, or no record.
     fn start_build(&self, op: &Operation, ns: &Namespace, specs: &[IndexSpec]) -> Result<Started, StorageError> {
+        // Most commands ask for what is there. They wait for no transaction on the collection, and hold nobody up.
+        if let Some(Entry::Collection(collection)) = self.catalog.entry(ns)
+            && let Some(started) = existing_indexes(&collection, specs)?
+        {
+            op.check_now()?;
+            self.check_running()?;
+            return Ok(started);
+        }
         let (mut next_table, mut guards) = self.lock_for_definition(op, || match self.catalog.entry(ns) {
             None => Ok(Vec::new()),
             Some(Entry::View(_)) => Err(StorageError::IsView(ns.clone())),
@@ -220,12 +230,13 @@ impl Storage {
             after: row.index_count(),
             created_collection: existing.is_none(),
             all_existed: tables.is_empty(),
+            was_built: !ready && !tables.is_empty(),
         };
         let uuid = row.uuid;
         if !tables.is_empty() || existing.is_none() {
             self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         }
-        let build = (!ready && !tables.is_empty()).then_some(Build { uuid, tables });
+        let build = report.was_built.then_some(Build { uuid, tables });
         Ok(Started {
             build,
             elsewhere: Build {
@@ -428,6 +439,29 @@ fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<I
         .enumerate()
         .filter(|(_, index)| build.tables.contains(&index.table()))
         .map(|(position, _)| position)
+}
+
+/// What is left to be done where a collection has all of the indexes; `None` where it does not.
+///
+/// Errors: as [`add_indexes`].
+fn existing_indexes(collection: &Collection, specs: &[IndexSpec]) -> Result<Option<Started>, StorageError> {
+    let mut row = CollectionRow::of(collection);
+    let (uuid, before) = (row.uuid, row.index_count());
+    let Added { tables, elsewhere } = add_indexes(&mut row, specs, 0, true)?;
+    Ok(tables.is_empty().then_some(Started {
+        build: None,
+        elsewhere: Build {
+            uuid,
+            tables: elsewhere,
+        },
+        report: CreateIndexesReport {
+            before,
+            after: before,
+            created_collection: false,
+            all_existed: true,
+            was_built: false,
+        },
+    }))
 }
 
 /// What [`add_indexes`] did.

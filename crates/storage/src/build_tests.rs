@@ -6,6 +6,8 @@ use super::*;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 fn unique_u() -> IndexSpec {
     index("u_1", rawdoc! { "u": 1 }, rawdoc! { "unique": true })
@@ -24,7 +26,8 @@ fn reports_and_conflicts() {
             before: 1,
             after: 2,
             created_collection: true,
-            all_existed: false
+            all_existed: false,
+            was_built: false
         }
     );
     let report = make(std::slice::from_ref(&a)).unwrap();
@@ -34,7 +37,8 @@ fn reports_and_conflicts() {
             before: 2,
             after: 2,
             created_collection: false,
-            all_existed: true
+            all_existed: true,
+            was_built: false
         }
     );
     let renamed = make(&[index("other", rawdoc! { "a": 1 }, rawdoc! {})]);
@@ -405,4 +409,44 @@ fn a_second_command_waits_for_the_first_ones_build() {
         storage.create_indexes(&op, &ns("c"), &[same]).unwrap().all_existed,
         "1.0 is 1"
     );
+}
+
+/// It waited for every transaction that had touched the collection, and everybody else waited for it.
+#[test]
+fn what_exists_or_conflicts_is_told_without_a_lock() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+    let build = || storage.start_build(&op, &ns("c"), &[index("v_1", rawdoc! { "v": 1 }, rawdoc! {})]);
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let unfinished = build().unwrap().build.unwrap();
+    let other = machine.operation();
+    let guard = storage.collection(&other, &ns("c"), LockMode::IntentExclusive).unwrap();
+    let asking = machine.operation();
+    let id = index("_id_", rawdoc! { "_id": 1 }, rawdoc! {});
+    let other_options = index("u_1", rawdoc! { "u": 1 }, rawdoc! {});
+    let (done, told) = mpsc::channel::<()>();
+    let (existing, conflicting) = std::thread::scope(|scope| {
+        // Otherwise it would wait forever.
+        let kill = || asking.kill();
+        scope.spawn(move || {
+            if let Err(RecvTimeoutError::Timeout) = told.recv_timeout(Duration::from_secs(20)) {
+                kill();
+            }
+        });
+        let existing = storage.create_indexes(&asking, &ns("c"), &[unique_u(), id]);
+        let conflicting = storage.create_indexes(&asking, &ns("c"), &[other_options]);
+        drop(done);
+        (existing, conflicting)
+    });
+    let report = existing.unwrap();
+    assert!(report.all_existed, "{report:?}");
+    assert_eq!((report.before, report.after), (3, 3));
+    assert!(
+        matches!(conflicting, Err(StorageError::IndexKeySpecsConflict(_))),
+        "{conflicting:?}"
+    );
+    assert_eq!(build().unwrap().elsewhere.tables, unfinished.tables);
+    drop(guard);
 }

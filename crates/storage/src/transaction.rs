@@ -89,6 +89,11 @@ pub(crate) struct Home<'a> {
 }
 
 impl Home<'_> {
+    /// What the transaction held when the unit began.
+    pub(crate) fn locks_before(&self) -> Extent {
+        self.before.holding
+    }
+
     pub(crate) fn take_back(self, op: &Operation, mut parts: Parts, is_kept: bool) {
         if !is_kept {
             self.before.roll_back(&mut parts);

@@ -87,6 +87,7 @@ impl Transaction {
             after: row.index_count(),
             created_collection,
             all_existed: tables.is_empty(),
+            was_built: false,
         };
         if tables.is_empty() {
             return Ok(report);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::RecordId;
 use crate::consistency::check_document;
 use crate::limits::NESTING_DEPTH_MAX;
 use crate::testing::{Calls, Machine, index, ns};

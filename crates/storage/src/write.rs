@@ -242,6 +242,14 @@ impl<'a> WriteUnit<'a> {
         self.lock_newest(c, id)
     }
 
+    /// Ends the unit, which has changed nothing: the locks that it took are free again, those of a transaction too.
+    pub fn release(mut self) {
+        if let Some(home) = &self.home {
+            let before = home.locks_before();
+            self.evaluator.fall_back(before);
+        }
+    }
+
     /// Changes fields of a document. The record has been locked by this unit, and `old` is what
     /// [`WriteUnit::lock_record`] answered. Errors as for [`WriteUnit::insert`]; the unit is then as before the call.
     pub fn update(

@@ -195,6 +195,7 @@ fn insert(call: &mut Invocation<'_>, namespace: &Namespace, document: &RawDocume
         ids: &|_| 0,
         ordered: true,
         keep_empty_timestamps: true,
+        refused_each: false,
     };
     let mut errors = WriteErrors::new();
     insert_documents(call, namespace, &batch, &mut errors)?;

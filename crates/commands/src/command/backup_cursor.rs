@@ -79,7 +79,7 @@ pub fn reply_with_backup(
         tailable: true,
         await_data: false,
         max_time_ms: 0,
-        originating: call.body.to_owned(),
+        originating: call.body.to_owned().into(),
         plan_summary: Cow::Borrowed(""),
         created_ms: call.server.env.clock.now_ms(),
         returned,

@@ -250,7 +250,8 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
             ("update", "updateMods") => change = Some(value),
             ("update", "upsert") => statement.upsert = arguments.flag(name, value)?,
             ("update", "arrayFilters") => statement.array_filters = Some(arguments.array(name, value)?),
-            ("update", "constants") => statement.constants = optional(arguments, name, value)?,
+            ("update", "constants") if matches!(value, RawBsonRef::Null) => {}
+            ("update", "constants") => statement.constants = Some(arguments.document(name, value)?),
             ("update", "sort") => statement.sort = optional(arguments, name, value)?,
             _ => return Ok(false),
         }
@@ -268,6 +269,7 @@ fn parse<'a>(document: &'a RawDocument, options: &Options<'a>, namespaces: usize
     }
     statement.change = change.ok_or_else(|| missing("updateMods"))?;
     query::update::check_types(statement.change, statement.array_filters)?;
+    statement.check_sort()?;
     Ok(Operation::Update { namespace, statement })
 }
 
@@ -362,6 +364,7 @@ fn insert_run(
         ids: &|index| options.ids.of(first + index),
         ordered: stops,
         keep_empty_timestamps: options.keep_empty_timestamps,
+        refused_each: true,
     };
     totals.inserted += insert_documents(call, namespace, &batch, &mut errors)?;
     let mut failures = errors.each().peekable();

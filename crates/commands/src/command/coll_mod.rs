@@ -98,7 +98,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "viewOn" => view_on = Some(arguments.string(name, value)?.to_owned()),
             "pipeline" => pipeline = Some(without_nulls(arguments.array(name, value)?)?),
             "changeStreamPreAndPostImages" => {
-                let images = pre_and_post_images("collMod", arguments.document(name, value)?)?;
+                let images = pre_and_post_images("collMod", &namespace, arguments.document(name, value)?)?;
                 let asked = RawDocumentBuf::try_from(&images)?;
                 change
                     .requested

@@ -150,7 +150,7 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
             }
             "collation" | "encryptedFields" => refuse_unbuilt(name, value)?,
             "changeStreamPreAndPostImages" => {
-                let images = pre_and_post_images("create", arguments.document(name, value)?)?;
+                let images = pre_and_post_images("create", namespace, arguments.document(name, value)?)?;
                 definition.options.insert(name, images);
             }
             "storageEngine" => {
@@ -298,8 +298,9 @@ fn refuse_unbuilt(name: &str, value: RawBsonRef<'_>) -> Result<()> {
     }
 }
 
-/// `changeStreamPreAndPostImages`: whether changes are logged with the document as it was before.
-pub fn pre_and_post_images(command: &'static str, images: &RawDocument) -> Result<Document> {
+/// `changeStreamPreAndPostImages`: whether changes are logged with the document as it was before. No change stream
+/// follows what is in the server's own databases.
+pub fn pre_and_post_images(command: &'static str, namespace: &Namespace, images: &RawDocument) -> Result<Document> {
     let arguments = crate::arguments::Arguments::of(command);
     let mut enabled = None;
     arguments.each(images, |name, value| {
@@ -309,6 +310,13 @@ pub fn pre_and_post_images(command: &'static str, images: &RawDocument) -> Resul
         Ok(name == "enabled")
     })?;
     let enabled = enabled.ok_or_else(|| crate::arguments::missing_field("changeStreamPreAndPostImages", "enabled"))?;
+    if enabled && matches!(namespace.db(), "admin" | "config" | "local") {
+        let text = format!(
+            "changeStreamPreAndPostImages are not supported on the database {}",
+            namespace.db()
+        );
+        return Err(CommandError::new(ErrorCode::InvalidOptions, text));
+    }
     Ok(doc! { "enabled": enabled })
 }
 

@@ -15,6 +15,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, doc};
 use query::plan::QueryShape;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `currentOp`.
@@ -95,15 +96,7 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
                 "host": host(call),
                 "ns": &cursor.namespace,
                 "planSummary": &*cursor.plan_summary,
-                "cursor": {
-                    "cursorId": cursor.id,
-                    "createdDate": DateTime::from_millis(cursor.created_ms),
-                    "nDocsReturned": cursor.returned as i64,
-                    "noCursorTimeout": cursor.no_timeout,
-                    "tailable": cursor.tailable,
-                    "awaitData": cursor.await_data,
-                    "originatingCommand": Document::try_from(&*cursor.originating).unwrap_or_default(),
-                },
+                "cursor": cursor.shown().to_document(),
             });
         });
     }
@@ -144,7 +137,8 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
                 "uid": binary(BinarySubtype::Generic, &session.user),
             },
             "transaction": {
-                "parameters": { "txnNumber": number, "autocommit": false },
+                // Whatever it began with, it reads one snapshot.
+                "parameters": { "txnNumber": number, "autocommit": false, "readConcern": { "level": "snapshot" } },
                 "startWallClockTime": time(open.began_ms),
                 "timeOpenMicros": micros(is_open),
                 "timeActiveMicros": micros(open.worked),
@@ -184,7 +178,7 @@ fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
 fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Document> {
     let mut document = of_connection(call, client);
     let now = call.server.env.clock.monotonic();
-    client.with_current(|current, operation| {
+    let fetching = client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
         let known = call.server.commands.find(current.command).map(|(command, _)| command);
         let op = known.map_or("command", |command| command.kind.op(command.name));
@@ -214,7 +208,16 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
         if let Some(shape) = shape {
             document.insert("queryShapeHash", shape.hash().to_string());
         }
+        let cursor = first_fields(&current.body).and_then(|fields| fields.get_i64("getMore").ok());
+        cursor.map(|cursor| (Arc::clone(operation), cursor))
     })?;
+    if let Some((operation, id)) = fetching
+        && let Some(cursor) = call.server.cursors.used_by(&operation, id)
+    {
+        let mut shown = cursor.to_document();
+        shown.insert("operationUsingCursorId", i64::from(operation.id));
+        document.insert("cursor", shown);
+    }
     Some(document)
 }
 

@@ -157,7 +157,7 @@ pub fn reply_with_plan(
                     .time_left()
                     .map_or(0, |left| left.as_millis().max(1) as u64)
             },
-            originating: call.body.to_owned(),
+            originating: call.body.to_owned().into(),
             plan_summary,
             created_ms: call.server.env.clock.now_ms(),
             returned,

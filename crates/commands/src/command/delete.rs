@@ -17,7 +17,7 @@ use bson::raw::RawDocument;
 use bytes::Bytes;
 use query::EvaluationContext;
 use query::matcher::Matcher;
-use storage::{Namespace, StorageError, WriteUnit};
+use storage::{Kept, Namespace, StatementKind, StorageError, WriteUnit};
 use wire::ErrorCode;
 
 /// `delete`.
@@ -156,6 +156,19 @@ pub fn run(
         refuse_multi(call, "limit=0")?;
     }
     if let Some(result) = call.retried(statement.id)? {
+        // Of a `findAndModify`: one that changed the document has shown another version of it.
+        if statement.kept != Kept::Nothing {
+            let code = match (result.kind, &result.image) {
+                (StatementKind::Inserted, _) => 40608,
+                (StatementKind::Updated, _) => 40609,
+                (StatementKind::Deleted, None) => 40607,
+                (StatementKind::Deleted, Some(_)) => 0,
+            };
+            if code != 0 {
+                let text = "The statement was sent before as one of another kind";
+                return Err(CommandError::new(ErrorCode(code), text));
+            }
+        }
         *deleted += 1;
         return Ok(result.image.map(|image| Bytes::from(image.into_bytes())));
     }

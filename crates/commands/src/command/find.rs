@@ -36,6 +36,7 @@ pub const FIND: Command = Command::new(
     "min",
     "noCursorTimeout",
     "oplogReplay",
+    "readOnce",
     "returnKey",
     "showRecordId",
     "tailable",
@@ -132,6 +133,15 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
             "noCursorTimeout" => find.no_timeout = arguments.flag(name, value)?,
             "allowDiskUse" => allow_disk_use = Some(arguments.flag(name, value)?),
             "oplogReplay" | "allowPartialResults" => drop(arguments.flag(name, value)?),
+            // A hint to the cache, which takes scans for read once by itself.
+            "readOnce" => {
+                if arguments.flag(name, value)? && call.transaction.is_some() {
+                    return Err(CommandError::new(
+                        ErrorCode::OperationNotSupportedInTransaction,
+                        "The 'readOnce' option is not supported within a transaction.",
+                    ));
+                }
+            }
             "collation" => request.collation = optional(arguments, name, value)?,
             "let" => request.variables = optional(arguments, name, value)?,
             "term" if matches!(value, RawBsonRef::Int64(_)) => {}
@@ -154,6 +164,12 @@ pub fn parse_find<'a>(call: &Invocation<'a>, namespace: Namespace) -> Result<Fin
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
             "Cannot set 'awaitData' without also setting 'tailable'",
+        ));
+    }
+    if request.tailable && call.transaction.is_some() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "It is illegal to open a tailable cursor in a transaction",
         ));
     }
     if request.tailable && find.single_batch {

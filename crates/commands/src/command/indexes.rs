@@ -155,11 +155,14 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let unseen = i32::from(is_clustered || timeseries::definition::names_buckets(&namespace));
     reply.int32("numIndexesBefore", report.before as i32 - unseen);
     reply.int32("numIndexesAfter", report.after as i32 - unseen);
-    if report.created_collection {
-        reply.boolean("createdCollectionAutomatically", true);
-    }
     if report.all_existed {
         reply.string("note", "all indexes already exist");
+    } else {
+        reply.boolean("createdCollectionAutomatically", report.created_collection);
+    }
+    if report.was_built && call.server.replica_set().is_some() {
+        let quorum = commit_quorum.unwrap_or_else(|| "votingMembers".into());
+        reply.value("commitQuorum", &quorum);
     }
     call.wrote(call.server.storage.last_seq());
     Ok(())

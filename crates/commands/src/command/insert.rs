@@ -79,6 +79,7 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ids: &|index| ids.of(index),
         ordered,
         keep_empty_timestamps,
+        refused_each: false,
     };
     let inserted = insert_documents(call, &namespace, &batch, &mut errors)?;
     if call.write_concern.unacknowledged {
@@ -101,6 +102,8 @@ pub struct InsertBatch<'a> {
     pub ordered: bool,
     /// `bypassEmptyTsReplacement`.
     pub keep_empty_timestamps: bool,
+    /// A collection that takes no documents is an error of each of them, and not of the command.
+    pub refused_each: bool,
 }
 
 impl<'a> InsertBatch<'a> {
@@ -111,6 +114,7 @@ impl<'a> InsertBatch<'a> {
             ids: &|_| 0,
             ordered: true,
             keep_empty_timestamps: true,
+            refused_each: false,
         }
     }
 }
@@ -147,7 +151,20 @@ pub fn insert_documents(
             return Ok(0);
         }
     }
-    let guard = open_or_create(call, namespace)?;
+    let guard = match open_or_create(call, namespace) {
+        Ok(guard) => guard,
+        // A name that nothing may be written to is checked before all statements in MongoDB.
+        Err(error) if batch.refused_each && error.code != ErrorCode::InvalidNamespace && !call.is_fatal(&error) => {
+            let refused = if call.stops_after_error(ordered) {
+                1
+            } else {
+                documents.len()
+            };
+            (0..refused).for_each(|index| errors.push(index, error.clone()));
+            return Ok(0);
+        }
+        Err(error) => return Err(error),
+    };
     let (inserted, failure) = insert_all(call, &guard, batch, errors);
     counted(call, inserted, failure)
 }

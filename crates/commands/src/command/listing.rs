@@ -61,7 +61,7 @@ pub fn reply_with_cursor(
             tailable: false,
             await_data: false,
             max_time_ms: call.max_time_ms,
-            originating: call.body.to_owned(),
+            originating: call.body.to_owned().into(),
             plan_summary: Cow::Borrowed(""),
             created_ms: call.server.env.clock.now_ms(),
             returned: returned as u64,

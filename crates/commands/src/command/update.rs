@@ -111,6 +111,17 @@ impl<'a> Statement<'a> {
             counts_measurements: false,
         }
     }
+
+    /// Which of the documents comes first says nothing where all are changed.
+    pub fn check_sort(&self) -> Result<()> {
+        match self.multi && self.sort.is_some() {
+            true => Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Cannot specify sort with multi=true",
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 /// What a statement did.
@@ -129,8 +140,23 @@ pub struct Updated {
 }
 
 impl Updated {
-    /// What a statement did that had been carried out when it came.
-    fn before_retry(result: StatementResult) -> Result<Self> {
+    /// What a statement did that had been carried out when it came. A `findAndModify`, which asks for images, must be
+    /// one that could have done it.
+    fn before_retry(result: StatementResult, statement: &Statement<'_>, images: Images) -> Result<Self> {
+        let refused = |code, text: &str| Err(CommandError::new(ErrorCode(code), text));
+        let of_another_kind = "The statement was sent before as one of another kind";
+        match (result.kind, images) {
+            (StatementKind::Inserted, Images::Both) if !statement.upsert => return refused(40608, of_another_kind),
+            (StatementKind::Updated, Images::Both) if result.image.is_none() => {
+                let code = if statement.kept == Kept::After { 40611 } else { 40612 };
+                return refused(
+                    code,
+                    "The statement was sent before as one that keeps no image of the document",
+                );
+            }
+            (StatementKind::Deleted, Images::None) => return refused(40638, of_another_kind),
+            _ => {}
+        }
         let image = result.image.map(|image| Bytes::from(image.into_bytes()));
         let mut done = Self {
             before: image.clone(),
@@ -143,12 +169,7 @@ impl Updated {
                 done.upserted = Some(id.unwrap_or(Bson::Null));
             }
             (StatementKind::Updated, _) => (done.matched, done.modified) = (1, 1),
-            _ => {
-                return Err(CommandError::new(
-                    ErrorCode(40606),
-                    "The statement was sent before as one of another kind",
-                ));
-            }
+            _ => return refused(40606, of_another_kind),
         }
         Ok(done)
     }
@@ -309,12 +330,7 @@ pub fn parse_statement<'a>(document: &'a RawDocument, options: &Options<'a>) -> 
     statement.filter = filter.ok_or_else(|| missing_field("update.updates", "q"))?;
     statement.change = change.ok_or_else(|| missing_field("update.updates", "u"))?;
     query::update::check_types(statement.change, statement.array_filters)?;
-    if statement.multi && statement.sort.is_some() {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "Cannot specify sort with multi=true",
-        ));
-    }
+    statement.check_sort()?;
     Ok(statement)
 }
 
@@ -354,8 +370,9 @@ pub fn run(
     if statement.multi {
         refuse_multi(call, "multi=true")?;
     }
+    supplied(statement)?;
     if let Some(result) = call.retried(statement.id)? {
-        return Updated::before_retry(result);
+        return Updated::before_retry(result, statement, images);
     }
     let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
     if let Some(constants) = statement.constants {
@@ -521,21 +538,33 @@ fn update_one(
             Ok(Some(old)) => old,
             Ok(None) => return Ok(false),
             Err(StorageError::WouldWait) => continue,
+            Err(StorageError::WriteConflict) => {
+                drop(unit);
+                drop(writer);
+                // What changes nothing is in nobody's way.
+                let Some(seen) = left_as_seen(call, prepared, filter, target, evaluation)? else {
+                    return Err(StorageError::WriteConflict.into());
+                };
+                done.matched += 1;
+                if images == Images::Both {
+                    done.before = Some(seen.clone());
+                    done.after = Some(seen);
+                }
+                return Ok(true);
+            }
             Err(other) => return Err(other.into()),
         };
         let old_document = RawDocument::from_bytes(&old)?;
-        let mut details = MatchDetails::default();
-        if let Some(filter) = filter
-            && !filter.matches_with_details(old_document, evaluation, &mut details)?
-        {
+        let applied = applied(call, prepared, filter, old_document, evaluation)?;
+        if let Applied::Unmatched = applied {
             return Ok(false);
         }
         let weight = match target.guard.timeseries() {
             Some(options) if prepared.statement.counts_measurements => measurements_in(old_document, options)?,
             _ => 1,
         };
-        let context = update_context(call, prepared, details);
-        let Some(new) = prepared.update.apply(old_document, &context, evaluation)? else {
+        let Applied::New(new) = applied else {
+            unit.release();
             done.matched += weight;
             if images == Images::Both {
                 done.before = Some(old.clone());
@@ -573,6 +602,53 @@ fn update_one(
     }
 }
 
+/// What a statement makes of a document.
+enum Applied {
+    /// The filter does not match.
+    Unmatched,
+    Same,
+    New(Vec<u8>),
+}
+
+fn applied(
+    call: &Invocation<'_>,
+    prepared: &Prepared<'_>,
+    filter: Option<&Matcher>,
+    old: &RawDocument,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Applied> {
+    let mut details = MatchDetails::default();
+    if let Some(filter) = filter
+        && !filter.matches_with_details(old, evaluation, &mut details)?
+    {
+        return Ok(Applied::Unmatched);
+    }
+    let context = update_context(call, prepared, details);
+    let new = prepared.update.apply(old, &context, evaluation)?;
+    Ok(new.map_or(Applied::Same, Applied::New))
+}
+
+/// The document as a transaction sees it, where the statement leaves it as it is.
+fn left_as_seen(
+    call: &Invocation<'_>,
+    prepared: &Prepared<'_>,
+    filter: Option<&Matcher>,
+    target: &Target,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Option<Bytes>> {
+    let Some(transaction) = &call.transaction else {
+        return Ok(None);
+    };
+    let view = transaction.borrow_mut().view();
+    let Some(seen) = view.record(&target.guard, &target.id)? else {
+        return Ok(None);
+    };
+    match applied(call, prepared, filter, RawDocument::from_bytes(&seen)?, evaluation)? {
+        Applied::Same => Ok(Some(seen)),
+        Applied::Unmatched | Applied::New(_) => Ok(None),
+    }
+}
+
 fn update_context(call: &Invocation<'_>, prepared: &Prepared<'_>, details: MatchDetails) -> UpdateContext {
     UpdateContext {
         now_ms: call.operation.started_ms(),
@@ -589,16 +665,17 @@ fn upsert(
     prepared: &Prepared<'_>,
     matcher: &Matcher,
 ) -> Result<(Bson, Bytes)> {
-    let supplied = supplied(prepared.statement)?;
-    let made = match supplied {
-        Some(document) => document.to_owned(),
-        None => RawDocumentBuf::from_bytes(prepared.update.upsert(
-            matcher,
-            ObjectId::new(),
-            &update_context(call, prepared, MatchDetails::default()),
-            &call.evaluation(),
-        )?)?,
-    };
+    // What the filter says of `_id` holds for a document that is supplied, as for a replacement.
+    let supplied = supplied(prepared.statement)?
+        .map(|document| Update::parse(RawBsonRef::Document(document), None, &prepared.expressions))
+        .transpose()?;
+    let made = supplied.as_ref().unwrap_or(&prepared.update).upsert(
+        matcher,
+        ObjectId::new(),
+        &update_context(call, prepared, MatchDetails::default()),
+        &call.evaluation(),
+    )?;
+    let made = RawDocumentBuf::from_bytes(made)?;
     let document = super::insert::prepare(call, &made, true)?.into_owned();
     let document = RawDocumentBuf::from_bytes(document)?;
     let guard = open_or_create(call, namespace)?;
@@ -632,6 +709,12 @@ fn upsert(
 fn supplied<'a>(statement: &Statement<'a>) -> Result<Option<&'a RawDocument>> {
     if !statement.inserts_supplied {
         return Ok(None);
+    }
+    if !statement.upsert {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "the parameter 'upsertSupplied' is set to 'true', but 'upsert' is not",
+        ));
     }
     let new = statement
         .constants

@@ -100,6 +100,7 @@ pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> R
         ids: &|_| 0,
         ordered: true,
         keep_empty_timestamps: true,
+        refused_each: false,
     };
     insert_documents(call, &store.namespace()?, &batch, &mut errors)?;
     match errors.each().next().map(|(_, error)| error) {

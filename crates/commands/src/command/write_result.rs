@@ -5,13 +5,23 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::reply::Reply;
 use bson::raw::RawBsonRef;
-use bson::{Bson, doc};
+use bson::{Bson, RawDocumentBuf, doc};
 use wire::ErrorCode;
+
+/// Bytes of messages in `writeErrors` behind which they are empty, as in MongoDB, and how many errors have theirs all
+/// the same.
+const MESSAGES_BYTES_MAX: usize = 1024 * 1024;
+const MESSAGES_MIN: usize = 2;
+/// Bytes of what errors have beside code and message, such as `keyValue`. With the messages and 100,000 errors (6 MiB)
+/// they fit into a reply of 16 MiB.
+const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The numbers by which a session knows the statements of a command: `stmtIds`, or those from `stmtId` on.
 #[derive(Clone, Debug)]
 pub struct StatementIds {
     first: i32,
+    /// `stmtId` was given.
+    has_first: bool,
     each: Option<Vec<i32>>,
 }
 
@@ -20,6 +30,7 @@ impl StatementIds {
     pub fn of_call(call: &Invocation<'_>) -> Self {
         Self {
             first: call.transaction_fields.map_or(0, |fields| fields.statement),
+            has_first: call.transaction_fields.is_some() && call.body.get("stmtId").is_ok_and(|given| given.is_some()),
             each: None,
         }
     }
@@ -38,6 +49,10 @@ impl StatementIds {
     /// There must be one for each statement.
     pub fn check(&self, statements: usize) -> Result<()> {
         match &self.each {
+            Some(_) if self.has_first => Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "May not specify both stmtId and stmtIds in write command",
+            )),
             Some(each) if each.len() != statements => Err(CommandError::new(
                 ErrorCode::InvalidLength,
                 format!(
@@ -102,17 +117,26 @@ impl WriteErrors {
         self.errors.into_iter()
     }
 
-    /// Appends `writeErrors`, if there are any.
+    /// Appends `writeErrors`, if there are any. What was written must be told, however many statements failed: beyond
+    /// the limits messages are empty, and further fields left out.
     pub fn write(self, reply: &mut Reply<'_>) {
         if self.errors.is_empty() {
             return;
         }
+        let (mut message_bytes, mut extra_bytes) = (0, 0);
         let entries = self
             .each()
-            .map(|(index, error)| {
-                let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": error.message };
+            .enumerate()
+            .map(|(place, (index, error))| {
+                let is_whole = message_bytes < MESSAGES_BYTES_MAX || place < MESSAGES_MIN;
+                let message = if is_whole { error.message } else { String::new() };
+                message_bytes += message.len();
+                let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": message };
                 if let Some(extra) = error.extra {
-                    entry.extend(*extra);
+                    extra_bytes += RawDocumentBuf::try_from(&*extra).map_or(0, |extra| extra.as_bytes().len());
+                    if extra_bytes <= EXTRAS_BYTES_MAX {
+                        entry.extend(*extra);
+                    }
                 }
                 Bson::Document(entry)
             })

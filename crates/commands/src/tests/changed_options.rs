@@ -98,6 +98,18 @@ fn without_pre_images_there_is_no_option() {
     assert_eq!(options(), doc! { "changeStreamPreAndPostImages": images(true) });
     bench.ok(doc! { "collMod": "c", "changeStreamPreAndPostImages": images(false) });
     assert_eq!(options(), doc! {});
+    // No change stream follows the server's own databases.
+    for database in ["admin", "config", "local"] {
+        let with = |command: &str, enabled: bool| {
+            bench.run_on(
+                database,
+                doc! { command: "c", "changeStreamPreAndPostImages": images(enabled) },
+            )
+        };
+        assert_eq!(code(&with("create", true)), 72, "{database}");
+        succeeded(with("create", false));
+        assert_eq!(code(&with("collMod", true)), 72, "{database}");
+    }
 }
 
 #[test]

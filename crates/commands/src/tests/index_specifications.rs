@@ -104,3 +104,26 @@ fn specifications_of_indexes() {
     }
     succeeded(bench.run(doc! { "create": "d", "idIndex": { "key": { "_id": 1 }, "name": "_id_", "ns": "test.d" } }));
 }
+
+#[test]
+fn the_reply_tells_what_was_made() {
+    let run = |bench: &Bench, index: &str| {
+        let key = doc! { index: 1 };
+        bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": key, "name": index }] })
+    };
+    let made = |created: bool, before: i32| {
+        doc! { "numIndexesBefore": before, "numIndexesAfter": before + 1, "createdCollectionAutomatically": created }
+    };
+    for bench in [Bench::new(), Bench::member(true)] {
+        assert_eq!(run(&bench, "a"), made(true, 1));
+        assert_eq!(run(&bench, "b"), made(false, 2));
+        let existing = doc! { "numIndexesBefore": 3, "numIndexesAfter": 3, "note": "all indexes already exist" };
+        assert_eq!(run(&bench, "b"), existing);
+        bench.insert("c", &[doc! { "_id": 1 }]);
+        let mut built = made(false, 3);
+        if bench.server.replica_set().is_some() {
+            built.insert("commitQuorum", "votingMembers");
+        }
+        assert_eq!(run(&bench, "d"), built);
+    }
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A client's request that may be put off.
-struct Asked<'b> {
+pub(super) struct Asked<'b> {
     bench: &'b Bench,
     client: Arc<Client>,
     body: RawDocumentBuf,
@@ -19,7 +19,7 @@ struct Asked<'b> {
 }
 
 impl<'b> Asked<'b> {
-    fn new(bench: &'b Bench, database: &str, mut command: Document) -> Self {
+    pub(super) fn new(bench: &'b Bench, database: &str, mut command: Document) -> Self {
         command.insert("$db", database);
         Self {
             bench,
@@ -31,7 +31,7 @@ impl<'b> Asked<'b> {
     }
 
     /// The reply, or nothing while it waits.
-    fn answer(&mut self) -> Option<Document> {
+    pub(super) fn answer(&mut self) -> Option<Document> {
         let called = self.called.clone();
         let resume = || -> Resume {
             let called = called.clone();
@@ -118,6 +118,14 @@ fn a_tail_waits_for_documents() {
     let id = tail(&bench);
     let mut waits = Asked::new(&bench, "test", more(id));
     assert!(waits.answer().is_none());
+    let running = succeeded(bench.admin(doc! { "currentOp": 1, "cursor.cursorId": id }));
+    let [Bson::Document(shown)] = &running.get_array("inprog").unwrap()[..] else {
+        panic!("one operation uses it: {running}")
+    };
+    let cursor = shown.get_document("cursor").unwrap();
+    let originating = cursor.get_document("originatingCommand").unwrap();
+    assert_eq!(originating.get_str("find").ok(), Some("c"));
+    assert_eq!(cursor.get_bool("awaitData").ok(), Some(true));
     assert_eq!(bench.code(more(id)), 143, "nobody else may use its cursor");
     bench.insert("c", &[doc! { "_id": 2 }, doc! { "_id": 3 }]);
     assert_eq!(waits.called(), 1);

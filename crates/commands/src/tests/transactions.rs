@@ -10,7 +10,7 @@ use bson::{Binary, Bson, Document, doc};
 use std::time::Duration;
 use storage::{LockMode, Namespace, Operation};
 
-fn lsid(number: u8) -> Document {
+pub(super) fn lsid(number: u8) -> Document {
     let id = Binary {
         subtype: BinarySubtype::Uuid,
         bytes: vec![number; 16],
@@ -19,14 +19,14 @@ fn lsid(number: u8) -> Document {
 }
 
 /// A command under a number of session 1.
-fn numbered(mut command: Document, number: i64) -> Document {
+pub(super) fn numbered(mut command: Document, number: i64) -> Document {
     command.insert("lsid", lsid(1));
     command.insert("txnNumber", number);
     command
 }
 
 /// A statement of a transaction of a session.
-fn of(session: u8, mut command: Document, number: i64, starts: bool) -> Document {
+pub(super) fn of(session: u8, mut command: Document, number: i64, starts: bool) -> Document {
     command.insert("lsid", lsid(session));
     command.insert("txnNumber", number);
     command.insert("autocommit", false);
@@ -36,19 +36,19 @@ fn of(session: u8, mut command: Document, number: i64, starts: bool) -> Document
     command
 }
 
-fn first(command: Document, number: i64) -> Document {
+pub(super) fn first(command: Document, number: i64) -> Document {
     of(1, command, number, true)
 }
 
-fn next(command: Document, number: i64) -> Document {
+pub(super) fn next(command: Document, number: i64) -> Document {
     of(1, command, number, false)
 }
 
-fn insert(id: i32) -> Document {
+pub(super) fn insert(id: i32) -> Document {
     doc! { "insert": "c", "documents": [{ "_id": id }] }
 }
 
-fn end(bench: &Bench, name: &str, session: u8, number: i64) -> Document {
+pub(super) fn end(bench: &Bench, name: &str, session: u8, number: i64) -> Document {
     bench.admin(of(session, doc! { name: 1 }, number, false))
 }
 
@@ -67,7 +67,7 @@ fn labels(reply: &Document) -> Vec<&str> {
     labels.unwrap_or_default()
 }
 
-fn bench() -> Bench {
+pub(super) fn bench() -> Bench {
     let bench = Bench::member(true);
     bench.insert("c", &[doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 2 }]);
     bench
@@ -149,7 +149,7 @@ fn a_transaction_that_waits_for_its_next_statement_is_shown() {
     let transaction = idle.get_document("transaction").unwrap();
     assert_eq!(
         transaction.get_document("parameters").unwrap(),
-        &doc! { "txnNumber": 7_i64, "autocommit": false }
+        &doc! { "txnNumber": 7_i64, "autocommit": false, "readConcern": { "level": "snapshot" } }
     );
     let micros = |name: &str| transaction.get_i64(name).unwrap();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! `insert`, `update`, `delete`, `bulkWrite`, `findAndModify`.
 
-use super::{Bench, code, succeeded, write_errors};
+use super::{Bench, code, first_batch, succeeded, write_errors};
 use bson::{Bson, Document, Timestamp, doc};
 use query::update::DEPTH_MAX;
 
@@ -403,4 +403,94 @@ fn constants_are_known_to_the_filter() {
         bench.find("c", doc! {}),
         [doc! { "_id": 1, "a": "new" }, doc! { "_id": 2, "a": "$y" }]
     );
+}
+
+/// An insert that met a view ended the command, and what was written before was not told.
+#[test]
+fn an_operation_on_a_view_fails_alone() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "view", "viewOn": "c", "pipeline": [] });
+    let insert = |namespace: i32| doc! { "insert": namespace, "document": {} };
+    let run = |ordered: bool| {
+        let operations = [insert(0), insert(1), insert(1), insert(2), insert(0)];
+        let reply = succeeded(bench.admin(doc! {
+            "bulkWrite": 1, "ordered": ordered, "ops": operations.to_vec(),
+            "nsInfo": [{ "ns": "test.c" }, { "ns": "test.view" }, { "ns": "TEST.c" }],
+        }));
+        let codes: Vec<_> = first_batch(&reply)
+            .iter()
+            .map(|result| (result.get_i32("idx").unwrap(), result.get_i32("code").unwrap_or(0)))
+            .collect();
+        (
+            codes,
+            reply.get_i32("nInserted").unwrap(),
+            reply.get_i32("nErrors").unwrap(),
+        )
+    };
+    assert_eq!(run(false), (vec![(0, 0), (1, 166), (2, 166), (3, 13297), (4, 0)], 2, 3));
+    assert_eq!(run(true), (vec![(0, 0), (1, 166)], 1, 1));
+    assert_eq!(bench.find("c", doc! {}).len(), 3);
+    // Names that take no documents are refused as a whole.
+    let system = bench.admin(doc! { "bulkWrite": 1, "ops": [insert(0)], "nsInfo": [{ "ns": "test.system.x" }] });
+    assert_eq!(code(&system), 73);
+}
+
+#[test]
+fn a_supplied_document_has_the_id_of_the_filter() {
+    let bench = Bench::new();
+    let statement = |filter: Document, new: Document| {
+        doc! {
+            "q": filter, "u": [{ "$set": { "x": 1 } }], "upsert": true, "upsertSupplied": true, "c": { "new": new },
+        }
+    };
+    let run = |statement: Document| bench.ok(doc! { "update": "c", "updates": [statement] });
+    run(statement(doc! { "_id": "sd", "y": 1 }, doc! { "sd": true }));
+    run(statement(doc! { "_id": 2 }, doc! { "sd": 1, "_id": 2 }));
+    assert_eq!(
+        bench.find("c", doc! {}),
+        [doc! { "_id": 2, "sd": 1 }, doc! { "_id": "sd", "sd": true }]
+    );
+    let other = run(statement(doc! { "_id": 3 }, doc! { "_id": 4 }));
+    assert_eq!(write_errors(&other), [(0, 66)]);
+    let mut without = statement(doc! { "_id": 2 }, doc! {});
+    without.insert("upsert", false);
+    assert_eq!(write_errors(&run(without)), [(0, 9)]);
+    let mut without = statement(doc! { "_id": 2 }, doc! {});
+    without.remove("c");
+    assert_eq!(write_errors(&run(without)), [(0, 9)]);
+}
+
+#[test]
+fn operations_of_a_bulk_write_are_checked_as_updates_are() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let run = |options: Document| {
+        let mut operation = doc! { "update": 0, "filter": {}, "updateMods": { "$set": { "h": 1 } } };
+        operation.extend(options);
+        bench.admin(doc! { "bulkWrite": 1, "ops": [operation], "nsInfo": [{ "ns": "test.c" }] })
+    };
+    assert_eq!(code(&run(doc! { "sort": { "_id": -1 }, "multi": true })), 9);
+    let constants = succeeded(run(doc! { "constants": {} }));
+    assert_eq!(first_batch(&constants)[0].get_i32("code").ok(), Some(51198));
+    assert_eq!(bench.find("c", doc! { "h": 1 }), [] as [Document; 0]);
+}
+
+/// What was inserted was not told, as the errors of the rest did not fit into a reply.
+#[test]
+fn however_many_statements_fail_what_was_written_is_told() {
+    let bench = Bench::new();
+    let long = |id: i32| format!("{id:05}").repeat(400);
+    let documents: Vec<_> = (0..12_000).map(|id| doc! { "_id": long(id) }).collect();
+    for part in documents.chunks(6_000) {
+        bench.insert("c", part);
+    }
+    let mut again = vec![doc! { "_id": 1 }];
+    again.extend(documents);
+    let reply = bench.ok(doc! { "insert": "c", "documents": again, "ordered": false });
+    assert_eq!(reply.get_i32("n").ok(), Some(1));
+    let errors = reply.get_array("writeErrors").unwrap();
+    assert_eq!(errors.len(), 12_000);
+    let (first, last) = (errors[0].as_document().unwrap(), errors[11_999].as_document().unwrap());
+    assert!(first.get_str("errmsg").unwrap().contains("E11000") && first.contains_key("keyValue"));
+    assert_eq!(last, &doc! { "index": 12_000, "code": 11000, "errmsg": "" });
 }

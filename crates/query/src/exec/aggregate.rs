@@ -212,6 +212,10 @@ pub fn collation(
     if let Some(view) = view_of(context, request) {
         return collation_of_view(&view, request.collation);
     }
+    // Whether the collection is there makes no difference to what a stream lets through.
+    if history::begins_stream(request.pipeline) {
+        return collation_of(request.collation, None);
+    }
     let collection = request.ns.as_ref().and_then(|ns| context.definition(ns));
     let of_collection = collection.as_ref().and_then(|collection| collection.collation());
     collation_of(request.collation, of_collection)

@@ -78,6 +78,10 @@ impl PipelineRun {
             if receive(document.as_raw().as_bytes())? == Flow::Stop {
                 return Ok(Ran::Stopped);
             }
+            // The next one may be refused, and what is given is that one then.
+            if let Some(tail) = &self.tail {
+                tail.return_given();
+            }
         }
     }
 

@@ -21,8 +21,8 @@ use crate::QueryError;
 use crate::exec::ExecContext;
 use crate::plan::{FindRequest, Hint};
 use crate::stages::Stage;
-use bson::RawDocument;
 use bson::raw::RawBsonRef;
+use bson::{RawArray, RawDocument};
 use engine::Seq;
 use local::LocalSource;
 use oplog::OplogSource;
@@ -36,6 +36,13 @@ use wire::ErrorCode;
 /// Whether a namespace is read, but is no collection.
 pub(crate) fn is_virtual(storage: &Storage, ns: &Namespace) -> bool {
     is_oplog(storage, ns) || storage.local_capped(ns).is_some()
+}
+
+/// Whether a pipeline is that of a change stream.
+pub(crate) fn begins_stream(pipeline: &RawArray) -> bool {
+    let first = pipeline.into_iter().next().and_then(Result::ok);
+    let name = first.and_then(|stage| stage.as_document()?.into_iter().next()?.ok());
+    name.is_some_and(|(name, _)| name == "$changeStream")
 }
 
 /// A source and, of what is followed, its place.

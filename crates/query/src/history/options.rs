@@ -198,7 +198,8 @@ impl Scope {
     /// Whether it follows what happens to a database as a whole.
     pub(super) fn has_database(&self, db: &str) -> bool {
         match self {
-            Self::Collection(own) => own.db() == db,
+            // Its own collection is dropped before, and that is an event of its own.
+            Self::Collection(_) => false,
             Self::Database(own) => own == db,
             Self::Cluster => !matches!(db, "admin" | "config" | "local"),
         }

@@ -1,4 +1,4 @@
-//! `$changeStreamSplitLargeEvent`: an event beyond 16 MiB becomes several documents.
+//! `$changeStreamSplitLargeEvent`: an event beyond 16 MiB and a little becomes several documents.
 //!
 //! Fields of the event are dealt out in their order of size, smallest first, each fragment taking as many as fit; every
 //! fragment has the event's token with its own number, and `splitEvent: {fragment, of}`.
@@ -14,8 +14,10 @@ use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use wire::ErrorCode;
-use wire::limits::DOCUMENT_BYTES_MAX;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
+/// Longest event that is given whole, and longest fragment: a document of 16 MiB fits into one, and one into a reply.
+const EVENT_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX - 8 * 1024;
 /// What a fragment adds to its fields, at most.
 const FRAME_BYTES: usize = 256;
 
@@ -23,21 +25,22 @@ pub(super) struct SplitStage {
     source: Box<dyn Stage>,
     tail: Arc<Tail>,
     fragments: VecDeque<(ResumeToken, SharedDocument)>,
-    /// Fragments of the first event that the client has.
-    skip: u32,
+    /// The fragment that the client got last, until its event is there.
+    resumed: Option<ResumeToken>,
 }
 
 impl SplitStage {
-    pub(super) fn new(source: Box<dyn Stage>, tail: Arc<Tail>, skip: u32) -> Self {
+    pub(super) fn new(source: Box<dyn Stage>, tail: Arc<Tail>, resumed: Option<ResumeToken>) -> Self {
         Self {
             source,
             tail,
             fragments: VecDeque::new(),
-            skip,
+            resumed,
         }
     }
 
-    fn split(&mut self, event: &RawDocument, token: ResumeToken) -> Result<(), QueryError> {
+    /// Makes fragments of an event, but for the first `skip`, which the client has.
+    fn split(&mut self, event: &RawDocument, token: ResumeToken, skip: u32) -> Result<(), QueryError> {
         let Place::At {
             operation,
             is_invalidation,
@@ -54,7 +57,7 @@ impl SplitStage {
         fields.sort_by_key(|(bytes, ..)| *bytes);
         let mut parts: Vec<RawDocumentBuf> = Vec::new();
         for (bytes, name, value) in fields {
-            if bytes + FRAME_BYTES > DOCUMENT_BYTES_MAX {
+            if bytes + FRAME_BYTES > EVENT_BYTES_MAX {
                 return Err(QueryError::new(
                     ErrorCode(7182500),
                     format!(
@@ -64,9 +67,7 @@ impl SplitStage {
                 ));
             }
             match parts.last_mut() {
-                Some(part)
-                    if part.as_bytes().len() + bytes + name.as_str().len() + FRAME_BYTES <= DOCUMENT_BYTES_MAX =>
-                {
+                Some(part) if part.as_bytes().len() + bytes + name.as_str().len() + FRAME_BYTES <= EVENT_BYTES_MAX => {
                     part.append(name, value);
                 }
                 _ => {
@@ -75,6 +76,9 @@ impl SplitStage {
                     parts.push(part);
                 }
             }
+        }
+        if parts.len() < skip as usize {
+            return Err(other_pipeline("its event has fewer fragments now"));
         }
         let of = parts.len() as i32;
         for (place, part) in parts.into_iter().enumerate() {
@@ -92,7 +96,7 @@ impl SplitStage {
                 document.append(name, value);
             }
             document.append(cstr!("splitEvent"), rawdoc! { "fragment": fragment as i32, "of": of });
-            if fragment > self.skip {
+            if fragment > skip {
                 let document = SharedDocument::new(document.into_bytes().into())?;
                 self.fragments.push_back((token, document));
             }
@@ -124,18 +128,27 @@ impl Stage for SplitStage {
                 return Ok(None);
             };
             let given = self.tail.state().given;
+            let is_large = event.bytes().len() > EVENT_BYTES_MAX;
+            let mut skip = 0;
+            if let Some(resumed) = self.resumed.take() {
+                skip = match given.and_then(|given| resumed.fragment_of(given)) {
+                    Some(_) if !is_large => return Err(other_pipeline("its event is not split any more")),
+                    Some(fragment) => fragment,
+                    None => return Err(other_pipeline("its event is left out")),
+                };
+            }
             match given {
-                Some(token) if event.bytes().len() > DOCUMENT_BYTES_MAX => self.split(event.as_raw(), token)?,
-                // The first event was given in fragments, and is whole now: the pipeline was another one.
-                _ if self.skip > 0 => {
-                    return Err(QueryError::new(
-                        ErrorCode::ChangeStreamFatalError,
-                        "cannot resume stream; the resume token was not found: its event is not split any more",
-                    ));
-                }
+                Some(token) if is_large => self.split(event.as_raw(), token, skip)?,
                 _ => return Ok(Some(event)),
             }
-            self.skip = 0;
         }
     }
+}
+
+/// The error of a stream that is to go on behind a fragment which its pipeline does not make.
+fn other_pipeline(why: &str) -> QueryError {
+    QueryError::new(
+        ErrorCode::ChangeStreamFatalError,
+        format!("cannot resume stream; the resume token was not found: {why}, as the pipeline is another one"),
+    )
 }

@@ -87,11 +87,11 @@ pub(crate) fn open(
     let tail = Arc::new(Tail::default());
     let mut source = StreamSource::start(storage, scope, options, tail.clone())?;
     source.filter = filter_of(&pipeline);
-    let skip = match source.after {
-        Some(Place::At { fragment, .. }) => fragment,
-        _ => 0,
+    let fragment = match source.options.start {
+        Start::After(token) => Some(token).filter(|token| matches!(token.place, Place::At { fragment: 1.., .. })),
+        _ => None,
     };
-    if skip > 0 && !splits {
+    if fragment.is_some() && !splits {
         return refused(
             ErrorCode::ChangeStreamFatalError,
             "cannot resume stream; the resume token is that of a split event, and the pipeline does not split events",
@@ -99,7 +99,7 @@ pub(crate) fn open(
     }
     let top = pipeline.run(Box::new(source))?;
     match splits {
-        true => Ok((Box::new(SplitStage::new(top, tail.clone(), skip)), tail)),
+        true => Ok((Box::new(SplitStage::new(top, tail.clone(), fragment)), tail)),
         false => Ok((top, tail)),
     }
 }
@@ -338,7 +338,10 @@ impl Stage for StreamSource {
                 return Ok(None);
             }
             if looked_at.is_multiple_of(64) && now() >= until {
-                let seen = engine::Seq(self.reader.position().0.saturating_sub(1));
+                // Of a long unit the rest is still to be looked at: whoever waits is not to wait for what is behind it.
+                let has_rest = self.unit.is_some() || !self.ready.is_empty();
+                let seen = self.reader.position().0.saturating_sub(1 + u64::from(has_rest));
+                let seen = engine::Seq(seen);
                 self.tail.change(|state| state.seen = seen);
                 return Ok(None);
             }

@@ -55,6 +55,25 @@ impl ResumeToken {
         }
     }
 
+    /// Which fragment of a whole event this is the token of.
+    pub(super) fn fragment_of(self, event: Self) -> Option<u32> {
+        match (self.place, event.place) {
+            (
+                Place::At {
+                    operation,
+                    is_invalidation,
+                    fragment,
+                },
+                Place::At {
+                    operation: o,
+                    is_invalidation: i,
+                    ..
+                },
+            ) if self.time == event.time && (operation, is_invalidation) == (o, i) => Some(fragment),
+            _ => None,
+        }
+    }
+
     /// As clients get it.
     pub fn to_document(self) -> RawDocumentBuf {
         let (kind, operation, part, fragment) = match self.place {

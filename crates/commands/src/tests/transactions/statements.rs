@@ -125,3 +125,41 @@ fn system_collections_are_no_part_of_transactions() {
     bench.ok(insert_into("system.js"));
     bench.ok(doc! { "find": "system.views" });
 }
+
+#[test]
+fn transactions_open_no_tailable_cursors() {
+    let bench = bench();
+    bench.ok(doc! { "create": "capped", "capped": true, "size": 4096 });
+    bench.insert("capped", &[doc! { "_id": 1 }]);
+    for (number, option, wanted) in [(1, "tailable", 72), (2, "readOnce", 263)] {
+        let find = doc! { "find": "capped", option: true };
+        assert_eq!(bench.code(first(find.clone(), number)), wanted, "{option}");
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, number)), 251, "{option}");
+        bench.ok(find);
+    }
+}
+
+/// It locked its document, and failed where somebody else had changed that.
+#[test]
+fn an_update_that_changes_nothing_is_in_nobodys_way() {
+    let bench = bench();
+    let set = |field: &str, value: i32| {
+        let change = doc! { "$set": { field: value } };
+        doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": change }] }
+    };
+    let counts = |reply: Document| (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap());
+    bench.ok(of(1, doc! { "find": "c" }, 1, true));
+    bench.ok(set("b", 1));
+    assert_eq!(counts(bench.ok(of(1, set("a", 1), 1, false))), (1, 0));
+    let modify = doc! { "findAndModify": "c", "query": { "_id": 1 }, "update": { "$set": { "a": 1 } } };
+    let found = bench.ok(of(1, modify, 1, false));
+    assert_eq!(found.get_document("value").unwrap(), &doc! { "_id": 1, "a": 1 });
+    succeeded(end(&bench, "commitTransaction", 1, 1));
+    // Neither does it keep others from changing the document, unless the transaction had changed it before.
+    assert_eq!(counts(bench.ok(of(1, set("a", 1), 2, true))), (1, 0));
+    assert_eq!(counts(bench.ok(of(2, set("a", 2), 1, true))), (1, 1));
+    assert_eq!(counts(bench.ok(of(2, set("a", 2), 1, false))), (1, 0));
+    assert_eq!(bench.code(of(1, set("a", 3), 2, false)), 112);
+    succeeded(end(&bench, "commitTransaction", 2, 1));
+    assert_eq!(bench.find("c", doc! { "_id": 1 }), [doc! { "_id": 1, "a": 2, "b": 1 }]);
+}
