@@ -62,12 +62,12 @@ pub(crate) type ObservedPipeline = (Box<dyn Stage>, Vec<Arc<Mutex<StageReport>>>
 impl Pipeline {
     /// As [`Pipeline::run`], each stage watched.
     pub(crate) fn run_observed(self, source: Box<dyn Stage>) -> Result<ObservedPipeline, QueryError> {
-        let (mut top, mut reports) = (source, Vec::new());
-        for stage in self.stages {
-            let (watched, report) = observed(stage.start(top)?);
-            top = watched;
+        let mut reports = Vec::new();
+        let top = self.start(source, &mut |stage| {
+            let (watched, report) = observed(stage);
             reports.push(report);
-        }
+            watched
+        })?;
         Ok((top, reports))
     }
 }

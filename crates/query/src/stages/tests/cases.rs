@@ -261,20 +261,6 @@ fn redacting() {
 }
 
 #[test]
-fn facets() {
-    gives(
-        &[
-            doc! {"$facet": {"n": [{"$count": "n"}], "low": [{"$match": {"_id": {"$lt": 1}}}], "none": []}},
-            doc! {"$unset": "none"},
-        ],
-        &numbers(0..4),
-        &[doc! {"n": [{"n": 4}], "low": [{"_id": 0, "x": 0}]}],
-    );
-    // Without input there is still one document.
-    gives(&[doc! {"$facet": {"a": []}}], &[], &[doc! {"a": []}]);
-}
-
-#[test]
 fn samples() {
     let input = numbers(0..100);
     let mut found = run(&[doc! {"$sample": {"size": 10}}], &input);
