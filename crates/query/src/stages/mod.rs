@@ -21,6 +21,7 @@ mod granularity;
 mod graph_lookup;
 mod group;
 mod groups;
+mod inhibit;
 mod join;
 mod lookup;
 mod lookup_stage;

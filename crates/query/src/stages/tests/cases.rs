@@ -565,3 +565,24 @@ fn a_sample_is_taken_where_it_is_written() {
         code(doc! {"$match": {"$sampleRate": wrong}}, 2);
     }
 }
+
+#[test]
+fn a_stage_that_no_other_goes_past() {
+    let inhibit = || doc! {"$_internalInhibitOptimization": {}};
+    let stages = [
+        doc! {"$match": {"x": 1}},
+        inhibit(),
+        doc! {"$match": {"_id": {"$gt": 1}}},
+        doc! {"$limit": 1_i64},
+        inhibit(),
+    ];
+    gives(&stages, &numbers(0..9), &[doc! {"_id": 4, "x": 1}]);
+    assert_eq!(optimized(&stages), stages);
+    let pushdown = parse(&stages).unwrap().take_pushdown();
+    assert_eq!((pushdown.filter.is_some(), pushdown.limit), (true, None));
+    gives(
+        &[doc! {"$facet": {"a": [inhibit(), {"$count": "n"}]}}],
+        &numbers(0..2),
+        &[doc! {"a": [{"n": 2}]}],
+    );
+}
