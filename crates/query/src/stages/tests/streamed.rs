@@ -102,6 +102,12 @@ fn facets_need_what_their_pipelines_need() {
     let (whole, paths) = needs(doc! {"n": [&count], "g": [{"$match": {"a": 1}}, {"$group": {"_id": "$b.c"}}]});
     assert_eq!((whole, paths), (false, vec!["a".to_owned(), "b.c".to_owned()]));
     assert!(needs(doc! {"n": [count], "all": [{"$limit": 1}]}).0);
+    let by_score = doc! {"$sort": {"s": {"$meta": "textScore"}}};
+    let needed = parse(&[doc! {"$facet": {"a": [by_score]}}])
+        .unwrap()
+        .take_pushdown()
+        .needs;
+    assert_eq!(needed.check(false, false).unwrap_err().code(), Some(ErrorCode(40218)));
 }
 
 /// Another collection, of [`large`] documents.
