@@ -38,7 +38,8 @@ impl ApiParameters {
 }
 
 /// Stages that version 1 has not.
-const STAGES: [&str; 6] = [
+const STAGES: [&str; 7] = [
+    "$_internalInhibitOptimization",
     "$currentOp",
     "$indexStats",
     "$listLocalSessions",

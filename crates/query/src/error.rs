@@ -17,6 +17,9 @@ pub enum QueryError {
     /// The storage's: interrupted, write conflict, duplicate key, I/O.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// A pipeline's source has no more documents for now, see [`crate::stages::Stage::next`]. No operation fails with it.
+    #[error("more documents of the pipeline's source are to come")]
+    Paused,
 }
 
 /// The facts of [`QueryError::Code`].
@@ -64,7 +67,7 @@ impl QueryError {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Code(error) => Some(error.code),
-            Self::Storage(_) => None,
+            Self::Storage(_) | Self::Paused => None,
         }
     }
 }

@@ -129,6 +129,8 @@ pub fn reply_with_plan(
         let mut sink = BatchSink::new(reply, request.batch);
         state = executor.next_documents(&call.context(), &mut sink)?;
         returned = sink.finish()?;
+    } else if request.tailable && executor.is_dead() {
+        state = ExecState::Exhausted;
     }
     reply.close();
     write_resume_token(reply, &executor);

@@ -12,11 +12,11 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::reply::narrowed;
 use crate::rights::Rights;
-use bson::raw::RawDocument;
+use bson::raw::{CStr, RawBsonRef, RawDocument};
 use bson::{DateTime, Document, doc};
 use query::QueryError;
 use query::exec::InitialSources;
-use storage::Namespace;
+use storage::{CollectionStats, Namespace};
 use wire::ErrorCode;
 
 impl InitialSources for Invocation<'_> {
@@ -91,7 +91,9 @@ fn host(call: &Invocation<'_>) -> String {
 
 fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocument) -> Result<Document> {
     let storage = &call.server.storage;
-    if storage.catalog().view(namespace).is_some() {
+    let is_view = storage.catalog().view(namespace).is_some();
+    let asks_storage = |(name, _): (&CStr, RawBsonRef<'_>)| name.as_str() != "latencyStats";
+    if is_view && options.into_iter().flatten().any(asks_storage) {
         return Err(super::views::refused(namespace));
     }
     let mut document = doc! {
@@ -99,12 +101,15 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
         "host": host(call),
         "localTime": DateTime::from_millis(call.server.env.clock.now_ms()),
     };
-    let stats = storage.collection_stats(namespace).map_err(|error| match error {
-        storage::StorageError::NamespaceNotFound(_) => {
-            CommandError::new(ErrorCode::NamespaceNotFound, format!("Unable to retrieve storageStats in $collStats stage :: caused by :: Collection [{namespace}] not found."))
-        }
-        other => other.into(),
-    })?;
+    let stats = match is_view {
+        true => CollectionStats::default(),
+        false => storage.collection_stats(namespace).map_err(|error| match error {
+            storage::StorageError::NamespaceNotFound(_) => {
+                CommandError::new(ErrorCode::NamespaceNotFound, format!("Unable to retrieve storageStats in $collStats stage :: caused by :: Collection [{namespace}] not found."))
+            }
+            other => other.into(),
+        })?,
+    };
     let arguments = Arguments::of("$collStats");
     arguments.each(options, |name, value| {
         match name {

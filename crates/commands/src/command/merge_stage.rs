@@ -152,7 +152,7 @@ pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Resul
     };
     if !is_possible {
         return failure(
-            51189,
+            51181,
             "Combination of {whenMatched: fail or keepExisting} and that whenNotMatched is not supported",
         );
     }
@@ -279,6 +279,13 @@ fn parse_variables(matched: &Matched, variables: &RawDocument) -> Result<RawDocu
     Ok(all)
 }
 
+impl Merge {
+    /// Whether the update itself inserts what has no match.
+    fn upserts(&self) -> bool {
+        matches!(self.matched, Matched::Merge | Matched::KeepExisting) && self.not_matched == NotMatched::Insert
+    }
+}
+
 /// The fields of `on` must find one document at most, by the pipeline's collation.
 pub(super) fn check_on(call: &Invocation<'_>, merge: &Merge) -> Result<()> {
     let mut wanted: Vec<&str> = merge.on.iter().map(String::as_str).collect();
@@ -317,14 +324,15 @@ fn filter_on(merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
     for field in &merge.on {
         query::expression::FieldPath::parse(field)?;
         let mut value = RawBsonRef::Document(document);
+        // It does not lead into arrays.
         for name in field.split('.') {
             value = match value {
                 RawBsonRef::Document(inner) => inner.get(name)?.unwrap_or(RawBsonRef::Null),
                 _ => RawBsonRef::Null,
             };
-            if matches!(value, RawBsonRef::Array(_)) {
-                return failure(51185, format!("$merge write error: 'on' field '{field}' is an array"));
-            }
+        }
+        if matches!(value, RawBsonRef::Array(_)) {
+            return failure(51185, format!("$merge write error: 'on' field '{field}' is an array"));
         }
         if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) {
             return failure(
@@ -406,8 +414,17 @@ fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
         return insert(call, &merge.into, inserted);
     }
     for _ in 0..MERGE_RETRIES {
-        if update_matched(call, merge, merging)? {
-            return Ok(());
+        match update_matched(call, merge, merging) {
+            Ok(false) => {}
+            // Somebody else was faster, if it is there now.
+            Err(error)
+                if merge.upserts()
+                    && error.code == ErrorCode::DuplicateKey
+                    && is_there(call, merge, &merging.filter)? =>
+            {
+                continue;
+            }
+            done => return done.map(|_| ()),
         }
         match merge.not_matched {
             NotMatched::Discard => return Ok(()),
@@ -440,25 +457,24 @@ fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> R
     }
 }
 
-/// Whether there was a document to merge with.
+/// Whether there was a document to merge with, or one was inserted by an upsert.
 fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<bool> {
     let mut statement = Statement::new(None);
     statement.filter = &merging.filter;
     statement.keep_empty_timestamps = true;
     statement.collation = merge.of_index.as_deref();
-    let (stages, constants);
+    let fields;
     match &merge.matched {
-        Matched::KeepExisting => {
-            return is_there(call, merge, &merging.filter);
+        // The names of fields are paths here.
+        Matched::KeepExisting | Matched::Merge => {
+            fields = match merge.matched {
+                Matched::Merge => rawdoc! { "$set": merging.document.clone() },
+                _ => rawdoc! { "$setOnInsert": merging.document.clone() },
+            };
+            statement.change = RawBsonRef::Document(&fields);
+            statement.upsert = merge.upserts();
         }
         Matched::Replace => statement.change = RawBsonRef::Document(&merging.document),
-        Matched::Merge => {
-            constants = rawdoc! { "new": merging.document.clone() };
-            let mut merged = RawArrayBuf::new();
-            merged.push(rawdoc! { "$replaceWith": { "$mergeObjects": ["$$ROOT", "$$new"] } });
-            stages = merged;
-            (statement.change, statement.constants) = (RawBsonRef::Array(&stages), Some(&*constants));
-        }
         Matched::Pipeline(given) => {
             (statement.change, statement.constants) = (RawBsonRef::Array(given), Some(&*merging.variables));
         }
@@ -471,7 +487,7 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
         );
         error
     })?;
-    Ok(done.matched > 0)
+    Ok(done.matched > 0 || done.upserted.is_some())
 }
 
 /// `let` on a document.

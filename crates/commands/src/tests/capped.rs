@@ -161,6 +161,22 @@ fn a_member_never_rolls_back_and_never_catches_up() {
     assert_eq!(code(&alone.admin(doc! { "replSetAbortPrimaryCatchUp": 1 })), 76);
 }
 
+/// Nothing will ever come to it: the cursor is not kept, not even when nothing is asked of it yet.
+#[test]
+fn a_tail_of_nothing_is_over() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "c", "capped": true, "size": 4096 });
+    let opened = |name: &str, batch: i32| {
+        let find = doc! { "find": name, "tailable": true, "awaitData": true, "batchSize": batch };
+        bench.ok(find).get_document("cursor").unwrap().get_i64("id").unwrap() != 0
+    };
+    for batch in [0, 1] {
+        assert!(!opened("none", batch) && !opened("c", batch), "{batch}");
+    }
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    assert!(opened("c", 0) && opened("c", 1));
+}
+
 #[test]
 fn a_cursor_that_was_overtaken_says_so() {
     for bench in [Bench::new(), Bench::member(true)] {

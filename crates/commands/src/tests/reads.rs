@@ -1,7 +1,7 @@
 //! `find`, `count`, `distinct`, `aggregate`, `explain`.
 
 use super::{Bench, code, first_batch};
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, bson, doc};
 
 fn bench() -> Bench {
     let bench = Bench::new();
@@ -576,4 +576,22 @@ fn a_databases_views_have_a_collection() {
         (Some(2), Some(1))
     );
     assert_eq!(stats.get_i64("scaleFactor").ok(), Some(1));
+}
+
+/// No document is less than the empty one, so that a wildcard index has a key of all that is not greater.
+#[test]
+fn wildcard_indexes_find_empty_documents() {
+    let bench = Bench::new();
+    let values = [bson!({}), bson!({ "b": 1 }), bson!([{}]), bson!(1)];
+    for (id, value) in values.into_iter().enumerate() {
+        bench.insert("c", &[doc! { "_id": id as i32, "a": value }]);
+    }
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "$**": 1 }, "name": "all" }] });
+    let find = |operator: &str| doc! { "find": "c", "filter": { "a": { operator: {} } }, "hint": "all" };
+    for operator in ["$lte", "$eq"] {
+        let found = first_batch(&bench.ok(find(operator)));
+        let ids: Vec<_> = found.iter().map(|document| document.get_i32("_id").unwrap()).collect();
+        assert_eq!(ids, [0, 2], "{operator}");
+    }
+    assert_eq!(bench.code(find("$gte")), 291);
 }

@@ -117,3 +117,19 @@ fn views_that_read_each_other_have_one_collation() {
     let explain = doc! { "aggregate": "c", "pipeline": reading("w"), "cursor": {} };
     assert_eq!(bench.code(doc! { "explain": Bson::from(explain) }), 167);
 }
+
+/// Times are taken of names, whatever is behind them.
+#[test]
+fn latencies_of_a_view() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    assert_eq!(code(&create(&bench, "v", "c", vec![])), 0);
+    let stats = |options: Document| aggregate(&bench, "v", doc! { "$collStats": options }, doc! {});
+    let reply = stats(doc! { "latencyStats": {} });
+    let found = super::first_batch(&reply).remove(0);
+    assert_eq!(found.get_str("ns").unwrap(), "test.v");
+    assert!(found.get_document("latencyStats").unwrap().contains_key("reads"));
+    for option in ["storageStats", "count"] {
+        assert_eq!(code(&stats(doc! { "latencyStats": {}, option: {} })), 166);
+    }
+}

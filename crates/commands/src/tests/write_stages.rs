@@ -93,7 +93,7 @@ fn merge_in_every_mode() {
             ],
             0,
         ),
-        (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 51189),
+        (bson!("keepExisting"), "discard", vec![doc! { "_id": 1, "x": 0 }], 51181),
         (
             bson!("fail"),
             "insert",
@@ -131,6 +131,47 @@ fn merge_in_every_mode() {
     assert_eq!(bench.find("d", doc! {}), bench.find("c", doc! {}));
 }
 
+/// Names of fields are what they are to `$set`, whether there is a document to merge with or not.
+#[test]
+fn merge_sets_fields() {
+    let of = |source: Document, existing: Option<Document>, matched: &str| {
+        let bench = Bench::new();
+        bench.insert("c", &[doc! { "_id": 1 }]);
+        existing
+            .iter()
+            .for_each(|existing| bench.insert("d", std::slice::from_ref(existing)));
+        let source = doc! { "$replaceWith": { "$literal": source } };
+        let stages = vec![source, merge(doc! { "into": "d", "whenMatched": matched })];
+        let reply = bench.run(doc! { "aggregate": "c", "pipeline": stages, "cursor": {} });
+        match reply.get_i32("code").unwrap_or(0) {
+            0 => Ok(bench.find("d", doc! {}).remove(0)),
+            code => Err(code),
+        }
+    };
+    let dotted = || doc! { "_id": 1, "a.b": 2 };
+    let with_b = |b: i32| Ok(doc! { "_id": 1, "a": { "b": b } });
+    assert_eq!(
+        of(dotted(), Some(doc! { "_id": 1, "a": { "b": 1 } }), "merge"),
+        with_b(2)
+    );
+    assert_eq!(
+        of(dotted(), Some(doc! { "_id": 1, "a": { "b": 1 } }), "keepExisting"),
+        with_b(1)
+    );
+    assert_eq!(of(dotted(), None, "merge"), with_b(2));
+    assert_eq!(of(dotted(), None, "keepExisting"), with_b(2));
+    let ordered =
+        |source| of(source, Some(doc! { "_id": 1, "q": 0 }), "merge").map(|found| found.keys().cloned().collect());
+    assert_eq!(
+        ordered(doc! { "_id": 1, "z": 1, "b": 2 }),
+        Ok(["_id", "q", "b", "z"].map(str::to_owned).to_vec())
+    );
+    let existing = || Some(doc! { "_id": 1, "a": 1 });
+    assert_eq!(of(doc! { "_id": 1, "$d": 1 }, existing(), "merge"), Err(52));
+    assert_eq!(of(doc! { "_id": 1, "": 1 }, existing(), "merge"), Err(56));
+    assert_eq!(of(doc! { "_id": 1, "": 1 }, None, "merge"), Err(56));
+}
+
 #[test]
 fn merge_on_other_fields_with_variables() {
     let bench = bench();
@@ -158,6 +199,14 @@ fn merge_on_other_fields_with_variables() {
         bench.aggregate_code("c", &[missing, merge(doc! { "into": "d", "on": ["k", "l.m"] })]),
         51132
     );
+    // Paths do not lead into arrays, and do not end at one.
+    for (found, wanted) in [(bson!([{ "m": 1 }]), 51132), (bson!({ "m": [1] }), 51185)] {
+        let stages = [
+            doc! { "$set": { "k": 1, "l": found } },
+            merge(doc! { "into": "d", "on": ["k", "l.m"] }),
+        ];
+        assert_eq!(bench.aggregate_code("c", &stages), wanted);
+    }
     // Its `_id` is another one.
     let replaced = merge(doc! { "into": "d", "on": ["k", "l.m"], "whenMatched": "replace" });
     let with_id = doc! { "$project": { "k": "$a", "l": { "m": { "$literal": 1 } } } };
@@ -262,11 +311,11 @@ fn what_cannot_be_is_refused() {
         ),
         (
             merge(doc! { "into": "d", "whenMatched": "fail", "whenNotMatched": "fail" }),
-            51189,
+            51181,
         ),
         (
             merge(doc! { "into": "d", "whenMatched": "keepExisting", "whenNotMatched": "discard" }),
-            51189,
+            51181,
         ),
         (doc! { "$merge": "v" }, 166),
         (merge(doc! { "into": { "db": "admin", "coll": "x" } }), 31319),

@@ -480,6 +480,11 @@ impl PlanExecutor {
         Ok(waiter.map_or(Await::Now, |waiter| waiter.call(self.tail_position().number(), waker)))
     }
 
+    /// Whether a tailable cursor that has not been asked for anything yet has no collection to read, or an empty one.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.body, Body::Nothing) || (self.capped_waiter().is_some() && self.tail_is_empty())
+    }
+
     /// A tailable cursor on an empty collection is dead from the start.
     fn tail_is_empty(&self) -> bool {
         matches!(&self.body, Body::Plan(planned) if planned.collection.count() == 0)

@@ -95,7 +95,7 @@ impl NearTest {
     /// From the operators on a field, of which `name` has the point.
     pub(super) fn parse(name: &str, operators: &RawDocument) -> Result<Arc<Self>, QueryError> {
         let mut source = Vec::new();
-        let mut point = None;
+        let (mut point, mut beside) = (None, None);
         let (mut least, mut most) = (None, None);
         for field in operators {
             let (field, value) = field.map_err(|_| QueryError::bad_value("malformed operators"))?;
@@ -103,7 +103,10 @@ impl NearTest {
                 "$minDistance" => least = Some(distance(value, "$minDistance")?),
                 "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
                 field if field == name => point = Some(value),
-                "$uniqueDocs" => continue,
+                "$uniqueDocs" => {
+                    beside = Some(field.as_str());
+                    continue;
+                }
                 other if is_near(other) => return Err(QueryError::bad_value("Too many geoNear expressions")),
                 other => {
                     return Err(QueryError::new(
@@ -112,12 +115,20 @@ impl NearTest {
                     ));
                 }
             }
+            if field.as_str() != name {
+                beside = Some(field.as_str());
+            }
             source.push((field.as_str().to_owned(), Constant::new(value)));
         }
         let point = point.ok_or_else(|| QueryError::bad_value("$near requires a point"))?;
         let mut given = point;
         if let RawBsonRef::Document(inner) = point {
             let is_geojson = inner.get("$geometry").ok().flatten().is_some();
+            if let (true, Some(beside)) = (is_geojson, beside) {
+                return Err(QueryError::bad_value(format!(
+                    "geo near accepts just one argument when querying for a GeoJSON point. Extra field found: {beside}"
+                )));
+            }
             for field in inner {
                 let (field, value) = field.map_err(|_| QueryError::bad_value("malformed $near"))?;
                 match field.as_str() {
@@ -289,6 +300,11 @@ mod tests {
             (doc! {"$near": [0, 0], "$maxDistance": 1, "$uniqueDocs": true}, 0),
             (doc! {"$near": {"x": 0, "y": 0}}, 0),
             (doc! {"$near": near(), "$nearSphere": near()}, 2),
+            // Distances go with the geometry, where there is one.
+            (doc! {"$near": {"$geometry": point.clone(), "$maxDistance": 1}}, 0),
+            (doc! {"$near": near(), "$maxDistance": 1}, 2),
+            (doc! {"$minDistance": 1, "$nearSphere": near()}, 2),
+            (doc! {"$nearSphere": point.clone(), "$maxDistance": 1}, 0),
             (doc! {"$near": near(), "$eq": 1}, 34413),
             (doc! {"$eq": 1, "$near": near()}, 34413),
             (doc! {"$nearSphere": [0, 0], "$exists": true}, 34413),

@@ -105,6 +105,10 @@ impl Leaf {
                 return None;
             }
             RawBsonRef::JavaScriptCodeWithScope(_) | RawBsonRef::DbPointer(_) => return None,
+            // No document is less.
+            RawBsonRef::Document(document) if comparison == Comparison::LessOrEqual && document.is_empty() => {
+                return Self::equal(path, value, keys);
+            }
             _ => {}
         }
         if is_nan(value) {

@@ -97,8 +97,14 @@ impl Query {
             ));
         }
         let projection = match request.projection.filter(|spec| !spec.is_empty()) {
-            Some(spec) if !request.return_key => Some(Arc::new(Projection::parse(spec, context)?)),
-            _ => None,
+            None => None,
+            Some(spec) => {
+                let projection = Projection::parse(spec, context)?;
+                match request.return_key {
+                    true => projection.beside_key(context)?.map(Arc::new),
+                    false => Some(Arc::new(projection)),
+                }
+            }
         };
         let order = request.sort.map_or(Ok(Order::None), parse_sort)?;
         if request.tailable && !matches!(order, Order::None | Order::Natural(Direction::Forward)) {

@@ -75,7 +75,14 @@ impl Application<'_> {
                     0..64 => met >> child & 1 == 1,
                     _ => raw::find(document, name.as_bytes())?.is_some(),
                 };
-                self.computed(name, rule, was_met, out)?;
+                match rule {
+                    Rule::ElemMatch(predicate, comparer) if was_met && self.mode == Mode::Include => {
+                        if let Some(element) = raw::find(document, name.as_bytes())? {
+                            self.first_match(predicate, comparer.collator(), element, out)?;
+                        }
+                    }
+                    _ => self.computed(name, rule, was_met, out)?,
+                }
             }
         }
         frame.finish(out);
@@ -103,6 +110,7 @@ impl Application<'_> {
             }
             Rule::Slice(_) if self.is_nested.get() => out.extend_from_slice(element.whole()),
             Rule::Slice(slice) => sliced(*slice, element, out)?,
+            Rule::ElemMatch(..) if self.mode == Mode::Include => {}
             Rule::ElemMatch(predicate, comparer) => self.first_match(predicate, comparer.collator(), element, out)?,
             Rule::Positional if self.is_cut.get() => out.extend_from_slice(element.whole()),
             Rule::Positional => self.matched_element(element, out)?,

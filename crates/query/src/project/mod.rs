@@ -2,14 +2,15 @@
 //!
 //! One tree serves `find` (with `$slice`, `$elemMatch` and the positional `field.$`) and the stages `$project`,
 //! `$addFields` and `$unset`. Applying it copies the bytes of what stays; only computed fields are values.
-//! - Fields keep the document's order; computed ones come behind, in the order written. `$addFields` replaces in place.
+//! - Fields keep the document's order; computed ones, and those of `$elemMatch` in an inclusion, come behind, in the
+//!   order written. `$addFields` replaces in place.
 //! - Arrays on the way are projected element by element, at any depth.
 
 mod apply;
 mod parse;
 mod top_fields;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use std::cell::Cell;
 use wire::ErrorCode;
 
@@ -17,7 +18,7 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
 use crate::matcher::{MatchDetails, Matcher, ValuePredicate};
-use crate::raw::Elements;
+use crate::raw::{self, Elements};
 use crate::value::scan::frame;
 use crate::value::{Comparer, check_depth};
 pub(crate) use top_fields::TopFields;
@@ -29,6 +30,8 @@ pub struct Projection {
     mode: Mode,
     root: Node,
     is_positional: bool,
+    /// The paths that get the sort's key.
+    sort_keys: Vec<String>,
     /// The same as `root`, where it is no more than names.
     top: Option<TopFields>,
 }
@@ -48,7 +51,7 @@ enum Mode {
 #[derive(Debug, Default)]
 struct Node {
     children: Vec<(Box<str>, Rule)>,
-    /// Something in here or below is computed.
+    /// Something in here or below is computed, or an `$elemMatch`.
     has_computed: bool,
     /// `$` stands at a field in here or below.
     has_positional: bool,
@@ -175,6 +178,20 @@ impl Projection {
             dependencies.whole_document = true;
         }
         self.root.add_dependencies("", dependencies);
+    }
+
+    /// What of it goes along with an index key that stands for the document: the sort's key, if that is asked for.
+    pub(crate) fn beside_key(&self, context: &ExpressionContext) -> Result<Option<Self>, QueryError> {
+        if self.sort_keys.is_empty() {
+            return Ok(None);
+        }
+        let (mut spec, meta) = (Vec::new(), rawdoc! { "$meta": "sortKey" });
+        let whole = raw::Frame::begin(&mut spec);
+        for path in &self.sort_keys {
+            raw::append(&mut spec, raw::kind::DOCUMENT, path.as_bytes(), meta.as_bytes());
+        }
+        whole.finish(&mut spec);
+        parse::find(frame(&spec)?, context).map(Some)
     }
 
     /// Whether it has a positional `field.$`.

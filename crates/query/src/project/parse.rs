@@ -91,6 +91,9 @@ struct Parser<'p> {
     id: Option<Mode>,
     positional: Option<String>,
     has_elem_match: bool,
+    has_slice: bool,
+    has_meta: bool,
+    sort_keys: Vec<String>,
 }
 
 /// How deep nested projections may be: they are paths, too.
@@ -107,12 +110,16 @@ impl<'p> Parser<'p> {
             id: None,
             positional: None,
             has_elem_match: false,
+            has_slice: false,
+            has_meta: false,
+            sort_keys: Vec::new(),
         }
     }
 
     fn finish(mut self, spec: &RawDocument) -> Result<Projection, QueryError> {
         let mode = self.mode.unwrap_or(match self.id {
-            _ if self.has_elem_match || self.positional.is_some() => Mode::Include,
+            _ if self.has_meta && self.dialect == Dialect::Project => Mode::Include,
+            _ if self.has_elem_match && !self.has_slice => Mode::Include,
             Some(id) => id,
             None => Mode::Exclude,
         });
@@ -130,6 +137,7 @@ impl<'p> Parser<'p> {
             mode,
             root: self.root,
             is_positional: self.positional.is_some(),
+            sort_keys: self.sort_keys,
         })
     }
 
@@ -243,13 +251,20 @@ impl<'p> Parser<'p> {
 
     fn operator(&mut self, path: &str, operator: Element<'_>, whole: RawBsonRef<'_>) -> Result<(), QueryError> {
         match operator.name() {
-            // It says nothing about the other fields.
+            // It says nothing about the other fields, unless `$project` has nothing that does.
             b"$meta" if self.dialect != Dialect::AddFields => {
+                self.has_meta = true;
+                if matches!(operator.value()?, RawBsonRef::String("sortKey")) {
+                    self.sort_keys.push(path.to_owned());
+                }
                 let context = self.context.expect("operators are parsed with a context");
                 self.insert(path, Rule::Computed(Expression::parse(whole, context)?))
             }
             b"$slice" if self.dialect == Dialect::Find => match slice(operator)? {
-                Some(slice) => self.insert(path, Rule::Slice(slice)),
+                Some(slice) => {
+                    self.has_slice = true;
+                    self.insert(path, Rule::Slice(slice))
+                }
                 None => self.computed(path, whole),
             },
             b"$elemMatch" if self.dialect == Dialect::Find => {
@@ -321,7 +336,7 @@ impl<'p> Parser<'p> {
             };
             failure(code, format!("Path collision at {path}{rest}"))
         };
-        let is_computed = matches!(rule, Rule::Computed(_));
+        let is_computed = matches!(rule, Rule::Computed(_) | Rule::ElemMatch(..));
         let is_positional = matches!(rule, Rule::Positional);
         let mut node = &mut self.root;
         let mut rest = path;

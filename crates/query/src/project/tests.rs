@@ -123,6 +123,22 @@ fn slice() {
         doc! {"a": {"c": [1, 2]}},
         doc! {"a": {"c": [1]}},
     );
+    // Beside $elemMatch it decides what becomes of the other fields, but for `_id: 1`.
+    let document = || doc! {"_id": 1, "x": [1, 2], "y": [3, 4], "z": 5};
+    let first = doc! {"$elemMatch": {"$gt": 1}};
+    let kept = doc! {"_id": 1, "x": [2], "y": [3], "z": 5};
+    find(doc! {"x": &first, "y": {"$slice": 1}}, document(), kept.clone());
+    find(doc! {"y": {"$slice": 1}, "x": &first}, document(), kept);
+    find(
+        doc! {"_id": 0, "x": &first, "y": {"$slice": 1}},
+        document(),
+        doc! {"x": [2], "y": [3], "z": 5},
+    );
+    find(
+        doc! {"_id": 1, "x": first, "y": {"$slice": 1}},
+        document(),
+        doc! {"_id": 1, "y": [3], "x": [2]},
+    );
     fails(doc! {"a": {"$slice": "x"}}, 28667);
     fails(doc! {"a": {"$slice": [1, 0]}}, 28724);
 }
@@ -140,6 +156,17 @@ fn element_match_and_positional() {
         doc! {"a": {"$elemMatch": {"$gt": 2}}, "_id": 0},
         doc! {"_id": 1, "a": [1, 3, 4]},
         doc! {"a": [3]},
+    );
+    // It comes behind what is included.
+    find(
+        doc! {"a": {"$elemMatch": {"b": 2}}, "d": 1},
+        document.clone(),
+        doc! {"_id": 1, "d": 1, "a": [{"b": 2, "c": 1}]},
+    );
+    find(
+        doc! {"e": "$d", "a": {"$elemMatch": {"b": 1}}, "f": {"$add": ["$d", 1]}},
+        document.clone(),
+        doc! {"_id": 1, "e": 1, "a": [{"b": 1}], "f": 2},
     );
     let matcher = Matcher::parse(&raw_of(&doc! {"a.b": 2}), &context()).unwrap();
     let projection = Projection::parse(&raw_of(&doc! {"a.$": 1}), &context()).unwrap();
@@ -197,6 +224,14 @@ fn computed_fields() {
         project(doc! {"a": 1, "b": {"$meta": never}}, doc! {"a": 1}, doc! {"a": 1});
         project(doc! {"a": 0, "b": {"$meta": never}}, doc! {"a": 1}, doc! {});
     }
+    // By itself `$meta` is an inclusion in a stage, and says nothing about the others in find.
+    let meta = doc! {"$meta": "recordId"};
+    let document = || doc! {"_id": 1, "x": 2};
+    project(doc! {"m": &meta}, document(), doc! {"_id": 1});
+    project(doc! {"m": {"n": &meta}}, document(), doc! {"_id": 1, "m": {}});
+    project(doc! {"_id": 0, "m.n": &meta}, document(), doc! {"m": {}});
+    project(doc! {"x": 0, "m": &meta}, document(), doc! {"_id": 1});
+    find(doc! {"m": meta}, document(), document());
     project(doc! {"x": "$missing", "l": {"$literal": 1}}, doc! {}, doc! {"l": 1});
 }
 

@@ -170,6 +170,8 @@ impl PlannedStage for BucketAutoSpec {
         Box::new(BucketAutoStage {
             source,
             spec: *self,
+            sorter: None,
+            documents: 0,
             in_order: None,
             share: 1,
             made: 0,
@@ -254,6 +256,9 @@ impl InOrder {
 struct BucketAutoStage {
     source: Box<dyn Stage>,
     spec: BucketAutoSpec,
+    /// While the source is read, with the number of its documents.
+    sorter: Option<Sorter<Held>>,
+    documents: u64,
     in_order: Option<InOrder>,
     /// Documents that each bucket takes.
     share: u64,
@@ -264,10 +269,12 @@ struct BucketAutoStage {
 }
 
 impl BucketAutoStage {
-    /// Sorts the source's documents, and reckons each bucket's share of them.
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<InOrder, QueryError> {
-        let mut sorter = Sorter::new(Spilling::BucketAuto, None, context.execution.blocking());
-        let (mut key, mut documents, mut checkpoint) = (Vec::new(), 0_u64, Checkpoint::default());
+    /// Takes the source's documents in, and reckons each bucket's share of them.
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let sorter = self
+            .sorter
+            .get_or_insert_with(|| Sorter::new(Spilling::BucketAuto, None, context.execution.blocking()));
+        let (mut key, mut checkpoint) = (Vec::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             context.evaluation.on(document.metadata());
@@ -281,15 +288,12 @@ impl BucketAutoStage {
             key.clear();
             self.spec.comparer.append_key(&value, &mut key);
             sorter.push(context.evaluation, &key, || Held { value, document })?;
-            documents += 1;
+            self.documents += 1;
         }
         let buckets = self.spec.buckets as u64;
         // Rounded, half up.
-        self.share = ((documents + buckets / 2) / buckets).max(1);
-        Ok(InOrder {
-            sorted: sorter.finish(context.evaluation)?,
-            peeked: None,
-        })
+        self.share = ((self.documents + buckets / 2) / buckets).max(1);
+        Ok(())
     }
 
     /// The next bucket, of documents that there are.
@@ -385,7 +389,10 @@ fn document_of(
 impl Stage for BucketAutoStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.in_order.is_none() {
-            self.in_order = Some(self.consume(context)?);
+            self.consume(context)?;
+            let sorter = self.sorter.take();
+            let sorted = sorter.map(|sorter| sorter.finish(context.evaluation)).transpose()?;
+            self.in_order = sorted.map(|sorted| InOrder { sorted, peeked: None });
         }
         let first = self.in_order.as_mut().map(|in_order| in_order.next(context));
         match first.transpose()?.flatten() {

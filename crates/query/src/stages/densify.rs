@@ -15,7 +15,7 @@ use keys::KeySet;
 use storage::Spilling;
 use wire::ErrorCode;
 
-use super::densify_disk::OnDisk;
+use super::densify_disk::{DiskWriter, OnDisk};
 use super::filter::Checkpoint;
 use super::specification::{StageSpec, stage_document};
 use super::{PlannedStage, Stage, StageContext, failure};
@@ -301,6 +301,7 @@ impl PlannedStage for DensifySpec {
             places: HashMap::new(),
             successor: Vec::new(),
             has_arrays: false,
+            writing: None,
             disk: None,
             full: None,
             waiting: None,
@@ -337,7 +338,9 @@ struct DensifyStage {
     successor: Vec<u8>,
     /// One of them has an array: such may come again, elsewhere in the order.
     has_arrays: bool,
-    /// Where the rest is, once there were too many partitions. `partitions` is the one at hand then.
+    /// While the rest goes to disk, since there were too many partitions.
+    writing: Option<DiskWriter>,
+    /// Where the rest is then. `partitions` is the one at hand.
     disk: Option<OnDisk>,
     /// The least and the greatest value, where the bounds are those of all documents.
     full: Option<(Value<'static>, Value<'static>)>,
@@ -458,8 +461,8 @@ impl DensifyStage {
     /// partition by partition.
     fn go_to_disk(
         &mut self,
-        mut document: SharedDocument,
-        mut value: Value<'static>,
+        document: SharedDocument,
+        value: &Value<'static>,
         context: &mut StageContext<'_>,
     ) -> Result<(), QueryError> {
         let mut partitions: Vec<Option<Part>> = self.partitions.drain(..).map(Some).collect();
@@ -470,25 +473,45 @@ impl DensifyStage {
         self.memory.clear();
         self.bytes = 0;
         let mut writer = OnDisk::write(known, context)?;
+        self.write_document(&mut writer, document, Some(value), context)?;
+        self.writing = Some(writer);
+        Ok(())
+    }
+
+    /// Writes the source's documents to disk, until there are no more.
+    fn write_rest(&mut self, mut writer: DiskWriter, context: &mut StageContext<'_>) -> Result<(), QueryError> {
         loop {
-            if matches!(self.spec.range.bounds, Bounds::Full) {
-                self.note_value(&value);
-            }
-            writer.push(self.partition_key(&document)?, document, context)?;
-            loop {
-                let Some(next) = self.source.next(context)? else {
-                    self.is_exhausted = true;
-                    self.disk = Some(writer.finish(context)?);
-                    return Ok(());
-                };
-                self.checkpoint.tick(context)?;
-                if let Some(found) = self.value(&next)? {
-                    (document, value) = (next, found);
-                    break;
+            let document = match self.source.next(context) {
+                Ok(Some(document)) => document,
+                Ok(None) => break,
+                Err(error) => {
+                    self.writing = Some(writer);
+                    return Err(error);
                 }
-                writer.push(self.key_on_disk(&next)?, next, context)?;
-            }
+            };
+            self.checkpoint.tick(context)?;
+            let value = self.value(&document)?;
+            self.write_document(&mut writer, document, value.as_ref(), context)?;
         }
+        self.is_exhausted = true;
+        self.disk = Some(writer.finish(context)?);
+        Ok(())
+    }
+
+    fn write_document(
+        &mut self,
+        writer: &mut DiskWriter,
+        document: SharedDocument,
+        value: Option<&Value<'static>>,
+        context: &StageContext<'_>,
+    ) -> Result<(), QueryError> {
+        let Some(value) = value else {
+            return writer.push(self.key_on_disk(&document)?, document, context);
+        };
+        if matches!(self.spec.range.bounds, Bounds::Full) {
+            self.note_value(value);
+        }
+        writer.push(self.partition_key(&document)?, document, context)
     }
 
     /// The next document from disk: of the partition at hand, a step of it, or of the partition behind it.
@@ -625,6 +648,9 @@ impl DensifyStage {
 
 impl Stage for DensifyStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        if let Some(writer) = self.writing.take() {
+            self.write_rest(writer, context)?;
+        }
         if let Some(mut disk) = self.disk.take() {
             let next = self.next_from_disk(&mut disk, context);
             self.disk = Some(disk);
@@ -644,7 +670,7 @@ impl Stage for DensifyStage {
                 }
                 self.leave_partitions(&document)?;
                 let Some(place) = self.part(&document, &value, context)? else {
-                    self.go_to_disk(document, value, context)?;
+                    self.go_to_disk(document, &value, context)?;
                     return self.next(context);
                 };
                 return self.next_before((document, value, place), context).map(Some);

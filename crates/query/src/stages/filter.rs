@@ -80,8 +80,9 @@ impl Stage for LimitStage {
         if self.left == 0 {
             return Ok(None);
         }
+        let next = self.source.next(context)?;
         self.left -= 1;
-        self.source.next(context)
+        Ok(next)
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
@@ -130,6 +131,8 @@ impl Stage for SkipStage {
 pub(super) struct CountStage {
     source: Box<dyn Stage>,
     field: String,
+    count: i64,
+    checkpoint: Checkpoint,
     done: bool,
 }
 
@@ -138,6 +141,8 @@ impl CountStage {
         Self {
             source,
             field,
+            count: 0,
+            checkpoint: Checkpoint::default(),
             done: false,
         }
     }
@@ -148,23 +153,22 @@ impl Stage for CountStage {
         if self.done {
             return Ok(None);
         }
-        let mut checkpoint = Checkpoint::default();
-        let mut count = 0_i64;
         while self.source.next(context)?.is_some() {
-            count += 1;
-            checkpoint.tick(context)?;
+            self.count += 1;
+            self.checkpoint.tick(context)?;
         }
         self.done = true;
         // As MongoDB's: nothing in, nothing out.
-        if count == 0 {
+        if self.count == 0 {
             Ok(None)
         } else {
-            count_document(&self.field, count).map(Some)
+            count_document(&self.field, self.count).map(Some)
         }
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
         self.done = false;
+        self.count = 0;
         self.source.restart(context)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A series is the numbers of one decade; all others are these times a power of ten. The R series are those of ISO 3,
 //! the E series those of IEC 60063: from E48 on they are the rounded powers of a root of ten, before that they are as
-//! tradition has them.
+//! tradition has them. Two are as MongoDB has them: its R40 lacks 335, and its R80 is what the standard's has between the
+//! members of R40.
 
 use keys::Decimal;
 use wire::ErrorCode;
@@ -27,11 +28,10 @@ const R20: &[u32] = &[
     100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 450, 500, 560, 630, 710, 800, 900,
 ];
 const R40: &[u32] = &[
-    100, 106, 112, 118, 125, 132, 140, 150, 160, 170, 180, 190, 200, 212, 224, 236, 250, 265, 280, 300, 315, 335, 355,
-    375, 400, 425, 450, 475, 500, 530, 560, 600, 630, 670, 710, 750, 800, 850, 900, 950,
+    100, 106, 112, 118, 125, 132, 140, 150, 160, 170, 180, 190, 200, 212, 224, 236, 250, 265, 280, 300, 315, 355, 375,
+    400, 425, 450, 475, 500, 530, 560, 600, 630, 670, 710, 750, 800, 850, 900, 950,
 ];
-/// What R80 has between the members of R40.
-const R80_BETWEEN: &[u32] = &[
+const R80: &[u32] = &[
     103, 109, 115, 122, 128, 136, 145, 155, 165, 175, 185, 195, 206, 218, 230, 243, 258, 272, 290, 307, 325, 345, 365,
     387, 412, 437, 462, 487, 515, 545, 575, 615, 650, 690, 730, 775, 825, 875, 925, 975,
 ];
@@ -61,11 +61,7 @@ impl Granularity {
             "R10" => R10.to_vec(),
             "R20" => R20.to_vec(),
             "R40" => R40.to_vec(),
-            "R80" => {
-                let mut both = [R40, R80_BETWEEN].concat();
-                both.sort_unstable();
-                both
-            }
+            "R80" => R80.to_vec(),
             "1-2-5" => ONE_TWO_FIVE.to_vec(),
             "E6" => E6.to_vec(),
             "E12" => E12.to_vec(),
@@ -131,7 +127,11 @@ impl Granularity {
         }
         Ok(match self {
             Self::PowersOfTwo => power_of_two(x, direction, matches!(number, Number::Decimal(_))),
-            Self::Preferred(series) => preferred(series, number, direction),
+            Self::Preferred(series) => match (number, direction) {
+                (Number::Decimal(_), _) => preferred_decimal(series, number, direction),
+                (_, Direction::Up) => Value::Double(preferred_above(series, x)),
+                (_, Direction::Down) => Value::Double(preferred_below(series, x)),
+            },
         })
     }
 }
@@ -164,28 +164,66 @@ fn power_of_two(x: f64, direction: Direction, is_decimal: bool) -> Value<'static
     }
 }
 
-/// The member of the series that lies next to `number` in that direction.
-fn preferred(series: &[u32], number: Number, direction: Direction) -> Value<'static> {
+/// The least member that is greater. Powers of ten are multiplied up, so that members have MongoDB's last digits; those
+/// beyond all doubles are zero.
+fn preferred_above(series: &[u32], x: f64) -> f64 {
+    let (first, last) = ends(series);
+    let mut scale = 1.0;
+    while x >= last * scale {
+        scale *= 10.0;
+    }
+    while x < first * scale {
+        let least = first * scale;
+        scale /= 10.0;
+        if x >= last * scale {
+            return least;
+        }
+    }
+    let mut members = series.iter().map(|member| f64::from(*member) * scale);
+    members.find(|member| x < *member).unwrap_or(f64::INFINITY)
+}
+
+/// The greatest member that is less, zero where there is none. See [`preferred_above`].
+fn preferred_below(series: &[u32], x: f64) -> f64 {
+    let (first, last) = ends(series);
+    let mut scale = 1.0;
+    while x <= first * scale {
+        scale /= 10.0;
+    }
+    if scale == 0.0 {
+        return 0.0;
+    }
+    while x > last * scale {
+        let greatest = last * scale;
+        scale *= 10.0;
+        if x <= first * scale {
+            return greatest;
+        }
+    }
+    let members = series.iter().rev().map(|member| f64::from(*member) * scale);
+    members.into_iter().find(|member| *member < x).unwrap_or(0.0)
+}
+
+fn ends(series: &[u32]) -> (f64, f64) {
+    let end = |member: Option<&u32>| member.map_or(0.0, |member| f64::from(*member));
+    (end(series.first()), end(series.last()))
+}
+
+/// The member of the series that lies next to a decimal in that direction.
+fn preferred_decimal(series: &[u32], number: Number, direction: Direction) -> Value<'static> {
     let comparer = crate::value::Comparer::default();
     let own = number.value();
     let digits = if series[0] >= 100 { 2 } else { 1 };
-    // The member itself is compared, as it will be given out: no rounding comes in between.
     let member = |index: i64| {
         let len = series.len() as i64;
         let (decade, place) = (index.div_euclid(len) as i32, index.rem_euclid(len) as usize);
         let exponent = decade - digits;
-        let base = i64::from(series[place]);
-        match number {
-            Number::Decimal(_) => Number::Decimal(match exponent {
-                ..0 => Decimal::from(base) / decimal_power(-exponent),
-                _ => Decimal::from(base) * decimal_power(exponent),
-            }),
-            _ => Number::Double(match exponent {
-                ..0 => base as f64 / 10_f64.powi(-exponent),
-                _ => base as f64 * 10_f64.powi(exponent),
-            }),
-        }
-        .value()
+        let base = Decimal::from(i64::from(series[place]));
+        let member = match exponent {
+            ..0 => base / decimal_power(-exponent),
+            _ => base * decimal_power(exponent),
+        };
+        Number::Decimal(member).value()
     };
     let decade = number.to_f64().log10().floor() as i64;
     let start = (decade - 1) * series.len() as i64;

@@ -136,8 +136,9 @@ pub(super) fn parse_field(
 pub(super) struct GroupStage {
     source: Box<dyn Stage>,
     spec: GroupSpec,
-    /// Set when the source has been consumed.
     groups: Option<Groups>,
+    /// Whether the source has been consumed.
+    is_complete: bool,
     output_bytes: u64,
 }
 
@@ -147,13 +148,16 @@ impl GroupStage {
             source,
             spec,
             groups: None,
+            is_complete: false,
             output_bytes: 0,
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Groups, QueryError> {
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
         let spec = &self.spec;
-        let mut groups = Groups::new(context.execution.blocking());
+        let groups = self
+            .groups
+            .get_or_insert_with(|| Groups::new(context.execution.blocking()));
         let mut checkpoint = Checkpoint::default();
         let is_constant = spec.id.as_constant().is_some();
         while let Some(document) = self.source.next(context)? {
@@ -170,7 +174,8 @@ impl GroupStage {
             }
         }
         groups.end_input(context.evaluation)?;
-        Ok(groups)
+        self.is_complete = true;
+        Ok(())
     }
 }
 
@@ -194,8 +199,8 @@ fn document_of(
 
 impl Stage for GroupStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if self.groups.is_none() {
-            self.groups = Some(self.consume(context)?);
+        if !self.is_complete {
+            self.consume(context)?;
         }
         let next = self.groups.as_mut().map(|groups| groups.next(&self.spec, context));
         let Some(group) = next.transpose()?.flatten() else {
@@ -208,6 +213,7 @@ impl Stage for GroupStage {
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
         self.groups = None;
+        self.is_complete = false;
         self.source.restart(context)
     }
 

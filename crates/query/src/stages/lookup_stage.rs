@@ -18,7 +18,8 @@ use super::{
     EqualityJoin, ForeignRequest, JoinRequest, JoinStrategy, Joined, STAGE_BYTES_MAX, Stage, StageContext, failure,
 };
 use crate::error::QueryError;
-use crate::evaluation::{StageMemory, is_interruption};
+use crate::evaluation::{EvaluationContext, StageMemory, is_interruption};
+use crate::expression::FieldPath;
 use crate::value::scan;
 use crate::value::{ArrayValue, ArrayWriter, DocumentValue, SharedDocument, Value, with_path};
 
@@ -45,11 +46,23 @@ pub(super) struct LookupStage {
     batch_max: usize,
     /// Of the source, not joined yet.
     waiting: VecDeque<SharedDocument>,
-    joined: VecDeque<SharedDocument>,
+    joined: VecDeque<JoinedDocument>,
     /// The array of one document's results.
     array: Vec<u8>,
     /// Keys and documents of the foreign side that were examined.
     examined: (u64, u64),
+    /// Results that are too much for an array come one by one, see [`JoinedDocument::Streamed`].
+    streams: bool,
+    /// Those are the same for every document, and there were too many.
+    are_too_much: bool,
+}
+
+/// A document of the source.
+pub(super) enum JoinedDocument {
+    /// With the array of its results.
+    Whole(SharedDocument),
+    /// As it was: its results are too much for an array, and [`LookupStage::next_found`] gives them.
+    Streamed(SharedDocument),
 }
 
 enum JoinState {
@@ -98,7 +111,22 @@ impl LookupStage {
             joined: VecDeque::new(),
             array: Vec::new(),
             examined: (0, 0),
+            streams: false,
+            are_too_much: false,
         }
+    }
+
+    /// One whose results are taken apart again, so that they need not fit into an array.
+    pub(super) fn unwound(source: Box<dyn Stage>, spec: LookupSpec) -> Self {
+        Self {
+            streams: true,
+            ..Self::new(source, spec)
+        }
+    }
+
+    /// Where the results go.
+    pub(super) fn target(&self) -> &FieldPath {
+        self.spec.target()
     }
 
     /// Runs what reads the foreign side, and counts what that examines.
@@ -172,11 +200,12 @@ impl LookupStage {
         }
     }
 
+    /// The results of a document; `None` where they are too much and are to come one by one.
     fn find(
         &mut self,
         document: &SharedDocument,
         context: &mut StageContext<'_>,
-    ) -> Result<Value<'static>, QueryError> {
+    ) -> Result<Option<Value<'static>>, QueryError> {
         if let SubPipelineState::Parsed(parsed) = &self.sub_pipeline {
             parsed.set_variables(&self.spec, document, context)?;
         }
@@ -190,25 +219,100 @@ impl LookupStage {
                     wanted.push(document.clone());
                 }
             }
-            let mut found = Found::new(&self.spec, &mut self.memory);
-            gathered
-                .suffix
-                .run(wanted, context, &mut |document| found.push(document))?;
-            return found.finish();
+            let mut room = Room::new(&self.spec, &mut self.memory, self.streams);
+            let (mut found, evaluation) = (Vec::new(), context.evaluation);
+            gathered.suffix.run(wanted, context, &mut |document| {
+                // What the stages hand on is in memory already.
+                if room.takes(&document, Charged::No, evaluation)? {
+                    found.push(Value::document(document));
+                }
+                Ok(())
+            })?;
+            return room.fits.then(|| Value::array(found)).transpose();
         }
         self.open(document, context)?;
-        let mut found = Found::new(&self.spec, &mut self.memory);
+        let mut room = Room::new(&self.spec, &mut self.memory, self.streams);
+        let mut found = Vec::new();
         while let Some(foreign) = &mut self.foreign
             && let Some(document) = foreign.next(context)?
+            && room.takes(&document, Charged::Yes, context.evaluation)?
         {
-            found.memory.grow(context.evaluation, document.as_bytes().len())?;
-            found.push(document)?;
+            found.push(Value::document(document));
         }
-        let found = found.finish();
+        let fits = room.fits;
         if !self.may_restart() {
             self.foreign = None;
         }
-        found
+        if !fits {
+            self.memory.clear();
+        }
+        fits.then(|| Value::array(found)).transpose()
+    }
+
+    /// Joins one document by itself.
+    fn join_alone(
+        &mut self,
+        document: SharedDocument,
+        context: &mut StageContext<'_>,
+    ) -> Result<JoinedDocument, QueryError> {
+        let found = match &self.results {
+            Some(results) => Some(results.clone()),
+            None if self.are_too_much => None,
+            None => {
+                let found = self.counted(context, |stage, context| stage.find(&document, context))?;
+                if self.is_independent() {
+                    self.are_too_much = found.is_none();
+                    self.results.clone_from(&found);
+                }
+                found
+            }
+        };
+        match found {
+            Some(found) => Ok(JoinedDocument::Whole(self.whole(&document, &found)?)),
+            None => Ok(JoinedDocument::Streamed(document)),
+        }
+    }
+
+    fn whole(&self, document: &SharedDocument, found: &Value<'_>) -> Result<SharedDocument, QueryError> {
+        let whole = with_path(document, self.spec.target.parts(), found)?;
+        Ok(whole.with_metadata(document.metadata().cloned()))
+    }
+
+    /// The next document of the source, joined.
+    pub(super) fn next_joined(&mut self, context: &mut StageContext<'_>) -> Result<Option<JoinedDocument>, QueryError> {
+        self.prepare(context)?;
+        let next = if let JoinState::Open(..) = self.join {
+            if self.joined.is_empty() {
+                self.join_batch(context)?;
+            }
+            self.joined.pop_front()
+        } else {
+            match self.source.next(context)? {
+                Some(document) => Some(self.join_alone(document, context)?),
+                None => None,
+            }
+        };
+        if let Some(JoinedDocument::Streamed(document)) = &next {
+            self.counted(context, |stage, context| {
+                if let SubPipelineState::Parsed(parsed) = &stage.sub_pipeline {
+                    parsed.set_variables(&stage.spec, document, context)?;
+                }
+                stage.open(document, context)
+            })?;
+        }
+        Ok(next)
+    }
+
+    /// The next of the results that come one by one.
+    pub(super) fn next_found(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        let next = self.counted(context, |stage, context| match &mut stage.foreign {
+            Some(foreign) => foreign.next(context),
+            None => Ok(None),
+        })?;
+        if next.is_none() && !self.may_restart() {
+            self.foreign = None;
+        }
+        Ok(next)
     }
 
     /// Whether the sub-aggregation of one document may serve for the next.
@@ -326,8 +430,11 @@ impl LookupStage {
         }
         if let Some(document) = refused? {
             let found = self.counted(context, |stage, context| stage.find(&document, context))?;
-            self.joined
-                .push_back(with_path(&document, self.spec.target.parts(), &found)?);
+            let joined = match found {
+                Some(found) => JoinedDocument::Whole(self.whole(&document, &found)?),
+                None => JoinedDocument::Streamed(document),
+            };
+            self.joined.push_back(joined);
         }
         Ok(())
     }
@@ -357,35 +464,24 @@ impl LookupStage {
             self.memory.clear();
             self.array.clear();
             let mut array = ArrayWriter::new(&mut self.array);
-            let (spec, memory, mut found_bytes) = (&self.spec, &mut self.memory, 0);
-            let mut check_size = |found: &RawDocument| {
-                let length = found.as_bytes().len();
-                found_bytes += length;
-                if found_bytes > BATCH_BYTES_MAX {
-                    memory.grow(context.evaluation, length)?;
+            let (spec, evaluation) = (&self.spec, context.evaluation);
+            let mut room = Room::new(spec, &mut self.memory, self.streams);
+            let mut take = |found: &RawDocument| {
+                if room.takes(found, Charged::BeyondBatch, evaluation)? {
+                    array.push_document(found);
                 }
-                match found_bytes > STAGE_BYTES_MAX {
-                    true => too_much_found(spec),
-                    false => Ok(()),
-                }
+                Ok(())
             };
             let joined = match suffix {
-                None => join.find(&values, context, &mut |found| {
-                    check_size(found)?;
-                    array.push_document(found);
-                    Ok(())
-                })?,
-                Some(suffix) if suffix.is_filter() => join.find(&values, context, &mut |found| {
-                    if suffix.lets_through(found, context)? {
-                        check_size(found)?;
-                        array.push_document(found);
-                    }
-                    Ok(())
+                None => join.find(&values, context, &mut take)?,
+                Some(suffix) if suffix.is_filter() => join.find(&values, context, &mut |found| match suffix
+                    .lets_through(found, context)?
+                {
+                    true => take(found),
+                    false => Ok(()),
                 })?,
                 Some(suffix) => find_and_run(&mut **join, suffix, spec, &values, context, &mut |document| {
-                    check_size(&document)?;
-                    array.push_document(&document);
-                    Ok(())
+                    take(&document)
                 })?,
             };
             array.finish();
@@ -393,10 +489,18 @@ impl LookupStage {
                 drop(values);
                 return Ok(Some(document));
             }
+            if !room.fits {
+                drop(values);
+                self.array = Vec::new();
+                self.memory.clear();
+                self.joined.push_back(JoinedDocument::Streamed(document));
+                continue;
+            }
             let array = Value::Array(ArrayValue::Raw(DocumentValue::Borrowed(scan::frame(&self.array)?)));
             let whole = with_path(&document, spec.target.parts(), &array)?;
             bytes += whole.as_bytes().len();
-            self.joined.push_back(whole);
+            let whole = whole.with_metadata(document.metadata().cloned());
+            self.joined.push_back(JoinedDocument::Whole(whole));
         }
         Ok(None)
     }
@@ -439,37 +543,66 @@ fn find_and_run(
     Ok(Joined::All)
 }
 
-/// The results of one document.
-struct Found<'f> {
-    spec: &'f LookupSpec,
-    memory: &'f mut StageMemory,
-    documents: Vec<Value<'static>>,
-    bytes: usize,
+/// When the memory of a result is charged to the operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Charged {
+    Yes,
+    /// Once a document has more results than a batch may have bytes.
+    BeyondBatch,
+    No,
 }
 
-impl<'f> Found<'f> {
-    fn new(spec: &'f LookupSpec, memory: &'f mut StageMemory) -> Self {
+/// How much room one document's results take.
+struct Room<'r> {
+    spec: &'r LookupSpec,
+    memory: &'r mut StageMemory,
+    bytes: usize,
+    /// They are no error where there is no room: they can come one by one.
+    streams: bool,
+    /// There was room for all of them.
+    fits: bool,
+}
+
+impl<'r> Room<'r> {
+    fn new(spec: &'r LookupSpec, memory: &'r mut StageMemory, streams: bool) -> Self {
         // Those of the document before are on their way.
         memory.clear();
         Self {
             spec,
             memory,
-            documents: Vec::new(),
             bytes: 0,
+            streams,
+            fits: true,
         }
     }
 
-    fn push(&mut self, document: SharedDocument) -> Result<(), QueryError> {
-        self.bytes += document.as_bytes().len();
-        if self.bytes > STAGE_BYTES_MAX {
-            return too_much_found(self.spec);
+    /// Whether there is room for one more.
+    fn takes(
+        &mut self,
+        found: &RawDocument,
+        charged: Charged,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<bool, QueryError> {
+        if !self.fits {
+            return Ok(false);
         }
-        self.documents.push(Value::document(document));
-        Ok(())
-    }
-
-    fn finish(self) -> Result<Value<'static>, QueryError> {
-        Value::array(self.documents)
+        let length = found.as_bytes().len();
+        self.bytes += length;
+        let is_charged = match charged {
+            Charged::Yes => true,
+            Charged::BeyondBatch => self.bytes > BATCH_BYTES_MAX,
+            Charged::No => false,
+        };
+        let result = match self.bytes > STAGE_BYTES_MAX {
+            true => too_much_found(self.spec),
+            false if is_charged => self.memory.grow(evaluation, length),
+            false => Ok(()),
+        };
+        match result {
+            Err(_) if self.streams => self.fits = false,
+            result => result?,
+        }
+        Ok(self.fits)
     }
 }
 
@@ -483,29 +616,17 @@ fn too_much_found<T>(spec: &LookupSpec) -> Result<T, QueryError> {
 
 impl Stage for LookupStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        self.prepare(context)?;
-        if let JoinState::Open(..) = self.join {
-            if self.joined.is_empty() {
-                self.join_batch(context)?;
-            }
-            return Ok(self.joined.pop_front());
+        match self.next_joined(context)? {
+            Some(JoinedDocument::Whole(document)) => Ok(Some(document)),
+            Some(JoinedDocument::Streamed(_)) => too_much_found(&self.spec),
+            None => Ok(None),
         }
-        let Some(document) = self.source.next(context)? else {
-            return Ok(None);
-        };
-        let found = match &self.results {
-            Some(results) => results.clone(),
-            None => self.counted(context, |stage, context| stage.find(&document, context))?,
-        };
-        if self.results.is_none() && self.is_independent() {
-            self.results = Some(found.clone());
-        }
-        Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
         // They may be those of other values of variables around. A join's table and a prefix are of no variables.
         self.results = None;
+        self.are_too_much = false;
         self.waiting.clear();
         self.joined.clear();
         self.source.restart(context)

@@ -14,6 +14,7 @@ mod correlated;
 mod deep;
 mod densify;
 mod densify_disk;
+mod facet;
 mod fill;
 mod filter;
 mod geo_near;
@@ -21,9 +22,11 @@ mod granularity;
 mod graph_lookup;
 mod group;
 mod groups;
+mod inhibit;
 mod join;
 mod lookup;
 mod lookup_stage;
+mod lookup_unwind;
 mod observed;
 mod optimize;
 mod parse;
@@ -49,10 +52,13 @@ use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
 use crate::matcher::Matcher;
+use crate::metadata::MetadataNeeds;
 use crate::value::SharedDocument;
 
 pub(crate) use deep::{DeepStage, on_enough_stack};
 pub use geo_near::GeoNearSpec;
+use lookup_unwind::UnwoundLookup;
+
 pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
 pub use planned::PlannedStage;
@@ -75,6 +81,9 @@ pub const PIPELINE_DEPTH_MAX: usize = 20;
 /// A source of documents, or a step that documents go through.
 pub trait Stage: Send {
     /// The next document, or `None` when there are no more (and on every later call).
+    ///
+    /// [`QueryError::Paused`] of a source is handed on, and the stage then asked again: it must go on where it was. So
+    /// what it has gathered is in the stage, and nothing is lost in the call that fails.
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError>;
 
     /// Starts anew, as if nothing had been asked of it yet: variables that it reads have other values now. Answers
@@ -217,9 +226,34 @@ impl Pipeline {
     /// Puts the stages on top of `source`. An initial stage is taken to be `source` already, but for `$documents`,
     /// which is run here.
     pub fn run(self, source: Box<dyn Stage>) -> Result<Box<dyn Stage>, QueryError> {
+        self.start(source, &mut |stage| stage)
+    }
+
+    /// As [`Pipeline::run`]; `each` is given every stage, in order, and puts another in its place.
+    fn start(
+        self,
+        source: Box<dyn Stage>,
+        each: &mut dyn FnMut(Box<dyn Stage>) -> Box<dyn Stage>,
+    ) -> Result<Box<dyn Stage>, QueryError> {
         let mut top = source;
-        for (place, stage) in self.stages.into_iter().enumerate() {
-            top = stage.start(deep::at_place(place, top))?;
+        let mut stages = self.stages.into_iter().peekable();
+        let mut place = 0;
+        while let Some(stage) = stages.next() {
+            top = deep::at_place(place, top);
+            place += 1;
+            let unwind = match (&stage, stages.peek()) {
+                (StageSpec::Lookup(lookup), Some(StageSpec::Unwind(unwind))) if unwind.path() == lookup.target() => {
+                    stages.next()
+                }
+                _ => None,
+            };
+            top = match (stage, unwind) {
+                (StageSpec::Lookup(lookup), Some(StageSpec::Unwind(unwind))) => {
+                    let both = each(Box::new(UnwoundLookup::new(top, *lookup, unwind)));
+                    each(both)
+                }
+                (stage, _) => each(stage.start(top)?),
+            };
         }
         Ok(top)
     }
@@ -236,16 +270,21 @@ impl Pipeline {
 
     /// Takes away the leading stages that a query plan answers, and says what of the documents the rest needs.
     pub fn take_pushdown(&mut self) -> Pushdown {
-        let needs = self
-            .stages
-            .iter()
-            .fold(self.context.metadata_needs(), |needs, stage| match stage {
-                StageSpec::Sort { pattern, .. } => needs.and(pattern.metadata_needs()),
-                _ => needs,
-            });
         Pushdown {
-            needs,
+            needs: self.metadata_needs(),
             ..pushdown::take(&mut self.stages)
         }
+    }
+
+    /// What the stages ask of documents beside their fields.
+    fn metadata_needs(&self) -> MetadataNeeds {
+        let needs = self.context.metadata_needs();
+        self.stages.iter().fold(needs, |needs, stage| match stage {
+            StageSpec::Sort { pattern, .. } => needs.and(pattern.metadata_needs()),
+            StageSpec::Facet(facets) => facets
+                .iter()
+                .fold(needs, |needs, (_, pipeline)| needs.and(pipeline.metadata_needs())),
+            _ => needs,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What the stages of a pipeline do, for explain.
 
-use super::{Pipeline, Stage, StageContext, deep};
+use super::{Pipeline, Stage, StageContext};
 use crate::error::QueryError;
 use crate::value::SharedDocument;
 use bson::Document;
@@ -62,12 +62,12 @@ pub(crate) type ObservedPipeline = (Box<dyn Stage>, Vec<Arc<Mutex<StageReport>>>
 impl Pipeline {
     /// As [`Pipeline::run`], each stage watched.
     pub(crate) fn run_observed(self, source: Box<dyn Stage>) -> Result<ObservedPipeline, QueryError> {
-        let (mut top, mut reports) = (source, Vec::new());
-        for (place, stage) in self.stages.into_iter().enumerate() {
-            let (watched, report) = observed(stage.start(deep::at_place(place, top))?);
-            top = watched;
+        let mut reports = Vec::new();
+        let top = self.start(source, &mut |stage| {
+            let (watched, report) = observed(stage);
             reports.push(report);
-        }
+            watched
+        })?;
         Ok((top, reports))
     }
 }

@@ -6,6 +6,7 @@ use wire::ErrorCode;
 use super::geo_near::GeoNearSpec;
 use super::graph_lookup::GraphLookupSpec;
 use super::group::GroupSpec;
+use super::inhibit::INHIBIT;
 use super::lookup::{LookupSpec, UnionSpec};
 use super::optimize::replaced;
 use super::positions::{INITIAL, NOT_BUILT, SPLIT_LARGE_EVENT, check_in_facet, each_stage};
@@ -13,7 +14,7 @@ use super::specification::{StageSpec, stage_document};
 use super::transform::redact_variables;
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
-use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, window};
+use super::{PIPELINE_DEPTH_MAX, Pipeline, STAGES_MAX, bucket, bucket_auto, densify, failure, fill, inhibit, window};
 use crate::error::QueryError;
 use crate::expression::{Expression, ExpressionContext, FieldPath, check_part, render};
 use crate::matcher::Matcher;
@@ -150,6 +151,7 @@ fn parse_stage(
             name: if name == "$out" { "$out" } else { "$merge" },
             written: written(),
         },
+        INHIBIT => inhibit::parse(raw)?,
         SPLIT_LARGE_EVENT => parse_split(stages, raw, written())?,
         _ => parse_other(name, raw, context)?,
     });

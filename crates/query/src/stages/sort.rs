@@ -65,6 +65,8 @@ pub(super) struct SortStage {
     source: Box<dyn Stage>,
     pattern: SortPattern,
     limit: Option<u64>,
+    /// While the source is read.
+    sorter: Option<Sorter<SharedDocument>>,
     sorted: Option<Sorted<SharedDocument>>,
 }
 
@@ -74,12 +76,15 @@ impl SortStage {
             source,
             pattern,
             limit,
+            sorter: None,
             sorted: None,
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
-        let mut sorter = Sorter::new(Spilling::Sort, self.limit, context.execution.blocking());
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let sorter = self
+            .sorter
+            .get_or_insert_with(|| Sorter::new(Spilling::Sort, self.limit, context.execution.blocking()));
         let (mut keys, mut key, mut checkpoint) = (KeySet::new(), Vec::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
@@ -90,14 +95,16 @@ impl SortStage {
         if let Some(operation) = context.evaluation.operation() {
             operation.counters().note_sort();
         }
-        sorter.finish(context.evaluation)
+        Ok(())
     }
 }
 
 impl Stage for SortStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.consume(context)?);
+            self.consume(context)?;
+            let sorter = self.sorter.take();
+            self.sorted = sorter.map(|sorter| sorter.finish(context.evaluation)).transpose()?;
         }
         let next = self.sorted.as_mut().map(|sorted| sorted.next(context.evaluation));
         let next = next.transpose()?.flatten();
@@ -111,6 +118,7 @@ impl Stage for SortStage {
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.sorter = None;
         self.sorted = None;
         self.source.restart(context)
     }
@@ -122,6 +130,8 @@ pub(super) struct SampleStage {
     source: Box<dyn Stage>,
     size: u64,
     random: Arc<dyn Random>,
+    /// While the source is read.
+    sorter: Option<Sorter<SharedDocument>>,
     chosen: Option<Sorted<SharedDocument>>,
 }
 
@@ -131,26 +141,31 @@ impl SampleStage {
             source,
             size,
             random,
+            sorter: None,
             chosen: None,
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
-        let mut sorter = Sorter::new(Spilling::Sort, Some(self.size), context.execution.blocking());
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let sorter = self
+            .sorter
+            .get_or_insert_with(|| Sorter::new(Spilling::Sort, Some(self.size), context.execution.blocking()));
         let mut checkpoint = Checkpoint::default();
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             let key = self.random.next_u64().to_be_bytes();
             sorter.push(context.evaluation, &key, || document)?;
         }
-        sorter.finish(context.evaluation)
+        Ok(())
     }
 }
 
 impl Stage for SampleStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.chosen.is_none() {
-            self.chosen = Some(self.consume(context)?);
+            self.consume(context)?;
+            let sorter = self.sorter.take();
+            self.chosen = sorter.map(|sorter| sorter.finish(context.evaluation)).transpose()?;
         }
         let next = self.chosen.as_mut().map(|chosen| chosen.next(context.evaluation));
         let next = next.transpose()?.flatten();
@@ -158,6 +173,7 @@ impl Stage for SampleStage {
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.sorter = None;
         self.chosen = None;
         self.source.restart(context)
     }

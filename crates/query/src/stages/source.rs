@@ -49,20 +49,41 @@ impl IteratorSource {
 
 /// Documents that a stage fills in, over and over, for the stages on top of it.
 #[derive(Clone, Default)]
-pub(super) struct FilledSource(Arc<Mutex<VecDeque<SharedDocument>>>);
+pub(super) struct FilledSource(Arc<Mutex<Filled>>);
+
+#[derive(Default)]
+struct Filled {
+    documents: VecDeque<SharedDocument>,
+    /// More are to come.
+    pauses: bool,
+}
 
 impl FilledSource {
-    /// Puts these documents in place of what is left of those before.
+    /// Puts these documents in place of what is left of those before. There are no more.
     pub(super) fn fill(&self, documents: impl IntoIterator<Item = SharedDocument>) {
+        self.put(documents, false);
+    }
+
+    /// As [`FilledSource::fill`], but the source pauses behind them, until it is filled again.
+    pub(super) fn fill_part(&self, documents: impl IntoIterator<Item = SharedDocument>) {
+        self.put(documents, true);
+    }
+
+    fn put(&self, documents: impl IntoIterator<Item = SharedDocument>, pauses: bool) {
         let mut filled = self.0.lock();
-        filled.clear();
-        filled.extend(documents);
+        filled.documents.clear();
+        filled.documents.extend(documents);
+        filled.pauses = pauses;
     }
 }
 
 impl Stage for FilledSource {
     fn next(&mut self, _: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        Ok(self.0.lock().pop_front())
+        let mut filled = self.0.lock();
+        match filled.documents.pop_front() {
+            None if filled.pauses => Err(QueryError::Paused),
+            next => Ok(next),
+        }
     }
 
     fn restart(&mut self, _: &StageContext<'_>) -> Result<bool, QueryError> {

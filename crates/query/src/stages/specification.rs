@@ -10,7 +10,8 @@ use super::positions::SPLIT_LARGE_EVENT;
 use super::unpack::UnpackSpec;
 use super::unwind::UnwindSpec;
 use super::{
-    Pipeline, PlannedStage, Stage, filter, graph_lookup, group, lookup_stage, sort, source, transform, unwind,
+    Pipeline, PlannedStage, Stage, facet, filter, graph_lookup, group, lookup_stage, pushdown, sort, source, transform,
+    unwind,
 };
 use crate::error::QueryError;
 use crate::expression::{Dependencies, Expression, ExpressionContext};
@@ -225,7 +226,7 @@ impl StageSpec {
             StageSpec::Lookup(spec) => Box::new(lookup_stage::LookupStage::new(source, *spec)),
             StageSpec::GraphLookup(spec) => Box::new(graph_lookup::GraphLookupStage::new(source, *spec)),
             StageSpec::Union(spec) => Box::new(lookup_stage::UnionStage::new(source, *spec)),
-            StageSpec::Facet(facets) => Box::new(transform::FacetStage::new(source, facets)?),
+            StageSpec::Facet(facets) => Box::new(facet::FacetStage::new(source, facets)?),
             StageSpec::Unpack(spec) => spec.start(source),
             StageSpec::Planned(stage) => stage.start(source),
             StageSpec::Initial { name, specification } if name == "$documents" => {
@@ -285,11 +286,16 @@ impl StageSpec {
                 dependencies.paths.insert(unwind.path().to_string());
                 true
             }
+            StageSpec::Facet(facets) => {
+                for (_, pipeline) in facets {
+                    dependencies.merge(&pushdown::dependencies(&pipeline.stages));
+                }
+                false
+            }
             StageSpec::GeoNear(_)
             | StageSpec::Lookup(_)
             | StageSpec::GraphLookup(_)
             | StageSpec::Union(_)
-            | StageSpec::Facet(_)
             | StageSpec::Redact { .. }
             | StageSpec::Unpack(_)
             | StageSpec::SplitLargeEvent { .. }

@@ -1,11 +1,11 @@
-//! Stages that make other documents of documents: `$project` and its family, `$replaceRoot`, `$redact`, `$facet`.
+//! Stages that make other documents of documents: `$project` and its family, `$replaceRoot`, `$redact`.
 
 use bson::RawDocument;
 
 use super::filter::Checkpoint;
-use super::{IteratorSource, Pipeline, STAGE_BYTES_MAX, Stage, StageContext, failure};
+use super::{Stage, StageContext, failure};
 use crate::error::QueryError;
-use crate::evaluation::{EvaluationContext, StageMemory};
+use crate::evaluation::EvaluationContext;
 use crate::expression::Expression;
 use crate::project::Projection;
 use crate::value::scan::{self, Elements};
@@ -224,69 +224,5 @@ impl Stage for RedactStage {
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
         self.source.restart(context)
-    }
-}
-
-pub(super) struct FacetStage {
-    source: Box<dyn Stage>,
-    /// Taken when run.
-    facets: Vec<(String, Pipeline)>,
-    done: bool,
-}
-
-impl FacetStage {
-    pub(super) fn new(source: Box<dyn Stage>, facets: Vec<(String, Pipeline)>) -> Result<Self, QueryError> {
-        Ok(Self {
-            source,
-            facets,
-            done: false,
-        })
-    }
-
-    fn run(&mut self, context: &mut StageContext<'_>) -> Result<SharedDocument, QueryError> {
-        let (mut input, mut bytes, mut checkpoint) = (Vec::new(), 0, Checkpoint::default());
-        let (mut memory, evaluation) = (StageMemory::default(), context.evaluation);
-        let mut hold = |document: &SharedDocument| {
-            let held = document.as_bytes().len() + 48;
-            bytes += held;
-            memory.grow(evaluation, held)?;
-            if bytes > STAGE_BYTES_MAX {
-                return failure(
-                    4031700,
-                    format!(
-                        "document constructed by $facet is {bytes} bytes, which exceeds the limit of {STAGE_BYTES_MAX} bytes"
-                    ),
-                );
-            }
-            Ok(())
-        };
-        while let Some(document) = self.source.next(context)? {
-            checkpoint.tick(context)?;
-            hold(&document)?;
-            input.push(document);
-        }
-        let mut out = Vec::with_capacity(256);
-        let mut writer = DocumentWriter::new(&mut out);
-        for (name, pipeline) in std::mem::take(&mut self.facets) {
-            let mut top = pipeline.run(Box::new(IteratorSource::new(input.clone())))?;
-            let mut array = writer.array(&name);
-            while let Some(document) = top.next(context)? {
-                hold(&document)?;
-                array.push(&Value::document(document));
-            }
-            array.finish();
-        }
-        writer.finish();
-        SharedDocument::computed(out)
-    }
-}
-
-impl Stage for FacetStage {
-    fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if self.done {
-            return Ok(None);
-        }
-        self.done = true;
-        self.run(context).map(Some)
     }
 }

@@ -128,92 +128,113 @@ fn nested_value<'a>(document: &'a RawDocument, parts: &[Box<str>]) -> Result<Val
     Ok(value)
 }
 
-/// The running stage.
-pub(super) struct UnwindStage {
-    source: Box<dyn Stage>,
+/// What unwinds one document after the other.
+pub(super) struct Unwinder {
     spec: UnwindSpec,
     /// The document being unwound, its array, and the next element.
     current: Option<(SharedDocument, Vec<Value<'static>>, usize)>,
+}
+
+impl Unwinder {
+    pub(super) fn new(spec: UnwindSpec) -> Self {
+        Self { spec, current: None }
+    }
+
+    /// Forgets the document being unwound.
+    pub(super) fn clear(&mut self) {
+        self.current = None;
+    }
+
+    fn with_index(&self, document: SharedDocument, index: Value<'_>) -> Result<SharedDocument, QueryError> {
+        match &self.spec.index {
+            None => Ok(document),
+            Some(path) => {
+                let with_index = with_path(&document, path.parts(), &index)?;
+                Ok(with_index.with_metadata(document.metadata().cloned()))
+            }
+        }
+    }
+
+    /// A document with an element of its array, of this index.
+    pub(super) fn element(
+        &self,
+        document: &SharedDocument,
+        item: &Value<'_>,
+        index: i64,
+    ) -> Result<SharedDocument, QueryError> {
+        let unwound = with_path(document, self.spec.path.parts(), item)?;
+        let unwound = self.with_index(unwound, Value::Int64(index))?;
+        Ok(unwound.with_metadata(document.metadata().cloned()))
+    }
+
+    /// Begins with a document. Returns what comes of one without elements.
+    pub(super) fn begin(&mut self, document: SharedDocument) -> Result<Option<SharedDocument>, QueryError> {
+        let path = self.spec.path.parts();
+        let items = match nested_value(&document, path)? {
+            Value::Array(array) if array.is_empty() && !self.spec.preserve => return Ok(None),
+            Value::Array(array) if array.is_empty() => {
+                let without = with_path(&document, path, &Value::Missing)?;
+                let without = without.with_metadata(document.metadata().cloned());
+                return self.with_index(without, Value::Null).map(Some);
+            }
+            Value::Array(array) => owned_items(&document, &array)?,
+            nullish if nullish.is_nullish() && !self.spec.preserve => return Ok(None),
+            _ => return self.with_index(document, Value::Null).map(Some),
+        };
+        self.current = Some((document, items, 0));
+        Ok(None)
+    }
+
+    /// The next element of the current array.
+    pub(super) fn next_element(&mut self) -> Result<Option<SharedDocument>, QueryError> {
+        let Some((document, items, next)) = &self.current else {
+            return Ok(None);
+        };
+        let next = *next;
+        let Some(item) = items.get(next) else {
+            self.current = None;
+            return Ok(None);
+        };
+        let unwound = self.element(document, item, next as i64)?;
+        if let Some((.., at)) = &mut self.current {
+            *at = next + 1;
+        }
+        Ok(Some(unwound))
+    }
+}
+
+/// The running stage.
+pub(super) struct UnwindStage {
+    source: Box<dyn Stage>,
+    unwinder: Unwinder,
 }
 
 impl UnwindStage {
     pub(super) fn new(source: Box<dyn Stage>, spec: UnwindSpec) -> Self {
         Self {
             source,
-            spec,
-            current: None,
+            unwinder: Unwinder::new(spec),
         }
-    }
-
-    /// `document` with its index; `whole` is what it was made of, and what is known beside its fields is that one's.
-    fn with_index(
-        &self,
-        document: SharedDocument,
-        index: Value<'_>,
-        whole: &SharedDocument,
-    ) -> Result<SharedDocument, QueryError> {
-        let indexed = match &self.spec.index {
-            None => document,
-            Some(path) => with_path(&document, path.parts(), &index)?,
-        };
-        Ok(indexed.with_metadata(whole.metadata().cloned()))
-    }
-
-    /// A document without an array to take apart.
-    fn unchanged(&self, document: SharedDocument) -> Result<SharedDocument, QueryError> {
-        self.with_index(document.clone(), Value::Null, &document)
-    }
-
-    /// The next element of the current array.
-    fn next_element(&mut self) -> Result<Option<SharedDocument>, QueryError> {
-        let Some((document, items, next)) = &mut self.current else {
-            return Ok(None);
-        };
-        let Some(item) = items.get(*next) else {
-            self.current = None;
-            return Ok(None);
-        };
-        let unwound = with_path(document, self.spec.path.parts(), item)?;
-        let (index, whole) = (Value::Int64(*next as i64), document.clone());
-        *next += 1;
-        self.with_index(unwound, index, &whole).map(Some)
     }
 }
 
 impl Stage for UnwindStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         loop {
-            if let Some(document) = self.next_element()? {
+            if let Some(document) = self.unwinder.next_element()? {
                 return Ok(Some(document));
             }
             let Some(document) = self.source.next(context)? else {
                 return Ok(None);
             };
-            let items = match nested_value(&document, self.spec.path.parts())? {
-                Value::Array(array) => {
-                    if array.is_empty() {
-                        if !self.spec.preserve {
-                            continue;
-                        }
-                        let without = with_path(&document, self.spec.path.parts(), &Value::Missing)?;
-                        return self.with_index(without, Value::Null, &document).map(Some);
-                    }
-                    owned_items(&document, &array)?
-                }
-                nullish if nullish.is_nullish() => {
-                    if !self.spec.preserve {
-                        continue;
-                    }
-                    return self.unchanged(document).map(Some);
-                }
-                _ => return self.unchanged(document).map(Some),
-            };
-            self.current = Some((document, items, 0));
+            if let Some(document) = self.unwinder.begin(document)? {
+                return Ok(Some(document));
+            }
         }
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
-        self.current = None;
+        self.unwinder.clear();
         self.source.restart(context)
     }
 }

@@ -9,15 +9,15 @@
 //! - Other values lie between `control.min` and `control.max`, which have one canonical type at each path, and arrays
 //!   element by element. A least number may be NaN, which hides the least of the others.
 
-use bson::raw::RawBsonRef;
+use bson::raw::{RawBsonRef, RawDocument, cstr};
 use bson::spec::ElementType;
-use bson::{DateTime, RawDocumentBuf};
+use bson::{DateTime, RawDocumentBuf, rawbson};
 use storage::TimeseriesOptions;
 
 use super::bucket::id_of;
 use super::index_keys::below;
 use crate::error::QueryError;
-use crate::matcher::{CompareOp, InList, MatchExpr, Matcher, Test};
+use crate::matcher::{CompareOp, InList, MatchExpr, Matcher, Schema, Test};
 use crate::path::Path;
 use crate::raw::Constant;
 use crate::value::{Comparer, SortPattern};
@@ -113,13 +113,48 @@ fn renamed(fields: Fields<'_>, part: &MatchExpr) -> Result<Option<MatchExpr>, Qu
             Some(rest) => Some(MatchExpr::on(Path::new(&format!("meta{rest}"))?, test.clone())),
             None => None,
         },
+        MatchExpr::Schema(schema) => match renamed_schema(fields, schema.source()) {
+            Some(schema) => Some(MatchExpr::Schema(Schema::parse(&schema)?)),
+            None => None,
+        },
         MatchExpr::AlwaysTrue
         | MatchExpr::AlwaysFalse
         | MatchExpr::Expr(_)
-        | MatchExpr::Schema(_)
         | MatchExpr::Text(_)
         | MatchExpr::Where(_) => None,
     })
+}
+
+/// The same schema for `meta`, of one that asks nothing of other fields, nor of the document as a whole.
+fn renamed_schema(fields: Fields<'_>, schema: &RawDocument) -> Option<RawDocumentBuf> {
+    let is_meta = |name: &str| fields.meta == Some(name);
+    let mut of_buckets = RawDocumentBuf::new();
+    for keyword in schema {
+        let (keyword, value) = keyword.ok()?;
+        match (keyword.as_str(), value) {
+            ("required", RawBsonRef::Array(names)) => {
+                let is_about_meta = |name: bson::error::Result<RawBsonRef<'_>>| matches!(name, Ok(RawBsonRef::String(name)) if is_meta(name));
+                if !names.into_iter().all(is_about_meta) {
+                    return None;
+                }
+                of_buckets.append(keyword, rawbson!(["meta"]));
+            }
+            ("properties", RawBsonRef::Document(properties)) => {
+                let mut renamed = RawDocumentBuf::new();
+                for property in properties {
+                    let (name, schema) = property.ok()?;
+                    if !is_meta(name.as_str()) {
+                        return None;
+                    }
+                    renamed.append(cstr!("meta"), schema);
+                }
+                of_buckets.append(keyword, renamed);
+            }
+            ("title" | "description" | "type" | "bsonType", value) => of_buckets.append(keyword, value),
+            _ => return None,
+        }
+    }
+    Some(of_buckets)
 }
 
 /// A filter on the metaField as one on buckets; `None` when it reads anything else.

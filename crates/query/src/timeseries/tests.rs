@@ -388,3 +388,25 @@ fn key_patterns_are_translated_and_back() {
         assert_eq!(index_key_of_measurements(&raw(&own), &options), None, "{own}");
     }
 }
+
+#[test]
+fn schemas_of_the_meta_field_are_asked_of_buckets() {
+    let translated = |schema: Document| {
+        let filter = raw(&doc! { "$jsonSchema": schema });
+        let matcher = Matcher::parse(&filter, &context()).unwrap();
+        meta_filter(&matcher, Some("m")).unwrap()
+    };
+    let schema = doc! { "bsonType": "object", "required": ["m"], "properties": { "m": { "required": ["m"] } } };
+    let of_buckets =
+        doc! { "bsonType": "object", "required": ["meta"], "properties": { "meta": { "required": ["m"] } } };
+    assert_eq!(translated(schema), Some(raw(&doc! { "$jsonSchema": of_buckets })));
+    for other in [
+        doc! { "required": ["m.a"] },
+        doc! { "required": ["m", "t"] },
+        doc! { "properties": { "m": {}, "a": {} } },
+        doc! { "minProperties": 1 },
+        doc! { "required": ["m"], "additionalProperties": false },
+    ] {
+        assert_eq!(translated(other.clone()), None, "{other}");
+    }
+}

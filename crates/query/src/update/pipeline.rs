@@ -167,7 +167,7 @@ fn parse_stage(stage: raw::Element<'_>, context: &ExpressionContext) -> Result<S
 
 /// Stages of MongoDB that an update may not have.
 fn is_stage(name: &str) -> bool {
-    const STAGES: [&str; 22] = [
+    const STAGES: [&str; 23] = [
         "$match",
         "$group",
         "$sort",
@@ -190,6 +190,7 @@ fn is_stage(name: &str) -> bool {
         "$geoNear",
         "$densify",
         "$fill",
+        "$_internalInhibitOptimization",
     ];
     STAGES.contains(&name) || makes_documents(name)
 }

@@ -216,6 +216,16 @@ fn min_and_max_bound_the_hinted_index() {
     };
     let first = fixture.all(&mut start(&fixture, &keys), 100).remove(0);
     assert_eq!(plain(&first), doc! { "a": 3 }, "nothing but the key");
+    // The sort's key goes along.
+    let sort = rawdoc! { "a": -1 };
+    let projection = rawdoc! { "b": 1, "k": { "$meta": "sortKey" }, "c": { "d": { "$meta": "sortKey" } } };
+    let sorted = FindRequest {
+        sort: Some(&sort),
+        projection: Some(&projection),
+        ..keys
+    };
+    let first = fixture.all(&mut start(&fixture, &sorted), 100).remove(0);
+    assert_eq!(plain(&first), doc! { "a": 4, "k": [4], "c": { "d": [4] } });
 }
 
 #[test]

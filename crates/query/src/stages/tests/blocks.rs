@@ -77,11 +77,11 @@ fn buckets_are_rounded() {
     for (series, least, greatest) in [
         ("R10", 0.8, 1250.0),
         ("R20", 0.9, 1120.0),
-        ("R40", 0.95, 1060.0),
+        ("R40", 0.9500000000000001, 1060.0),
         ("R80", 0.975, 1030.0),
-        ("E12", 0.82, 1200.0),
+        ("E12", 0.8200000000000001, 1200.0),
         ("E24", 0.91, 1100.0),
-        ("E48", 0.953, 1050.0),
+        ("E48", 0.9530000000000001, 1050.0),
         ("E96", 0.976, 1020.0),
         ("E192", 0.988, 1010.0),
     ] {
@@ -91,6 +91,22 @@ fn buckets_are_rounded() {
     }
     let coarse = buckets(&[1.0, 2.0], doc! {"buckets": 10, "granularity": "R5"});
     assert_eq!(bounds(&coarse), [(0.63, 1.6, 1), (1.6, 2.5, 1)]);
+    // MongoDB's own series, which are not the standard's.
+    let near = |series: &str, x: f64| bounds(&buckets(&[x], doc! {"buckets": 1, "granularity": series}));
+    assert_eq!(near("R40", 3.3), [(3.15, 3.5500000000000003, 1)]);
+    assert_eq!(near("R80", 1.0), [(0.975, 1.03, 1)]);
+    assert_eq!(near("R80", 1.05), [(1.03, 1.09, 1)]);
+    // Nothing lies below the least numbers, and the members above lie apart.
+    assert_eq!(near("R80", 5e-324), [(0.0, 103.0 * 1e-323, 1)]);
+    for series in [
+        "R5", "R10", "R20", "R40", "1-2-5", "E6", "E12", "E24", "E48", "E96", "E192",
+    ] {
+        let found = near(series, 5e-324);
+        assert!(
+            found[0].0 == 0.0 && found[0].1 > 5e-324 && found[0].1 < 1e-320,
+            "{series} {found:?}"
+        );
+    }
     let zeros = buckets(&[0.0, 0.0, 3.0], doc! {"buckets": 2, "granularity": "R5"});
     assert_eq!(bounds(&zeros), [(0.0, 0.0, 2), (0.0, 4.0, 1)]);
     let powers = buckets(&[1.0, 3.0], doc! {"buckets": 1, "granularity": "POWERSOF2"});

@@ -261,20 +261,6 @@ fn redacting() {
 }
 
 #[test]
-fn facets() {
-    gives(
-        &[
-            doc! {"$facet": {"n": [{"$count": "n"}], "low": [{"$match": {"_id": {"$lt": 1}}}], "none": []}},
-            doc! {"$unset": "none"},
-        ],
-        &numbers(0..4),
-        &[doc! {"n": [{"n": 4}], "low": [{"_id": 0, "x": 0}]}],
-    );
-    // Without input there is still one document.
-    gives(&[doc! {"$facet": {"a": []}}], &[], &[doc! {"a": []}]);
-}
-
-#[test]
 fn samples() {
     let input = numbers(0..100);
     let mut found = run(&[doc! {"$sample": {"size": 10}}], &input);
@@ -677,4 +663,25 @@ fn unwinding_keeps_what_is_known_beside_the_fields() {
     ] {
         assert_eq!(unwound(unwind.clone(), input.clone()), 1.5, "{unwind} of {input}");
     }
+}
+
+#[test]
+fn a_stage_that_no_other_goes_past() {
+    let inhibit = || doc! {"$_internalInhibitOptimization": {}};
+    let stages = [
+        doc! {"$match": {"x": 1}},
+        inhibit(),
+        doc! {"$match": {"_id": {"$gt": 1}}},
+        doc! {"$limit": 1_i64},
+        inhibit(),
+    ];
+    gives(&stages, &numbers(0..9), &[doc! {"_id": 4, "x": 1}]);
+    assert_eq!(optimized(&stages), stages);
+    let pushdown = parse(&stages).unwrap().take_pushdown();
+    assert_eq!((pushdown.filter.is_some(), pushdown.limit), (true, None));
+    gives(
+        &[doc! {"$facet": {"a": [inhibit(), {"$count": "n"}]}}],
+        &numbers(0..2),
+        &[doc! {"a": [{"n": 2}]}],
+    );
 }

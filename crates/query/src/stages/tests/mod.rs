@@ -5,6 +5,7 @@ mod blocks;
 mod cases;
 mod properties;
 mod refusals;
+mod streamed;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,15 +71,61 @@ pub(super) fn parse(stages: &[Document]) -> Result<Pipeline, QueryError> {
 
 pub(super) fn drain(pipeline: Pipeline, input: &[Document], memory: &Memory) -> Result<Vec<Document>, QueryError> {
     let source = IteratorSource::new(input.iter().map(shared).collect::<Vec<_>>());
-    let mut top = pipeline.run(Box::new(source))?;
+    drain_from(pipeline, Box::new(source), memory)
+}
+
+/// A source that pauses before each document and before its end.
+struct Pausing {
+    documents: std::vec::IntoIter<SharedDocument>,
+    has_paused: bool,
+    has_ended: bool,
+}
+
+impl Stage for Pausing {
+    fn next(&mut self, _: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        self.has_paused = !self.has_paused;
+        if self.has_paused && !self.has_ended {
+            return Err(QueryError::Paused);
+        }
+        let next = self.documents.next();
+        self.has_ended = next.is_none();
+        Ok(next)
+    }
+}
+
+/// As [`drain`], of a source that pauses.
+pub(super) fn drain_pausing(
+    pipeline: Pipeline,
+    input: &[Document],
+    memory: &Memory,
+) -> Result<Vec<Document>, QueryError> {
+    let source = Pausing {
+        documents: input.iter().map(shared).collect::<Vec<_>>().into_iter(),
+        has_paused: false,
+        has_ended: false,
+    };
+    drain_from(pipeline, Box::new(source), memory)
+}
+
+pub(super) fn drain_from(
+    pipeline: Pipeline,
+    source: Box<dyn Stage>,
+    execution: &dyn Execution,
+) -> Result<Vec<Document>, QueryError> {
+    let mut top = pipeline.run(source)?;
     let evaluation = EvaluationContext::uninterrupted();
     let mut context = StageContext {
-        execution: memory,
+        execution,
         evaluation: &evaluation,
     };
     let mut found = Vec::new();
-    while let Some(document) = top.next(&mut context)? {
-        found.push(Document::try_from(document.as_raw()).unwrap());
+    loop {
+        match top.next(&mut context) {
+            Ok(Some(document)) => found.push(Document::try_from(document.as_raw()).unwrap()),
+            Ok(None) => break,
+            Err(QueryError::Paused) => {}
+            Err(error) => return Err(error),
+        }
     }
     assert!(top.next(&mut context)?.is_none(), "a stage that has ended stays so");
     Ok(found)
@@ -88,10 +135,12 @@ pub(super) fn run(stages: &[Document], input: &[Document]) -> Vec<Document> {
     drain(parse(stages).unwrap(), input, &Memory::default()).unwrap()
 }
 
-/// Checks the result, as written and optimised.
+/// Checks the result, as written, of a source that pauses, and optimised.
 #[track_caller]
 pub(super) fn gives(stages: &[Document], input: &[Document], expected: &[Document]) {
     assert_eq!(run(stages, input), expected, "{stages:?}");
+    let pausing = drain_pausing(parse(stages).unwrap(), input, &Memory::default());
+    assert_eq!(pausing.unwrap(), expected, "{stages:?}, whose source pauses");
     let mut optimized = parse(stages).unwrap();
     optimized.optimize();
     assert_eq!(

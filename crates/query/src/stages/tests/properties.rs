@@ -159,6 +159,19 @@ proptest! {
         }
     }
 
+    #[test]
+    fn a_source_that_pauses_changes_nothing(
+        documents in proptest::collection::vec(document(), 0..12),
+        stages in proptest::collection::vec(stage(), 0..7),
+    ) {
+        let expected = drain(parse(&stages).unwrap(), &documents, &Memory::default());
+        let found = drain_pausing(parse(&stages).unwrap(), &documents, &Memory::default());
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => prop_assert_eq!(found, expected, "{:?}", stages),
+            (found, expected) => prop_assert_eq!(found.is_ok(), expected.is_ok(), "{:?}", stages),
+        }
+    }
+
     /// Taking the front off and doing it as a find does not change the result.
     #[test]
     fn pushdown_changes_nothing(

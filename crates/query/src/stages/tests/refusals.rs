@@ -64,6 +64,8 @@ fn arguments() {
     code(doc! {"$sortByCount": {"a": 1}}, 40147);
     code(doc! {"$sortByCount": 1}, 40149);
     code(doc! {"$documents": 1}, 5858203);
+    code(doc! {"$_internalInhibitOptimization": 1}, 14);
+    code(doc! {"$_internalInhibitOptimization": {"a": 1}}, 9);
     for (stage, wanted) in [
         ("$changeStream", 6_188_500),
         ("$collStats", 5_447_000),

@@ -307,6 +307,8 @@ pub(super) struct PartitionSort {
     by: Arc<Expression>,
     sort: Option<Arc<SortBy>>,
     comparer: Comparer,
+    /// While the source is read.
+    sorter: Option<Sorter<SharedDocument>>,
     sorted: Option<Sorted<SharedDocument>>,
 }
 
@@ -322,12 +324,15 @@ impl PartitionSort {
             by,
             sort,
             comparer,
+            sorter: None,
             sorted: None,
         }
     }
 
-    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<Sorted<SharedDocument>, QueryError> {
-        let mut sorter = Sorter::new(Spilling::SetWindowFields, None, context.execution.blocking());
+    fn consume(&mut self, context: &mut StageContext<'_>) -> Result<(), QueryError> {
+        let sorter = self
+            .sorter
+            .get_or_insert_with(|| Sorter::new(Spilling::SetWindowFields, None, context.execution.blocking()));
         let (mut keys, mut checkpoint) = (KeySet::new(), Checkpoint::default());
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
@@ -337,14 +342,16 @@ impl PartitionSort {
             }
             sorter.push(context.evaluation, &key, || document)?;
         }
-        sorter.finish(context.evaluation)
+        Ok(())
     }
 }
 
 impl Stage for PartitionSort {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         if self.sorted.is_none() {
-            self.sorted = Some(self.consume(context)?);
+            self.consume(context)?;
+            let sorter = self.sorter.take();
+            self.sorted = sorter.map(|sorter| sorter.finish(context.evaluation)).transpose()?;
         }
         let next = self.sorted.as_mut().map(|sorted| sorted.next(context.evaluation));
         let next = next.transpose()?.flatten();
