@@ -17,7 +17,8 @@ pub enum QueryError {
     /// The storage's: interrupted, write conflict, duplicate key, I/O.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A pipeline's source has no more documents for now, see [`crate::stages::Stage::next`]. No operation fails with it.
+    /// A pipeline's source has no more documents for now, see [`crate::stages::Stage::next`]. No operation fails with
+    /// it.
     #[error("more documents of the pipeline's source are to come")]
     Paused,
 }

@@ -93,6 +93,9 @@ impl FacetStage {
         while self.facets.iter().any(|facet| facet.top.is_some()) {
             self.batch.read(&mut *self.source, context)?;
             for place in 0..self.facets.len() {
+                if self.facets[place].top.is_none() {
+                    continue;
+                }
                 let documents = self.batch.documents.iter().cloned();
                 match self.batch.is_last {
                     true => self.facets[place].source.fill(documents),

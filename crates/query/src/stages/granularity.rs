@@ -2,8 +2,8 @@
 //!
 //! A series is the numbers of one decade; all others are these times a power of ten. The R series are those of ISO 3,
 //! the E series those of IEC 60063: from E48 on they are the rounded powers of a root of ten, before that they are as
-//! tradition has them. Two are as MongoDB has them: its R40 lacks 335, and its R80 is what the standard's has between the
-//! members of R40.
+//! tradition has them. Two are as MongoDB has them: its R40 lacks 335, and its R80 is what the standard's has between
+//! the members of R40.
 
 use keys::Decimal;
 use wire::ErrorCode;

@@ -1,5 +1,5 @@
-//! `$_internalInhibitOptimization`: lets all documents through, and no stage past it. Tools put it where a pipeline is to be
-//! run as it is written.
+//! `$_internalInhibitOptimization`: lets all documents through, and no stage past it. Tools put it where a pipeline is
+//! to be run as it is written.
 
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 use wire::ErrorCode;

@@ -461,8 +461,8 @@ impl Stage for WindowStage {
                 continue;
             };
             if self.spec.sort.is_none() {
-                // The windows are the whole partition. A source that pauses must not do so between two runners; one that
-                // is sorted does not pause any more.
+                // The windows are the whole partition. A source that pauses must not do so between two runners; one
+                // that is sorted does not pause any more.
                 self.partitions.read_to(usize::MAX, context)?;
             }
             let Some(document) = self.partitions.document(current, context)? else {
