@@ -29,6 +29,8 @@ pub(super) struct Application<'a> {
     pub(super) is_cut: Cell<bool>,
     /// An array that is itself an array's element is being walked: `$slice` leaves alone what is in it.
     pub(super) is_nested: Cell<bool>,
+    /// Something was made that has levels of its own.
+    pub(super) has_new_levels: Cell<bool>,
 }
 
 impl Application<'_> {
@@ -205,12 +207,17 @@ impl Application<'_> {
 
     fn append(&self, expression: &Expression, name: &str, out: &mut Vec<u8>) -> Result<(), QueryError> {
         self.context.step()?;
-        expression.evaluate_on(self.root, self.context)?.append_to(out, name);
+        let value = expression.evaluate_on(self.root, self.context)?;
+        if value.has_levels() {
+            self.has_new_levels.set(true);
+        }
+        value.append_to(out, name);
         check_result_bytes(out.len())
     }
 
     /// Appends a document of computed fields alone.
     fn made(&self, node: &Node, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        self.has_new_levels.set(true);
         let frame = Frame::begin(out);
         for (name, rule) in &node.children {
             self.computed(name, rule, false, out)?;

@@ -151,10 +151,11 @@ impl Projection {
             matched: details.array_index,
             is_cut: Cell::new(false),
             is_nested: Cell::new(false),
+            has_new_levels: Cell::new(false),
         };
         let start = out.len();
         application.document(&self.root, document, out, 0)?;
-        if self.root.has_computed {
+        if application.has_new_levels.get() {
             check_depth(frame(&out[start..])?)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use bson::RawDocument;
 
+use super::depth::DOCUMENT_DEPTH_MAX;
 use super::scan::{self, Elements, Malformed};
 use super::{DocumentWriter, SharedDocument, Value};
 use crate::error::QueryError;
@@ -11,7 +12,11 @@ use crate::error::QueryError;
 pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -> Result<SharedDocument, QueryError> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + value.approximate_bytes() + 32);
     write_with_path(document, path, value, DocumentWriter::new(&mut out))?;
-    SharedDocument::computed(out)
+    // The document itself is as deep as it may be.
+    match value.has_levels() || path.len() >= DOCUMENT_DEPTH_MAX {
+        true => SharedDocument::computed(out),
+        false => Ok(SharedDocument::new(out.into())?),
+    }
 }
 
 /// The length in front of a document's elements.

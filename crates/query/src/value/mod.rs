@@ -312,6 +312,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether other values are in it, or may be.
+    pub(crate) fn has_levels(&self) -> bool {
+        matches!(self, Self::Document(_) | Self::Array(_) | Self::Other(_))
+    }
+
     /// The value as error messages show it.
     pub fn render(&self) -> String {
         let mut text = String::new();
