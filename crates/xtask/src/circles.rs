@@ -4,8 +4,8 @@
 //! How it is counted: a file is a node. An edge leads from a file to each other file of its crate that one of its `use`
 //! items names by `crate::`, `super::`, `self::` or a child module's name, or that a path in the code names by
 //! `crate::`; a name that a module only passes on (`pub use child::Name`) counts as the file it comes from. Tests are
-//! not counted: files of that name, files under `tests`, and whatever follows the first `#[cfg(test)]` of a file. A
-//! circle is a strongly connected component.
+//! not counted: files of that name, files under `tests`, and what stands under `#[cfg(test)]` in others. A circle is a
+//! strongly connected component.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ impl Modules {
             return;
         }
         let module = module_of(below_src);
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = &without_tests(text);
         self.files.insert(module.clone(), shown.to_owned());
         let written_out = paths_in(code).map(|path| absolute(&module, &path)).collect();
         self.imports.insert(module.clone(), written_out);
@@ -116,6 +116,29 @@ impl Modules {
 
 fn is_test(below_src: &str) -> bool {
     below_src.ends_with("tests.rs") || below_src.split('/').any(|part| part == "tests")
+}
+
+/// A text without the items under `#[cfg(test)]`. A module of tests that is written out is a file's last item.
+fn without_tests(text: &str) -> String {
+    let (mut code, mut lines) = (String::new(), text.lines());
+    while let Some(line) = lines.next() {
+        if line.trim() != "#[cfg(test)]" {
+            code.push_str(line);
+            code.push('\n');
+            continue;
+        }
+        let mut depth = 0_usize;
+        for line in lines.by_ref().filter(|line| !line.trim_start().starts_with("#[")) {
+            if line.starts_with("mod ") && line.ends_with('{') {
+                return code;
+            }
+            depth = (depth + line.matches('{').count()).saturating_sub(line.matches('}').count());
+            if depth == 0 && line.ends_with([';', '}', ',']) {
+                break;
+            }
+        }
+    }
+    code
 }
 
 fn module_of(below_src: &str) -> Module {
@@ -284,5 +307,8 @@ mod tests {
         assert_eq!(circle("use crate::Zero;"), ["m0 m1 m2 m3 m4 m5"]);
         assert_eq!(circle("fn f() -> crate::m0::Thing {}"), ["m0 m1 m2 m3 m4 m5"]);
         assert!(circle("// use crate::Zero;\n#[cfg(test)]\nuse crate::Zero;").is_empty());
+        let behind = "#[cfg(test)]\nuse crate::{\n    A,\n};\n#[cfg(test)]\nfn f() {\n    1;\n}\nuse crate::Zero;\n";
+        assert_eq!(circle(behind), ["m0 m1 m2 m3 m4 m5"]);
+        assert!(circle("#[cfg(test)]\nmod tests {\n    use crate::Zero;\n}\n").is_empty());
     }
 }

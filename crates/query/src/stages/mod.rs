@@ -33,6 +33,7 @@ mod parse;
 mod planned;
 mod positions;
 mod pushdown;
+mod run;
 mod sort;
 mod source;
 mod specification;
@@ -57,8 +58,6 @@ use crate::value::SharedDocument;
 
 pub(crate) use deep::{DeepStage, on_enough_stack};
 pub use geo_near::GeoNearSpec;
-use lookup_unwind::UnwoundLookup;
-
 pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};
 pub use planned::PlannedStage;
@@ -221,41 +220,6 @@ impl Pipeline {
         let mut found = Vec::new();
         self.stages.iter().for_each(|stage| stage.add_foreign(&mut found));
         found
-    }
-
-    /// Puts the stages on top of `source`. An initial stage is taken to be `source` already, but for `$documents`,
-    /// which is run here.
-    pub fn run(self, source: Box<dyn Stage>) -> Result<Box<dyn Stage>, QueryError> {
-        self.start(source, &mut |stage| stage)
-    }
-
-    /// As [`Pipeline::run`]; `each` is given every stage, in order, and puts another in its place.
-    fn start(
-        self,
-        source: Box<dyn Stage>,
-        each: &mut dyn FnMut(Box<dyn Stage>) -> Box<dyn Stage>,
-    ) -> Result<Box<dyn Stage>, QueryError> {
-        let mut top = source;
-        let mut stages = self.stages.into_iter().peekable();
-        let mut place = 0;
-        while let Some(stage) = stages.next() {
-            top = deep::at_place(place, top);
-            place += 1;
-            let unwind = match (&stage, stages.peek()) {
-                (StageSpec::Lookup(lookup), Some(StageSpec::Unwind(unwind))) if unwind.path() == lookup.target() => {
-                    stages.next()
-                }
-                _ => None,
-            };
-            top = match (stage, unwind) {
-                (StageSpec::Lookup(lookup), Some(StageSpec::Unwind(unwind))) => {
-                    let both = each(Box::new(UnwoundLookup::new(top, *lookup, unwind)));
-                    each(both)
-                }
-                (stage, _) => each(stage.start(top)?),
-            };
-        }
-        Ok(top)
     }
 
     /// The stages as documents, as `explain` shows them.
