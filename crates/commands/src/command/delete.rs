@@ -158,13 +158,13 @@ pub fn run(
     if let Some(result) = call.retried(statement.id)? {
         // Of a `findAndModify`: one that changed the document has shown another version of it.
         if statement.kept != Kept::Nothing {
-            let code = match (result.kind, &result.image) {
-                (StatementKind::Inserted, _) => 40608,
-                (StatementKind::Updated, _) => 40609,
-                (StatementKind::Deleted, None) => 40607,
-                (StatementKind::Deleted, Some(_)) => 0,
+            let refused = match (result.kind, &result.image) {
+                (StatementKind::Inserted, _) => Some(40608),
+                (StatementKind::Updated, _) => Some(40609),
+                (StatementKind::Deleted, None) => Some(40607),
+                (StatementKind::Deleted, Some(_)) => None,
             };
-            if code != 0 {
+            if let Some(code) = refused {
                 let text = "The statement was sent before as one of another kind";
                 return Err(CommandError::new(ErrorCode(code), text));
             }
