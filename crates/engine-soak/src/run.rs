@@ -253,7 +253,8 @@ impl Run {
         self.published = seq;
     }
 
-    fn checkpoint(&mut self) -> Result<()> {
+    /// Writes a checkpoint, and compares what a copy of the disk holds now and then.
+    pub fn checkpoint(&mut self) -> Result<()> {
         let mark = self.engine().checkpoint()?;
         assert!(
             mark >= self.published,
