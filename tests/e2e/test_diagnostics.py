@@ -89,3 +89,16 @@ def test_tools_find_what_the_engine_counts_under_wiredtigers_names(client, db):
         assert shown["maximum bytes configured"] == own["cache"][most[engine]] > 1 << 20
         assert shown["tracked dirty bytes in the cache"] > 0
     assert shown["bytes currently in the cache"] > 0
+
+
+def test_diagnostic_data_have_the_server_and_its_machine(client):
+    """As exporters ask: with a string, and for every number in it."""
+    data = client.admin.command("getDiagnosticData", "1")["data"]
+    assert data["start"] <= data["serverStatus"]["start"] <= data["systemMetrics"]["end"] <= data["end"]
+    assert data["serverStatus"]["connections"]["current"] >= 1
+    assert "maximum bytes configured" in data["serverStatus"]["wiredTiger"]["cache"]
+    system = data["systemMetrics"]
+    assert system["cpu"]["user_ms"] > 0 and system["cpu"]["num_logical_cores"] >= 1
+    assert 0 < system["memory"]["MemFree_kb"] < system["memory"]["MemTotal_kb"]
+    assert system["vmstat"]["pgfault"] > 0
+    assert system["netstat"]["Tcp:InSegs"] > 0

@@ -5,7 +5,7 @@ use crate::error::CommandError;
 use wire::ErrorCode;
 
 /// Sorted. Not among them is `isdbgrid`: by its absence (59) tools tell a server from a router.
-pub const NAMES: [&str; 62] = [
+pub const NAMES: [&str; 61] = [
     "abortMoveCollection",
     "abortReshardCollection",
     "abortUnshardCollection",
@@ -35,7 +35,6 @@ pub const NAMES: [&str; 62] = [
     "flushRouterConfig",
     "getAuditConfig",
     "getChangeStreamState",
-    "getDiagnosticData",
     "getShardMap",
     "getShardVersion",
     "importCollection",

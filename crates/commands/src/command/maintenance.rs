@@ -454,6 +454,15 @@ pub fn bucket_stats(buckets: &Namespace, stats: &CollectionStats, scale: i64) ->
     document
 }
 
+/// What `collStats` tells of a collection, sizes in bytes. None where there is no such collection.
+pub fn stats_of(call: &Invocation<'_>, namespace: &Namespace) -> Result<Option<Document>> {
+    Ok(existing_stats(call, namespace)?.map(|stats| {
+        let mut document = doc! { "ns": namespace.as_str() };
+        document.extend(storage_stats(&stats, 1));
+        document
+    }))
+}
+
 fn existing_stats(call: &Invocation<'_>, namespace: &Namespace) -> Result<Option<CollectionStats>> {
     let storage = &call.server.storage;
     if storage.catalog().view(namespace).is_some() {

@@ -23,6 +23,7 @@ mod databases;
 mod db_hash;
 mod default_concerns;
 mod delete;
+mod diagnostic_data;
 mod explain;
 mod fail_point;
 mod feature_version;
@@ -69,6 +70,7 @@ mod shutdown;
 mod stage_destination;
 mod step_down;
 mod sync_from;
+mod system_metrics;
 mod text_index;
 pub(crate) mod timeseries;
 mod top;
@@ -147,6 +149,7 @@ pub const ALL: &[&Command] = &[
     &cluster_parameters::GET_CLUSTER_PARAMETER,
     &parameters::GET_CMD_LINE_OPTS,
     &default_concerns::GET_DEFAULT_RW_CONCERN,
+    &diagnostic_data::GET_DIAGNOSTIC_DATA,
     &parameters::GET_LOG,
     &cursor_commands::GET_MORE,
     &parameters::GET_PARAMETER,

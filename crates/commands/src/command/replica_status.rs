@@ -27,6 +27,11 @@ pub const REPL_SET_GET_STATUS: Command = Command::new(
 
 fn status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|name, _| Ok(name == "initialSync"))?;
+    write_status(call, reply)
+}
+
+/// Writes all of it but `ok`. Fails on a server that is of no set, and before the set is configured.
+pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some(set) = call.server.replica_set() {
         let member = set.member();
         if member.config.is_none() && member.copies {

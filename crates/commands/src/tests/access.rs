@@ -108,7 +108,7 @@ fn roles_allow_what_they_are_for() {
     let users = "createRole createUser dropAllRolesFromDatabase dropAllUsersFromDatabase dropRole dropUser \
                  grantPrivilegesToRole grantRolesToRole grantRolesToUser revokePrivilegesFromRole revokeRolesFromRole \
                  revokeRolesFromUser rolesInfo updateRole usersInfo";
-    let monitor = "collStats connPoolStats currentOp dbStats getClusterParameter getCmdLineOpts getDefaultRWConcern getLog getParameter hostInfo lockInfo replSetGetConfig \
+    let monitor = "collStats connPoolStats currentOp dbStats getClusterParameter getCmdLineOpts getDefaultRWConcern getDiagnosticData getLog getParameter hostInfo lockInfo replSetGetConfig \
                    replSetGetStatus serverStatus top";
     let host = "configureFailPoint logApplicationMessage dropConnections fsync fsyncUnlock invalidateUserCache killAllSessions killAllSessionsByPattern killOp logRotate rotateCertificates setParameter shutdown";
     let back_up = "aggregate appendOplogNote count dataSize distinct explain filemd5 find getParameter listCollections listIndexes lockInfo mapReduce serverStatus";

@@ -281,3 +281,44 @@ fn locks_are_shown_with_who_waits() {
     });
     assert!(locks().is_empty());
 }
+
+#[test]
+fn diagnostic_data_are_of_what_there_is() {
+    let data_of = |bench: &Bench| {
+        let reply = succeeded(bench.admin(doc! { "getDiagnosticData": "1" }));
+        reply.get_document("data").unwrap().clone()
+    };
+    let parts = |data: &Document| -> Vec<String> {
+        let parts = data.iter().filter(|(_, part)| part.as_document().is_some());
+        parts.map(|(name, _)| name.clone()).collect()
+    };
+    let part = |data: &Document, name: &str| {
+        let part = data.get_document(name).unwrap().clone();
+        let times = [part.get_datetime("start"), part.get_datetime("end")].map(|time| *time.unwrap());
+        assert!(times[0] <= times[1], "{part}");
+        part
+    };
+    let alone = data_of(&Bench::new());
+    assert_eq!(parts(&alone), ["serverStatus", "systemMetrics"]);
+    assert_eq!(part(&alone, "serverStatus").get_str("process").ok(), Some("mongod"));
+    // A member that nobody has configured has nothing to tell of a set.
+    let member = Bench::member(false);
+    assert_eq!(parts(&data_of(&member)), ["serverStatus", "systemMetrics"]);
+    succeeded(member.admin(doc! { "replSetInitiate": 1 }));
+    member.insert("c", &[doc! { "_id": 1 }]);
+    let data = data_of(&member);
+    assert_eq!(
+        parts(&data),
+        [
+            "serverStatus",
+            "replSetGetStatus",
+            "local.oplog.rs.stats",
+            "systemMetrics"
+        ]
+    );
+    assert_eq!(part(&data, "replSetGetStatus").get_str("set").ok(), Some("rs"));
+    let oplog = part(&data, "local.oplog.rs.stats");
+    assert_eq!(oplog.get_str("ns").ok(), Some("local.oplog.rs"));
+    assert_eq!(oplog.get_bool("capped").ok(), Some(true));
+    assert_eq!(code(&member.run(doc! { "getDiagnosticData": 1 })), 13, "only on admin");
+}
