@@ -43,7 +43,11 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         });
         call.in_session = Some(session);
         let result = (call.command.run)(call, reply);
-        call.in_session = None;
+        // An operation that is interrupted does not wait for what it has written.
+        let session = call.in_session.take();
+        if let Some(session) = session.filter(|_| call.operation.check_now().is_ok()) {
+            session.end_write();
+        }
         return result;
     }
     if call.command.in_transactions == InTransactions::Ends {

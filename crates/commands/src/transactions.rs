@@ -6,7 +6,8 @@
 //! left open, an older one is refused, and a transaction that ended stays ended.
 //!
 //! Invariants: a transaction is in its session, or with the operation that has the session; the map is locked before a
-//! session, and neither while an operation works.
+//! session, and neither while an operation works; who gets a session finds in the storage's record of it all that was
+//! written in it, also by an operation that was interrupted.
 
 use crate::counter::Counter;
 use crate::error::{CommandError, Result};
@@ -79,6 +80,9 @@ struct State {
     operation: Option<Arc<Operation>>,
     number: i64,
     phase: Phase,
+    /// A single write has begun, and has not come to an end at which all of it had taken effect: what it has put into
+    /// the log may be on its way yet.
+    has_stray_write: bool,
     /// Of a transaction with the operation.
     expires: Duration,
     last_used: Duration,
@@ -139,7 +143,7 @@ impl ServerSessions {
         }
         self.take_up(&mut state, storage.session(&key).as_ref());
         state.operation = Some(operation.clone());
-        let is_in_doubt = matches!(state.phase, Phase::InDoubt);
+        let is_in_doubt = state.has_stray_write || matches!(state.phase, Phase::InDoubt);
         drop(state);
         let checked_out = CheckedOut {
             session,
@@ -151,7 +155,8 @@ impl ServerSessions {
         Ok(checked_out)
     }
 
-    /// Waits until it is known what became of a commit.
+    /// Waits until it is known what became of a commit, or of a write. Before that the session's record does not tell of
+    /// it: what is sent again would be done again.
     fn resolve(&self, checked_out: &CheckedOut, operation: &Operation, storage: &Storage) -> Result<()> {
         storage.wait_settled(operation)?;
         if !storage.leads() {
@@ -159,6 +164,7 @@ impl ServerSessions {
         }
         let mut state = checked_out.session.state.lock();
         self.take_up(&mut state, storage.session(&checked_out.key()).as_ref());
+        state.has_stray_write = false;
         if matches!(state.phase, Phase::InDoubt) {
             state.phase = Phase::Aborted;
             self.counters.aborted.add(1);
@@ -253,6 +259,7 @@ fn first_seen(key: SessionKey) -> Arc<ServerSession> {
             operation: None,
             number: -1,
             phase: Phase::Writes,
+            has_stray_write: false,
             expires: Duration::MAX,
             last_used: Duration::ZERO,
         }),
@@ -277,7 +284,7 @@ impl CheckedOut {
         self.session.key
     }
 
-    /// A single write under a number.
+    /// A single write under a number, up to [`CheckedOut::end_write`].
     ///
     /// # Errors
     /// `TransactionTooOld`; `IncompleteTransactionHistory` when the number is a transaction's.
@@ -290,12 +297,20 @@ impl CheckedOut {
             self.set_number(&mut state, number);
         }
         match state.phase {
-            Phase::Writes => Ok(()),
+            Phase::Writes => {
+                state.has_stray_write = true;
+                Ok(())
+            }
             _ => Err(CommandError::new(
                 ErrorCode::IncompleteTransactionHistory,
                 format!("The number {number} is that of a transaction, and cannot be that of a single write"),
             )),
         }
+    }
+
+    /// All that the write has put into the log has taken effect, or has been lost with this server's leadership.
+    pub fn end_write(&self) {
+        self.session.state.lock().has_stray_write = false;
     }
 
     /// A new transaction, which `begin` makes, or an open one's next statement.
