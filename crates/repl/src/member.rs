@@ -326,7 +326,13 @@ impl<L: LogView> Member<L> {
         if message.proposes() || raft::raw_node::is_local_msg(message.0.msg_type) {
             return Ok(());
         }
-        let result = self.node.step(message.0);
+        let mut message = message.0;
+        if message.msg_type == MessageType::MsgHeartbeat {
+            // The leader goes by what this member acknowledged, maybe before its disk was put back to an older state:
+            // of what it has not, nothing can be said. The state machine would panic.
+            message.commit = message.commit.min(self.last().0);
+        }
+        let result = self.node.step(message);
         self.draw_timeout(false);
         match result {
             Err(raft::Error::Store(error)) => Err(raft::Error::Store(error).into()),

@@ -391,6 +391,31 @@ impl Cluster {
         ))
     }
 
+    /// A healed set agrees on `writes` entries more, and goes on with one follower's disk put back to what it was before
+    /// them: that one catches up with the leader that there is.
+    pub fn put_one_back(&mut self, writes: usize) -> Result<(), Broken> {
+        self.heal_and_agree()?;
+        let leads = |node: &Node| node.role() == Some(Role::Leader);
+        let (Some(leader), Some(follower)) = (
+            self.nodes.iter().position(leads),
+            self.nodes.iter().position(|node| !leads(node)),
+        ) else {
+            return Err("there are a leader and followers".to_owned());
+        };
+        let image = self.nodes[follower].image();
+        for _ in 0..writes {
+            self.act(Act::Write, leader)?;
+        }
+        self.heal_and_agree()?;
+        self.nodes[follower].put_back(image);
+        let terms = self.checks.terms();
+        self.heal_and_agree()?;
+        match self.checks.terms() == terms {
+            true => Ok(()),
+            false => Err("another leader was needed".to_owned()),
+        }
+    }
+
     fn agree(&self) -> bool {
         let all = Seq(self.checks.committed.len() as u64);
         let one_leads = self.nodes.iter().any(|node| node.role() == Some(Role::Leader));

@@ -109,6 +109,11 @@ impl Disk {
                 commit: Seq(entries.len() as u64),
             }),
         };
+        self.put_back(image);
+    }
+
+    /// Is what it once was.
+    pub fn put_back(&mut self, image: Image) {
         *self = Self {
             now: image.clone(),
             synced: image,

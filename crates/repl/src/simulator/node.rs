@@ -1,7 +1,7 @@
 //! A member with its driver: it carries out what the state machine says, as a server would.
 
 use super::checks::{Broken, Checks};
-use super::disk::{LogEntry, SharedDisk};
+use super::disk::{Image, LogEntry, SharedDisk};
 use super::faults::Fault;
 use super::members::Members;
 use crate::{Config, Member, Message, Outputs, Role, Unsynced};
@@ -173,6 +173,18 @@ impl Node {
         self.disk.0.borrow_mut().wipe();
         self.applied_on_disk = Seq(0);
         self.id = id;
+    }
+
+    /// Its disk as it is after a crash.
+    pub fn image(&self) -> Image {
+        self.disk.0.borrow().synced.clone()
+    }
+
+    /// Its disk is put back to what it once was.
+    pub fn put_back(&mut self, image: Image) {
+        self.running = None;
+        self.applied_on_disk = self.applied_on_disk.min(image.last());
+        self.disk.0.borrow_mut().put_back(image);
     }
 
     /// Whether its disk says that `seq` stays.

@@ -64,6 +64,16 @@ fn hold(members: u64) {
 }
 
 #[test]
+fn a_member_whose_disk_was_put_back_catches_up() {
+    for seed in 1..200 {
+        let mut cluster = Cluster::new(3, seed, None).unwrap();
+        let back = cluster.put_one_back(1 + seed as usize % 100);
+        back.and_then(|()| cluster.check_complete())
+            .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+    }
+}
+
+#[test]
 fn one_member_keeps_what_it_acknowledged() {
     hold(1);
 }
