@@ -5,6 +5,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use bson::{Document, rawdoc};
+use storage::{Interrupted, StorageError};
 
 /// The reply waits until what it tells is as safe as was asked for: the log is on disk beyond the call's newest
 /// write, or beyond what it read. A wait that is ended (`maxTimeMS`, `killOp`, shutdown) takes no write back: the
@@ -49,10 +50,17 @@ fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Re
     match invocation.read_concern.level {
         ReadLevel::Local | ReadLevel::Available => Ok(()),
         ReadLevel::Majority if !deployment.is_member => Ok(()),
-        // A leader that is one no more does not know it at once. An entry that stays was made by one that still is,
-        // behind what was read.
+        // A leader that is one no more does not know it at once. An entry that stays, behind what was read, was made by
+        // one that still is; if it is one again, what it has read is of the time before.
         ReadLevel::Linearizable if with_others => {
-            storage.write_note_in(&invocation.operation, &rawdoc! { "msg": "linearizable read" })?;
+            let leadership = invocation
+                .leadership
+                .ok_or(StorageError::from(Interrupted::RoleChanged))?;
+            storage.write_note_in(
+                &invocation.operation,
+                &rawdoc! { "msg": "linearizable read" },
+                leadership,
+            )?;
             Ok(())
         }
         // What is applied with others has been agreed on.

@@ -258,6 +258,7 @@ impl Call<'_> {
             session: generic.session,
             write_concern: generic.write_concern.clone(),
             read_concern: generic.read_concern,
+            leadership: None,
             transaction_fields: generic.transaction,
             in_session: None,
             transaction: None,

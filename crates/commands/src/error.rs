@@ -178,6 +178,7 @@ impl From<StorageError> for CommandError {
             StorageError::CannotMakeKey(_) | StorageError::InvalidDocument(_) | StorageError::NoJournal => {
                 ErrorCode::BadValue
             }
+            StorageError::MembersAreChanging => ErrorCode::ConfigurationInProgress,
             StorageError::UserWritesBlocked => ErrorCode::UserWritesBlocked,
             StorageError::BackupOpen => ErrorCode(50886),
             StorageError::IndexBuildAborted(_) => ErrorCode(276),

@@ -19,8 +19,11 @@ use wire::ErrorCode;
 /// Runs the command.
 pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let Some(fields) = call.transaction_fields else {
+        let server = call.server;
+        if call.read_concern.level == ReadLevel::Linearizable {
+            call.leadership = server.storage.leadership();
+        }
         if call.read_concern.level == ReadLevel::Snapshot {
-            let server = call.server;
             let now = server.env.clock.monotonic();
             call.pinned = Some(server.pinned.at(&server.storage, call.read_concern.at, now)?);
         }

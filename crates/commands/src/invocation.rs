@@ -102,6 +102,8 @@ pub struct Invocation<'i> {
     pub write_concern: WriteConcern,
     /// `readConcern`.
     pub read_concern: ReadConcern,
+    /// For a linearizable read: for which time this server leads, as it was before the read.
+    pub leadership: Option<u64>,
     /// `txnNumber` and what belongs to it.
     pub transaction_fields: Option<TransactionFields>,
     /// The session, for a call with a transaction number.
@@ -451,6 +453,7 @@ impl<'i> Invocation<'i> {
             session: None,
             write_concern: WriteConcern::default(),
             read_concern: ReadConcern::default(),
+            leadership: None,
             transaction_fields: None,
             in_session: None,
             transaction: None,
@@ -485,6 +488,7 @@ impl<'i> Invocation<'i> {
             session: self.session,
             write_concern: self.write_concern.clone(),
             read_concern: self.read_concern,
+            leadership: None,
             transaction_fields: None,
             in_session: None,
             transaction: None,

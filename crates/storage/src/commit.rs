@@ -58,6 +58,9 @@ impl Storage {
         self.check_entry(entry)?;
         let (place, time) = (self.place_of(entry), self.next_time(&order, entry.ticks()));
         let mut effect = derive(place);
+        if effect.changes_members() {
+            self.check_no_members_change()?;
+        }
         effect.finish(self, place, time);
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;

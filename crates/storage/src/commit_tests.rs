@@ -1,5 +1,5 @@
 use crate::testing::*;
-use crate::{RecordId, Storage, StorageError};
+use crate::{LockMode, Namespace, RecordId, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine::Seq;
 use oplog::Log;
@@ -329,4 +329,38 @@ fn counts_written_down_behind_a_proposed_change_have_it() {
     let storage = machine.open().unwrap();
     storage.assert_valid(&op, "a");
     storage.assert_valid(&op, "b");
+}
+
+/// Two made from the same one could differ by two votes, and have majorities that share nobody.
+#[test]
+fn a_change_of_the_members_is_made_when_the_one_before_is_in_force() {
+    let machine = Machine::new(13);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage.commit_to(Seq(storage.last_seq().0 + 1)).unwrap();
+    let configurations = Namespace::parse(crate::membership::CONFIGURATION).unwrap();
+    storage.create_collection(&op, &configurations, &rawdoc! {}).unwrap();
+    let change = |op: &crate::Operation, id: i32| {
+        let guard = storage.collection(op, &configurations, LockMode::IntentExclusive)?;
+        let guard = guard.expect("it was made");
+        let mut unit = storage.begin_write(op);
+        unit.insert(&guard, &rawdoc! { "_id": id })?;
+        op.kill();
+        unit.commit()
+    };
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    storage.wait_members_in_force(&op).unwrap();
+    // Its maker does not wait.
+    let first = change(&machine.operation(), 1);
+    assert!(matches!(first, Err(StorageError::Interrupted(_))), "{first:?}");
+    let second = change(&machine.operation(), 2);
+    assert!(matches!(second, Err(StorageError::MembersAreChanging)), "{second:?}");
+    let impatient = machine.operation();
+    impatient.kill();
+    let waited = storage.wait_members_in_force(&impatient);
+    assert!(matches!(waited, Err(StorageError::Interrupted(_))), "{waited:?}");
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    storage.wait_members_in_force(&op).unwrap();
+    let second = change(&machine.operation(), 2);
+    assert!(matches!(second, Err(StorageError::Interrupted(_))), "{second:?}");
 }

@@ -255,6 +255,30 @@ impl Storage {
         }
         Ok(true)
     }
+
+    /// Waits until no change of the members is on its way any more, as long as the operation may. Each is made from the
+    /// one that is in force: two beside each other could differ by two votes, and have majorities that share nobody
+    /// (Ongaro's dissertation, 4.1).
+    ///
+    /// # Errors
+    /// The operation was interrupted; the change may have been lost with its leader; the storage has stopped.
+    pub fn wait_members_in_force(&self, op: &Operation) -> Result<(), StorageError> {
+        let epoch = self.pipeline.epoch();
+        if let Some(change) = self.pipeline.change_of_members() {
+            self.wait_applied_in(op, change, Some(epoch))?;
+        }
+        let has_taken = || self.consensus.link().is_none_or(|inbox| inbox.has_taken_members());
+        self.wait_members(op, None, &|_| has_taken()).map(drop)
+    }
+
+    /// As [`Storage::wait_members_in_force`], for who has waited: it fails where it would have to wait again.
+    pub(crate) fn check_no_members_change(&self) -> Result<(), StorageError> {
+        let has_taken = self.consensus.link().is_none_or(|inbox| inbox.has_taken_members());
+        match has_taken && self.pipeline.change_of_members().is_none() {
+            true => Ok(()),
+            false => Err(StorageError::MembersAreChanging),
+        }
+    }
 }
 
 fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
@@ -413,6 +437,7 @@ impl Driver {
         self.members_at = Some(at);
         let changed = self.member.change_members(&members.voters, &members.learners);
         changed.map_err(|error| self.storage.consensus_failed(&error))?;
+        self.inbox.took_members(at);
         self.settle()?;
         // After a crash it must not ask members for their votes who are gone.
         let state = self.member.state_with_commit();

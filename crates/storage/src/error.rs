@@ -119,6 +119,9 @@ pub enum StorageError {
     /// A copy of another member's data was not completed.
     #[error("the copy of the data was not completed: {0}")]
     CloneFailed(String),
+    /// A change of the set's members is on its way, and none is made beside it (109).
+    #[error("a change of the replica set's members is not in force yet")]
+    MembersAreChanging,
     /// Users' writes are held off (371).
     #[error("User writes blocked")]
     UserWritesBlocked,

@@ -24,10 +24,19 @@ impl Storage {
         self.commit_derived(&mut entry, |_| Effect::default())
     }
 
-    /// As [`Storage::write_note`], waiting as long as the operation may. On return this server has led until after the
-    /// call began.
-    pub fn write_note_in(&self, op: &Operation, note: &RawDocument) -> Result<Seq, StorageError> {
+    /// The time for which this server leads: another one when it has ceased to since, though it may lead again. `None`
+    /// where it does not lead.
+    pub fn leadership(&self) -> Option<u64> {
+        // In this order: who ceases to lead after this is refused by the number.
+        let epoch = self.pipeline.epoch();
+        self.leads().then_some(epoch)
+    }
+
+    /// As [`Storage::write_note`], waiting as long as the operation may, and only for as long as a leadership lasts
+    /// ([`Storage::leadership`]). On return this server has led from then until after the call began.
+    pub fn write_note_in(&self, op: &Operation, note: &RawDocument, leadership: u64) -> Result<Seq, StorageError> {
         let mut entry = EntryWriter::default();
+        entry.epoch = Some(leadership);
         entry.note(note);
         let seq = self.propose(&mut entry, |_| Effect::default())?;
         self.wait_applied_in(op, seq, entry.epoch)?;

@@ -126,6 +126,13 @@ impl Pipeline {
         }
     }
 
+    /// The newest proposed entry that changes who is a member of the set, if one is not applied yet.
+    pub(crate) fn change_of_members(&self) -> Option<Seq> {
+        let queue = self.queue.lock();
+        let mut changes = queue.iter().rev().filter(|proposed| proposed.effect.changes_members());
+        changes.next().map(|proposed| proposed.seq)
+    }
+
     pub(crate) fn published(&self) -> Seq {
         Seq(self.published.load(Ordering::Acquire))
     }

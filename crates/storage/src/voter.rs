@@ -76,6 +76,8 @@ pub(crate) struct Inbox {
     pub(crate) alarm: Arc<Alarm>,
     /// The last entry that changed who is a member, from shortly before it is applied.
     members_at: AtomicU64,
+    /// The one whose members the state machine has.
+    members_taken: AtomicU64,
     /// Whether this member may stand for election.
     pub(crate) may_stand: AtomicBool,
     /// The time between two ticks.
@@ -88,6 +90,15 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn members_at(&self) -> Seq {
         Seq(self.members_at.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn took_members(&self, at: Seq) {
+        self.members_taken.store(at.0, Ordering::Release);
+    }
+
+    /// Whether the state machine has the members that are applied.
+    pub(crate) fn has_taken_members(&self) -> bool {
+        self.members_taken.load(Ordering::Acquire) >= self.members_at().0
     }
 
     /// Ticks follow each other as an election's time-out asks for.

@@ -82,6 +82,7 @@ error_codes! {
     OperationFailed = 96,
     UnsatisfiableWriteConcern = 100,
     NewReplicaSetConfigurationIncompatible = 103,
+    ConfigurationInProgress = 109,
     CannotInitializeNodeWithData = 110,
     NotExactValueField = 111,
     WriteConflict = 112,

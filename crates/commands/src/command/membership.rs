@@ -3,7 +3,8 @@
 //! The configuration that users see says who the members are; consensus follows it one step at a time. The primary
 //! takes in data directories by their instances, first without a vote, gives them the vote that the configuration has
 //! for them once they have caught up, and takes it away again. Each step is an entry of the log that changes one vote
-//! at most, so that two majorities always share a member (Ongaro's dissertation, 4.1).
+//! at most, and is made when the one before is in force, so that two majorities always share a member (Ongaro's
+//! dissertation, 4.1).
 
 use super::step_down::heir;
 use super::update::{self, Images, Statement};
@@ -16,11 +17,12 @@ use crate::reply::Reply;
 use crate::server::{SESSION_TIMEOUT, Server};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc, rawdoc};
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{ClusterTime, Interrupted, Membership, Namespace, Seq, Standing};
+use storage::{ClusterTime, Interrupted, Membership, Namespace, Operation, Seq, Standing};
 use wire::ErrorCode;
 
 /// An idle primary writes a note after this long: drivers tell by it how far others are behind.
@@ -267,6 +269,28 @@ impl Server {
         Ok(())
     }
 
+    /// One changes the configuration at a time, from the one that is in force: a change whose maker did not wait for it
+    /// is waited for and taken up first.
+    ///
+    /// # Errors
+    /// As for [`storage::Storage::wait_members_in_force`]; the configuration cannot be read.
+    pub(super) fn configure<'s>(&self, set: &'s ReplicaSet, operation: &Operation) -> Result<MutexGuard<'s, ()>> {
+        let configuring = set.configure();
+        self.storage.wait_members_in_force(operation)?;
+        if self.storage.standing().is_some()
+            && let Some(document) = self.storage.set_configuration()?
+        {
+            let (config, consensus) = read_config(&document, &set.name)?;
+            let is_known = set.with_member(|member| {
+                member.config.as_ref() == Some(&config) && (consensus.is_none() || member.consensus == consensus)
+            });
+            if !is_known {
+                self.take_up_configuration(set)?;
+            }
+        }
+        Ok(configuring)
+    }
+
     /// A member that stays behind on purpose.
     fn delay_applying(&self, set: &ReplicaSet, config: &SetConfig) {
         let id = set.with_member(|member| member.id);
@@ -414,7 +438,9 @@ impl Server {
     /// Brings consensus to what the configuration says, step by step, as far as members are there and caught up.
     fn adjust_consensus(self: &Arc<Self>, set: &ReplicaSet) -> Result<()> {
         loop {
-            let _configuring = set.configure();
+            let operation = self.new_operation();
+            operation.set_deadline_ms(STEP_PATIENCE_MS);
+            let _configuring = self.configure(set, &operation)?;
             let member = set.member();
             let (Some(config), Some(consensus), Some(standing)) =
                 (&member.config, &member.consensus, self.storage.standing())

@@ -231,7 +231,7 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
         }
         Ok(true)
     })?;
-    let _configuring = set(call)?.configure();
+    let _configuring = call.server.configure(set(call)?, &call.operation)?;
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
