@@ -188,7 +188,14 @@ impl StreamSource {
             let shown = storage.applied().time;
             // The token's event has been on disk.
             let mut reader = storage.history(source.reader.position(), HistoryExtent::Applied);
-            match reader.next_unit().map_err(history_error)? {
+            // A member that catches up shows units before it when the position was that behind all it had.
+            let unit = loop {
+                match reader.next_unit().map_err(history_error)? {
+                    Some(unit) if unit.time < start.time => {}
+                    unit => break unit,
+                }
+            };
+            match unit {
                 // Another member gave it, and this one does not show it yet.
                 None if shown < start.time => source.unchecked = Some((start, operation as usize)),
                 unit => source.check(unit.as_deref(), start, operation as usize)?,
