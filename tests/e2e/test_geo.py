@@ -154,6 +154,24 @@ def test_what_is_no_geometry_is_refused_with_an_index(db):
     assert refused.value.code == 16755
 
 
+def test_the_greatest_distance_may_stand_behind_a_legacy_pair(db):
+    db.c.create_index([("loc", "2d")])
+    db.c.insert_many([{"_id": n, "loc": [n, 0]} for n in range(5)])
+
+    def near(operators):
+        return [d["_id"] for d in db.c.find({"loc": operators})]
+
+    assert near({"$near": [0, 0, 2]}) == [0, 1, 2]
+    assert near({"$near": {"x": 0, "y": 0, "d": 1}}) == [0, 1]
+    assert near({"$near": [0, 0, 2], "$maxDistance": 3}) == [0, 1, 2, 3]
+    stage = {"near": [0, 0, 1], "distanceField": "d"}
+    assert [d["_id"] for d in db.c.aggregate([{"$geoNear": stage}])] == [0, 1]
+    for wrong, code in (([0, 0, -1], 18522), ([0, 0, "x"], 2), ([0, 0, 1, 1], 2)):
+        with pytest.raises(OperationFailure) as refused:
+            near({"$near": wrong})
+        assert refused.value.code == code, wrong
+
+
 def test_a_validator_keeps_geometries_in_a_region(db):
     db.create_collection("c", validator={"loc": {"$geoWithin": {"$geometry": square(0, 0, 10)}}})
     db.c.insert_one({"loc": point(5, 5)})
@@ -187,6 +205,7 @@ def test_what_may_not_be_asked(db):
     assert code({"$and": [near, near]}) == 2
     assert code({"loc": {"$near": {"$geometry": square(0, 0, 1)}}}) == 2
     assert code({"loc": {"$near": {"$geometry": point(1, 1), "$maxDistance": -1}}}) == 2
+    assert code({"loc": {"$near": {"$geometry": [1, 1]}}}) == 2
     assert code({"loc": {"$geoWithin": {"$geometry": point(1, 1)}}}) == 2
     assert code({"loc": {"$geoWithin": {"$circle": [[0, 0], 1]}}}) == 2
     assert code({"loc": {"$geoIntersects": {"$box": [[0, 0], [1, 1]]}}}) == 2

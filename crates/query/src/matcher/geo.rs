@@ -247,7 +247,8 @@ fn pair(value: RawBsonRef<'_>) -> Result<PlanePoint, QueryError> {
     }
 }
 
-fn members(value: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
+/// The members of an array, the values of a document.
+pub(super) fn members(value: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
     match value {
         RawBsonRef::Array(array) => array_members(array),
         RawBsonRef::Document(document) => document.iter().map(|field| Some(field.ok()?.1)).collect(),
