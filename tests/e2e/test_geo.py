@@ -154,6 +154,19 @@ def test_what_is_no_geometry_is_refused_with_an_index(db):
     assert refused.value.code == 16755
 
 
+def test_limits_hold_what_was_told_to_be_as_far(db, seed):
+    """Clients ask for the next page with the distance of the last document."""
+    rng = random.Random(seed)
+    db.c.create_index([("loc", "2dsphere")])
+    db.c.insert_many([{"_id": n, "loc": point(rng.uniform(-180, 180), rng.uniform(-90, 90))} for n in range(200)])
+    near = {"near": point(10, 20), "distanceField": "d"}
+    told = list(db.c.aggregate([{"$geoNear": near}, {"$set": {"metres": "$d"}}]))
+    assert len(told) == 200
+    for document in told:
+        at = {"$geometry": point(10, 20), "$minDistance": document["metres"], "$maxDistance": document["metres"]}
+        assert [d["_id"] for d in db.c.find({"loc": {"$near": at}})] == [document["_id"]]
+
+
 def test_the_greatest_distance_may_stand_behind_a_legacy_pair(db):
     db.c.create_index([("loc", "2d")])
     db.c.insert_many([{"_id": n, "loc": [n, 0]} for n in range(5)])

@@ -42,7 +42,7 @@ pub(crate) struct NearQuery {
 impl Display for NearQuery {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
         let field = self.path.as_ref().map_or("", Path::text);
-        let most = match self.test.most * self.test.unit {
+        let most = match self.test.most {
             most if most.is_finite() => most.to_string(),
             // The greatest number there is, in six digits.
             _ => "1.79769e+308".to_owned(),
@@ -71,10 +71,10 @@ pub(crate) struct NearOutput {
 #[derive(Clone, Debug)]
 pub struct NearTest {
     center: Center,
-    /// In radians on the sphere, in units of the coordinates in the plane.
+    /// As the client gave them, and as it is told distances: by `unit`.
     least: f64,
     most: f64,
-    /// What such a distance is multiplied by for the client: metres, where GeoJSON gave the point.
+    /// What a distance, in radians on the sphere, is multiplied by for the client: it has metres of a GeoJSON point.
     unit: f64,
     source: Vec<(String, Constant)>,
 }
@@ -215,8 +215,8 @@ impl NearTest {
         };
         Ok(Self {
             center,
-            least: least.map_or(0.0, |least| least / unit),
-            most: most.map_or(f64::INFINITY, |most| most / unit),
+            least: least.unwrap_or(0.0),
+            most: most.unwrap_or(f64::INFINITY),
             unit,
             source: Vec::new(),
         })
@@ -233,9 +233,19 @@ impl NearTest {
         self.center
     }
 
-    /// The least and the greatest distance of matches.
-    pub(crate) fn limits(&self) -> (f64, f64) {
-        (self.least, self.most)
+    /// Between which distances (radians on the sphere, units of the coordinates in the plane) all matches are; some
+    /// that are no matches may be, too.
+    pub(crate) fn search_limits(&self) -> (f64, f64) {
+        // What is multiplied and then divided may come out a little less or more.
+        let slack = if self.unit == 1.0 { 0.0 } else { 1e-12 };
+        let limit = |given: f64, slack: f64| given / self.unit * (1.0 + slack);
+        (limit(self.least, -slack), limit(self.most, slack))
+    }
+
+    /// Whether a match may be so far away. The distance counts as the client is told it, so that it can ask for what
+    /// is no nearer, or no further, than a document that it was given.
+    pub(crate) fn is_within_limits(&self, distance: f64) -> bool {
+        (self.least..=self.most).contains(&(distance * self.unit))
     }
 
     /// What a distance is multiplied by for the client.
@@ -387,5 +397,24 @@ mod tests {
         assert_eq!(most(doc! {"$near": {"x": 0, "y": 0, "d": 2.5}}), 2.5);
         assert_eq!(most(doc! {"$near": [0, 0, 2], "$maxDistance": 1}), 1.0);
         assert_eq!(most(doc! {"$near": [0, 0]}), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_limit_holds_what_was_told_to_be_as_far() {
+        let near = |metres: f64| {
+            let point = doc! {"type": "Point", "coordinates": [10, 20]};
+            let near = doc! {"$geometry": point, "$minDistance": metres, "$maxDistance": metres};
+            let operators = RawDocumentBuf::try_from(&doc! {"$near": near}).expect("BSON");
+            NearTest::parse("$near", &operators).expect("a point")
+        };
+        for part in 1..1000 {
+            let angle = f64::from(part) * 0.003;
+            let told = angle * near(0.0).unit();
+            let near = near(told);
+            assert!(near.is_within_limits(angle), "{angle}");
+            let (least, most) = near.search_limits();
+            assert!(least <= angle && angle <= most, "{angle}");
+            assert!(!near.is_within_limits(angle * 1.000_001) && !near.is_within_limits(angle * 0.999_999));
+        }
     }
 }
