@@ -159,10 +159,11 @@ def test_limits_hold_what_was_told_to_be_as_far(db, seed):
     rng = random.Random(seed)
     db.c.create_index([("loc", "2dsphere")])
     db.c.insert_many([{"_id": n, "loc": point(rng.uniform(-180, 180), rng.uniform(-90, 90))} for n in range(200)])
-    near = {"near": point(10, 20), "distanceField": "d"}
-    told = list(db.c.aggregate([{"$geoNear": near}, {"$set": {"metres": "$d"}}]))
+    near = {"near": point(10, 20), "distanceField": "d", "distanceMultiplier": 0.001}
+    told = list(db.c.aggregate([{"$geoNear": near}, {"$set": {"metres": {"$meta": "geoNearDistance"}}}]))
     assert len(told) == 200
     for document in told:
+        assert document["d"] == document["metres"] * 0.001
         at = {"$geometry": point(10, 20), "$minDistance": document["metres"], "$maxDistance": document["metres"]}
         assert [d["_id"] for d in db.c.find({"loc": {"$near": at}})] == [document["_id"]]
 

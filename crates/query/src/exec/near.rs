@@ -347,9 +347,8 @@ impl Near {
 
     /// What `$meta` tells of a document.
     fn metadata(&self, found: &Found, context: &EvaluationContext<'_>) -> Result<Metadata, QueryError> {
-        let multiplier = self.query.output.as_ref().map_or(1.0, |output| output.multiplier);
         let mut metadata = Metadata {
-            near_distance: Some(found.distance * self.query.test.unit() * multiplier),
+            near_distance: Some(found.distance * self.query.test.unit()),
             ..Metadata::default()
         };
         if self.needs.has(MetadataField::NearPoint) {
