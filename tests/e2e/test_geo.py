@@ -186,6 +186,23 @@ def test_the_greatest_distance_may_stand_behind_a_legacy_pair(db):
         assert refused.value.code == code, wrong
 
 
+def test_legacy_pairs_may_have_a_type(db):
+    home = {"lng": 1, "lat": 1, "type": "home"}
+    for name, kind in (("scan", None), ("plane", "2d"), ("sphere", "2dsphere")):
+        if kind:
+            db[name].create_index([("loc", kind)])
+        db[name].insert_one({"_id": 1, "loc": home})
+        for operator in (
+            {"$geoWithin": {"$box": [[0, 0], [2, 2]]}},
+            {"$geoWithin": {"$centerSphere": [[1, 1], 0.1]}},
+            {"$geoWithin": {"$geometry": square(0, 0, 2)}},
+            {"$geoIntersects": {"$geometry": square(0, 0, 2)}},
+        ):
+            assert db[name].count_documents({"loc": operator}) == 1, (name, operator)
+    near = {"$near": {"$geometry": point(1, 1), "$maxDistance": 1}}
+    assert db.sphere.find_one({"loc": near})["loc"] == home
+
+
 def test_a_validator_keeps_geometries_in_a_region(db):
     db.create_collection("c", validator={"loc": {"$geoWithin": {"$geometry": square(0, 0, 10)}}})
     db.c.insert_one({"loc": point(5, 5)})

@@ -46,9 +46,24 @@ enum ReferenceSystem {
     StrictWinding,
 }
 
-/// True when a value says that it is GeoJSON.
+/// True when a value says that it is GeoJSON. A document that begins with a number is a legacy pair with more fields,
+/// among which may be a `type`, unless it has all that GeoJSON has.
 pub fn is_geojson(value: RawBsonRef<'_>) -> bool {
-    matches!(value, RawBsonRef::Document(document) if matches!(document.get("type"), Ok(Some(RawBsonRef::String(_)))))
+    let RawBsonRef::Document(document) = value else {
+        return false;
+    };
+    let Ok(Some(RawBsonRef::String(kind))) = document.get("type") else {
+        return false;
+    };
+    let begins_with_number = matches!(document.iter().next(), Some(Ok((_, first))) if number(first).is_some());
+    !begins_with_number || {
+        let content = match kind {
+            "Point" | "LineString" | "Polygon" | "MultiPoint" | "MultiLineString" | "MultiPolygon" => "coordinates",
+            "GeometryCollection" => "geometries",
+            _ => return false,
+        };
+        matches!(document.get(content), Ok(Some(RawBsonRef::Array(_))))
+    }
 }
 
 /// A geometry on the sphere, from GeoJSON or from a legacy pair in the range of longitudes and latitudes. The outer

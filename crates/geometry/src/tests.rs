@@ -233,6 +233,15 @@ fn legacy_pairs_are_arrays_or_documents() {
         assert_eq!(plane_point(value).expect("a point"), PlanePoint { x: 1.5, y: 2.0 });
     }
     assert!(plane_point(RawBsonRef::Null).is_err());
+    // What begins with a number may have a type and more behind its coordinates; with all of GeoJSON it is that.
+    let legacy = geometry(doc! {"lng": 1, "lat": 2, "type": "home"});
+    assert_eq!(legacy.as_point(), Some(&point(1.0, 2.0)));
+    let legacy = geometry(doc! {"x": 1, "y": 2, "type": "Point"});
+    assert_eq!(legacy.as_point(), Some(&point(1.0, 2.0)));
+    let numbered = geometry(doc! {"n": 5, "type": "Point", "coordinates": [1, 2]});
+    assert_eq!(numbered.as_point(), Some(&point(1.0, 2.0)));
+    assert!(parse(doc! {"type": "home", "lng": 1, "lat": 2}).is_err());
+    assert!(parse(doc! {"n": 5, "type": "Point"}).is_err());
 }
 
 #[test]
