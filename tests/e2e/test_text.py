@@ -232,6 +232,15 @@ def test_languages_of_documents(db):
     assert db.command("validate", "quotes", full=True)["valid"]
 
 
+def test_a_negation_ends_with_white_space(db):
+    db.c.create_index([("a", pymongo.TEXT)])
+    db.c.insert_many([{"_id": 1, "a": "quux foo zap"}, {"_id": 2, "a": "zap"}, {"_id": 3, "a": "zap bar"}])
+    assert ids(db.c.find(text('zap -"foo bar"-"quux foo"'))) == [2, 3]
+    assert ids(db.c.find(text('zap -"foo bar"quux'))) == [2, 3]
+    assert ids(db.c.find(text('zap -"quux foo" bar'))) == [2, 3]
+    assert ids(db.c.find(text('zap"quux foo"'))) == [1], "a quotation mark ends a word"
+
+
 def test_prefixes_and_suffixes(db):
     db.c.create_index([("dept", 1), ("about", pymongo.TEXT), ("price", 1)])
     db.c.insert_many([{"_id": n, "dept": "ab"[n % 2], "about": "green lamp" if n % 3 else "lamp", "price": n} for n in range(12)])
