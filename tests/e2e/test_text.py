@@ -241,6 +241,14 @@ def test_a_negation_ends_with_white_space(db):
     assert ids(db.c.find(text('zap"quux foo"'))) == [1], "a quotation mark ends a word"
 
 
+def test_phrases_are_folded_as_their_text(db):
+    db.c.create_index([("a", pymongo.TEXT)])
+    db.c.insert_one({"_id": 1, "a": "KAÇ YAŞINDASINIZ", "language": "tr"})
+    assert ids(db.c.find(text('"kaç yaşındasınız"', language="tr"))) == [1]
+    # Its terms are found by `kaç`, which is the same in both languages.
+    assert ids(db.c.find(text('"kaç yaşındasınız"'))) == [1]
+
+
 def test_prefixes_and_suffixes(db):
     db.c.create_index([("dept", 1), ("about", pymongo.TEXT), ("price", 1)])
     db.c.insert_many([{"_id": n, "dept": "ab"[n % 2], "about": "green lamp" if n % 3 else "lamp", "price": n} for n in range(12)])

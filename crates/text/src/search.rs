@@ -157,15 +157,18 @@ impl Search {
         if self.phrases.is_empty() && self.unwanted_phrases.is_empty() {
             return;
         }
+        // As the text's language folds: a phrase of it is in it, whatever language the search is in.
+        let language = analyzer.language();
         let mut folded = String::with_capacity(text.len());
-        self.folding.append(text, self.language, &mut folded);
+        self.folding.append(text, language, &mut folded);
+        let is_there = |phrase: &Phrase| match language == self.language {
+            true => folded.contains(&phrase.folded),
+            false => folded.contains(&Phrase::new(&phrase.given, language, self.folding).folded),
+        };
         for (phrase, found) in self.phrases.iter().zip(&mut found.phrases) {
-            *found = *found || folded.contains(&phrase.folded);
+            *found = *found || is_there(phrase);
         }
-        found.has_unwanted |= self
-            .unwanted_phrases
-            .iter()
-            .any(|phrase| folded.contains(&phrase.folded));
+        found.has_unwanted |= self.unwanted_phrases.iter().any(is_there);
     }
 
     /// Whether a document matches whose texts were all looked at.
@@ -245,6 +248,21 @@ mod tests {
             search.look(text, &mut analyzer, &mut found);
         }
         search.matches(&found)
+    }
+
+    #[test]
+    fn a_phrase_is_folded_as_its_text_is() {
+        let search = parse("\"kaç yaşındasınız\"");
+        let is_found = |language| {
+            let mut found = search.start();
+            search.look(
+                "KAÇ YAŞINDASINIZ",
+                &mut Analyzer::new(language, search.folding()),
+                &mut found,
+            );
+            found.phrases[0]
+        };
+        assert!(is_found(Language::Turkish) && !is_found(Language::English));
     }
 
     #[test]
