@@ -82,6 +82,12 @@ impl Arc {
         near(self, &other.a) || near(self, &other.b) || near(other, &self.a) || near(other, &self.b)
     }
 
+    /// A point beside the middle, so many radians to the left.
+    pub(crate) fn beside(&self, radians: f64) -> Point {
+        let left = self.a.0.cross(&self.b.0).normalize();
+        Point((self.middle.0 + left * radians).normalize())
+    }
+
     pub(crate) fn midpoint(&self) -> &Point {
         &self.middle
     }

@@ -100,6 +100,25 @@ impl Polygon {
         Ok(self.contains(point, steps)? || self.touches(point, steps)?)
     }
 
+    /// Of each ring a point that is just outside of the polygon, beside an arc of it; none of a ring that has no room
+    /// beside its arcs. The holes and what is around the polygon each have one.
+    fn points_outside<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<Point>, E> {
+        let mut found = Vec::with_capacity(self.rings.len());
+        for ring in &self.rings {
+            let beside = ring
+                .arcs()
+                .iter()
+                .flat_map(|arc| [-1.0, 1.0].map(|side| arc.beside(side * 3.0 * TOUCH)));
+            for point in beside {
+                if !self.contains_or_touches(&point, steps)? {
+                    found.push(point);
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Whether arcs lie inside, the boundary with it.
     fn contains_arcs<'a, E>(&self, arcs: impl Iterator<Item = &'a Arc>, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         for arc in arcs {
@@ -182,9 +201,15 @@ impl Part {
                 if !polygon.contains_arcs(inner.arcs(), steps)? {
                     return Ok(false);
                 }
-                // No hole lies in the other's inside.
-                for vertex in polygon.rings[1..].iter().flat_map(|hole| hole.arcs()).map(|arc| &arc.a) {
+                // No hole lies in the other's inside, nor does what is around the polygon, if that is the smaller part.
+                for vertex in polygon.arcs().map(|arc| &arc.a) {
                     if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
+                        return Ok(false);
+                    }
+                }
+                // One whose vertices are all on the other's boundary may.
+                for point in polygon.points_outside(steps)? {
+                    if inner.contains(&point, steps)? {
                         return Ok(false);
                     }
                 }

@@ -109,6 +109,10 @@ fn strict_winding_takes_what_is_on_the_left() {
     assert!(outside.is_as_wound);
     assert!(!contains(&outside, &at(15.0, 15.0)) && contains(&outside, &at(25.0, 15.0)));
     assert!(contains(&outside, &at(-165.0, -15.0)));
+    // What has in it all that is left out, or just that, is not inside.
+    assert!(!contains(&outside, &geometry(square(5.0, 5.0, 20.0))));
+    assert!(!contains(&outside, &geometry(square(10.0, 10.0, 10.0))));
+    assert!(contains(&outside, &geometry(square(20.0, 10.0, 10.0))));
 }
 
 #[test]
@@ -130,6 +134,26 @@ fn holes_are_outside() {
     assert!(!contains(&holed, &geometry(square(3.0, 3.0, 4.0))));
     assert!(contains(&holed, &geometry(square(1.0, 1.0, 2.0))));
     assert!(contains(&holed, &holed));
+    // Nor does what equals the hole, or has it between its corners and sides.
+    assert!(!contains(&holed, &geometry(square(4.0, 4.0, 2.0))));
+    let diamond = [(5.0, 4.0), (6.0, 5.0), (5.0, 6.0), (4.0, 5.0)];
+    let holed = geometry(polygon(&[&corners(0.0, 0.0, 10.0), &diamond]));
+    let around = [
+        (4.0, 4.0),
+        (5.0, 4.0),
+        (6.0, 4.0),
+        (6.0, 5.0),
+        (6.0, 6.0),
+        (5.0, 6.0),
+        (4.0, 6.0),
+        (4.0, 5.0),
+    ];
+    assert!(!contains(&holed, &geometry(polygon(&[&around]))));
+    assert!(contains(&holed, &geometry(polygon(&[&around, &diamond]))));
+    assert!(contains(
+        &holed,
+        &geometry(polygon(&[&[(4.0, 4.0), (5.0, 4.0), (4.0, 5.0)]]))
+    ));
 }
 
 #[test]
