@@ -448,12 +448,13 @@ impl Circle {
         Self::new(self.center, radius)
     }
 
-    /// Whether a geometry lies in it.
+    /// Whether a geometry lies in it, the circle's line with it.
     pub fn contains<E>(&self, geometry: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let reach = self.radius + TOUCH;
         let opposite = Point(self.center.0 * -1.0);
         for part in &geometry.parts {
             if let Part::Point(point) = part {
-                if angle(point, &self.center) > self.radius {
+                if angle(point, &self.center) > reach {
                     return Ok(false);
                 }
                 continue;
@@ -461,12 +462,12 @@ impl Circle {
             for arc in part.arcs() {
                 steps(1)?;
                 // The furthest point of an arc is the nearest one to the opposite side.
-                if PI - arc.distance(&opposite) > self.radius {
+                if PI - arc.distance(&opposite) > reach {
                     return Ok(false);
                 }
             }
             if let Part::Polygon(polygon) = part
-                && self.radius < PI
+                && reach < PI
                 && polygon.contains(&opposite, steps)?
             {
                 return Ok(false);
@@ -485,7 +486,8 @@ impl Circle {
     pub fn rectangles(&self) -> Vec<Rectangle> {
         let center = LatLng::from(&self.center);
         let (latitude, longitude) = (center.lat.rad(), center.lng.rad());
-        let (south, north) = (latitude - self.radius, latitude + self.radius);
+        let reach = self.radius + TOUCH;
+        let (south, north) = (latitude - reach, latitude + reach);
         let rectangle = |west: f64, east: f64| {
             let degrees = |x: f64, y: f64, slack: f64| PlanePoint {
                 x: (x.to_degrees() + slack).clamp(-180.0, 180.0),
@@ -499,7 +501,7 @@ impl Circle {
         if south <= -FRAC_PI_2 || north >= FRAC_PI_2 {
             return vec![rectangle(-PI, PI)];
         }
-        let half = (self.radius.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
+        let half = (reach.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
         let (west, east) = (longitude - half, longitude + half);
         match () {
             () if west < -PI => vec![rectangle(-PI, east), rectangle(west + 2.0 * PI, PI)],

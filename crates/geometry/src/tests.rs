@@ -202,6 +202,16 @@ fn circles_contain_what_is_in_them_as_a_whole() {
     assert!(inside(&at(3.0, 3.0)) && !inside(&at(4.0, 4.0)));
     assert!(inside(&geometry(square(-1.0, -1.0, 2.0))) && !inside(&geometry(square(-1.0, -1.0, 6.0))));
     assert!(!inside(&geometry(line(&[(-6.0, 0.0), (0.0, 0.0)]))));
+    // What is on its line is in it, however the distance is rounded.
+    for degrees in (1..180).map(f64::from) {
+        let circle = Circle::new(point(0.0, 0.0), degrees.to_radians());
+        for place in [at(degrees, 0.0), at(-degrees, 0.0)] {
+            let Ok(inside) = circle.contains(&place, &mut uncounted);
+            let Ok(intervals) = circle.key_intervals(&mut uncounted);
+            let Ok(keys) = place.keys(&mut uncounted);
+            assert!(inside && finds(&intervals, &keys), "{degrees}");
+        }
+    }
     let around_the_meridian = polygon(&[&[(178.0, -2.0), (-178.0, -2.0), (-178.0, 2.0), (178.0, 2.0)]]);
     let all_but_a_spot = Circle::new(point(0.0, 0.0), 179f64.to_radians());
     let Ok(around_the_spot) = all_but_a_spot.contains(&geometry(around_the_meridian), &mut uncounted);
@@ -472,7 +482,7 @@ proptest! {
         }
         if let Some(place) = a.as_point() {
             let Ok(inside) = circle.contains(&a, &mut uncounted);
-            prop_assert_eq!(inside, angle(place, &center) <= radius);
+            prop_assert_eq!(inside, angle(place, &center) <= radius + crate::ring::TOUCH);
         }
     }
 
@@ -482,7 +492,7 @@ proptest! {
     ) {
         let circle = Circle::new(point(x, y), radius);
         let place = on_sphere(px, py).expect("in range");
-        if angle(&place, &point(x, y)) <= radius {
+        if angle(&place, &point(x, y)) <= radius + crate::ring::TOUCH {
             let at = PlanePoint { x: px, y: py };
             let holds = |rectangle: Rectangle| {
                 let Ok(holds) = Region::Rectangle(rectangle).contains(&at, &mut uncounted);
