@@ -276,9 +276,16 @@ impl Geometry {
         }
     }
 
-    /// True when all parts are polygons, which alone contain anything.
-    pub fn is_polygons(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Polygon(_)))
+    /// True when there is a polygon among the parts: nothing else contains anything.
+    pub fn has_polygons(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Polygon(_)))
+    }
+
+    pub(crate) fn polygons(&self) -> impl Iterator<Item = &Polygon> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Polygon(polygon) => Some(polygon),
+            _ => None,
+        })
     }
 
     /// How many arcs it has.

@@ -107,7 +107,7 @@ impl GeoTest {
     ) -> Result<Region, QueryError> {
         match shape {
             "$geometry" => match read_geojson(argument, context)? {
-                polygons if polygons.is_polygons() => Ok(Region::Polygons(polygons)),
+                polygons if polygons.has_polygons() => Ok(Region::Polygons(polygons)),
                 _ => Err(QueryError::bad_value(format!(
                     "$within not supported with provided geometry: {}",
                     keys::describe::describe(argument)
@@ -298,6 +298,13 @@ mod tests {
         }
         assert!(!is_taken("$geoWithin", doc! {"$box": [[0, 0, 0], [1, 1]]}));
         assert!(!is_taken("$geoWithin", doc! {"$polygon": [[0, 0], [1, 1], [1, 0, 0]]}));
+        // A collection is asked for its polygons.
+        let square = doc! {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]};
+        let point = doc! {"type": "Point", "coordinates": [5, 5]};
+        for (members, taken) in [(vec![square, point.clone()], true), (vec![point], false)] {
+            let collection = doc! {"type": "GeometryCollection", "geometries": members};
+            assert_eq!(is_taken("$geoWithin", doc! {"$geometry": collection}), taken);
+        }
         // A legacy pair is a point to meet, but no region.
         assert!(is_taken("$geoIntersects", doc! {"$geometry": [0, 0]}));
         assert!(!is_taken("$geoWithin", doc! {"$geometry": [0, 0]}));
