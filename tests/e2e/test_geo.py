@@ -237,6 +237,16 @@ def test_what_may_not_be_asked(db):
     assert code({"loc": {"$near": {"$geometry": square(0, 0, 1)}}}) == 2
     assert code({"loc": {"$near": {"$geometry": point(1, 1), "$maxDistance": -1}}}) == 2
     assert code({"loc": {"$near": {"$geometry": [1, 1]}}}) == 2
+    db.create_collection("capped", capped=True, size=4096)
+    db.capped.create_index([("loc", "2dsphere")])
+    for cursor in (
+        db.c.find(near).sort("$natural", -1),
+        db.c.find(near).hint([("$natural", 1)]),
+        db.capped.find(near, cursor_type=pymongo.CursorType.TAILABLE),
+    ):
+        with pytest.raises(OperationFailure) as refused:
+            list(cursor)
+        assert refused.value.code == 2
     assert code({"loc": {"$geoWithin": {"$geometry": point(1, 1)}}}) == 2
     assert code({"loc": {"$geoWithin": {"$circle": [[0, 0], 1]}}}) == 2
     assert code({"loc": {"$geoIntersects": {"$box": [[0, 0], [1, 1]]}}}) == 2
