@@ -254,6 +254,8 @@ def test_what_may_not_be_asked(db):
         ([{"$match": near}], 5626500),
         ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40603),
         ([{"$geoNear": {"near": point(0, 0)}}], 16606),
+        # There is an index, which does not serve.
+        ([{"$geoNear": {"near": [0, 0], "distanceField": "d"}}], 291),
         ([{"$facet": {"a": [{"$geoNear": {"near": point(0, 0), "distanceField": "d"}}]}}], 40600),
     ):
         with pytest.raises(OperationFailure) as refused:

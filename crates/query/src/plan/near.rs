@@ -1,4 +1,7 @@
 //! Plans of queries by distance: the index with the geometries.
+//!
+//! `$near` names the field. `$geoNear` need not: then it is that of the only `2d` index that serves the point, and if
+//! there is none that of the only `2dsphere` index.
 
 use super::access::{Access, Unbounded};
 use super::planner::{Candidate, Planner, Source};
@@ -6,6 +9,7 @@ use super::query::{Order, Wish};
 use crate::QueryError;
 use crate::matcher::near::NearQuery;
 use crate::path::Path;
+use keys::FieldKind;
 use keys::extract::PatternField;
 use wire::ErrorCode;
 
@@ -42,13 +46,19 @@ impl Planner<'_> {
                 Access::of(index, &predicate.conjuncts(), Unbounded::Near).map(|access| (access, place, field)),
             );
         }
+        let is_plane = |field: &PatternField| matches!(field.kind(), FieldKind::Plane(_));
+        if near.path.is_none() && found.iter().any(|(_, _, field)| is_plane(field)) {
+            found.retain(|(_, _, field)| is_plane(field));
+        }
         if near.path.is_none() && found.iter().any(|(_, _, field)| field.path() != found[0].2.path()) {
             return Err(QueryError::new(
                 ErrorCode::IndexNotFound,
                 "There is more than one 2d or 2dsphere index; unsure which to use for $geoNear: its option 'key' says",
             ));
         }
-        if near.path.is_none() && found.is_empty() {
+        let is_geometry = |field: &PatternField| is_plane(field) || field.kind() == FieldKind::Sphere;
+        let mut indexes = self.collection.access_paths().iter();
+        if near.path.is_none() && !indexes.any(|index| index.pattern().fields().iter().any(is_geometry)) {
             return Err(QueryError::new(
                 ErrorCode::IndexNotFound,
                 "$geoNear requires a 2d or 2dsphere index, but none were found",
