@@ -262,6 +262,9 @@ def test_prefixes_and_suffixes(db):
     assert ids(db.c.find(text("lamp") | {"dept": None})) == [50]
     refused(lambda: db.c.find_one(text("green")), 291)
     refused(lambda: db.c.find_one(text("green") | {"dept": {"$gt": "a"}}), 291)
+    # One value of `$in` is an equality.
+    assert ids(db.c.find(text("green") | {"dept": {"$in": ["a"]}})) == [2, 4, 8, 10]
+    refused(lambda: db.c.find_one(text("green") | {"dept": {"$in": ["a", "b"]}}), 291)
     refused(lambda: db.c.insert_one({"dept": ["a"], "about": "x"}), 201)
 
 
