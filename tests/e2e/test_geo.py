@@ -203,6 +203,37 @@ def test_legacy_pairs_may_have_a_type(db):
     assert db.sphere.find_one({"loc": near})["loc"] == home
 
 
+def test_polygons_with_rings_at_odds(db):
+    outer, hole = square(0, 0, 10)["coordinates"][0], square(1, 1, 4)["coordinates"][0]
+    at_odds = {"type": "Polygon", "coordinates": [outer, hole, square(3, 3, 4)["coordinates"][0]]}
+    meets = {"loc": {"$geoIntersects": {"$geometry": point(9, 9)}}}
+    # Where there is no index they are taken.
+    db.c.insert_one({"_id": 1, "loc": at_odds})
+    assert db.c.count_documents(meets) == 1
+    # An index takes what is there; what comes new has to be right.
+    db.c.create_index([("loc", "2dsphere")])
+    assert db.c.count_documents(meets) == 1
+    for write in (
+        lambda: db.c.insert_one({"loc": at_odds}),
+        lambda: db.c.update_one({"_id": 2}, {"$set": {"loc": at_odds}}, upsert=True),
+        lambda: db.c.insert_one({"loc": {"type": "Polygon", "coordinates": [outer, outer]}}),
+    ):
+        with pytest.raises(OperationFailure) as refused:
+            write()
+        assert refused.value.code == 16755
+    with pytest.raises(OperationFailure) as refused:
+        db.c.find_one({"loc": {"$geoWithin": {"$geometry": at_odds}}})
+    assert refused.value.code == 2
+    db.c.insert_one({"_id": 3, "loc": {"type": "Polygon", "coordinates": [outer, hole]}})
+    with pytest.raises(OperationFailure) as refused:
+        db.c.update_one({"_id": 3}, {"$set": {"loc": at_odds}})
+    assert refused.value.code == 16755
+    db.c.update_one({"_id": 1}, {"$set": {"note": "x" * 20000, "loc.name": "old"}})
+    assert db.command("validate", "c", full=True)["valid"]
+    assert db.c.delete_one(meets | {"_id": 1}).deleted_count == 1
+    assert db.command("validate", "c", full=True)["valid"]
+
+
 def test_a_validator_keeps_geometries_in_a_region(db):
     db.create_collection("c", validator={"loc": {"$geoWithin": {"$geometry": square(0, 0, 10)}}})
     db.c.insert_one({"loc": point(5, 5)})

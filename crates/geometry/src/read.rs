@@ -1,7 +1,8 @@
 //! Geometries from BSON: GeoJSON objects (RFC 7946, without nested collections) and legacy coordinate pairs.
 //!
 //! Coordinates are longitude and latitude, in degrees. Of a ring the smaller part of the sphere is inside, however it
-//! is wound, unless its `crs` is MongoDB's own for strict winding.
+//! is wound, unless its `crs` is MongoDB's own for strict winding. Rings of a polygon may be at odds with each other:
+//! see [`Geometry::check_rings`].
 
 use crate::Steps;
 use crate::plane::PlanePoint;
@@ -34,7 +35,7 @@ impl<E> From<GeometryError> for Failure<E> {
     }
 }
 
-fn invalid(message: impl Into<String>) -> GeometryError {
+pub(crate) fn invalid(message: impl Into<String>) -> GeometryError {
     GeometryError(message.into())
 }
 

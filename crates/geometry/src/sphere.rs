@@ -74,6 +74,10 @@ impl Polygon {
         Self { rings }
     }
 
+    pub(crate) fn rings(&self) -> &[Ring] {
+        &self.rings
+    }
+
     fn arcs(&self) -> impl Iterator<Item = &Arc> {
         self.rings.iter().flat_map(Ring::arcs)
     }

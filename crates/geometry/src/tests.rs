@@ -252,6 +252,66 @@ fn what_is_no_geometry_is_refused() {
 }
 
 #[test]
+fn rings_that_are_at_odds_do_not_pass_the_check() {
+    let outer = corners(0.0, 0.0, 10.0);
+    let fault = |rings: &[&[(f64, f64)]]| {
+        // They can be read: such polygons are stored.
+        let Ok(checked) = geometry(polygon(rings)).check_rings(&mut uncounted);
+        checked.err().map(|error| error.to_string())
+    };
+    let hole = |west: f64, south: f64, side: f64| corners(west, south, side);
+    let [cross, share, nested] = ["cross or share an edge", "more than one vertex", "nested"];
+    let horseshoe: [(f64, f64); 8] = [
+        (0.0, 0.0),
+        (9.0, 0.0),
+        (9.0, 9.0),
+        (6.0, 9.0),
+        (6.0, 3.0),
+        (3.0, 3.0),
+        (3.0, 9.0),
+        (0.0, 9.0),
+    ];
+    for (rings, wanted) in [
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 4.0), &hole(3.0, 3.0, 4.0)],
+            Some(cross),
+        ),
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 4.0), &hole(1.0, 1.0, 4.0)],
+            Some(cross),
+        ),
+        (vec![&outer[..], &outer], Some(cross)),
+        (vec![&outer[..], &hole(0.0, 0.0, 2.0)], Some(cross)),
+        (vec![&outer[..], &[(0.0, 2.0), (3.0, 5.0), (0.0, 8.0)]], Some(cross)),
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 6.0), &hole(2.0, 2.0, 2.0)],
+            Some(nested),
+        ),
+        (
+            vec![&outer[..], &hole(2.0, 2.0, 2.0), &hole(1.0, 1.0, 6.0)],
+            Some(nested),
+        ),
+        (vec![&outer[..], &[(0.0, 0.0), (10.0, 10.0), (3.0, 5.0)]], Some(share)),
+        (
+            vec![&horseshoe[..], &[(1.0, 8.0), (1.0, 1.0), (8.0, 1.0), (8.0, 8.0)]],
+            Some(cross),
+        ),
+        // At one vertex they may touch.
+        (vec![&outer[..], &[(0.0, 0.0), (4.0, 2.0), (2.0, 4.0)]], None),
+        (vec![&outer[..], &hole(1.0, 1.0, 2.0), &hole(3.0, 3.0, 2.0)], None),
+        (vec![&outer[..], &hole(1.0, 1.0, 2.0), &hole(5.0, 5.0, 2.0)], None),
+        (vec![&outer[..]], None),
+    ] {
+        let found = fault(&rings);
+        let is_same = match (&found, wanted) {
+            (Some(found), Some(wanted)) => found.contains(wanted),
+            (found, wanted) => found.is_none() && wanted.is_none(),
+        };
+        assert!(is_same, "{rings:?}: {found:?}");
+    }
+}
+
+#[test]
 fn legacy_pairs_are_arrays_or_documents() {
     for pair in [
         Bson::from(vec![1.5, 2.0]),

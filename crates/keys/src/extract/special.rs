@@ -116,6 +116,31 @@ impl KeyExtractor {
         Ok(())
     }
 
+    /// Refuses polygons that a new document must not have where an index with geometries on the sphere holds it. Not a
+    /// part of the extraction: what is stored may be older than the check, and keeps its keys.
+    pub fn check_geometries(&self, document: &RawDocument, watch: &mut Watch<'_>) -> Result<(), ExtractError> {
+        for (index, field) in self.pattern.fields().iter().enumerate() {
+            if field.kind() != FieldKind::Sphere {
+                continue;
+            }
+            let mut values = Vec::new();
+            self.values_at(document.as_bytes(), index, &mut values)?;
+            for value in values.into_iter().filter(|value| matches!(value, Value::Document(_))) {
+                let mut steps = counted(watch, 0);
+                let checked = with_raw(value, |value| match read::sphere(value, &mut steps)? {
+                    Ok(geometry) => geometry.check_rings(&mut steps),
+                    // The extraction tells of it.
+                    Err(_) => Ok(Ok(())),
+                })?;
+                checked.map_err(|error| ExtractError::NoGeometry {
+                    path: field.path().to_owned(),
+                    error,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// What a field that is no geometry has in the keys: what it would have in an index of its own.
     fn value_pieces<'a>(
         &self,

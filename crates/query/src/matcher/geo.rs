@@ -42,8 +42,10 @@ pub(super) fn refused(error: &GeometryError) -> QueryError {
 }
 
 pub(super) fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
-    let geometry = read::sphere(value, &mut |count| context.steps(count))?;
-    geometry.map_err(|error| refused(&error))
+    let mut steps = |count| context.steps(count);
+    let geometry = read::sphere(value, &mut steps)?.map_err(|error| refused(&error))?;
+    geometry.check_rings(&mut steps)?.map_err(|error| refused(&error))?;
+    Ok(geometry)
 }
 
 fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
