@@ -157,11 +157,10 @@ impl GeoTest {
                 keys::describe::describe(value)
             )));
         };
-        let region = Region::Meeting(match geometry {
-            // A legacy pair.
-            RawBsonRef::Array(_) => read_sphere(geometry, context)?,
-            _ => read_geojson(geometry, context)?,
-        });
+        if !read::is_geojson(geometry) {
+            pair(geometry)?;
+        }
+        let region = Region::Meeting(read_sphere(geometry, context)?);
         Self::new("$geoIntersects", region, value, context)
     }
 
@@ -309,6 +308,9 @@ mod tests {
         }
         // A legacy pair is a point to meet, but no region.
         assert!(is_taken("$geoIntersects", doc! {"$geometry": [0, 0]}));
+        assert!(is_taken("$geoIntersects", doc! {"$geometry": {"x": 0, "y": 0}}));
+        assert!(!is_taken("$geoIntersects", doc! {"$geometry": [0, 0, 0]}));
+        assert!(!is_taken("$geoIntersects", doc! {"$geometry": {"x": 0}}));
         assert!(!is_taken("$geoWithin", doc! {"$geometry": [0, 0]}));
     }
 }
