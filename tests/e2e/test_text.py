@@ -172,8 +172,12 @@ def test_what_cannot_be_created(db):
         ({"a": "text"}, {"weights": {"a": 100000}}),
         ({"a": "text"}, {"weights": {"a": "x"}}),
         ({"a": "text"}, {"weights": 7}),
+        ({"a": "text"}, {"weights": {"a": 0.5}}),
+        ({"a": "text"}, {"weights": "b"}),
         ({"a": "text"}, {"default_language": "klingon"}),
         ({"a": "text"}, {"language_override": ""}),
+        ({"a": "text"}, {"language_override": "a.b"}),
+        ({"a": "text"}, {"language_override": "$a"}),
         ({"a": "text"}, {"textIndexVersion": 4}),
         ({"a": "text"}, {"expireAfterSeconds": 5}),
         ({"a": "text"}, {"collation": {"locale": "fr"}}),
@@ -184,6 +188,9 @@ def test_what_cannot_be_created(db):
     create({"a": "text"}, textIndexVersion=2, name="old")()
     (old,) = [index for index in db.c.list_indexes() if index["name"] == "old"]
     assert old["textIndexVersion"] == 3
+    db.c.drop_index("old")
+    create({"a": "text"}, weights={"a": 2.7, "b": 3.0})()
+    assert db.c.index_information()["n"]["weights"] == {"a": 2, "b": 3}
 
 
 def test_weights_wildcards_and_arrays(db):
