@@ -136,7 +136,7 @@ def test_2d_finds_what_a_scan_finds(db, seed):
             assert sorted(d["_id"] for d in db.c.find(query, hint="at_2d_kind_1")) == scan
     assert [d["_id"] for d in db.c.find({"at": {"$near": [300, 300], "$maxDistance": 0.1}})] == [1000]
     assert db.command("validate", "c", full=True)["valid"]
-    for wrong, code in (([600, 0], 13027), (["x", 0], 13068), ({"x": 1}, 13068)):
+    for wrong, code in (([600, 0], 13027), (["x", 0], 16804), ([1, "x"], 13026), ({"x": 1}, 13068)):
         with pytest.raises(OperationFailure) as refused:
             db.c.insert_one({"at": wrong})
         assert refused.value.code == code, wrong
@@ -285,6 +285,9 @@ def test_what_may_not_be_asked(db):
         ([{"$match": near}], 5626500),
         ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40603),
         ([{"$geoNear": {"near": point(0, 0)}}], 16606),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "start": 1}}], 50856),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "num": 1}}], 50857),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "limit": 1}}], 50858),
         # There is an index, which does not serve.
         ([{"$geoNear": {"near": [0, 0], "distanceField": "d"}}], 291),
         ([{"$facet": {"a": [{"$geoNear": {"near": point(0, 0), "distanceField": "d"}}]}}], 40600),
@@ -371,9 +374,9 @@ def test_hashed_indexes(db, seed):
     assert code([("x", "hashed")], unique=True) == 16764
     assert code([("x", "hashed"), ("y", "hashed")]) == 31303
     assert code([("x", "hashed"), ("y", "2dsphere")]) == 67
-    assert code([("x", 1), ("y", "2d")]) == 67
+    assert code([("x", 1), ("y", "2d")]) == 16801
     assert code([("x", "2dsphere")], expireAfterSeconds=5) == 67
-    assert code([("x", "2d")], bits=40) == 67
+    assert code([("x", "2d")], bits=40) == 72
     assert code([("x", "2d")], bits=1.5) == 67
     assert code([("x", "hatched")]) == 67
     with pytest.raises(OperationFailure) as refused:
