@@ -136,7 +136,7 @@ def test_2d_finds_what_a_scan_finds(db, seed):
             assert sorted(d["_id"] for d in db.c.find(query, hint="at_2d_kind_1")) == scan
     assert [d["_id"] for d in db.c.find({"at": {"$near": [300, 300], "$maxDistance": 0.1}})] == [1000]
     assert db.command("validate", "c", full=True)["valid"]
-    for wrong, code in (([600, 0], 13027), (["x", 0], 13068), ({"x": 1}, 13068)):
+    for wrong, code in (([600, 0], 13027), (["x", 0], 16804), ([1, "x"], 13026), ({"x": 1}, 13068)):
         with pytest.raises(OperationFailure) as refused:
             db.c.insert_one({"at": wrong})
         assert refused.value.code == code, wrong
@@ -152,6 +152,86 @@ def test_what_is_no_geometry_is_refused_with_an_index(db):
     with pytest.raises(OperationFailure) as refused:
         db.d.create_index([("loc", "2dsphere")])
     assert refused.value.code == 16755
+
+
+def test_limits_hold_what_was_told_to_be_as_far(db, seed):
+    """Clients ask for the next page with the distance of the last document."""
+    rng = random.Random(seed)
+    db.c.create_index([("loc", "2dsphere")])
+    db.c.insert_many([{"_id": n, "loc": point(rng.uniform(-180, 180), rng.uniform(-90, 90))} for n in range(200)])
+    near = {"near": point(10, 20), "distanceField": "d", "distanceMultiplier": 0.001}
+    told = list(db.c.aggregate([{"$geoNear": near}, {"$set": {"metres": {"$meta": "geoNearDistance"}}}]))
+    assert len(told) == 200
+    for document in told:
+        assert document["d"] == document["metres"] * 0.001
+        at = {"$geometry": point(10, 20), "$minDistance": document["metres"], "$maxDistance": document["metres"]}
+        assert [d["_id"] for d in db.c.find({"loc": {"$near": at}})] == [document["_id"]]
+
+
+def test_the_greatest_distance_may_stand_behind_a_legacy_pair(db):
+    db.c.create_index([("loc", "2d")])
+    db.c.insert_many([{"_id": n, "loc": [n, 0]} for n in range(5)])
+
+    def near(operators):
+        return [d["_id"] for d in db.c.find({"loc": operators})]
+
+    assert near({"$near": [0, 0, 2]}) == [0, 1, 2]
+    assert near({"$near": {"x": 0, "y": 0, "d": 1}}) == [0, 1]
+    assert near({"$near": [0, 0, 2], "$maxDistance": 3}) == [0, 1, 2, 3]
+    stage = {"near": [0, 0, 1], "distanceField": "d"}
+    assert [d["_id"] for d in db.c.aggregate([{"$geoNear": stage}])] == [0, 1]
+    for wrong, code in (([0, 0, -1], 18522), ([0, 0, "x"], 2), ([0, 0, 1, 1], 2)):
+        with pytest.raises(OperationFailure) as refused:
+            near({"$near": wrong})
+        assert refused.value.code == code, wrong
+
+
+def test_legacy_pairs_may_have_a_type(db):
+    home = {"lng": 1, "lat": 1, "type": "home"}
+    for name, kind in (("scan", None), ("plane", "2d"), ("sphere", "2dsphere")):
+        if kind:
+            db[name].create_index([("loc", kind)])
+        db[name].insert_one({"_id": 1, "loc": home})
+        for operator in (
+            {"$geoWithin": {"$box": [[0, 0], [2, 2]]}},
+            {"$geoWithin": {"$centerSphere": [[1, 1], 0.1]}},
+            {"$geoWithin": {"$geometry": square(0, 0, 2)}},
+            {"$geoIntersects": {"$geometry": square(0, 0, 2)}},
+        ):
+            assert db[name].count_documents({"loc": operator}) == 1, (name, operator)
+    near = {"$near": {"$geometry": point(1, 1), "$maxDistance": 1}}
+    assert db.sphere.find_one({"loc": near})["loc"] == home
+
+
+def test_polygons_with_rings_at_odds(db):
+    outer, hole = square(0, 0, 10)["coordinates"][0], square(1, 1, 4)["coordinates"][0]
+    at_odds = {"type": "Polygon", "coordinates": [outer, hole, square(3, 3, 4)["coordinates"][0]]}
+    meets = {"loc": {"$geoIntersects": {"$geometry": point(9, 9)}}}
+    # Where there is no index they are taken.
+    db.c.insert_one({"_id": 1, "loc": at_odds})
+    assert db.c.count_documents(meets) == 1
+    # An index takes what is there; what comes new has to be right.
+    db.c.create_index([("loc", "2dsphere")])
+    assert db.c.count_documents(meets) == 1
+    for write in (
+        lambda: db.c.insert_one({"loc": at_odds}),
+        lambda: db.c.update_one({"_id": 2}, {"$set": {"loc": at_odds}}, upsert=True),
+        lambda: db.c.insert_one({"loc": {"type": "Polygon", "coordinates": [outer, outer]}}),
+    ):
+        with pytest.raises(OperationFailure) as refused:
+            write()
+        assert refused.value.code == 16755
+    with pytest.raises(OperationFailure) as refused:
+        db.c.find_one({"loc": {"$geoWithin": {"$geometry": at_odds}}})
+    assert refused.value.code == 2
+    db.c.insert_one({"_id": 3, "loc": {"type": "Polygon", "coordinates": [outer, hole]}})
+    with pytest.raises(OperationFailure) as refused:
+        db.c.update_one({"_id": 3}, {"$set": {"loc": at_odds}})
+    assert refused.value.code == 16755
+    db.c.update_one({"_id": 1}, {"$set": {"note": "x" * 20000, "loc.name": "old"}})
+    assert db.command("validate", "c", full=True)["valid"]
+    assert db.c.delete_one(meets | {"_id": 1}).deleted_count == 1
+    assert db.command("validate", "c", full=True)["valid"]
 
 
 def test_a_validator_keeps_geometries_in_a_region(db):
@@ -187,6 +267,17 @@ def test_what_may_not_be_asked(db):
     assert code({"$and": [near, near]}) == 2
     assert code({"loc": {"$near": {"$geometry": square(0, 0, 1)}}}) == 2
     assert code({"loc": {"$near": {"$geometry": point(1, 1), "$maxDistance": -1}}}) == 2
+    assert code({"loc": {"$near": {"$geometry": [1, 1]}}}) == 2
+    db.create_collection("capped", capped=True, size=4096)
+    db.capped.create_index([("loc", "2dsphere")])
+    for cursor in (
+        db.c.find(near).sort("$natural", -1),
+        db.c.find(near).hint([("$natural", 1)]),
+        db.capped.find(near, cursor_type=pymongo.CursorType.TAILABLE),
+    ):
+        with pytest.raises(OperationFailure) as refused:
+            list(cursor)
+        assert refused.value.code == 2
     assert code({"loc": {"$geoWithin": {"$geometry": point(1, 1)}}}) == 2
     assert code({"loc": {"$geoWithin": {"$circle": [[0, 0], 1]}}}) == 2
     assert code({"loc": {"$geoIntersects": {"$box": [[0, 0], [1, 1]]}}}) == 2
@@ -194,6 +285,11 @@ def test_what_may_not_be_asked(db):
         ([{"$match": near}], 5626500),
         ([{"$limit": 1}, {"$geoNear": {"near": point(0, 0), "distanceField": "d"}}], 40603),
         ([{"$geoNear": {"near": point(0, 0)}}], 16606),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "start": 1}}], 50856),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "num": 1}}], 50857),
+        ([{"$geoNear": {"near": point(0, 0), "distanceField": "d", "limit": 1}}], 50858),
+        # There is an index, which does not serve.
+        ([{"$geoNear": {"near": [0, 0], "distanceField": "d"}}], 291),
         ([{"$facet": {"a": [{"$geoNear": {"near": point(0, 0), "distanceField": "d"}}]}}], 40600),
     ):
         with pytest.raises(OperationFailure) as refused:
@@ -278,9 +374,9 @@ def test_hashed_indexes(db, seed):
     assert code([("x", "hashed")], unique=True) == 16764
     assert code([("x", "hashed"), ("y", "hashed")]) == 31303
     assert code([("x", "hashed"), ("y", "2dsphere")]) == 67
-    assert code([("x", 1), ("y", "2d")]) == 67
+    assert code([("x", 1), ("y", "2d")]) == 16801
     assert code([("x", "2dsphere")], expireAfterSeconds=5) == 67
-    assert code([("x", "2d")], bits=40) == 67
+    assert code([("x", "2d")], bits=40) == 72
     assert code([("x", "2d")], bits=1.5) == 67
     assert code([("x", "hatched")]) == 67
     with pytest.raises(OperationFailure) as refused:

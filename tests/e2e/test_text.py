@@ -172,8 +172,12 @@ def test_what_cannot_be_created(db):
         ({"a": "text"}, {"weights": {"a": 100000}}),
         ({"a": "text"}, {"weights": {"a": "x"}}),
         ({"a": "text"}, {"weights": 7}),
+        ({"a": "text"}, {"weights": {"a": 0.5}}),
+        ({"a": "text"}, {"weights": "b"}),
         ({"a": "text"}, {"default_language": "klingon"}),
         ({"a": "text"}, {"language_override": ""}),
+        ({"a": "text"}, {"language_override": "a.b"}),
+        ({"a": "text"}, {"language_override": "$a"}),
         ({"a": "text"}, {"textIndexVersion": 4}),
         ({"a": "text"}, {"expireAfterSeconds": 5}),
         ({"a": "text"}, {"collation": {"locale": "fr"}}),
@@ -184,6 +188,9 @@ def test_what_cannot_be_created(db):
     create({"a": "text"}, textIndexVersion=2, name="old")()
     (old,) = [index for index in db.c.list_indexes() if index["name"] == "old"]
     assert old["textIndexVersion"] == 3
+    db.c.drop_index("old")
+    create({"a": "text"}, weights={"a": 2.7, "b": 3.0})()
+    assert db.c.index_information()["n"]["weights"] == {"a": 2, "b": 3}
 
 
 def test_weights_wildcards_and_arrays(db):
@@ -232,6 +239,23 @@ def test_languages_of_documents(db):
     assert db.command("validate", "quotes", full=True)["valid"]
 
 
+def test_a_negation_ends_with_white_space(db):
+    db.c.create_index([("a", pymongo.TEXT)])
+    db.c.insert_many([{"_id": 1, "a": "quux foo zap"}, {"_id": 2, "a": "zap"}, {"_id": 3, "a": "zap bar"}])
+    assert ids(db.c.find(text('zap -"foo bar"-"quux foo"'))) == [2, 3]
+    assert ids(db.c.find(text('zap -"foo bar"quux'))) == [2, 3]
+    assert ids(db.c.find(text('zap -"quux foo" bar'))) == [2, 3]
+    assert ids(db.c.find(text('zap"quux foo"'))) == [1], "a quotation mark ends a word"
+
+
+def test_phrases_are_folded_as_their_text(db):
+    db.c.create_index([("a", pymongo.TEXT)])
+    db.c.insert_one({"_id": 1, "a": "KAÇ YAŞINDASINIZ", "language": "tr"})
+    assert ids(db.c.find(text('"kaç yaşındasınız"', language="tr"))) == [1]
+    # Its terms are found by `kaç`, which is the same in both languages.
+    assert ids(db.c.find(text('"kaç yaşındasınız"'))) == [1]
+
+
 def test_prefixes_and_suffixes(db):
     db.c.create_index([("dept", 1), ("about", pymongo.TEXT), ("price", 1)])
     db.c.insert_many([{"_id": n, "dept": "ab"[n % 2], "about": "green lamp" if n % 3 else "lamp", "price": n} for n in range(12)])
@@ -245,6 +269,9 @@ def test_prefixes_and_suffixes(db):
     assert ids(db.c.find(text("lamp") | {"dept": None})) == [50]
     refused(lambda: db.c.find_one(text("green")), 291)
     refused(lambda: db.c.find_one(text("green") | {"dept": {"$gt": "a"}}), 291)
+    # One value of `$in` is an equality.
+    assert ids(db.c.find(text("green") | {"dept": {"$in": ["a"]}})) == [2, 4, 8, 10]
+    refused(lambda: db.c.find_one(text("green") | {"dept": {"$in": ["a", "b"]}}), 291)
     refused(lambda: db.c.insert_one({"dept": ["a"], "about": "x"}), 201)
 
 

@@ -10,12 +10,13 @@ use crate::logger::Component;
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 use bson::{Document, doc};
 use collation::Collation;
+use keys::FieldKind;
 use query::expression::ExpressionContext;
 use query::{EvaluationContext, QueryError, Validator};
 use std::sync::Arc;
 use storage::{
-    Collection, CollectionChange, Namespace, RecordId, StorageError, ValidateReport, Validation, ValidationAction,
-    ValidationLevel,
+    Collection, CollectionChange, Index, Namespace, RecordId, StorageError, ValidateReport, Validation,
+    ValidationAction, ValidationLevel,
 };
 use wire::ErrorCode;
 
@@ -25,7 +26,7 @@ const REPORTS_BYTES_MAX: usize = 16 << 20;
 const NAMED_MAX: u64 = 100;
 
 /// To be called with each document before it is stored; `former` is what it takes the place of. Fails with 121 for one
-/// that the collection's validator does not allow.
+/// that the collection's validator does not allow, with 16755 for a polygon that an index does not.
 #[inline]
 pub fn check(
     call: &Invocation<'_>,
@@ -40,9 +41,42 @@ pub fn check(
     {
         query::timeseries::check_bucket(document, options)?;
     }
+    for index in collection.maintained() {
+        if index.pattern().special() == Some(FieldKind::Sphere) && call.command.name != "applyOps" {
+            check_polygons(call, index, document, former)?;
+        }
+    }
     match collection.validation() {
         None => Ok(()),
         Some(validation) => enforce(call, collection, validation, document, former),
+    }
+}
+
+/// Refuses polygons with rings that are at odds. A document that had such ones may keep them.
+fn check_polygons(
+    call: &Invocation<'_>,
+    index: &Index,
+    document: &RawDocument,
+    former: Option<&RawDocument>,
+) -> Result<()> {
+    if !index.covers(document) {
+        return Ok(());
+    }
+    let mut ended = None;
+    let mut check = |document: &RawDocument| {
+        index.extractor().check_geometries(document, &mut |_| {
+            ended = call.operation.check_now().err();
+            ended.is_none()
+        })
+    };
+    let Err(refused) = check(document) else {
+        return Ok(());
+    };
+    let had_one = former.is_some_and(|former| check(former).is_err());
+    match ended {
+        Some(ended) => Err(StorageError::from(ended).into()),
+        None if had_one => Ok(()),
+        None => Err(CommandError::new(ErrorCode(16755), refused.to_string())),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod read;
 mod ring;
 mod sign;
 pub mod sphere;
+mod validity;
 
 pub use read::GeometryError;
 

@@ -1,7 +1,8 @@
 //! Geometries from BSON: GeoJSON objects (RFC 7946, without nested collections) and legacy coordinate pairs.
 //!
 //! Coordinates are longitude and latitude, in degrees. Of a ring the smaller part of the sphere is inside, however it
-//! is wound, unless its `crs` is MongoDB's own for strict winding.
+//! is wound, unless its `crs` is MongoDB's own for strict winding. Rings of a polygon may be at odds with each other:
+//! see [`Geometry::check_rings`].
 
 use crate::Steps;
 use crate::plane::PlanePoint;
@@ -34,7 +35,7 @@ impl<E> From<GeometryError> for Failure<E> {
     }
 }
 
-fn invalid(message: impl Into<String>) -> GeometryError {
+pub(crate) fn invalid(message: impl Into<String>) -> GeometryError {
     GeometryError(message.into())
 }
 
@@ -46,9 +47,24 @@ enum ReferenceSystem {
     StrictWinding,
 }
 
-/// True when a value says that it is GeoJSON.
+/// True when a value says that it is GeoJSON. A document that begins with a number is a legacy pair with more fields,
+/// among which may be a `type`, unless it has all that GeoJSON has.
 pub fn is_geojson(value: RawBsonRef<'_>) -> bool {
-    matches!(value, RawBsonRef::Document(document) if matches!(document.get("type"), Ok(Some(RawBsonRef::String(_)))))
+    let RawBsonRef::Document(document) = value else {
+        return false;
+    };
+    let Ok(Some(RawBsonRef::String(kind))) = document.get("type") else {
+        return false;
+    };
+    let begins_with_number = matches!(document.iter().next(), Some(Ok((_, first))) if number(first).is_some());
+    !begins_with_number || {
+        let content = match kind {
+            "Point" | "LineString" | "Polygon" | "MultiPoint" | "MultiLineString" | "MultiPolygon" => "coordinates",
+            "GeometryCollection" => "geometries",
+            _ => return false,
+        };
+        matches!(document.get(content), Ok(Some(RawBsonRef::Array(_))))
+    }
 }
 
 /// A geometry on the sphere, from GeoJSON or from a legacy pair in the range of longitudes and latitudes. The outer

@@ -77,9 +77,24 @@ impl Arc {
             && !self.touches_end_of(other)
     }
 
+    /// Whether they have more in common than a point: they touch each other at ends that are apart.
+    pub(crate) fn runs_along(&self, other: &Arc) -> bool {
+        let ends = [(self, &other.a), (self, &other.b), (other, &self.a), (other, &self.b)];
+        let mut touching = ends.into_iter().filter(|(arc, end)| arc.touches_point(end));
+        touching
+            .next()
+            .is_some_and(|(_, first)| touching.any(|(_, end)| (end.0 - first.0).norm() > 4.0 * TOUCH))
+    }
+
     fn touches_end_of(&self, other: &Arc) -> bool {
         let near = |arc: &Arc, point: &Point| arc.distance(point) <= TOUCH;
         near(self, &other.a) || near(self, &other.b) || near(other, &self.a) || near(other, &self.b)
+    }
+
+    /// A point beside the middle, so many radians to the left.
+    pub(crate) fn beside(&self, radians: f64) -> Point {
+        let left = self.a.0.cross(&self.b.0).normalize();
+        Point((self.middle.0 + left * radians).normalize())
     }
 
     pub(crate) fn midpoint(&self) -> &Point {
@@ -158,7 +173,11 @@ impl Ring {
         }
         let next = |i: usize| vertices[(i + 1) % vertices.len()];
         let arcs: Vec<Arc> = (0..vertices.len()).map(|i| Arc::new(vertices[i], next(i))).collect();
-        if let Some((first, second)) = crossing_arcs(&arcs, steps)? {
+        let cross = |one: usize, other: usize| {
+            let (one, other) = (&arcs[one], &arcs[other]);
+            crossing(&one.a, &one.b, &other.a, &other.b) == Crossing::Inside
+        };
+        if let Some((first, second)) = clashing_arcs(&arcs, cross, steps)? {
             return Ok(Err(RingFault::Cross(first, second)));
         }
         let mut ring = Self {
@@ -217,9 +236,13 @@ fn same_vertex(vertices: &[Point]) -> Option<(usize, usize)> {
     Some((same[0], same[1]))
 }
 
-/// Two arcs that cross inside, found by a sweep over the intervals that they take on one axis: the one on which the
-/// ends of arcs are the least apart.
-fn crossing_arcs<E>(arcs: &[Arc], steps: &mut Steps<'_, E>) -> Result<Option<(usize, usize)>, E> {
+/// Two arcs that `clash`, which is asked about those that may touch. Found by a sweep over the intervals that they take
+/// on one axis: the one on which the ends of arcs are the least apart.
+pub(crate) fn clashing_arcs<E>(
+    arcs: &[Arc],
+    clash: impl Fn(usize, usize) -> bool,
+    steps: &mut Steps<'_, E>,
+) -> Result<Option<(usize, usize)>, E> {
     let axes: [fn(&Point) -> f64; 3] = [|p| p.0.x, |p| p.0.y, |p| p.0.z];
     let extent = |axis: &fn(&Point) -> f64| arcs.iter().map(|arc| (axis(&arc.a) - axis(&arc.b)).abs()).sum::<f64>();
     let axis = axes
@@ -239,10 +262,7 @@ fn crossing_arcs<E>(arcs: &[Arc], steps: &mut Steps<'_, E>) -> Result<Option<(us
         let beside = order[place + 1..].iter().take_while(|j| interval(&arcs[**j]).0 <= end);
         for &j in beside {
             steps(1)?;
-            let (one, other) = (&arcs[i], &arcs[j]);
-            if one.is_near(&other.middle, other.reach)
-                && crossing(&one.a, &one.b, &other.a, &other.b) == Crossing::Inside
-            {
+            if arcs[i].is_near(&arcs[j].middle, arcs[j].reach) && clash(i, j) {
                 return Ok(Some((i.min(j), i.max(j))));
             }
         }

@@ -74,6 +74,10 @@ impl Polygon {
         Self { rings }
     }
 
+    pub(crate) fn rings(&self) -> &[Ring] {
+        &self.rings
+    }
+
     fn arcs(&self) -> impl Iterator<Item = &Arc> {
         self.rings.iter().flat_map(Ring::arcs)
     }
@@ -98,6 +102,25 @@ impl Polygon {
 
     fn contains_or_touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         Ok(self.contains(point, steps)? || self.touches(point, steps)?)
+    }
+
+    /// Of each ring a point that is just outside of the polygon, beside an arc of it; none of a ring that has no room
+    /// beside its arcs. The holes and what is around the polygon each have one.
+    fn points_outside<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<Point>, E> {
+        let mut found = Vec::with_capacity(self.rings.len());
+        for ring in &self.rings {
+            let beside = ring
+                .arcs()
+                .iter()
+                .flat_map(|arc| [-1.0, 1.0].map(|side| arc.beside(side * 3.0 * TOUCH)));
+            for point in beside {
+                if !self.contains_or_touches(&point, steps)? {
+                    found.push(point);
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Whether arcs lie inside, the boundary with it.
@@ -182,9 +205,15 @@ impl Part {
                 if !polygon.contains_arcs(inner.arcs(), steps)? {
                     return Ok(false);
                 }
-                // No hole lies in the other's inside.
-                for vertex in polygon.rings[1..].iter().flat_map(|hole| hole.arcs()).map(|arc| &arc.a) {
+                // No hole lies in the other's inside, nor does what is around the polygon, if that is the smaller part.
+                for vertex in polygon.arcs().map(|arc| &arc.a) {
                     if inner.contains(vertex, steps)? && !inner.touches(vertex, steps)? {
+                        return Ok(false);
+                    }
+                }
+                // One whose vertices are all on the other's boundary may.
+                for point in polygon.points_outside(steps)? {
+                    if inner.contains(&point, steps)? {
                         return Ok(false);
                     }
                 }
@@ -251,9 +280,16 @@ impl Geometry {
         }
     }
 
-    /// True when all parts are polygons, which alone contain anything.
-    pub fn is_polygons(&self) -> bool {
-        self.parts.iter().all(|part| matches!(part, Part::Polygon(_)))
+    /// True when there is a polygon among the parts: nothing else contains anything.
+    pub fn has_polygons(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Polygon(_)))
+    }
+
+    pub(crate) fn polygons(&self) -> impl Iterator<Item = &Polygon> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Polygon(polygon) => Some(polygon),
+            _ => None,
+        })
     }
 
     /// How many arcs it has.
@@ -423,12 +459,13 @@ impl Circle {
         Self::new(self.center, radius)
     }
 
-    /// Whether a geometry lies in it.
+    /// Whether a geometry lies in it, the circle's line with it.
     pub fn contains<E>(&self, geometry: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        let reach = self.radius + TOUCH;
         let opposite = Point(self.center.0 * -1.0);
         for part in &geometry.parts {
             if let Part::Point(point) = part {
-                if angle(point, &self.center) > self.radius {
+                if angle(point, &self.center) > reach {
                     return Ok(false);
                 }
                 continue;
@@ -436,12 +473,12 @@ impl Circle {
             for arc in part.arcs() {
                 steps(1)?;
                 // The furthest point of an arc is the nearest one to the opposite side.
-                if PI - arc.distance(&opposite) > self.radius {
+                if PI - arc.distance(&opposite) > reach {
                     return Ok(false);
                 }
             }
             if let Part::Polygon(polygon) = part
-                && self.radius < PI
+                && reach < PI
                 && polygon.contains(&opposite, steps)?
             {
                 return Ok(false);
@@ -460,7 +497,8 @@ impl Circle {
     pub fn rectangles(&self) -> Vec<Rectangle> {
         let center = LatLng::from(&self.center);
         let (latitude, longitude) = (center.lat.rad(), center.lng.rad());
-        let (south, north) = (latitude - self.radius, latitude + self.radius);
+        let reach = self.radius + TOUCH;
+        let (south, north) = (latitude - reach, latitude + reach);
         let rectangle = |west: f64, east: f64| {
             let degrees = |x: f64, y: f64, slack: f64| PlanePoint {
                 x: (x.to_degrees() + slack).clamp(-180.0, 180.0),
@@ -474,7 +512,7 @@ impl Circle {
         if south <= -FRAC_PI_2 || north >= FRAC_PI_2 {
             return vec![rectangle(-PI, PI)];
         }
-        let half = (self.radius.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
+        let half = (reach.sin() / latitude.cos()).clamp(-1.0, 1.0).asin();
         let (west, east) = (longitude - half, longitude + half);
         match () {
             () if west < -PI => vec![rectangle(-PI, east), rectangle(west + 2.0 * PI, PI)],

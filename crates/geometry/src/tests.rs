@@ -109,6 +109,10 @@ fn strict_winding_takes_what_is_on_the_left() {
     assert!(outside.is_as_wound);
     assert!(!contains(&outside, &at(15.0, 15.0)) && contains(&outside, &at(25.0, 15.0)));
     assert!(contains(&outside, &at(-165.0, -15.0)));
+    // What has in it all that is left out, or just that, is not inside.
+    assert!(!contains(&outside, &geometry(square(5.0, 5.0, 20.0))));
+    assert!(!contains(&outside, &geometry(square(10.0, 10.0, 10.0))));
+    assert!(contains(&outside, &geometry(square(20.0, 10.0, 10.0))));
 }
 
 #[test]
@@ -130,6 +134,26 @@ fn holes_are_outside() {
     assert!(!contains(&holed, &geometry(square(3.0, 3.0, 4.0))));
     assert!(contains(&holed, &geometry(square(1.0, 1.0, 2.0))));
     assert!(contains(&holed, &holed));
+    // Nor does what equals the hole, or has it between its corners and sides.
+    assert!(!contains(&holed, &geometry(square(4.0, 4.0, 2.0))));
+    let diamond = [(5.0, 4.0), (6.0, 5.0), (5.0, 6.0), (4.0, 5.0)];
+    let holed = geometry(polygon(&[&corners(0.0, 0.0, 10.0), &diamond]));
+    let around = [
+        (4.0, 4.0),
+        (5.0, 4.0),
+        (6.0, 4.0),
+        (6.0, 5.0),
+        (6.0, 6.0),
+        (5.0, 6.0),
+        (4.0, 6.0),
+        (4.0, 5.0),
+    ];
+    assert!(!contains(&holed, &geometry(polygon(&[&around]))));
+    assert!(contains(&holed, &geometry(polygon(&[&around, &diamond]))));
+    assert!(contains(
+        &holed,
+        &geometry(polygon(&[&[(4.0, 4.0), (5.0, 4.0), (4.0, 5.0)]]))
+    ));
 }
 
 #[test]
@@ -178,6 +202,16 @@ fn circles_contain_what_is_in_them_as_a_whole() {
     assert!(inside(&at(3.0, 3.0)) && !inside(&at(4.0, 4.0)));
     assert!(inside(&geometry(square(-1.0, -1.0, 2.0))) && !inside(&geometry(square(-1.0, -1.0, 6.0))));
     assert!(!inside(&geometry(line(&[(-6.0, 0.0), (0.0, 0.0)]))));
+    // What is on its line is in it, however the distance is rounded.
+    for degrees in (1..180).map(f64::from) {
+        let circle = Circle::new(point(0.0, 0.0), degrees.to_radians());
+        for place in [at(degrees, 0.0), at(-degrees, 0.0)] {
+            let Ok(inside) = circle.contains(&place, &mut uncounted);
+            let Ok(intervals) = circle.key_intervals(&mut uncounted);
+            let Ok(keys) = place.keys(&mut uncounted);
+            assert!(inside && finds(&intervals, &keys), "{degrees}");
+        }
+    }
     let around_the_meridian = polygon(&[&[(178.0, -2.0), (-178.0, -2.0), (-178.0, 2.0), (178.0, 2.0)]]);
     let all_but_a_spot = Circle::new(point(0.0, 0.0), 179f64.to_radians());
     let Ok(around_the_spot) = all_but_a_spot.contains(&geometry(around_the_meridian), &mut uncounted);
@@ -218,6 +252,66 @@ fn what_is_no_geometry_is_refused() {
 }
 
 #[test]
+fn rings_that_are_at_odds_do_not_pass_the_check() {
+    let outer = corners(0.0, 0.0, 10.0);
+    let fault = |rings: &[&[(f64, f64)]]| {
+        // They can be read: such polygons are stored.
+        let Ok(checked) = geometry(polygon(rings)).check_rings(&mut uncounted);
+        checked.err().map(|error| error.to_string())
+    };
+    let hole = |west: f64, south: f64, side: f64| corners(west, south, side);
+    let [cross, share, nested] = ["cross or share an edge", "more than one vertex", "nested"];
+    let horseshoe: [(f64, f64); 8] = [
+        (0.0, 0.0),
+        (9.0, 0.0),
+        (9.0, 9.0),
+        (6.0, 9.0),
+        (6.0, 3.0),
+        (3.0, 3.0),
+        (3.0, 9.0),
+        (0.0, 9.0),
+    ];
+    for (rings, wanted) in [
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 4.0), &hole(3.0, 3.0, 4.0)],
+            Some(cross),
+        ),
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 4.0), &hole(1.0, 1.0, 4.0)],
+            Some(cross),
+        ),
+        (vec![&outer[..], &outer], Some(cross)),
+        (vec![&outer[..], &hole(0.0, 0.0, 2.0)], Some(cross)),
+        (vec![&outer[..], &[(0.0, 2.0), (3.0, 5.0), (0.0, 8.0)]], Some(cross)),
+        (
+            vec![&outer[..], &hole(1.0, 1.0, 6.0), &hole(2.0, 2.0, 2.0)],
+            Some(nested),
+        ),
+        (
+            vec![&outer[..], &hole(2.0, 2.0, 2.0), &hole(1.0, 1.0, 6.0)],
+            Some(nested),
+        ),
+        (vec![&outer[..], &[(0.0, 0.0), (10.0, 10.0), (3.0, 5.0)]], Some(share)),
+        (
+            vec![&horseshoe[..], &[(1.0, 8.0), (1.0, 1.0), (8.0, 1.0), (8.0, 8.0)]],
+            Some(cross),
+        ),
+        // At one vertex they may touch.
+        (vec![&outer[..], &[(0.0, 0.0), (4.0, 2.0), (2.0, 4.0)]], None),
+        (vec![&outer[..], &hole(1.0, 1.0, 2.0), &hole(3.0, 3.0, 2.0)], None),
+        (vec![&outer[..], &hole(1.0, 1.0, 2.0), &hole(5.0, 5.0, 2.0)], None),
+        (vec![&outer[..]], None),
+    ] {
+        let found = fault(&rings);
+        let is_same = match (&found, wanted) {
+            (Some(found), Some(wanted)) => found.contains(wanted),
+            (found, wanted) => found.is_none() && wanted.is_none(),
+        };
+        assert!(is_same, "{rings:?}: {found:?}");
+    }
+}
+
+#[test]
 fn legacy_pairs_are_arrays_or_documents() {
     for pair in [
         Bson::from(vec![1.5, 2.0]),
@@ -233,6 +327,15 @@ fn legacy_pairs_are_arrays_or_documents() {
         assert_eq!(plane_point(value).expect("a point"), PlanePoint { x: 1.5, y: 2.0 });
     }
     assert!(plane_point(RawBsonRef::Null).is_err());
+    // What begins with a number may have a type and more behind its coordinates; with all of GeoJSON it is that.
+    let legacy = geometry(doc! {"lng": 1, "lat": 2, "type": "home"});
+    assert_eq!(legacy.as_point(), Some(&point(1.0, 2.0)));
+    let legacy = geometry(doc! {"x": 1, "y": 2, "type": "Point"});
+    assert_eq!(legacy.as_point(), Some(&point(1.0, 2.0)));
+    let numbered = geometry(doc! {"n": 5, "type": "Point", "coordinates": [1, 2]});
+    assert_eq!(numbered.as_point(), Some(&point(1.0, 2.0)));
+    assert!(parse(doc! {"type": "home", "lng": 1, "lat": 2}).is_err());
+    assert!(parse(doc! {"n": 5, "type": "Point"}).is_err());
 }
 
 #[test]
@@ -439,7 +542,7 @@ proptest! {
         }
         if let Some(place) = a.as_point() {
             let Ok(inside) = circle.contains(&a, &mut uncounted);
-            prop_assert_eq!(inside, angle(place, &center) <= radius);
+            prop_assert_eq!(inside, angle(place, &center) <= radius + crate::ring::TOUCH);
         }
     }
 
@@ -449,7 +552,7 @@ proptest! {
     ) {
         let circle = Circle::new(point(x, y), radius);
         let place = on_sphere(px, py).expect("in range");
-        if angle(&place, &point(x, y)) <= radius {
+        if angle(&place, &point(x, y)) <= radius + crate::ring::TOUCH {
             let at = PlanePoint { x: px, y: py };
             let holds = |rectangle: Rectangle| {
                 let Ok(holds) = Region::Rectangle(rectangle).contains(&at, &mut uncounted);

@@ -311,7 +311,9 @@ fn extract<'k>(
         Err(error @ ExtractError::AmbiguousPosition { .. }) => Err(StorageError::CannotIndex(16746, error.to_string())),
         Err(error @ ExtractError::HashedArray { .. }) => Err(StorageError::CannotIndex(16766, error.to_string())),
         Err(error @ ExtractError::NoGeometry { .. }) => Err(StorageError::CannotIndex(16755, error.to_string())),
-        Err(error @ ExtractError::NoPoint { .. }) => Err(StorageError::CannotIndex(13068, error.to_string())),
+        Err(error @ ExtractError::NoLocation { .. }) => Err(StorageError::CannotIndex(16804, error.to_string())),
+        Err(error @ ExtractError::OneCoordinate { .. }) => Err(StorageError::CannotIndex(13068, error.to_string())),
+        Err(error @ ExtractError::NoPoint { .. }) => Err(StorageError::CannotIndex(13026, error.to_string())),
         Err(error @ ExtractError::OutOfGrid { .. }) => Err(StorageError::CannotIndex(13027, error.to_string())),
         Err(error @ ExtractError::ArrayBesideText { .. }) => Err(StorageError::CannotIndex(201, error.to_string())),
         Err(error @ ExtractError::ArrayBesideWildcard { .. }) => {

@@ -2,8 +2,8 @@
 //!
 //! - Words are terms; one of them is enough.
 //! - What stands between quotation marks is a phrase, which must be there as it is; its words are terms, too.
-//! - A hyphen behind white space, before a word or a phrase, means that it must not be there: up to the next white
-//!   space. A hyphen within a word is a delimiter.
+//! - A hyphen behind white space, before a word or a phrase, means that it must not be there, nor what follows it up to
+//!   the next white space. A hyphen within a word is a delimiter.
 
 use crate::fold::is_space;
 use crate::{Analyzer, Folding, Language};
@@ -47,19 +47,21 @@ impl Search {
         let mut after_space = true;
         for (offset, character) in search.char_indices() {
             match character {
-                '"' => match phrase_start.take() {
-                    None => phrase_start = Some(offset + 1),
-                    Some(start) => {
-                        let phrase = Phrase::new(&search[start..offset], language, folding);
-                        match is_negated {
-                            true => unwanted_phrases.push(phrase),
-                            false => phrases.push(phrase),
+                '"' => {
+                    // It ends a word. A negation goes on: that ends with white space alone.
+                    wanted_words.push(' ');
+                    unwanted_words.push(' ');
+                    match phrase_start.take() {
+                        None => phrase_start = Some(offset + 1),
+                        Some(start) => {
+                            let phrase = Phrase::new(&search[start..offset], language, folding);
+                            match is_negated {
+                                true => unwanted_phrases.push(phrase),
+                                false => phrases.push(phrase),
+                            }
                         }
-                        is_negated = false;
-                        wanted_words.push(' ');
-                        unwanted_words.push(' ');
                     }
-                },
+                }
                 '-' if phrase_start.is_none() && after_space => is_negated = true,
                 character if is_space(character) => {
                     is_negated &= phrase_start.is_some();
@@ -155,15 +157,18 @@ impl Search {
         if self.phrases.is_empty() && self.unwanted_phrases.is_empty() {
             return;
         }
+        // As the text's language folds: a phrase of it is in it, whatever language the search is in.
+        let language = analyzer.language();
         let mut folded = String::with_capacity(text.len());
-        self.folding.append(text, self.language, &mut folded);
+        self.folding.append(text, language, &mut folded);
+        let is_there = |phrase: &Phrase| match language == self.language {
+            true => folded.contains(&phrase.folded),
+            false => folded.contains(&Phrase::new(&phrase.given, language, self.folding).folded),
+        };
         for (phrase, found) in self.phrases.iter().zip(&mut found.phrases) {
-            *found = *found || folded.contains(&phrase.folded);
+            *found = *found || is_there(phrase);
         }
-        found.has_unwanted |= self
-            .unwanted_phrases
-            .iter()
-            .any(|phrase| folded.contains(&phrase.folded));
+        found.has_unwanted |= self.unwanted_phrases.iter().any(is_there);
     }
 
     /// Whether a document matches whose texts were all looked at.
@@ -222,6 +227,11 @@ mod tests {
             ("\"ssl certificate\" authority", "author,certif,ssl||ssl certificate|"),
             ("fish -\"blue fish\" x", "fish,x|||blue fish"),
             ("\"a -b\"", "b||a -b|"),
+            ("zap -\"foo bar\"-\"quux foo\"", "zap|||foo bar,quux foo"),
+            ("zap -\"foo bar\"quux", "zap|quux||foo bar"),
+            ("zap -\"foo\"-bar \"tea\" x", "tea,x,zap|bar|tea|foo"),
+            ("zap - \"foo\"", "foo,zap||foo|"),
+            ("zap\"foo bar\"tea", "bar,foo,tea,zap||foo bar|"),
             ("\"open end", "end,open|||"),
             ("-tea", "|tea||"),
             ("", "|||"),
@@ -238,6 +248,21 @@ mod tests {
             search.look(text, &mut analyzer, &mut found);
         }
         search.matches(&found)
+    }
+
+    #[test]
+    fn a_phrase_is_folded_as_its_text_is() {
+        let search = parse("\"kaç yaşındasınız\"");
+        let is_found = |language| {
+            let mut found = search.start();
+            search.look(
+                "KAÇ YAŞINDASINIZ",
+                &mut Analyzer::new(language, search.folding()),
+                &mut found,
+            );
+            found.phrases[0]
+        };
+        assert!(is_found(Language::Turkish) && !is_found(Language::English));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What an index may be that has more than values in its keys: hashes, geometries, text, wildcards.
 
 use crate::error::{CommandError, Result};
-use bson::Document;
 use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::{Bson, Document};
 use keys::{FieldKind, IndexPattern};
 use wire::ErrorCode;
 
@@ -28,6 +28,7 @@ pub(super) fn check_kind(pattern: &IndexPattern, options: &mut Document, has_col
         FieldKind::Plane(_) if has_collation => {
             cannot("Index type '2d' does not support collation; give {collation: {locale: 'simple'}}")
         }
+        FieldKind::Plane(grid) => check_interval(grid.interval(), options),
         FieldKind::Term if has_collation => {
             cannot("Index type 'text' does not support collation; give {collation: {locale: 'simple'}}")
         }
@@ -41,6 +42,24 @@ pub(super) fn check_kind(pattern: &IndexPattern, options: &mut Document, has_col
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// Whether the coordinates of a `2d` index have an interval.
+fn check_interval((low, high): (f64, f64), options: &Document) -> Result<()> {
+    let bound = |name: &str, default: f64| match options.get(name) {
+        Some(Bson::Int32(number)) => f64::from(*number),
+        Some(Bson::Int64(number)) => *number as f64,
+        Some(Bson::Double(number)) => *number,
+        _ => default,
+    };
+    let (low, high) = (bound("min", low), bound("max", high));
+    match low.is_finite() && high.is_finite() && low < high {
+        true => Ok(()),
+        false => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!("region for hash must be valid and have positive area, but [{low}, {high}] was specified"),
+        )),
     }
 }
 

@@ -258,7 +258,7 @@ pub fn parse_spec(
                 if field.as_str() == "bits" && is_fraction {
                     return Err(cannot("bits for hash must be a whole number".into()));
                 }
-                if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| bits < 1) {
+                if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| !(1..=32).contains(&bits)) {
                     return Err(CommandError::new(
                         ErrorCode::InvalidOptions,
                         "bits for hash must be > 0 and <= 32",
@@ -268,7 +268,15 @@ pub fn parse_spec(
             }
             "2dsphereIndexVersion" => match number_as_i64(value) {
                 Some(version @ 1..=3) => drop(options.insert("2dsphereIndexVersion", version as i32)),
-                _ => {
+                None => {
+                    return Err(crate::arguments::wrong_type(
+                        "createIndexes.indexes",
+                        field.as_str(),
+                        value,
+                        "a number",
+                    ));
+                }
+                Some(_) => {
                     return Err(cannot(
                         "unsupported geo index version { 2dsphereIndexVersion }, only support versions: [1,2,3]".into(),
                     ));
@@ -431,6 +439,8 @@ fn parse_key(key: &RawDocument) -> Result<IndexPattern> {
         keys::extract::PatternError::TooManyFields { .. } => CommandError::new(ErrorCode(13103), error.to_string()),
         keys::extract::PatternError::ManyWildcards => CommandError::new(ErrorCode(7_246_201), error.to_string()),
         keys::extract::PatternError::ManyHashed => CommandError::new(ErrorCode(31303), error.to_string()),
+        keys::extract::PatternError::ManyPlanes => CommandError::new(ErrorCode(16800), error.to_string()),
+        keys::extract::PatternError::PlaneNotFirst => CommandError::new(ErrorCode(16801), error.to_string()),
         keys::extract::PatternError::WildcardPlugin => CommandError::new(ErrorCode(7_246_202), error.to_string()),
         _ => CommandError::new(ErrorCode::CannotCreateIndex, error.to_string()),
     })

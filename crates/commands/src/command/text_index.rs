@@ -33,7 +33,7 @@ pub(super) fn normalise(key: &RawDocument, options: &mut Document) -> Result<Doc
     let mut weights: BTreeMap<String, Bson> = BTreeMap::new();
     match options.remove("weights") {
         None => {}
-        Some(Bson::String(path)) => drop(weights.insert(path, Bson::Int32(1))),
+        Some(Bson::String(path)) if path == EVERYTHING => drop(weights.insert(path, Bson::Int32(1))),
         Some(Bson::Document(given)) => weights.extend(given),
         Some(_) => return cannot("text index option 'weights' must be an object"),
     }
@@ -77,14 +77,21 @@ pub(super) fn normalise(key: &RawDocument, options: &mut Document) -> Result<Doc
     if weights.is_empty() {
         return cannot("a text index has no fields: its weights are missing");
     }
-    for (path, weight) in &weights {
-        check_weight(path, weight)?;
+    for (path, weight) in &mut weights {
+        *weight = Bson::Int32(checked_weight(path, weight)?);
     }
     options.insert("weights", weights.into_iter().collect::<Document>());
     options.entry("default_language".to_owned()).or_insert("english".into());
     options
         .entry("language_override".to_owned())
         .or_insert("language".into());
+    if let Some(Bson::String(field)) = options.get("language_override")
+        && (field.is_empty() || field.contains('.') || field.starts_with('$'))
+    {
+        return cannot(format!(
+            "language_override is not valid: {field:?} is no name of a field"
+        ));
+    }
     // Indexes of old dumps are made anew, of the version there is.
     if let Some(version) = options.get("textIndexVersion")
         && !as_number(version).is_some_and(|version| [1.0, 2.0, 3.0].contains(&version))
@@ -108,17 +115,19 @@ fn as_number(value: &Bson) -> Option<f64> {
     }
 }
 
-fn check_weight(path: &str, weight: &Bson) -> Result<()> {
+/// The weight of a path: a whole number, others lose their fraction.
+fn checked_weight(path: &str, weight: &Bson) -> Result<i32> {
     let Some(number) = as_number(weight) else {
         return cannot(format!("weight for text index needs numeric type, found {weight}"));
     };
-    if !(number > 0.0 && number < WEIGHT_MAX) {
+    let whole = number.trunc();
+    if !(whole > 0.0 && whole < WEIGHT_MAX) {
         return cannot(format!(
             "text index weight must be in the exclusive interval (0,{WEIGHT_MAX}) but found: {number}"
         ));
     }
     if path == EVERYTHING {
-        return Ok(());
+        return Ok(whole as i32);
     }
     if path.is_empty() || path.split('.').any(str::is_empty) {
         return cannot("weight cannot be on an empty field");
@@ -126,5 +135,5 @@ fn check_weight(path: &str, weight: &Bson) -> Result<()> {
     if path.split('.').any(|part| part.starts_with('$')) {
         return cannot("no part of the path of a text index field can start with '$'");
     }
-    Ok(())
+    Ok(whole as i32)
 }

@@ -70,6 +70,13 @@ fn specifications_of_indexes() {
         (doc! { "key": { "$**": 1 }, "wildcardProjection": { "b": "x" } }, 51271),
         (doc! { "key": { "a.$**": 1 }, "wildcardProjection": { "b": 1 } }, 9),
         (doc! { "key": { "a": "2d" }, "bits": 0 }, 72),
+        (doc! { "key": { "a": "2d" }, "bits": 33 }, 72),
+        (doc! { "key": { "a": "2d" }, "min": 5, "max": 5 }, 72),
+        (doc! { "key": { "a": "2d" }, "min": f64::NEG_INFINITY }, 72),
+        (doc! { "key": { "a": "2d", "b": "2d" } }, 16800),
+        (doc! { "key": { "a": 1, "b": "2d" } }, 16801),
+        (doc! { "key": { "a": "2dsphere", "b": "2d" } }, 67),
+        (doc! { "key": { "a": "2dsphere" }, "2dsphereIndexVersion": "x" }, 14),
     ] {
         let mut spec = spec;
         spec.insert("name", "x");

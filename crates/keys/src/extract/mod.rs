@@ -70,8 +70,20 @@ pub enum ExtractError {
         /// What is wrong with it.
         error: GeometryError,
     },
-    /// A field of a `2d` index is no point. Code 13068.
-    #[error("location object expected, location array not in correct format: {path}: {error}")]
+    /// What stands among the points of a `2d` index is neither an array nor a document. Code 16804.
+    #[error("location object expected, location array not in correct format: {path}")]
+    NoLocation {
+        /// The index's path.
+        path: String,
+    },
+    /// A point of a `2d` index has one coordinate. Code 13068.
+    #[error("geo field only has 1 element: {path}")]
+    OneCoordinate {
+        /// The index's path.
+        path: String,
+    },
+    /// A point of a `2d` index is no pair of numbers. Code 13026.
+    #[error("geo values must be 'legacy coordinate pairs' for 2d indexes: {path}: {error}")]
     NoPoint {
         /// The index's path.
         path: String,

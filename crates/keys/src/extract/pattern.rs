@@ -80,6 +80,12 @@ pub enum PatternError {
     /// More than one hashed field.
     #[error("A maximum of one index field is allowed to be hashed")]
     ManyHashed,
+    /// More than one `2d` field.
+    #[error("can't have 2 geo fields")]
+    ManyPlanes,
+    /// Fields in front of a `2d` field.
+    #[error("2d has to be first in index")]
+    PlaneNotFirst,
     /// Kinds that cannot be in one index, or not in this place.
     #[error("{0}")]
     Combination(&'static str),
@@ -284,8 +290,6 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
     let wildcards = of(|kind| *kind == FieldKind::Wildcard);
     let refused = match () {
         () if hashed > 1 => return Err(PatternError::ManyHashed),
-        () if plane > 1 => "can't have 2 geo fields",
-        () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => "2d has to be first in index",
         () if wildcards > 1 => return Err(PatternError::ManyWildcards),
         () if terms > 1 || terms != of(|kind| *kind == FieldKind::Score) => {
             "the terms of a text index are one field, _fts, and their scores follow: _ftsx"
@@ -293,6 +297,8 @@ fn check_kinds(fields: &[PatternField]) -> Result<(), PatternError> {
         () if (hashed > 0) as u8 + (sphere > 0) as u8 + (plane > 0) as u8 + (terms > 0) as u8 + wildcards as u8 > 1 => {
             "Can't use more than one index plugin for a single index"
         }
+        () if plane > 1 => return Err(PatternError::ManyPlanes),
+        () if plane > 0 && !matches!(fields[0].kind, FieldKind::Plane(_)) => return Err(PatternError::PlaneNotFirst),
         () => return Ok(()),
     };
     Err(PatternError::Combination(refused))

@@ -116,6 +116,31 @@ impl KeyExtractor {
         Ok(())
     }
 
+    /// Refuses polygons that a new document must not have where an index with geometries on the sphere holds it. Not a
+    /// part of the extraction: what is stored may be older than the check, and keeps its keys.
+    pub fn check_geometries(&self, document: &RawDocument, watch: &mut Watch<'_>) -> Result<(), ExtractError> {
+        for (index, field) in self.pattern.fields().iter().enumerate() {
+            if field.kind() != FieldKind::Sphere {
+                continue;
+            }
+            let mut values = Vec::new();
+            self.values_at(document.as_bytes(), index, &mut values)?;
+            for value in values.into_iter().filter(|value| matches!(value, Value::Document(_))) {
+                let mut steps = counted(watch, 0);
+                let checked = with_raw(value, |value| match read::sphere(value, &mut steps)? {
+                    Ok(geometry) => geometry.check_rings(&mut steps),
+                    // The extraction tells of it.
+                    Err(_) => Ok(Ok(())),
+                })?;
+                checked.map_err(|error| ExtractError::NoGeometry {
+                    path: field.path().to_owned(),
+                    error,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// What a field that is no geometry has in the keys: what it would have in an index of its own.
     fn value_pieces<'a>(
         &self,
@@ -157,36 +182,34 @@ impl KeyExtractor {
         out: &mut KeySet,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExtractError> {
-        let path = || self.pattern.fields()[0].path().to_owned();
         let mut values = Vec::new();
         let mut met_array = self.values_at(document.as_bytes(), 0, &mut values)?;
-        let mut points = Vec::new();
+        let mut pieces = Vec::new();
         for value in values {
             let (Value::Array(bytes) | Value::Document(bytes)) = value else {
                 continue;
             };
-            let first = Elements::new(bytes).next().map_err(|_| self.malformed(0))?;
-            if let Some(first) = first
-                && matches!(first.value, Value::Array(_) | Value::Document(_))
-            {
-                met_array = true;
-                let mut elements = Elements::new(bytes);
-                while let Some(element) = elements.next().map_err(|_| self.malformed(0))? {
-                    points.push(element.value);
-                }
+            let mut elements = Elements::new(bytes);
+            let mut next = || elements.next().map_err(|_| self.malformed(0));
+            let Some(first) = next()? else {
+                continue;
+            };
+            if is_number(&first.value) {
+                pieces.push(self.point_piece(grid, value)?);
                 continue;
             }
-            if first.is_some() {
-                points.push(value);
+            // Several points.
+            let mut element = Some(first);
+            while let Some(point) = element {
+                if !is_empty(&point.value) {
+                    met_array = true;
+                    pieces.push(self.point_piece(grid, point.value)?);
+                }
+                element = next()?;
             }
         }
-        if points.is_empty() {
+        if pieces.is_empty() {
             return Ok(());
-        }
-        let mut pieces = Vec::with_capacity(points.len());
-        for point in points {
-            let point = with_raw(point, read::legacy).map_err(|error| ExtractError::NoPoint { path: path(), error })?;
-            pieces.push(Piece::Number(key_in(grid, &point)?));
         }
         let mut choices = vec![self.noted(0, pieces, met_array, out)];
         for index in 1..self.pattern.fields().len() {
@@ -195,6 +218,26 @@ impl KeyExtractor {
         self.push_combinations(&choices, &mut Vec::new(), out, watch)?;
         out.sort();
         Ok(())
+    }
+
+    /// What stands for a point of a `2d` index.
+    fn point_piece<'a>(&self, grid: Grid, value: Value<'_>) -> Result<Piece<'a>, ExtractError> {
+        let path = || self.pattern.fields()[0].path().to_owned();
+        let (Value::Array(bytes) | Value::Document(bytes)) = value else {
+            return Err(ExtractError::NoLocation { path: path() });
+        };
+        let mut elements = Elements::new(bytes);
+        let mut has_next = || {
+            elements
+                .next()
+                .map_err(|_| self.malformed(0))
+                .map(|next| next.is_some())
+        };
+        if has_next()? && !has_next()? {
+            return Err(ExtractError::OneCoordinate { path: path() });
+        }
+        let point = with_raw(value, read::legacy).map_err(|error| ExtractError::NoPoint { path: path(), error })?;
+        Ok(Piece::Number(key_in(grid, &point)?))
     }
 
     pub(super) fn push_pieces(&self, pieces: &[Piece<'_>], out: &mut KeySet) {
@@ -305,11 +348,19 @@ fn collect_in<'a>(
 
 /// What counts as no geometry at all.
 fn is_nothing(value: &Value<'_>) -> bool {
-    match value {
-        Value::Null | Value::Undefined => true,
-        Value::Array(inner) | Value::Document(inner) => matches!(Elements::new(inner).next(), Ok(None)),
-        _ => false,
-    }
+    matches!(value, Value::Null | Value::Undefined) || is_empty(value)
+}
+
+fn is_number(value: &Value<'_>) -> bool {
+    matches!(
+        value,
+        Value::Int32(_) | Value::Int64(_) | Value::Double(_) | Value::Decimal(_)
+    )
+}
+
+/// An array or a document without elements.
+fn is_empty(value: &Value<'_>) -> bool {
+    matches!(value, Value::Array(inner) | Value::Document(inner) if matches!(Elements::new(inner).next(), Ok(None)))
 }
 
 /// Steps that have `watch` look at so many bytes now and then.

@@ -4,7 +4,7 @@ use super::*;
 use crate::key::{FieldOrder, decode_key};
 use crate::testing;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, bson, doc};
 use proptest::prelude::*;
 
 fn raw(document: &Document) -> RawDocumentBuf {
@@ -299,11 +299,12 @@ fn patterns_that_are_no_index() {
         doc! { "_fts": "text", "_ftsx": 1, "a": "2d" },
         doc! { "$**": "hashed" },
         doc! { "a": "hashed", "b": "2dsphere" },
-        doc! { "a": "2d", "b": "2d" },
-        doc! { "a": 1, "b": "2d" },
+        doc! { "a": "2dsphere", "b": "2d" },
     ] {
         assert!(matches!(refusal(combination), PatternError::Combination(_)));
     }
+    assert_eq!(refusal(doc! { "a": "2d", "b": "2d" }), PatternError::ManyPlanes);
+    assert_eq!(refusal(doc! { "a": 1, "b": "2d" }), PatternError::PlaneNotFirst);
     assert_eq!(refusal(doc! { "$**": 0 }), PatternError::Zero { path: path("$**") });
     assert_eq!(
         refusal(doc! { "a.$**.b": 1 }),
@@ -413,10 +414,25 @@ fn points_of_the_plane() {
         keys_of(doc! { "p": [11, 0] }),
         Err(ExtractError::OutOfGrid { .. })
     ));
-    assert!(matches!(
-        keys_of(doc! { "p": ["a", 0] }),
-        Err(ExtractError::NoPoint { .. })
-    ));
+    // Empty places count as none.
+    let one = keys_of(doc! { "p": [[], [1, 2], {}] }).unwrap();
+    assert_eq!(one, [[key(1.0, 2.0), missing()]]);
+    assert_eq!(keys_of(doc! { "p": [[], []] }).unwrap(), Vec::<Vec<Bson>>::new());
+    let refusal = |value: Bson| keys_of(doc! { "p": value }).unwrap_err();
+    for no_location in [
+        bson!(["a", 0]),
+        bson!([[1, 2], 5]),
+        bson!([null, [1, 2]]),
+        bson!({ "type": "Point", "coordinates": [1, 2] }),
+    ] {
+        assert!(matches!(refusal(no_location), ExtractError::NoLocation { .. }));
+    }
+    for one_coordinate in [bson!([1]), bson!([[1]]), bson!({ "x": 1 })] {
+        assert!(matches!(refusal(one_coordinate), ExtractError::OneCoordinate { .. }));
+    }
+    for no_point in [bson!([1, "a"]), bson!([["a", 0]]), bson!([{ "x": 1, "y": null }])] {
+        assert!(matches!(refusal(no_point), ExtractError::NoPoint { .. }));
+    }
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl Near {
                 ));
             }
         };
-        let (least, most) = query.test.limits();
+        let (least, most) = query.test.search_limits();
         Ok(Self {
             access,
             place,
@@ -263,7 +263,6 @@ impl Near {
             ring,
             query,
             path,
-            reach,
             found,
             found_in_ring,
             seen,
@@ -274,7 +273,6 @@ impl Near {
         let Some(ring) = ring else {
             return Ok(Ran::Exhausted);
         };
-        let (least, _) = query.test.limits();
         ring.run(run, &mut |row| {
             counters.works += 1;
             if !seen.insert(row.id.clone()) {
@@ -284,7 +282,7 @@ impl Near {
             let measured = query
                 .test
                 .measure(as_document(row.document.bytes())?, path, run.evaluation)?;
-            let Some((distance, _)) = measured.filter(|(distance, _)| *distance >= least && *distance <= *reach) else {
+            let Some((distance, _)) = measured.filter(|(distance, _)| query.test.is_within_limits(*distance)) else {
                 return Ok(Flow::Continue);
             };
             let document = row.document.to_bytes();
@@ -349,9 +347,8 @@ impl Near {
 
     /// What `$meta` tells of a document.
     fn metadata(&self, found: &Found, context: &EvaluationContext<'_>) -> Result<Metadata, QueryError> {
-        let multiplier = self.query.output.as_ref().map_or(1.0, |output| output.multiplier);
         let mut metadata = Metadata {
-            near_distance: Some(found.distance * self.query.test.unit() * multiplier),
+            near_distance: Some(found.distance * self.query.test.unit()),
             ..Metadata::default()
         };
         if self.needs.has(MetadataField::NearPoint) {

@@ -42,8 +42,10 @@ pub(super) fn refused(error: &GeometryError) -> QueryError {
 }
 
 pub(super) fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
-    let geometry = read::sphere(value, &mut |count| context.steps(count))?;
-    geometry.map_err(|error| refused(&error))
+    let mut steps = |count| context.steps(count);
+    let geometry = read::sphere(value, &mut steps)?.map_err(|error| refused(&error))?;
+    geometry.check_rings(&mut steps)?.map_err(|error| refused(&error))?;
+    Ok(geometry)
 }
 
 fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
@@ -107,7 +109,7 @@ impl GeoTest {
     ) -> Result<Region, QueryError> {
         match shape {
             "$geometry" => match read_geojson(argument, context)? {
-                polygons if polygons.is_polygons() => Ok(Region::Polygons(polygons)),
+                polygons if polygons.has_polygons() => Ok(Region::Polygons(polygons)),
                 _ => Err(QueryError::bad_value(format!(
                     "$within not supported with provided geometry: {}",
                     keys::describe::describe(argument)
@@ -155,11 +157,10 @@ impl GeoTest {
                 keys::describe::describe(value)
             )));
         };
-        let region = Region::Meeting(match geometry {
-            // A legacy pair.
-            RawBsonRef::Array(_) => read_sphere(geometry, context)?,
-            _ => read_geojson(geometry, context)?,
-        });
+        if !read::is_geojson(geometry) {
+            pair(geometry)?;
+        }
+        let region = Region::Meeting(read_sphere(geometry, context)?);
         Self::new("$geoIntersects", region, value, context)
     }
 
@@ -247,7 +248,8 @@ fn pair(value: RawBsonRef<'_>) -> Result<PlanePoint, QueryError> {
     }
 }
 
-fn members(value: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
+/// The members of an array, the values of a document.
+pub(super) fn members(value: RawBsonRef<'_>) -> Option<Vec<RawBsonRef<'_>>> {
     match value {
         RawBsonRef::Array(array) => array_members(array),
         RawBsonRef::Document(document) => document.iter().map(|field| Some(field.ok()?.1)).collect(),
@@ -297,8 +299,18 @@ mod tests {
         }
         assert!(!is_taken("$geoWithin", doc! {"$box": [[0, 0, 0], [1, 1]]}));
         assert!(!is_taken("$geoWithin", doc! {"$polygon": [[0, 0], [1, 1], [1, 0, 0]]}));
+        // A collection is asked for its polygons.
+        let square = doc! {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]};
+        let point = doc! {"type": "Point", "coordinates": [5, 5]};
+        for (members, taken) in [(vec![square, point.clone()], true), (vec![point], false)] {
+            let collection = doc! {"type": "GeometryCollection", "geometries": members};
+            assert_eq!(is_taken("$geoWithin", doc! {"$geometry": collection}), taken);
+        }
         // A legacy pair is a point to meet, but no region.
         assert!(is_taken("$geoIntersects", doc! {"$geometry": [0, 0]}));
+        assert!(is_taken("$geoIntersects", doc! {"$geometry": {"x": 0, "y": 0}}));
+        assert!(!is_taken("$geoIntersects", doc! {"$geometry": [0, 0, 0]}));
+        assert!(!is_taken("$geoIntersects", doc! {"$geometry": {"x": 0}}));
         assert!(!is_taken("$geoWithin", doc! {"$geometry": [0, 0]}));
     }
 }

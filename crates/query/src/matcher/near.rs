@@ -10,7 +10,7 @@ use geometry::{EARTH_RADIUS_METRES, read, sphere};
 use keys::FieldKind;
 use wire::ErrorCode;
 
-use super::geo::{read_sphere, refused};
+use super::geo::{members, read_sphere, refused};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::path::{self, LeafArray, Path};
@@ -42,7 +42,7 @@ pub(crate) struct NearQuery {
 impl Display for NearQuery {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
         let field = self.path.as_ref().map_or("", Path::text);
-        let most = match self.test.most * self.test.unit {
+        let most = match self.test.most {
             most if most.is_finite() => most.to_string(),
             // The greatest number there is, in six digits.
             _ => "1.79769e+308".to_owned(),
@@ -71,10 +71,10 @@ pub(crate) struct NearOutput {
 #[derive(Clone, Debug)]
 pub struct NearTest {
     center: Center,
-    /// In radians on the sphere, in units of the coordinates in the plane.
+    /// As the client gave them, and as it is told distances: by `unit`.
     least: f64,
     most: f64,
-    /// What such a distance is multiplied by for the client: metres, where GeoJSON gave the point.
+    /// What a distance, in radians on the sphere, is multiplied by for the client: it has metres of a GeoJSON point.
     unit: f64,
     source: Vec<(String, Constant)>,
 }
@@ -100,8 +100,8 @@ impl NearTest {
         for field in operators {
             let (field, value) = field.map_err(|_| QueryError::bad_value("malformed operators"))?;
             match field.as_str() {
-                "$minDistance" => least = Some(distance(value, "$minDistance")?),
-                "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
+                "$minDistance" => least = Some(value),
+                "$maxDistance" => most = Some(value),
                 field if field == name => point = Some(value),
                 "$uniqueDocs" => {
                     beside = Some(field.as_str());
@@ -121,43 +121,66 @@ impl NearTest {
             source.push((field.as_str().to_owned(), Constant::new(value)));
         }
         let point = point.ok_or_else(|| QueryError::bad_value("$near requires a point"))?;
-        let mut given = point;
-        if let RawBsonRef::Document(inner) = point {
-            let is_geojson = inner.get("$geometry").ok().flatten().is_some();
-            if let (true, Some(beside)) = (is_geojson, beside) {
+        let around_geometry = match point {
+            RawBsonRef::Document(inner) if inner.get("$geometry").ok().flatten().is_some() => Some(inner),
+            _ => None,
+        };
+        let is_near_sphere = name == "$nearSphere";
+        let mut near = match (around_geometry, beside) {
+            (Some(_), Some(beside)) => {
                 return Err(QueryError::bad_value(format!(
                     "geo near accepts just one argument when querying for a GeoJSON point. Extra field found: {beside}"
                 )));
             }
-            for field in inner {
-                let (field, value) = field.map_err(|_| QueryError::bad_value("malformed $near"))?;
-                match field.as_str() {
-                    "$geometry" => given = value,
-                    "$minDistance" => least = Some(distance(value, "$minDistance")?),
-                    "$maxDistance" => most = Some(distance(value, "$maxDistance")?),
-                    other if is_geojson => {
-                        return Err(QueryError::bad_value(format!(
-                            "invalid argument in geo near query: {other}"
-                        )));
-                    }
-                    // The coordinates of a legacy pair.
-                    _ => {}
-                }
+            (Some(inner), None) => Self::around_geometry(inner, is_near_sphere)?,
+            (None, _) => {
+                let least = least.map(|value| distance(value, "$minDistance", [16893, 16894]));
+                let most = most.map(|value| distance(value, "$maxDistance", [16895, 16896]));
+                Self::of(point, is_near_sphere, least.transpose()?, most.transpose()?)?
             }
-        }
-        let mut near = Self::of(given, name == "$nearSphere", least, most)?;
+        };
         near.source = source;
         Ok(Arc::new(near))
     }
 
-    /// Around a GeoJSON point, with distances in metres, or a legacy pair, with distances in radians if `spherical`.
+    /// From `{$geometry: ..}`, with distances beside it.
+    fn around_geometry(specification: &RawDocument, spherical: bool) -> Result<Self, QueryError> {
+        let (mut geometry, mut least, mut most) = (None, None, None);
+        let limit = |value: RawBsonRef<'_>, name: &str| {
+            let limit = distance(value, name, [ErrorCode::BadValue.0; 2])?;
+            match limit.is_finite() {
+                true => Ok(Some(limit)),
+                false => Err(QueryError::bad_value(format!("{name} must be finite"))),
+            }
+        };
+        for field in specification {
+            let (field, value) = field.map_err(|_| QueryError::bad_value("malformed $near"))?;
+            match field.as_str() {
+                "$geometry" => geometry = Some(value),
+                "$minDistance" => least = limit(value, "$minDistance")?,
+                "$maxDistance" => most = limit(value, "$maxDistance")?,
+                other => {
+                    return Err(QueryError::bad_value(format!(
+                        "invalid argument in geo near query: {other}"
+                    )));
+                }
+            }
+        }
+        let geometry = geometry
+            .filter(|geometry| read::is_geojson(*geometry))
+            .ok_or_else(|| QueryError::bad_value("$near requires geojson point"))?;
+        Self::of(geometry, spherical, least, most)
+    }
+
+    /// Around a GeoJSON point, with distances in metres, or a legacy pair, with distances in radians if `spherical`. A
+    /// third number of such a pair is the greatest distance, unless `most` is.
     pub(crate) fn of(
         point: RawBsonRef<'_>,
         spherical: bool,
         least: Option<f64>,
         most: Option<f64>,
     ) -> Result<Self, QueryError> {
-        let (center, unit) = if read::is_geojson(point) {
+        let (center, unit, most) = if read::is_geojson(point) {
             if read_sphere(point, &EvaluationContext::uninterrupted())?
                 .as_point()
                 .is_none()
@@ -173,12 +196,12 @@ impl NearTest {
                 latitude: at.y,
                 is_legacy: false,
             };
-            (center, EARTH_RADIUS_METRES)
+            (center, EARTH_RADIUS_METRES, most)
         } else {
-            let at = read::legacy(point)
-                .map_err(|error| QueryError::bad_value(format!("invalid point in geo near query: {error}")))?;
+            let (at, furthest) = legacy_with_distance(point)?;
+            let most = most.or(furthest);
             match spherical {
-                false => (Center::Plane(at), 1.0),
+                false => (Center::Plane(at), 1.0, most),
                 true => {
                     read::on_sphere(at.x, at.y).map_err(|error| refused(&error))?;
                     let center = Center::Sphere {
@@ -186,14 +209,14 @@ impl NearTest {
                         latitude: at.y,
                         is_legacy: true,
                     };
-                    (center, 1.0)
+                    (center, 1.0, most)
                 }
             }
         };
         Ok(Self {
             center,
-            least: least.map_or(0.0, |least| least / unit),
-            most: most.map_or(f64::INFINITY, |most| most / unit),
+            least: least.unwrap_or(0.0),
+            most: most.unwrap_or(f64::INFINITY),
             unit,
             source: Vec::new(),
         })
@@ -210,9 +233,19 @@ impl NearTest {
         self.center
     }
 
-    /// The least and the greatest distance of matches.
-    pub(crate) fn limits(&self) -> (f64, f64) {
-        (self.least, self.most)
+    /// Between which distances (radians on the sphere, units of the coordinates in the plane) all matches are; some
+    /// that are no matches may be, too.
+    pub(crate) fn search_limits(&self) -> (f64, f64) {
+        // What is multiplied and then divided may come out a little less or more.
+        let slack = if self.unit == 1.0 { 0.0 } else { 1e-12 };
+        let limit = |given: f64, slack: f64| given / self.unit * (1.0 + slack);
+        (limit(self.least, -slack), limit(self.most, slack))
+    }
+
+    /// Whether a match may be so far away. The distance counts as the client is told it, so that it can ask for what
+    /// is no nearer, or no further, than a document that it was given.
+    pub(crate) fn is_within_limits(&self, distance: f64) -> bool {
+        (self.least..=self.most).contains(&(distance * self.unit))
     }
 
     /// What a distance is multiplied by for the client.
@@ -270,12 +303,32 @@ impl NearTest {
     }
 }
 
-fn distance(value: RawBsonRef<'_>, name: &str) -> Result<f64, QueryError> {
+/// A distance. The codes are of what is no number, and of what is negative.
+fn distance(value: RawBsonRef<'_>, name: &str, [no_number, negative]: [i32; 2]) -> Result<f64, QueryError> {
+    let refused = |code: i32, what: &str| Err(QueryError::new(ErrorCode(code), format!("{name} must be {what}")));
     match read::number(value) {
         Some(distance) if distance >= 0.0 => Ok(distance),
-        Some(_) => Err(QueryError::bad_value(format!("{name} must be non-negative"))),
-        None => Err(QueryError::bad_value(format!("{name} must be a number"))),
+        Some(_) => refused(negative, "non-negative"),
+        None => refused(no_number, "a number"),
     }
+}
+
+/// A legacy pair, and the greatest distance that may stand behind its coordinates.
+fn legacy_with_distance(value: RawBsonRef<'_>) -> Result<(PlanePoint, Option<f64>), QueryError> {
+    let invalid = |why: &dyn Display| QueryError::bad_value(format!("invalid point in geo near query: {why}"));
+    let point = read::legacy(value).map_err(|error| invalid(&error))?;
+    let most = match members(value).unwrap_or_default().as_slice() {
+        [_, _] => None,
+        [_, _, most] => match read::number(*most) {
+            Some(most) if most >= 0.0 => Some(most),
+            Some(_) => {
+                return Err(QueryError::new(ErrorCode(18522), "max distance must be non-negative"));
+            }
+            None => return Err(invalid(&"behind the coordinates stands a distance")),
+        },
+        _ => return Err(invalid(&"it has two coordinates and at most a distance")),
+    };
+    Ok((point, most))
 }
 
 #[cfg(test)]
@@ -309,8 +362,59 @@ mod tests {
             (doc! {"$eq": 1, "$near": near()}, 34413),
             (doc! {"$nearSphere": [0, 0], "$exists": true}, 34413),
             (doc! {"$near": {"$geometry": point.clone(), "$unknown": 5}}, 2),
+            // In `$geometry` there is GeoJSON alone, and distances beside it are finite.
+            (doc! {"$near": {"$geometry": [0, 0]}}, 2),
+            (doc! {"$nearSphere": {"$geometry": {"x": 0, "y": 0}}}, 2),
+            (
+                doc! {"$near": {"$geometry": point.clone(), "$maxDistance": f64::INFINITY}},
+                2,
+            ),
+            (doc! {"$near": {"$geometry": point.clone(), "$minDistance": "1"}}, 2),
+            (doc! {"$near": {"$geometry": point.clone(), "$minDistance": -1}}, 2),
+            (doc! {"$near": [0, 0], "$maxDistance": f64::INFINITY}, 0),
+            (doc! {"$near": [0, 0], "$minDistance": "1"}, 16893),
+            (doc! {"$near": [0, 0], "$minDistance": -1}, 16894),
+            (doc! {"$nearSphere": [0, 0], "$maxDistance": "1"}, 16895),
+            (doc! {"$nearSphere": point.clone(), "$maxDistance": -1}, 16896),
+            // A third number is the greatest distance.
+            (doc! {"$near": [0, 0, 1]}, 0),
+            (doc! {"$near": {"x": 0, "y": 0, "d": 1}}, 0),
+            (doc! {"$near": [0, 0, -1]}, 18522),
+            (doc! {"$near": [0, 0, "1"]}, 2),
+            (doc! {"$near": [0, 0, 1, 1]}, 2),
         ] {
             assert_eq!(code_of(operators.clone()), code, "{operators}");
+        }
+    }
+
+    #[test]
+    fn the_third_number_of_a_pair_is_the_greatest_distance() {
+        let most = |operators: Document| {
+            let operators = RawDocumentBuf::try_from(&operators).expect("BSON");
+            NearTest::parse("$near", &operators).expect("a point").most
+        };
+        assert_eq!(most(doc! {"$near": [0, 0, 2]}), 2.0);
+        assert_eq!(most(doc! {"$near": {"x": 0, "y": 0, "d": 2.5}}), 2.5);
+        assert_eq!(most(doc! {"$near": [0, 0, 2], "$maxDistance": 1}), 1.0);
+        assert_eq!(most(doc! {"$near": [0, 0]}), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_limit_holds_what_was_told_to_be_as_far() {
+        let near = |metres: f64| {
+            let point = doc! {"type": "Point", "coordinates": [10, 20]};
+            let near = doc! {"$geometry": point, "$minDistance": metres, "$maxDistance": metres};
+            let operators = RawDocumentBuf::try_from(&doc! {"$near": near}).expect("BSON");
+            NearTest::parse("$near", &operators).expect("a point")
+        };
+        for part in 1..1000 {
+            let angle = f64::from(part) * 0.003;
+            let told = angle * near(0.0).unit();
+            let near = near(told);
+            assert!(near.is_within_limits(angle), "{angle}");
+            let (least, most) = near.search_limits();
+            assert!(least <= angle && angle <= most, "{angle}");
+            assert!(!near.is_within_limits(angle * 1.000_001) && !near.is_within_limits(angle * 0.999_999));
         }
     }
 }

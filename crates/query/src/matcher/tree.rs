@@ -315,4 +315,18 @@ impl MatchExpr {
             _ => None,
         }
     }
+
+    /// As [`MatchExpr::as_equality`]; an `$in` with one value is one, too.
+    pub(crate) fn as_single_value(&self) -> Option<(&Path, RawBsonRef<'_>)> {
+        match self {
+            Self::Path {
+                path,
+                test: Test::In(list),
+            } if list.regexes.is_empty() => match list.values.as_slice() {
+                [value] => Some((path, value.value())),
+                _ => None,
+            },
+            _ => self.as_equality(),
+        }
+    }
 }

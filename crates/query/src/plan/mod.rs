@@ -14,6 +14,7 @@ pub(crate) mod index_bounds;
 pub(crate) mod index_filters;
 pub(crate) mod interval;
 pub(crate) mod leaf;
+pub(crate) mod near;
 pub(crate) mod planner;
 pub(crate) mod predicate;
 pub(crate) mod query;

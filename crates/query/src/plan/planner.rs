@@ -31,7 +31,6 @@ use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
-use crate::matcher::near::NearQuery;
 use crate::metadata::MetadataField;
 use crate::path::Path;
 use crate::sort_field::SortField;
@@ -253,61 +252,6 @@ impl Planner<'_> {
         }
     }
 
-    /// The index that finds what is near.
-    fn near(&self, near: &NearQuery, wish: &Wish) -> Result<Candidate, QueryError> {
-        let mut found: Vec<(Access, usize, &PatternField)> = Vec::new();
-        for (position, index) in self.collection.access_paths().iter().enumerate() {
-            let is_wanted = match wish {
-                Wish::Index(hinted) => *hinted == position,
-                Wish::None => self.considers(index),
-                Wish::Natural(_) => false,
-            };
-            if !is_wanted || !self.holds_matches(index) {
-                continue;
-            }
-            let serves = |field: &PatternField| {
-                let on_path = near.path.as_ref().is_none_or(|path| path.text() == field.path());
-                on_path && near.test.is_served_by(field.kind())
-            };
-            let mut fields = index.pattern().fields().iter().enumerate();
-            let Some((place, field)) = fields.find(|(_, field)| serves(field)) else {
-                continue;
-            };
-            let predicate = self.predicate(&[index], self.string_keys_of(index));
-            found.extend(
-                Access::of(index, &predicate.conjuncts(), Unbounded::Near).map(|access| (access, place, field)),
-            );
-        }
-        if near.path.is_none() && found.iter().any(|(_, _, field)| field.path() != found[0].2.path()) {
-            return Err(QueryError::new(
-                ErrorCode::IndexNotFound,
-                "There is more than one 2d or 2dsphere index; unsure which to use for $geoNear: its option 'key' says",
-            ));
-        }
-        if near.path.is_none() && found.is_empty() {
-            return Err(QueryError::new(
-                ErrorCode::IndexNotFound,
-                "$geoNear requires a 2d or 2dsphere index, but none were found",
-            ));
-        }
-        let best = found.into_iter().min_by_key(|(access, ..)| access.rank());
-        let Some((access, place, field)) = best else {
-            return Err(QueryError::new(
-                ErrorCode::NoQueryExecutionPlans,
-                format!(
-                    "error processing query: ns={}Tree: {near}\n planner returned error :: caused by :: unable to find \
-                     index for $geoNear query",
-                    self.collection.namespace()
-                ),
-            ));
-        };
-        Ok(Candidate {
-            source: Source::Near(access, place, Path::new(field.path())?),
-            sorted: !matches!(self.query.order, Order::Fields(_)),
-            exact: false,
-        })
-    }
-
     pub(super) fn considers(&self, index: &Index) -> bool {
         !index.hidden() && self.allowed.is_none_or(|allowed| allowed.allows(index))
     }
@@ -438,7 +382,7 @@ impl Planner<'_> {
         }
     }
 
-    fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
+    pub(super) fn predicate(&self, indexes: &[&Arc<Index>], keys: StringKeys<'_>) -> Predicate {
         let indexed = |path: &str| {
             let fields = indexes.iter().flat_map(|index| index.pattern().fields());
             let on_path = fields.filter(|field| field.path() == path).map(PatternField::kind);

@@ -176,7 +176,7 @@ impl Planner<'_> {
         let term_at = term_at.ok_or_else(unusable)?;
         let mut prefix = Document::new();
         for field in &fields[..term_at] {
-            let equality = parts.iter().filter_map(|part| part.as_equality());
+            let equality = parts.iter().filter_map(|part| part.as_single_value());
             let mut on_path = equality.filter(|(path, _)| path.text() == field.path());
             let (_, value) = on_path.next().ok_or_else(unusable)?;
             prefix.insert(field.path(), Bson::try_from(value).unwrap_or(Bson::Null));

@@ -66,12 +66,17 @@ impl GeoNearSpec {
                         "$geoNear has no 'collation'; it is an option of the command 'aggregate'",
                     );
                 }
-                "limit" | "num" | "start" => {
+                option @ ("limit" | "num" | "start") => {
+                    let code = match option {
+                        "start" => 50856,
+                        "num" => 50857,
+                        _ => 50858,
+                    };
                     return failure(
-                        50858,
+                        code,
                         format!(
                             "$geoNear no longer supports the '{}' parameter. Use a $limit stage",
-                            name.as_str()
+                            option
                         ),
                     );
                 }
