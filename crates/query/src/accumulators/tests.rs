@@ -201,3 +201,17 @@ fn equal_values_of_other_types() {
         }
     }
 }
+
+#[test]
+fn of_equal_keys_the_first_is_kept() {
+    let all: Vec<_> = (0..5).map(|id| doc! {"_id": id, "s": 1}).collect();
+    let of = |operator: &str| doc! {operator: {"output": "$_id", "sortBy": {"s": 1}}};
+    let of_n = |operator: &str| doc! {operator: {"n": 2, "output": "$_id", "sortBy": {"s": 1}}};
+    gives(of("$top"), &all, 0);
+    gives(of("$bottom"), &all, 0);
+    gives(of_n("$topN"), &all, vec![0, 1]);
+    gives(of_n("$bottomN"), &all, vec![0, 1]);
+    let numbers = [doc! {"v": 1}, doc! {"v": 1.0}, doc! {"v": 1_i64}];
+    let expected: Vec<Bson> = vec![1.0.into(), 1.into()];
+    gives(doc! {"$maxN": {"n": 2, "input": "$v"}}, &numbers, expected);
+}
