@@ -6,6 +6,7 @@
 
 mod digest;
 mod encode;
+mod merged;
 mod ordered;
 mod percentile;
 mod script;

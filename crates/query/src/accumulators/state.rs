@@ -8,15 +8,15 @@ use keys::KeySet;
 
 use super::digest::Digest;
 use super::encode::{StateReader, StateWriter};
+use super::merged::MergedObjects;
 use super::ordered::{Kept, OrderedN};
 use super::percentile::finite_or_infinite;
 use super::script::ScriptState;
-use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
+use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::expression::merge_documents;
 use crate::value::number::{Number, Sum};
-use crate::value::{Comparer, SharedDocument, SortPattern, Value};
+use crate::value::{Comparer, SortPattern, Value};
 
 /// One group's state of one accumulator.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub enum Accumulator {
     /// `$addToSet`: key bytes seen, and the values as first seen.
     Set(HashSet<Box<[u8]>>, Vec<Value<'static>>),
     /// `$mergeObjects`
-    Merge(Option<SharedDocument>),
+    Merge(MergedObjects),
     /// `$stdDevPop` (false) and `$stdDevSamp` (true).
     StdDev(Deviation, bool),
     /// `$firstN`
@@ -143,7 +143,7 @@ impl Accumulator {
             Kind::Last => Accumulator::Last(None),
             Kind::Push => Accumulator::Push(Vec::new()),
             Kind::AddToSet => Accumulator::Set(HashSet::new(), Vec::new()),
-            Kind::MergeObjects => Accumulator::Merge(None),
+            Kind::MergeObjects => Accumulator::Merge(MergedObjects::default()),
             Kind::StdDevPop => Accumulator::StdDev(Deviation::default(), false),
             Kind::StdDevSamp => Accumulator::StdDev(Deviation::default(), true),
             Kind::FirstN => Accumulator::FirstN(n, Vec::new()),
@@ -216,7 +216,7 @@ impl Accumulator {
                 values.push(value.into_owned());
                 Ok(bytes)
             }
-            Accumulator::Merge(merged) => add_document(merged, &value),
+            Accumulator::Merge(merged) => merged.add(value),
             Accumulator::StdDev(deviation, _) => {
                 if let Some(number) = Number::of(&value) {
                     deviation.add(number.to_f64());
@@ -286,10 +286,13 @@ impl Accumulator {
             (own, Accumulator::Last(Some(value)) | Accumulator::Extreme(Some(value), ..)) => {
                 own.add(value, comparer)?;
             }
-            (own, Accumulator::Merge(Some(document))) => {
-                own.add(Value::document(document), comparer)?;
-            }
-            (own, Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values)) => {
+            (
+                own,
+                Accumulator::Push(values)
+                | Accumulator::Set(_, values)
+                | Accumulator::FirstN(_, values)
+                | Accumulator::Merge(MergedObjects { documents: values, .. }),
+            ) => {
                 for value in values {
                     own.add(value, comparer)?;
                 }
@@ -329,7 +332,7 @@ impl Accumulator {
             Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
                 Value::array(values.clone())?
             }
-            Accumulator::Merge(merged) => Value::document(merged.clone().unwrap_or_else(SharedDocument::empty)),
+            Accumulator::Merge(merged) => merged.result()?,
             Accumulator::StdDev(deviation, sample) => deviation.result(*sample),
             Accumulator::LastN(_, values) => Value::array(values.iter().cloned().collect())?,
             Accumulator::Ordered(kept, shape) => shape.value(kept.values().cloned().collect())?,
@@ -371,28 +374,4 @@ fn null_for_missing(value: Value<'_>) -> Value<'static> {
     } else {
         value.into_owned()
     }
-}
-
-fn add_document(merged: &mut Option<SharedDocument>, value: &Value<'_>) -> Result<usize, QueryError> {
-    let Some(document) = value.as_document() else {
-        if value.is_nullish() {
-            return Ok(0);
-        }
-        return failure(
-            40400,
-            format!(
-                "$mergeObjects requires object inputs, but input {} is of type {}",
-                value.render(),
-                value.type_name()
-            ),
-        );
-    };
-    let before = merged.as_ref().map_or(0, |document| document.as_bytes().len());
-    let joined = match merged {
-        None => SharedDocument::copy_of(document),
-        Some(earlier) => SharedDocument::new(merge_documents(earlier.as_bytes(), document)?.into())?,
-    };
-    let grown = joined.as_bytes().len().saturating_sub(before);
-    *merged = Some(joined);
-    Ok(grown)
 }
