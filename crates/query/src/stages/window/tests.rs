@@ -549,6 +549,8 @@ fn fill() {
     for (argument, wanted) in [
         (doc! {}, 40414),
         (doc! {"output": {}}, 6050203),
+        (doc! {"partitionBy": {"$bad": 1}, "output": {"v": {"value": 1}}}, 168),
+        (doc! {"partitionBy": "abc", "output": {"v": {"value": 1}}}, 16873),
         (doc! {"output": {"a": {"method": "random"}}}, 6050202),
         (doc! {"output": {"a": "random"}}, 6050200),
         (doc! {"output": {"a": {"method": "locf", "second": 1}}}, 40415),
