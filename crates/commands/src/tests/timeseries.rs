@@ -107,3 +107,22 @@ fn an_ordered_insert_tells_its_first_error() {
         assert_eq!(found, places.into_iter().map(Some).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_field_without_a_name_is_one() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "x", "timeseries": { "timeField": "t", "metaField": "" } });
+    bench.insert(
+        "x",
+        &[
+            doc! { "_id": 1, "t": at(0), "": 5, "v": 1 },
+            doc! { "_id": 2, "t": at(1), "": 6, "v": 2 },
+        ],
+    );
+    let found = bench.find("x", doc! { "v": 1 });
+    assert_eq!(found, [doc! { "_id": 1, "t": at(0), "": 5, "v": 1 }]);
+    assert_eq!(bench.find("x", doc! { "": 6 })[0].get_i32("_id").ok(), Some(2));
+    bench.ok(doc! { "create": "y", "timeseries": { "timeField": "" } });
+    bench.insert("y", &[doc! { "_id": 1, "": at(0), "v": 1 }]);
+    assert_eq!(bench.find("y", doc! {}), [doc! { "_id": 1, "": at(0), "v": 1 }]);
+}
