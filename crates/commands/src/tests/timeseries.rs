@@ -126,3 +126,31 @@ fn a_field_without_a_name_is_one() {
     bench.insert("y", &[doc! { "_id": 1, "": at(0), "v": 1 }]);
     assert_eq!(bench.find("y", doc! {}), [doc! { "_id": 1, "": at(0), "v": 1 }]);
 }
+
+#[test]
+fn closed_buckets_stay_as_they_are() {
+    let bench = made();
+    bench.insert("x", &[doc! { "t": at(0), "m": 1 }]);
+    let close = doc! { "q": {}, "u": { "$set": { "control.closed": true } } };
+    bench.ok(doc! { "update": "system.buckets.x", "updates": [close] });
+    bench.insert("x", &[doc! { "t": at(0), "m": 2 }]);
+    let update = doc! { "q": {}, "u": { "$set": { "m": 3 } }, "multi": true };
+    assert_eq!(
+        bench.ok(doc! { "update": "x", "updates": [update] }).get_i32("n").ok(),
+        Some(1)
+    );
+    let metas = |found: Vec<Document>| {
+        found
+            .iter()
+            .map(|found| found.get_i32("m").unwrap())
+            .collect::<Vec<_>>()
+    };
+    let mut found = metas(bench.find("x", doc! {}));
+    found.sort_unstable();
+    assert_eq!(found, [1, 3]);
+    let deleted = bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    assert_eq!(deleted.get_i32("n").ok(), Some(1));
+    let deleted = bench.ok(doc! { "delete": "x", "deletes": [{ "q": { "m": 1 }, "limit": 0 }] });
+    assert_eq!(deleted.get_i32("n").ok(), Some(0));
+    assert_eq!(metas(bench.find("x", doc! {})), [1]);
+}
