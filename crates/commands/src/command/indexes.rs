@@ -82,7 +82,16 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let asked = call.namespace()?;
-    super::collections::refuse_system(call.server, &asked)?;
+    if asked.as_str() == "config.transactions" {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("not allowed to create index on {asked}"),
+        ));
+    }
+    let is_of_buckets = timeseries::definition::names_buckets(&asked) && call.definition(&asked).is_some();
+    if !is_of_buckets {
+        super::collections::refuse_system(call.server, &asked)?;
+    }
     let namespace = timeseries::of_buckets(call, &asked);
     let mut ignore_unknown = false;
     let arguments = call.arguments();

@@ -154,3 +154,38 @@ fn closed_buckets_stay_as_they_are() {
     assert_eq!(deleted.get_i32("n").ok(), Some(0));
     assert_eq!(metas(bench.find("x", doc! {})), [1]);
 }
+
+#[test]
+fn indexes_of_buckets_are_made_on_them() {
+    let bench = made();
+    let index = |collection: &str, key: Document| {
+        doc! { "createIndexes": collection, "indexes": [{ "key": key, "name": "made" }] }
+    };
+    let names = |collection: &str| {
+        let listed = first_batch(&bench.ok(doc! { "listIndexes": collection }));
+        listed
+            .iter()
+            .map(|index| index.get_str("name").unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    bench.ok(index(
+        "system.buckets.x",
+        doc! { "control.min.y": 1, "control.max.y": 1 },
+    ));
+    assert_eq!(names("x"), ["m_1_t_1", "made"]);
+    bench.ok(doc! { "dropIndexes": "system.buckets.x", "index": "made" });
+    bench.ok(index("system.buckets.x", doc! { "other": 1 }));
+    assert_eq!(names("x"), ["m_1_t_1"]);
+    assert!(names("system.buckets.x").contains(&"made".to_owned()));
+    assert_eq!(bench.code(index("system.buckets.none", doc! { "a": 1 })), 73);
+    // One of measurements.
+    bench.ok(doc! { "createIndexes": "x", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] });
+    let inserted = bench.run(doc! { "insert": "x", "documents": [{ "t": at(0), "a": [1] }] });
+    assert_eq!(write_errors(&inserted), [(0, 5_930_501)]);
+    let on_value = doc! { "v": { "$gt": 1 } };
+    let expiring =
+        doc! { "key": { "t": 1 }, "name": "t", "expireAfterSeconds": 1, "partialFilterExpression": on_value };
+    assert_eq!(bench.code(doc! { "createIndexes": "x", "indexes": [expiring] }), 72);
+    let near = doc! { "$geoNear": { "near": [0, 0], "key": "m.loc", "distanceField": "far" } };
+    assert_eq!(bench.aggregate_code("x", &[near]), 238);
+}
