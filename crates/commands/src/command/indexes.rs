@@ -234,7 +234,7 @@ pub fn parse_spec(
                 options.insert("partialFilterExpression", Document::try_from(filter)?);
             }
             "v" => match number_as_i64(value) {
-                Some(1 | 2) => {}
+                Some(1 | 2) if !is_fraction(value) => {}
                 _ => {
                     return Err(cannot(format!(
                         "Invalid index specification {}; index version must be 1 or 2",
@@ -263,11 +263,10 @@ pub fn parse_spec(
                         "a number",
                     ));
                 }
-                let is_fraction = matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0);
-                if field.as_str() == "bits" && is_fraction {
+                if field.as_str() == "bits" && is_fraction(value) {
                     return Err(cannot("bits for hash must be a whole number".into()));
                 }
-                if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| bits < 1) {
+                if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| !(1..=32).contains(&bits)) {
                     return Err(CommandError::new(
                         ErrorCode::InvalidOptions,
                         "bits for hash must be > 0 and <= 32",
@@ -314,6 +313,7 @@ pub fn parse_spec(
     })?;
     let name = match name {
         Some(name) if name.is_empty() => return Err(cannot("index names cannot be empty".into())),
+        Some(name) if name.contains('\0') => return Err(cannot("index names cannot contain a NUL".into())),
         Some(name) if name == "*" => return Err(CommandError::bad_value("The index name '*' is not valid.")),
         Some(name) => name,
         None => {
@@ -370,8 +370,8 @@ pub fn parse_spec(
             "cannot mix \"partialFilterExpression\" and \"sparse\" options".into(),
         ));
     }
-    if options.contains_key("unique") {
-        options.remove("prepareUnique");
+    if options.contains_key("unique") && options.contains_key("prepareUnique") {
+        return Err(cannot("an index cannot have both 'unique' and 'prepareUnique'".into()));
     }
     let mut spec = doc! { "v": 2, "key": Document::try_from(key)?, "name": if is_id { "_id_" } else { name.as_str() } };
     spec.extend(options);
@@ -426,6 +426,10 @@ fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool
         )));
     }
     Ok(())
+}
+
+fn is_fraction(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0)
 }
 
 fn shown(document: &RawDocument) -> String {
