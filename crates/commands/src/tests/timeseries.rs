@@ -189,3 +189,29 @@ fn indexes_of_buckets_are_made_on_them() {
     let near = doc! { "$geoNear": { "near": [0, 0], "key": "m.loc", "distanceField": "far" } };
     assert_eq!(bench.aggregate_code("x", &[near]), 238);
 }
+
+#[test]
+fn operations_are_counted_under_the_name_that_clients_use() {
+    let bench = made();
+    bench.insert("x", &[doc! { "t": at(0) }]);
+    let found = bench.aggregate("x", &[doc! { "$collStats": { "latencyStats": {} } }]);
+    let writes = found[0]
+        .get_document("latencyStats")
+        .unwrap()
+        .get_document("writes")
+        .unwrap();
+    assert_eq!(writes.get_i64("ops").ok(), Some(1));
+    bench.ok(doc! { "create": "c" });
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    let status = bench.admin(doc! { "serverStatus": 1 });
+    let stats = status.get_document("catalogStats").unwrap();
+    let count = |name: &str| stats.get_i32(name).unwrap();
+    assert_eq!((count("collections"), count("views"), count("timeseries")), (1, 1, 1));
+    // No storage is looked at for it.
+    let found = bench.aggregate("none", &[doc! { "$collStats": { "latencyStats": {} } }]);
+    assert_eq!(found[0].get_str("ns").ok(), Some("test.none"));
+    assert_eq!(
+        bench.aggregate_code("none", &[doc! { "$collStats": { "count": {} } }]),
+        26
+    );
+}
