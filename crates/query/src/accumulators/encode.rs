@@ -9,9 +9,9 @@ use bson::RawDocument;
 use wire::ErrorCode;
 
 use super::digest::Digest;
-use super::merged::MergedObjects;
 use super::ordered::OrderedN;
 use super::script::ScriptState;
+use super::state::MergedObjects;
 use super::{Accumulator, AccumulatorSpec};
 use crate::error::QueryError;
 use crate::value::number::Sum;

@@ -6,7 +6,6 @@
 
 mod digest;
 mod encode;
-mod merged;
 mod ordered;
 mod percentile;
 mod script;
