@@ -4,6 +4,7 @@
 //! first write behind a definition; one that cannot be compiled any more fails the write.
 
 use crate::arguments::Arguments;
+use crate::command::write_result::EXTRAS_BYTES_MAX;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
@@ -20,8 +21,9 @@ use storage::{
 };
 use wire::ErrorCode;
 
-/// Bytes that all reports of one reply may have together; further ones are short. A reply has 48 MB.
-const REPORTS_BYTES_MAX: usize = 16 << 20;
+/// Bytes that all reports of one reply may have together; further ones are short. There is some room for what is around
+/// them.
+const REPORTS_BYTES_MAX: usize = EXTRAS_BYTES_MAX - (64 << 10);
 /// Documents that `validate` names in the log.
 const NAMED_MAX: u64 = 100;
 

@@ -3,7 +3,7 @@
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
 //! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
-//! for each. Capped collections have no TTL. Of a clustered collection that expires the range is one of documents.
+//! for each. Of a clustered collection that expires the range is one of documents.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
@@ -62,9 +62,6 @@ impl Storage {
 
     fn expire_all(&self, op: &Operation, deleted: &mut u64) -> Result<(), StorageError> {
         for collection in self.catalog.all_collections() {
-            if collection.is_capped().is_some() {
-                continue;
-            }
             let bucket_ms = collection.timeseries().map_or(0, |options| options.span_ms());
             let before = |seconds: i64| {
                 let now_ms = self.env.clock.now_ms();

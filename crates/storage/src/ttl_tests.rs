@@ -128,3 +128,37 @@ fn what_cannot_be_read_stays_and_the_pass_goes_on() {
     );
     assert!(storage.all("b").is_empty());
 }
+
+/// What TTL takes out of the middle of a capped collection leaves room; eviction goes on in the order of insertion.
+#[test]
+fn documents_of_a_capped_collection_expire() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! { "capped": true, "size": 1_000_000, "max": 4 });
+    let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 60 });
+    storage.create_indexes(&op, &ns("c"), &[spec]).unwrap();
+    let now = machine.clock.now_ms();
+    let put = |id: i32, seconds: i64| {
+        let time = DateTime::from_millis(now + seconds * 1000);
+        storage.put(&op, "c", rawdoc! { "_id": id, "t": time }).unwrap();
+    };
+    let left = || {
+        let all = storage.all("c").into_iter();
+        all.map(|(_, document)| document.get_i32("_id").unwrap())
+            .collect::<Vec<_>>()
+    };
+    for (id, seconds) in [(0, 0), (1, -100), (2, 0), (3, -100)] {
+        put(id, seconds);
+    }
+    assert_eq!(storage.run_ttl_pass().unwrap(), 2);
+    assert_eq!(left(), [0, 2]);
+    (4..6).for_each(|id| put(id, 0));
+    assert_eq!(left(), [0, 2, 4, 5], "there was room for two");
+    (6..8).for_each(|id| put(id, 0));
+    assert_eq!(left(), [4, 5, 6, 7]);
+    machine.clock.advance(Duration::from_secs(120));
+    assert_eq!(storage.run_ttl_pass().unwrap(), 4);
+    put(8, 1000);
+    assert_eq!(left(), [8]);
+    storage.assert_valid(&op, "c");
+}

@@ -127,6 +127,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                 clustered::change_expiry(collection.as_deref(), value, &mut change)?;
             }
             "timeseries" => drop(arguments.document(name, value)?),
+            "timeseriesBucketsMayHaveMixedSchemaData" => drop(arguments.boolean(name, value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -163,6 +164,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if edit.is_some_and(|edit| edit.change.hidden.is_some()) {
         check_may_hide(&namespace)?;
     }
+    let is_of_index = changes == 0;
     changes += edit.map_or(0, |edit| edit.changes);
     let becomes_unique = edit.is_some_and(|edit| edit.becomes_unique);
     if is_dry_run && (changes != 1 || edit.is_none_or(|edit| !edit.asks_for_unique)) {
@@ -189,12 +191,19 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         edit.old.iter().for_each(|(field, value)| reply.value(field, value));
         return Ok(());
     }
-    let hides_or_shows = edit.is_some_and(|edit| edit.old.get("hidden_old") != edit.old.get("hidden_new"));
     if let Some(edit) = parsed {
         change.index = Some(edit.change);
         for (field, value) in edit.old {
             reply.value(&field, &value);
         }
+    }
+    if is_of_index
+        && change
+            .index
+            .as_ref()
+            .is_some_and(|index| !becomes_unique && changes_nothing(index))
+    {
+        return Ok(());
     }
     if is_dry_run {
         if let Some(index) = change.index.filter(|_| becomes_unique) {
@@ -215,7 +224,6 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
     }
     if let Some(index) = change.index.filter(|index| index.hidden.is_some())
-        && hides_or_shows
         && let Some(collection) = storage.catalog().collection(&namespace)
         && let Some(index) = collection.index(&index.name)
     {
@@ -223,6 +231,11 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     call.wrote(storage.last_seq());
     Ok(())
+}
+
+/// Whether an index is already as it is to be.
+pub fn changes_nothing(change: &IndexChange) -> bool {
+    change.expire_after_seconds.is_none() && change.hidden.is_none() && change.prepare_unique.is_none()
 }
 
 /// Options that only collections have.
@@ -247,7 +260,7 @@ fn check_kind(call: &Invocation<'_>, namespace: &Namespace) -> Result<()> {
             continue;
         }
         let reason = match name {
-            "timeseries" => "only supported on a time-series collection",
+            "timeseries" | "timeseriesBucketsMayHaveMixedSchemaData" => "only supported on a time-series collection",
             name if is_view && OF_COLLECTIONS.contains(&name) => "not supported on a view",
             _ => continue,
         };
@@ -467,11 +480,12 @@ impl IndexEdit {
         if becomes_unique {
             old.insert("unique_new", true);
         }
+        if hidden.is_some() && index.is_id() {
+            return Err(CommandError::bad_value("can't hide _id index"));
+        }
+        let hidden = hidden.filter(|wanted| *wanted != index.hidden());
         if let Some(hidden) = hidden {
-            if index.is_id() {
-                return Err(CommandError::bad_value("can't hide _id index"));
-            }
-            old.insert("hidden_old", index.hidden());
+            old.insert("hidden_old", !hidden);
             old.insert("hidden_new", hidden);
         }
         // What is unique needs no preparation.

@@ -229,7 +229,10 @@ fn parse_definition<'a>(call: &Invocation<'a>, namespace: &Namespace) -> Result<
         .keys()
         .find(|name| name.starts_with("validat") || *name == "changeStreamPreAndPostImages");
     if definition.view_on.is_some()
-        && let Some(option) = of_collections.map(String::as_str).or(capped.then_some("capped"))
+        && let Some(option) = of_collections
+            .map(String::as_str)
+            .or(capped.then_some("capped"))
+            .or(id_index.map(|_| "idIndex"))
     {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -365,6 +368,9 @@ pub fn create_as(call: &mut Invocation<'_>, uuid: Option<[u8; 16]>) -> Result<()
                 .borrow_mut()
                 .create_collection(&call.operation, &namespace, &options),
         }
+    } else if definition.view_on.is_some() && is_taken(call, &namespace) {
+        // Before what is wrong with the pipeline.
+        Err(storage::StorageError::NamespaceExists(namespace.clone()))
     } else if let Some(view_on) = definition.view_on {
         let pipeline = definition.pipeline.clone().unwrap_or_default();
         let collation = options.get_document("collation").ok();
@@ -413,9 +419,18 @@ fn is_same(call: &Invocation<'_>, namespace: &Namespace, definition: &Definition
         }),
         Some(view_on) => call.server.storage.catalog().view(namespace).is_some_and(|there| {
             let pipeline = bson::Array::try_from(there.pipeline()).unwrap_or_default();
-            there.view_on() == view_on && pipeline == definition.pipeline.clone().unwrap_or_default()
+            let collation = there.options().get_document("collation").ok();
+            let collation = collation.and_then(|collation| Document::try_from(collation).ok());
+            there.view_on() == view_on
+                && pipeline == definition.pipeline.clone().unwrap_or_default()
+                && collation.as_ref() == definition.options.get_document("collation").ok()
         }),
     }
+}
+
+fn is_taken(call: &Invocation<'_>, namespace: &Namespace) -> bool {
+    let catalog = call.server.storage.catalog();
+    catalog.collection(namespace).is_some() || catalog.view(namespace).is_some()
 }
 
 fn describe(call: &Invocation<'_>, namespace: &Namespace) -> String {

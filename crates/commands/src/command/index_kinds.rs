@@ -1,7 +1,7 @@
 //! What an index may be that has more than values in its keys: hashes, geometries, text, wildcards.
 
 use crate::error::{CommandError, Result};
-use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
 use keys::{FieldKind, IndexPattern};
 use wire::ErrorCode;
@@ -109,6 +109,32 @@ pub(super) fn check_projection(key: &RawDocument, pattern: &IndexPattern, option
         .collect();
     keys::WildcardSpec::check_beside(field, projection.as_deref(), &others)
         .and_then(|()| keys::WildcardSpec::parse(field, projection.as_deref()))
-        .map(drop)
-        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))
+        .map_err(|error| CommandError::new(ErrorCode(error.code), error.to_string()))?;
+    projection.map_or(Ok(()), |projection| check_collisions(&projection, "", &mut Vec::new()))
+}
+
+/// Refuses a path that leads on from another one, or to where another one begins.
+fn check_collisions(projection: &RawDocument, prefix: &str, seen: &mut Vec<String>) -> Result<()> {
+    for (name, value) in projection.iter().flatten() {
+        let path = format!("{prefix}{}", name.as_str());
+        if let RawBsonRef::Document(below) = value {
+            check_collisions(below, &format!("{path}."), seen)?;
+            continue;
+        }
+        let collision = |code, rest: &str| {
+            let message = format!("Path collision at {path}{rest}");
+            Err(CommandError::new(ErrorCode(code), message))
+        };
+        for earlier in &*seen {
+            let below = |path: &str, above: &str| Some(path.strip_prefix(above)?.strip_prefix('.')?.to_owned());
+            if let Some(rest) = below(&path, earlier) {
+                return collision(31249, &format!(" remaining portion {rest}"));
+            }
+            if path == *earlier || below(earlier, &path).is_some() {
+                return collision(31250, "");
+            }
+        }
+        seen.push(path);
+    }
+    Ok(())
 }

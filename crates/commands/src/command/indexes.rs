@@ -82,7 +82,16 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let asked = call.namespace()?;
-    super::collections::refuse_system(call.server, &asked)?;
+    if asked.as_str() == "config.transactions" {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("not allowed to create index on {asked}"),
+        ));
+    }
+    let is_of_buckets = timeseries::definition::names_buckets(&asked) && call.definition(&asked).is_some();
+    if !is_of_buckets {
+        super::collections::refuse_system(call.server, &asked)?;
+    }
     let namespace = timeseries::of_buckets(call, &asked);
     let mut ignore_unknown = false;
     let arguments = call.arguments();
@@ -225,7 +234,7 @@ pub fn parse_spec(
                 options.insert("partialFilterExpression", Document::try_from(filter)?);
             }
             "v" => match number_as_i64(value) {
-                Some(1 | 2) => {}
+                Some(1 | 2) if !is_fraction(value) => {}
                 _ => {
                     return Err(cannot(format!(
                         "Invalid index specification {}; index version must be 1 or 2",
@@ -254,8 +263,7 @@ pub fn parse_spec(
                         "a number",
                     ));
                 }
-                let is_fraction = matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0);
-                if field.as_str() == "bits" && is_fraction {
+                if field.as_str() == "bits" && is_fraction(value) {
                     return Err(cannot("bits for hash must be a whole number".into()));
                 }
                 if field.as_str() == "bits" && number_as_i64(value).is_some_and(|bits| !(1..=32).contains(&bits)) {
@@ -313,6 +321,7 @@ pub fn parse_spec(
     })?;
     let name = match name {
         Some(name) if name.is_empty() => return Err(cannot("index names cannot be empty".into())),
+        Some(name) if name.contains('\0') => return Err(cannot("index names cannot contain a NUL".into())),
         Some(name) if name == "*" => return Err(CommandError::bad_value("The index name '*' is not valid.")),
         Some(name) => name,
         None => {
@@ -369,8 +378,8 @@ pub fn parse_spec(
             "cannot mix \"partialFilterExpression\" and \"sparse\" options".into(),
         ));
     }
-    if options.contains_key("unique") {
-        options.remove("prepareUnique");
+    if options.contains_key("unique") && options.contains_key("prepareUnique") {
+        return Err(cannot("an index cannot have both 'unique' and 'prepareUnique'".into()));
     }
     let mut spec = doc! { "v": 2, "key": Document::try_from(key)?, "name": if is_id { "_id_" } else { name.as_str() } };
     spec.extend(options);
@@ -425,6 +434,10 @@ fn check_id_spec(document: &RawDocument, key: &RawDocument, ignore_unknown: bool
         )));
     }
     Ok(())
+}
+
+fn is_fraction(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Double(number) if number.fract() != 0.0)
 }
 
 fn shown(document: &RawDocument) -> String {

@@ -93,7 +93,8 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
     let storage = &call.server.storage;
     let is_view = storage.catalog().view(namespace).is_some();
     let asks_storage = |(name, _): (&CStr, RawBsonRef<'_>)| name.as_str() != "latencyStats";
-    if is_view && options.into_iter().flatten().any(asks_storage) {
+    let needs_storage = options.into_iter().flatten().any(asks_storage);
+    if is_view && needs_storage {
         return Err(super::views::refused(namespace));
     }
     let mut document = doc! {
@@ -101,9 +102,9 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
         "host": host(call),
         "localTime": DateTime::from_millis(call.server.env.clock.now_ms()),
     };
-    let stats = match is_view {
-        true => CollectionStats::default(),
-        false => storage.collection_stats(namespace).map_err(|error| match error {
+    let stats = match needs_storage {
+        false => CollectionStats::default(),
+        true => storage.collection_stats(namespace).map_err(|error| match error {
             storage::StorageError::NamespaceNotFound(_) => {
                 CommandError::new(ErrorCode::NamespaceNotFound, format!("Unable to retrieve storageStats in $collStats stage :: caused by :: Collection [{namespace}] not found."))
             }
@@ -115,7 +116,14 @@ fn coll_stats(call: &Invocation<'_>, namespace: &Namespace, options: &RawDocumen
         match name {
             "latencyStats" => {
                 check_options(arguments.document(name, value)?, "histograms")?;
-                let top = call.server.metrics.top.get(namespace.as_str());
+                // What is done to a time-series collection is counted under its own name.
+                let own = namespace.collection().strip_prefix(storage::BUCKETS_PREFIX);
+                let counted = own.map(|own| Namespace::new(namespace.db(), own)).transpose()?;
+                let top = call
+                    .server
+                    .metrics
+                    .top
+                    .get(counted.as_ref().unwrap_or(namespace).as_str());
                 let usage = |usage: crate::metrics::Usage| doc! { "latency": usage.time_us, "ops": usage.count };
                 // Of transactions only the server as a whole keeps figures.
                 let none = doc! { "latency": 0_i64, "ops": 0_i64 };

@@ -12,7 +12,7 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
 use collation::Collation;
 use query::expression::{Expression, check_user_variable};
-use query::value::{DocumentWriter, SharedDocument};
+use query::value::{DocumentWriter, SharedDocument, Value};
 use std::sync::Arc;
 use storage::{IndexSpec, Namespace};
 use wire::ErrorCode;
@@ -56,11 +56,48 @@ pub struct Merge {
     collation: Option<Arc<Collation>>,
     /// The same where documents are looked for by an index for `on`: that of the collection may be another one.
     of_index: Option<RawDocumentBuf>,
+    /// The values of the command's variables, which the stage's own go before.
+    constants: RawDocumentBuf,
+}
+
+/// What a stage that writes has of the command that it is a part of.
+#[derive(Clone, Debug)]
+pub struct Inherited {
+    /// The pipeline's.
+    pub collation: Option<Arc<Collation>>,
+    /// The values of the variables of `let`.
+    pub constants: RawDocumentBuf,
+}
+
+impl Inherited {
+    /// That of an `aggregate` with this `let`.
+    pub fn of(
+        call: &Invocation<'_>,
+        collation: Option<Arc<Collation>>,
+        variables: Option<&RawDocument>,
+    ) -> Result<Self> {
+        let mut values = Vec::new();
+        let mut writer = DocumentWriter::new(&mut values);
+        if let Some(variables) = variables {
+            let (expressions, evaluation) = (call.expressions().with_let(variables)?, call.evaluation());
+            for field in variables {
+                let name = field?.0.as_str();
+                let value = Expression::parse(RawBsonRef::String(&format!("$${name}")), &expressions)?;
+                writer.append(name, &value.evaluate_on(&SharedDocument::empty(), &evaluation)?);
+            }
+        }
+        writer.finish();
+        Ok(Self {
+            collation,
+            constants: RawDocumentBuf::from_bytes(values)?,
+        })
+    }
 }
 
 impl Merge {
-    /// The stage of a pipeline of that collation.
-    pub fn with_collation(&self, collation: Option<Arc<Collation>>) -> Self {
+    /// The stage in its command.
+    pub fn with(&self, inherited: Inherited) -> Self {
+        let Inherited { collation, constants } = inherited;
         let simple = || rawdoc! { "locale": "simple" };
         let document = || {
             collation
@@ -70,6 +107,7 @@ impl Merge {
         Self {
             of_index: self.is_on_given.then(document),
             collation,
+            constants,
             ..self.clone()
         }
     }
@@ -87,6 +125,7 @@ pub fn parse_merge<'d>(call: &Invocation<'d>, argument: RawBsonRef<'d>) -> Resul
         variables: rawdoc! { "new": "$$ROOT" },
         collation: None,
         of_index: None,
+        constants: RawDocumentBuf::new(),
     };
     let options = match argument {
         RawBsonRef::String(coll) => {
@@ -398,7 +437,7 @@ fn prepare(call: &Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Re
         false => document,
     };
     let variables = match merge.matched {
-        Matched::Pipeline(_) => evaluated(call, &merge.variables, &document)?,
+        Matched::Pipeline(_) => evaluated(call, merge, &document)?,
         _ => RawDocumentBuf::new(),
     };
     Ok(Merging {
@@ -490,13 +529,19 @@ fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
     Ok(done.matched > 0 || done.upserted.is_some())
 }
 
-/// `let` on a document.
-fn evaluated(call: &Invocation<'_>, variables: &RawDocument, document: &RawDocument) -> Result<RawDocumentBuf> {
-    let expressions = call.expressions();
+/// The variables of the pipeline: those of the command, and `let` on a document.
+fn evaluated(call: &Invocation<'_>, merge: &Merge, document: &RawDocument) -> Result<RawDocumentBuf> {
+    let expressions = call.expressions().with_constants(&merge.constants)?;
     let (root, evaluation) = (SharedDocument::copy_of(document), call.evaluation());
     let mut values = Vec::new();
     let mut writer = DocumentWriter::new(&mut values);
-    for field in variables {
+    for field in &merge.constants {
+        let (name, value) = field?;
+        if merge.variables.get(name.as_str())?.is_none() {
+            writer.append(name.as_str(), &Value::from_raw(value));
+        }
+    }
+    for field in &merge.variables {
         let (name, value) = field?;
         let value = Expression::parse(value, &expressions)?;
         writer.append(name.as_str(), &value.evaluate_on(&root, &evaluation)?);

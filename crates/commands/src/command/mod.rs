@@ -84,7 +84,7 @@ mod validate_metadata;
 mod views;
 mod wired_tiger;
 mod write_output;
-mod write_result;
+pub(crate) mod write_result;
 mod write_stages;
 
 use crate::definition::Command;

@@ -5,6 +5,7 @@
 //! word, as in all that members ask of each other. The last step waits as the write concern says. Then the secondary
 //! waits until it shows what was written, so that the time in its reply is not before that.
 
+use super::merge_stage::Inherited;
 use super::write_output::Output;
 use super::write_stages;
 use crate::arguments::{missing_field, wrong_type};
@@ -18,8 +19,6 @@ use auth::Action;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, rawdoc};
-use collation::Collation;
-use std::sync::Arc;
 use std::time::Duration;
 use storage::{ClusterTime, Namespace, StorageError};
 use wire::ErrorCode;
@@ -47,7 +46,7 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     let name = call.command.name;
     let arguments = call.arguments();
     let (mut stage, mut temporary, mut uuid, mut documents, mut is_users) = (None, None, None, None, true);
-    let mut collation = None;
+    let (mut collation, mut constants) = (None, None);
     call.for_each_field(|field, value| {
         match (field, value) {
             ("stage", value) => stage = Some(arguments.document(field, value)?),
@@ -56,6 +55,7 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
             ("uuid", other) => return Err(wrong_type(name, field, other, "type 'binData'")),
             ("documents", value) => documents = Some(arguments.array(field, value)?),
             ("collation", value) => collation = Some(arguments.document(field, value)?),
+            ("constants", value) => constants = Some(arguments.document(field, value)?),
             ("users", value) => is_users = arguments.boolean(field, value)?,
             _ => return Ok(false),
         }
@@ -67,9 +67,12 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     let source = stage.ok_or_else(|| missing_field(name, "stage"))?;
     let stage = write_stages::parse(call, source)?
         .ok_or_else(|| CommandError::bad_value(format!("{name}: no stage that writes: {source:?}")))?;
-    let collation = query::plan::collation_of(collation, None)?;
+    let inherited = Inherited {
+        collation: query::plan::collation_of(collation, None)?,
+        constants: constants.map_or_else(RawDocumentBuf::new, ToOwned::to_owned),
+    };
     if step == "begin" {
-        let (output, _name) = Output::begin(call, &stage, collation)?;
+        let (output, _name) = Output::begin(call, &stage, inherited)?;
         if let Some(temporary) = output.temporary() {
             reply.string("temporary", temporary.namespace().collection());
             reply.generic_binary("uuid", &temporary.uuid());
@@ -81,7 +84,7 @@ fn write_results(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         _ => None,
     };
     let temporary = temporary.as_ref().map(|(name, uuid)| (name, *uuid));
-    let output = Output::begun(call, &stage, collation, temporary)?;
+    let output = Output::begun(call, &stage, inherited, temporary)?;
     match step {
         "write" => {
             let documents = documents.ok_or_else(|| missing_field(name, "documents"))?;
@@ -110,15 +113,14 @@ pub struct PrimaryOutput {
     is_cut: bool,
     host: String,
     source: RawDocumentBuf,
-    /// That of the pipeline.
-    collation: Option<Arc<Collation>>,
+    inherited: Inherited,
     /// Name and number of what `$out` fills.
     temporary: Option<(String, Vec<u8>)>,
 }
 
 impl PrimaryOutput {
     /// Connects to the primary and begins.
-    pub fn begin(call: &mut Invocation<'_>, source: &RawDocument, collation: Option<Arc<Collation>>) -> Result<Self> {
+    pub fn begin(call: &mut Invocation<'_>, source: &RawDocument, inherited: Inherited) -> Result<Self> {
         let not_primary = || CommandError::new(ErrorCode::NotWritablePrimary, "not primary");
         let set = call.server.replica_set().ok_or_else(not_primary)?;
         let threads = set.threads().ok_or_else(not_primary)?;
@@ -138,7 +140,7 @@ impl PrimaryOutput {
             is_cut: false,
             host,
             source: source.to_owned(),
-            collation,
+            inherited,
             temporary: None,
         };
         let reply = primary.step(call, "begin", |_| {})?;
@@ -217,8 +219,12 @@ impl PrimaryOutput {
             "users": call.operation.is_users(),
             "$db": call.database,
         };
-        if let Some(collation) = &self.collation {
+        let Inherited { collation, constants } = &self.inherited;
+        if let Some(collation) = collation {
             command.append(cstr!("collation"), collation.document().to_owned());
+        }
+        if !constants.is_empty() {
+            command.append(cstr!("constants"), constants.clone());
         }
         if let Some((name, uuid)) = &self.temporary {
             command.append(cstr!("temporary"), name.as_str());

@@ -162,18 +162,28 @@ fn asserts(call: &Invocation<'_>) -> Result<Bson> {
 fn catalog_stats(call: &Invocation<'_>) -> Result<Bson> {
     let catalog = call.server.storage.catalog();
     let (mut collections, mut capped, mut clustered, mut timeseries, mut views) = (0, 0, 0, 0, 0);
+    let mut internal = 0;
     for database in catalog.databases() {
         for collection in catalog.collections(&database) {
+            let is_internal = matches!(&*database, "admin" | "config" | "local");
+            if is_internal || collection.namespace().collection().starts_with("system.") {
+                internal += 1;
+                continue;
+            }
             collections += 1;
-            timeseries += i32::from(collection.timeseries().is_some());
             capped += i32::from(collection.is_capped().is_some());
             clustered += i32::from(collection.clustered_index().is_some());
         }
-        views += catalog.views(&database).len() as i32;
+        for view in catalog.views(&database) {
+            match catalog.buckets_of(&view) {
+                Some(_) => timeseries += 1,
+                None => views += 1,
+            }
+        }
     }
     Ok(doc! {
         "collections": collections, "capped": capped, "clustered": clustered, "timeseries": timeseries, "views": views,
-        "internalCollections": 0, "internalViews": 0,
+        "internalCollections": internal, "internalViews": 0,
     }
     .into())
 }

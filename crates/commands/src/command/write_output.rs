@@ -5,7 +5,7 @@
 //! collection that is filled: by its name and its number, since another one of the name is none of it.
 
 use super::find::empty_document;
-use super::merge_stage::{Merge, check_on, write_merged};
+use super::merge_stage::{Inherited, Merge, check_on, write_merged};
 use super::stage_destination::{first_error, insert};
 use super::timeseries::{self, out::OutBuckets};
 use super::update;
@@ -13,7 +13,6 @@ use super::write_stages::WriteStage;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::raw::RawDocumentBuf;
-use collation::Collation;
 use std::sync::Arc;
 use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName};
 use wire::ErrorCode;
@@ -38,12 +37,8 @@ pub struct Gathered {
 pub type Begun<'s> = (Output, Option<TemporaryName<'s>>);
 
 impl Output {
-    /// Begins to write what a pipeline of that collation gives. Whatever makes the stage impossible is found here.
-    pub fn begin<'s>(
-        call: &Invocation<'s>,
-        stage: &WriteStage,
-        collation: Option<Arc<Collation>>,
-    ) -> Result<Begun<'s>> {
+    /// Begins to write what a pipeline gives. Whatever makes the stage impossible is found here.
+    pub fn begin<'s>(call: &Invocation<'s>, stage: &WriteStage, inherited: Inherited) -> Result<Begun<'s>> {
         let into = stage.destination();
         if let WriteStage::Out(_, Some(_)) = stage {
             // Before what is said of all views.
@@ -62,7 +57,7 @@ impl Output {
             }
             WriteStage::Merge(_) if is_timeseries => Err(super::views::refused(into)),
             WriteStage::Merge(merge) => {
-                let merge = Box::new(merge.with_collation(collation));
+                let merge = Box::new(merge.with(inherited));
                 check_on(call, &merge)?;
                 Ok((Self::Merged(merge), None))
             }
@@ -73,11 +68,11 @@ impl Output {
     pub fn begun(
         call: &Invocation<'_>,
         stage: &WriteStage,
-        collation: Option<Arc<Collation>>,
+        inherited: Inherited,
         temporary: Option<(&Namespace, [u8; 16])>,
     ) -> Result<Self> {
         let (into, options) = match stage {
-            WriteStage::Merge(merge) => return Ok(Self::Merged(Box::new(merge.with_collation(collation)))),
+            WriteStage::Merge(merge) => return Ok(Self::Merged(Box::new(merge.with(inherited)))),
             WriteStage::Out(into, options) => (into, options),
         };
         let found = temporary.and_then(|(name, uuid)| {

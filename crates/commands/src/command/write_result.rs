@@ -14,7 +14,7 @@ const MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_MIN: usize = 2;
 /// Bytes of what errors have beside code and message, such as `keyValue`. With the messages and 100,000 errors (6 MiB)
 /// they fit into a reply of 16 MiB.
-const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The numbers by which a session knows the statements of a command: `stmtIds`, or those from `stmtId` on.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@
 //! document, and what it has written when it fails stays. One that writes where it reads sees the state of its
 //! beginning.
 
-use super::merge_stage::{Merge, parse_merge};
+use super::merge_stage::{Inherited, Merge, parse_merge};
 use super::primary_output::PrimaryOutput;
 use super::stage_destination::{failure, named, target, unknown_field};
 use super::timeseries;
@@ -196,7 +196,8 @@ pub fn run(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Sp
 
 fn write_here(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: &WriteStage) -> Result<()> {
     let collation = query::aggregate_collation(&call.context(), request)?;
-    let (output, _name) = Output::begin(call, stage, collation)?;
+    let inherited = Inherited::of(call, collation, request.variables)?;
+    let (output, _name) = Output::begin(call, stage, inherited)?;
     let written = each_batch(call, request, &mut |call, documents| output.write(call, documents));
     let finished = written.and_then(|()| output.finish(call));
     if finished.is_err() {
@@ -207,7 +208,8 @@ fn write_here(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, stage: 
 
 fn write_on_primary(call: &mut Invocation<'_>, request: &AggregateRequest<'_>, split: &Split<'_>) -> Result<()> {
     let collation = query::aggregate_collation(&call.context(), request)?;
-    let mut primary = PrimaryOutput::begin(call, split.source, collation)?;
+    let inherited = Inherited::of(call, collation, request.variables)?;
+    let mut primary = PrimaryOutput::begin(call, split.source, inherited)?;
     let written = each_batch(call, request, &mut |call, documents| primary.write(call, &documents));
     let finished = written.and_then(|()| primary.finish(call));
     if finished.is_err() {

@@ -185,3 +185,31 @@ fn hiding_an_index_begins_its_count_anew() {
     let without = doc! { "name": "a_1", "hidden": Bson::Null };
     assert_eq!(bench.code(doc! { "collMod": "c", "index": without }), 72);
 }
+
+#[test]
+fn what_changes_nothing_of_an_index_is_not_logged() {
+    let bench = Bench::new();
+    bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a", "hidden": true }] });
+    bench.ok(doc! { "create": "x", "timeseries": { "timeField": "t", "metaField": "m" } });
+    let logged = || bench.server.storage.last_seq();
+    let before = logged();
+    for (collection, index) in [
+        ("c", doc! { "name": "a", "hidden": true }),
+        ("c", doc! { "name": "a", "prepareUnique": false }),
+        ("x", doc! { "name": "m_1_t_1", "hidden": false }),
+    ] {
+        let reply = bench.ok(doc! { "collMod": collection, "index": index.clone() });
+        assert_eq!(reply.keys().find(|name| name.contains("_old")), None, "{index}");
+        assert_eq!(logged(), before, "{index}");
+    }
+    let reply = bench.ok(doc! { "collMod": "c", "index": { "name": "a", "hidden": false } });
+    assert_eq!(
+        (reply.get_bool("hidden_old").ok(), reply.get_bool("hidden_new").ok()),
+        (Some(true), Some(false))
+    );
+    assert!(logged() > before);
+    assert_eq!(
+        bench.code(doc! { "collMod": "c", "timeseriesBucketsMayHaveMixedSchemaData": true }),
+        72
+    );
+}

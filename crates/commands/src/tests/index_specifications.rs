@@ -1,6 +1,6 @@
 //! What `createIndexes` takes and refuses.
 
-use super::{Bench, first_batch, succeeded};
+use super::{Bench, code, first_batch, succeeded};
 use bson::{Document, doc};
 
 #[test]
@@ -77,11 +77,33 @@ fn specifications_of_indexes() {
         (doc! { "key": { "a": 1, "b": "2d" } }, 16801),
         (doc! { "key": { "a": "2dsphere", "b": "2d" } }, 67),
         (doc! { "key": { "a": "2dsphere" }, "2dsphereIndexVersion": "x" }, 14),
+        (doc! { "key": { "a": "2d" }, "min": 180 }, 72),
+        (doc! { "key": { "h": 1 }, "v": 2.5 }, 67),
+        (doc! { "key": { "h": 1 }, "unique": true, "prepareUnique": true }, 67),
+        (
+            doc! { "key": { "$**": 1 }, "wildcardProjection": { "a": 1, "a.b": 1 } },
+            31249,
+        ),
+        (
+            doc! { "key": { "$**": 1 }, "wildcardProjection": { "a.b": 0, "a": 0 } },
+            31250,
+        ),
+        (
+            doc! { "key": { "$**": 1 }, "wildcardProjection": { "a": { "b": 1 }, "a.b": 1 } },
+            31250,
+        ),
     ] {
         let mut spec = spec;
         spec.insert("name", "x");
         assert_eq!(bench.code(index(spec.clone())), code, "{spec}");
     }
+    assert_eq!(bench.code(index(doc! { "key": { "h": 1 }, "name": "h\0" })), 67);
+    let own = doc! { "createIndexes": "transactions", "indexes": [{ "key": { "h": 1 }, "name": "h" }] };
+    assert_eq!(code(&bench.run_on("config", own)), 20);
+    let paths = doc! { "a": { "b": 1, "c": 1 }, "ab": 1, "a.d": 1 };
+    let paths = doc! { "key": { "$**": 1 }, "name": "paths", "wildcardProjection": paths };
+    succeeded(bench.run(index(paths)));
+    succeeded(bench.run(doc! { "dropIndexes": "c", "index": "paths" }));
     succeeded(bench.run(index(doc! { "key": { "b": 1 }, "name": "b", "background": true })));
     let reply = succeeded(bench.run(doc! { "listIndexes": "c" }));
     let cursor: Vec<_> = reply.get_document("cursor").unwrap().keys().cloned().collect();

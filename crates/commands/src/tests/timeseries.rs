@@ -107,3 +107,111 @@ fn an_ordered_insert_tells_its_first_error() {
         assert_eq!(found, places.into_iter().map(Some).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_field_without_a_name_is_one() {
+    let bench = Bench::new();
+    bench.ok(doc! { "create": "x", "timeseries": { "timeField": "t", "metaField": "" } });
+    bench.insert(
+        "x",
+        &[
+            doc! { "_id": 1, "t": at(0), "": 5, "v": 1 },
+            doc! { "_id": 2, "t": at(1), "": 6, "v": 2 },
+        ],
+    );
+    let found = bench.find("x", doc! { "v": 1 });
+    assert_eq!(found, [doc! { "_id": 1, "t": at(0), "": 5, "v": 1 }]);
+    assert_eq!(bench.find("x", doc! { "": 6 })[0].get_i32("_id").ok(), Some(2));
+    bench.ok(doc! { "create": "y", "timeseries": { "timeField": "" } });
+    bench.insert("y", &[doc! { "_id": 1, "": at(0), "v": 1 }]);
+    assert_eq!(bench.find("y", doc! {}), [doc! { "_id": 1, "": at(0), "v": 1 }]);
+}
+
+#[test]
+fn closed_buckets_stay_as_they_are() {
+    let bench = made();
+    bench.insert("x", &[doc! { "t": at(0), "m": 1 }]);
+    let close = doc! { "q": {}, "u": { "$set": { "control.closed": true } } };
+    bench.ok(doc! { "update": "system.buckets.x", "updates": [close] });
+    bench.insert("x", &[doc! { "t": at(0), "m": 2 }]);
+    let update = doc! { "q": {}, "u": { "$set": { "m": 3 } }, "multi": true };
+    assert_eq!(
+        bench.ok(doc! { "update": "x", "updates": [update] }).get_i32("n").ok(),
+        Some(1)
+    );
+    let metas = |found: Vec<Document>| {
+        found
+            .iter()
+            .map(|found| found.get_i32("m").unwrap())
+            .collect::<Vec<_>>()
+    };
+    let mut found = metas(bench.find("x", doc! {}));
+    found.sort_unstable();
+    assert_eq!(found, [1, 3]);
+    let deleted = bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    assert_eq!(deleted.get_i32("n").ok(), Some(1));
+    let deleted = bench.ok(doc! { "delete": "x", "deletes": [{ "q": { "m": 1 }, "limit": 0 }] });
+    assert_eq!(deleted.get_i32("n").ok(), Some(0));
+    assert_eq!(metas(bench.find("x", doc! {})), [1]);
+}
+
+#[test]
+fn indexes_of_buckets_are_made_on_them() {
+    let bench = made();
+    let index = |collection: &str, key: Document| {
+        doc! { "createIndexes": collection, "indexes": [{ "key": key, "name": "made" }] }
+    };
+    let names = |collection: &str| {
+        let listed = first_batch(&bench.ok(doc! { "listIndexes": collection }));
+        listed
+            .iter()
+            .map(|index| index.get_str("name").unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    bench.ok(index(
+        "system.buckets.x",
+        doc! { "control.min.y": 1, "control.max.y": 1 },
+    ));
+    assert_eq!(names("x"), ["m_1_t_1", "made"]);
+    bench.ok(doc! { "dropIndexes": "system.buckets.x", "index": "made" });
+    bench.ok(index("system.buckets.x", doc! { "other": 1 }));
+    assert_eq!(names("x"), ["m_1_t_1"]);
+    assert!(names("system.buckets.x").contains(&"made".to_owned()));
+    assert_eq!(bench.code(index("system.buckets.none", doc! { "a": 1 })), 73);
+    // One of measurements.
+    bench.ok(doc! { "createIndexes": "x", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] });
+    let inserted = bench.run(doc! { "insert": "x", "documents": [{ "t": at(0), "a": [1] }] });
+    assert_eq!(write_errors(&inserted), [(0, 5_930_501)]);
+    let on_value = doc! { "v": { "$gt": 1 } };
+    let expiring =
+        doc! { "key": { "t": 1 }, "name": "t", "expireAfterSeconds": 1, "partialFilterExpression": on_value };
+    assert_eq!(bench.code(doc! { "createIndexes": "x", "indexes": [expiring] }), 72);
+    let near = doc! { "$geoNear": { "near": [0, 0], "key": "m.loc", "distanceField": "far" } };
+    assert_eq!(bench.aggregate_code("x", &[near]), 238);
+}
+
+#[test]
+fn operations_are_counted_under_the_name_that_clients_use() {
+    let bench = made();
+    bench.insert("x", &[doc! { "t": at(0) }]);
+    let found = bench.aggregate("x", &[doc! { "$collStats": { "latencyStats": {} } }]);
+    let writes = found[0]
+        .get_document("latencyStats")
+        .unwrap()
+        .get_document("writes")
+        .unwrap();
+    assert_eq!(writes.get_i64("ops").ok(), Some(1));
+    bench.ok(doc! { "create": "c" });
+    bench.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] });
+    let status = bench.admin(doc! { "serverStatus": 1 });
+    let stats = status.get_document("catalogStats").unwrap();
+    let count = |name: &str| stats.get_i32(name).unwrap();
+    assert_eq!((count("collections"), count("views"), count("timeseries")), (1, 1, 1));
+    // No storage is looked at for it.
+    let found = bench.aggregate("none", &[doc! { "$collStats": { "latencyStats": {} } }]);
+    assert_eq!(found[0].get_str("ns").ok(), Some("test.none"));
+    assert_eq!(
+        bench.aggregate_code("none", &[doc! { "$collStats": { "count": {} } }]),
+        26
+    );
+}

@@ -196,3 +196,18 @@ fn a_schema_is_a_filter_too() {
         14
     );
 }
+
+/// Between the room of a report and that of a reply there was none.
+#[test]
+fn a_large_report_is_brief() {
+    let bench = bench(doc! {});
+    for (megabytes, is_brief) in [(5, false), (9, true), (13, true)] {
+        let large = "x".repeat(megabytes << 20);
+        let reply = bench.ok(insert(&[doc! { "_id": 1, "a": large }]));
+        let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+        let info = error.get_document("errInfo").unwrap();
+        assert_eq!(info.get_i32("failingDocumentId").ok(), Some(1));
+        assert_eq!(info.contains_key("truncated"), is_brief, "{megabytes}");
+        assert!(info.contains_key("details"));
+    }
+}

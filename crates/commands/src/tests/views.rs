@@ -133,3 +133,25 @@ fn latencies_of_a_view() {
         assert_eq!(code(&stats(doc! { "latencyStats": {}, option: {} })), 166);
     }
 }
+
+#[test]
+fn a_view_made_again_is_compared() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let make = |name: &str, options: Document| {
+        let mut command = doc! { "create": name, "viewOn": "c", "pipeline": [] };
+        command.extend(options);
+        code(&bench.run(command))
+    };
+    assert_eq!(make("v", doc! {}), 0);
+    assert_eq!(make("v", doc! {}), 0);
+    assert_eq!(make("v", doc! { "collation": { "locale": "en" } }), 48);
+    assert_eq!(make("w", doc! { "collation": { "locale": "en" } }), 0);
+    assert_eq!(make("w", doc! { "collation": { "locale": "en" } }), 0);
+    assert_eq!(make("w", doc! {}), 48);
+    // That the name is taken comes before what is wrong with the view.
+    assert_eq!(code(&create(&bench, "c", "c", vec![])), 48);
+    assert_eq!(code(&create(&bench, "v", "c", vec![doc! { "$unknown": 1 }])), 48);
+    let id_index = doc! { "key": { "_id": 1 }, "name": "_id_" };
+    assert_eq!(make("u", doc! { "idIndex": id_index }), 72);
+}

@@ -214,6 +214,34 @@ fn merge_on_other_fields_with_variables() {
 }
 
 #[test]
+fn merge_knows_the_variables_of_its_command() {
+    let bench = bench();
+    bench.insert("d", &[doc! { "_id": 1, "n": 1 }]);
+    let run = |stage: Document| {
+        let pipeline = [
+            doc! { "$project": { "_id": { "$literal": 1 }, "a": 1 } },
+            doc! { "$limit": 1 },
+            stage,
+        ];
+        bench.ok(doc! {
+            "aggregate": "c", "pipeline": pipeline.to_vec(), "cursor": {},
+            "let": { "v": { "$add": [3, 5] }, "w": { "$literal": "$n" }, "new": 1 },
+        });
+        bench.find("d", doc! {}).remove(0)
+    };
+    let set = |fields: Document| vec![doc! { "$set": fields }];
+    let alone = run(merge(
+        doc! { "into": "d", "whenMatched": set(doc! { "r": "$$v", "s": "$$w", "t": "$$new._id" }) },
+    ));
+    assert_eq!(alone, doc! { "_id": 1, "n": 1, "r": 8, "s": "$n", "t": 1 });
+    let both = run(merge(doc! {
+        "into": "d", "let": { "q": { "$add": ["$$v", 1] }, "w": "own" },
+        "whenMatched": set(doc! { "r": "$$q", "s": "$$w", "t": "$$v" }),
+    }));
+    assert_eq!(both, doc! { "_id": 1, "n": 1, "r": 9, "s": "own", "t": 8 });
+}
+
+#[test]
 fn merge_into_what_it_reads_ends() {
     let bench = bench();
     bench.aggregate(

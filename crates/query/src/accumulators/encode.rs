@@ -11,10 +11,11 @@ use wire::ErrorCode;
 use super::digest::Digest;
 use super::ordered::OrderedN;
 use super::script::ScriptState;
+use super::state::MergedObjects;
 use super::{Accumulator, AccumulatorSpec};
 use crate::error::QueryError;
 use crate::value::number::Sum;
-use crate::value::{DocumentWriter, SharedDocument, Value};
+use crate::value::{DocumentWriter, Value};
 
 /// Appends the parts of states.
 pub(crate) struct StateWriter<'b>(pub(crate) &'b mut Vec<u8>);
@@ -149,10 +150,7 @@ impl Accumulator {
                 out.u64(*n as u64);
                 out.values(values.iter());
             }
-            Accumulator::Merge(merged) => {
-                let value = merged.clone().map(Value::document);
-                out.optional(value.as_ref());
-            }
+            Accumulator::Merge(merged) => out.values(merged.documents.iter()),
             Accumulator::StdDev(deviation, _) => deviation.write(out),
             Accumulator::Ordered(kept, _) => kept.write(out),
             Accumulator::Percentile(digest, _) => digest.write(out),
@@ -181,12 +179,7 @@ impl AccumulatorSpec {
                 *seen = self.keys_of(values);
             }
             Accumulator::LastN(n, values) => (*n, *values) = (bytes.u64()? as usize, bytes.values::<VecDeque<_>>()?),
-            Accumulator::Merge(merged) => {
-                *merged = match bytes.optional()? {
-                    None => None,
-                    Some(value) => Some(SharedDocument::copy_of(value.as_document().ok_or_else(damaged)?)),
-                };
-            }
+            Accumulator::Merge(merged) => *merged = MergedObjects::of(bytes.values()?),
             Accumulator::StdDev(deviation, _) => deviation.read(bytes)?,
             Accumulator::Ordered(kept, _) => OrderedN::read(kept, bytes)?,
             Accumulator::Percentile(digest, _) => **digest = Digest::read(bytes)?,

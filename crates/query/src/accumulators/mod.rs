@@ -18,8 +18,8 @@ use wire::ErrorCode;
 
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext};
-use crate::value::number::Number;
+use crate::expression::{Dependencies, Evaluation, Expression, ExpressionContext, out_of_long};
+use crate::value::number::{Number, exact_i64_of_f64};
 use crate::value::scan::Malformed;
 use crate::value::{Comparer, SharedDocument, SortPattern, Value};
 
@@ -423,6 +423,11 @@ pub(crate) fn parse_n(value: &Value<'_>) -> Result<usize, QueryError> {
         );
     };
     let Some(n) = number.to_exact_i64() else {
+        if let Number::Double(double) = number
+            && exact_i64_of_f64(double.trunc()).is_none()
+        {
+            return out_of_long(double);
+        }
         return failure(
             5787903,
             format!("Value for 'n' must be of integral type, but found {}", value.render()),

@@ -1,6 +1,7 @@
 //! The n smallest or largest of a stream by key bytes: `$minN`, `$maxN`, `$top`, `$bottom`.
 //!
-//! Ties keep the order of arrival: of equal keys the earlier is the smaller.
+//! Ties keep the order of arrival: of equal keys the earlier is the smaller. A key that is equal to the outermost one
+//! that is kept does not take its place, at either end.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +45,8 @@ impl OrderedN {
         let full = self.values.len() >= self.n;
         if full {
             let keeps = match self.kept {
-                Kept::Smallest => self.values.last_key_value().is_some_and(|(last, _)| key < *last),
-                Kept::Largest => self.values.first_key_value().is_some_and(|(first, _)| key > *first),
+                Kept::Smallest => self.values.last_key_value().is_some_and(|(last, _)| key.0 < last.0),
+                Kept::Largest => self.values.first_key_value().is_some_and(|(first, _)| key.0 > first.0),
             };
             if !keeps {
                 return 0;

@@ -14,9 +14,9 @@ use super::script::ScriptState;
 use super::{AccumulatorKind as Kind, AccumulatorSpec, Percentiles, failure};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::expression::merge_documents;
+use crate::expression::{finished_document, merge_documents};
 use crate::value::number::{Number, Sum};
-use crate::value::{Comparer, SharedDocument, SortPattern, Value};
+use crate::value::{Comparer, SortPattern, Value};
 
 /// One group's state of one accumulator.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub enum Accumulator {
     /// `$addToSet`: key bytes seen, and the values as first seen.
     Set(HashSet<Box<[u8]>>, Vec<Value<'static>>),
     /// `$mergeObjects`
-    Merge(Option<SharedDocument>),
+    Merge(MergedObjects),
     /// `$stdDevPop` (false) and `$stdDevSamp` (true).
     StdDev(Deviation, bool),
     /// `$firstN`
@@ -143,7 +143,7 @@ impl Accumulator {
             Kind::Last => Accumulator::Last(None),
             Kind::Push => Accumulator::Push(Vec::new()),
             Kind::AddToSet => Accumulator::Set(HashSet::new(), Vec::new()),
-            Kind::MergeObjects => Accumulator::Merge(None),
+            Kind::MergeObjects => Accumulator::Merge(MergedObjects::default()),
             Kind::StdDevPop => Accumulator::StdDev(Deviation::default(), false),
             Kind::StdDevSamp => Accumulator::StdDev(Deviation::default(), true),
             Kind::FirstN => Accumulator::FirstN(n, Vec::new()),
@@ -216,7 +216,7 @@ impl Accumulator {
                 values.push(value.into_owned());
                 Ok(bytes)
             }
-            Accumulator::Merge(merged) => add_document(merged, &value),
+            Accumulator::Merge(merged) => merged.add(value),
             Accumulator::StdDev(deviation, _) => {
                 if let Some(number) = Number::of(&value) {
                     deviation.add(number.to_f64());
@@ -286,10 +286,13 @@ impl Accumulator {
             (own, Accumulator::Last(Some(value)) | Accumulator::Extreme(Some(value), ..)) => {
                 own.add(value, comparer)?;
             }
-            (own, Accumulator::Merge(Some(document))) => {
-                own.add(Value::document(document), comparer)?;
-            }
-            (own, Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values)) => {
+            (
+                own,
+                Accumulator::Push(values)
+                | Accumulator::Set(_, values)
+                | Accumulator::FirstN(_, values)
+                | Accumulator::Merge(MergedObjects { documents: values, .. }),
+            ) => {
                 for value in values {
                     own.add(value, comparer)?;
                 }
@@ -329,7 +332,7 @@ impl Accumulator {
             Accumulator::Push(values) | Accumulator::Set(_, values) | Accumulator::FirstN(_, values) => {
                 Value::array(values.clone())?
             }
-            Accumulator::Merge(merged) => Value::document(merged.clone().unwrap_or_else(SharedDocument::empty)),
+            Accumulator::Merge(merged) => merged.result()?,
             Accumulator::StdDev(deviation, sample) => deviation.result(*sample),
             Accumulator::LastN(_, values) => Value::array(values.iter().cloned().collect())?,
             Accumulator::Ordered(kept, shape) => shape.value(kept.values().cloned().collect())?,
@@ -340,6 +343,66 @@ impl Accumulator {
             // Its functions are needed for that.
             Accumulator::Script(_) => Value::Missing,
         })
+    }
+}
+
+/// The documents of `$mergeObjects`, which become one. They are merged when those that wait weigh as much as what is
+/// merged: a group of many different fields copies each of them a few times, and not once for each document behind it.
+#[derive(Debug, Default)]
+pub struct MergedObjects {
+    /// What is merged, and behind it what waits, all documents.
+    pub(super) documents: Vec<Value<'static>>,
+    waiting_bytes: usize,
+    /// The most that was held, which is what has been told as growth.
+    bytes_max: usize,
+}
+
+impl MergedObjects {
+    /// These documents, merged or not.
+    pub(super) fn of(documents: Vec<Value<'static>>) -> Self {
+        let waiting_bytes = documents.iter().skip(1).map(Value::approximate_bytes).sum();
+        Self {
+            bytes_max: waiting_bytes + documents.first().map_or(0, Value::approximate_bytes),
+            documents,
+            waiting_bytes,
+        }
+    }
+
+    /// Takes in a document; returns by how many bytes this has grown, roughly.
+    pub(super) fn add(&mut self, value: Value<'_>) -> Result<usize, QueryError> {
+        if value.is_nullish() {
+            return Ok(0);
+        }
+        if value.as_document().is_none() {
+            return failure(
+                40400,
+                format!(
+                    "$mergeObjects requires object inputs, but input {} is of type {}",
+                    value.render(),
+                    value.type_name()
+                ),
+            );
+        }
+        let value = value.into_owned();
+        let merged_bytes = self.documents.first().map(Value::approximate_bytes);
+        self.waiting_bytes += merged_bytes.map_or(0, |_| value.approximate_bytes());
+        let bytes = merged_bytes.map_or_else(|| value.approximate_bytes(), |merged| merged + self.waiting_bytes);
+        self.documents.push(value);
+        if merged_bytes.is_some_and(|merged| self.waiting_bytes >= merged) {
+            self.documents = vec![self.result()?];
+            self.waiting_bytes = 0;
+        }
+        let grown = bytes.saturating_sub(self.bytes_max);
+        self.bytes_max += grown;
+        Ok(grown)
+    }
+
+    /// The one document.
+    pub(super) fn result(&self) -> Result<Value<'static>, QueryError> {
+        match &*self.documents {
+            [only] => Ok(only.clone()),
+            documents => finished_document(merge_documents(documents.iter().filter_map(Value::as_document))?),
+        }
     }
 }
 
@@ -371,28 +434,4 @@ fn null_for_missing(value: Value<'_>) -> Value<'static> {
     } else {
         value.into_owned()
     }
-}
-
-fn add_document(merged: &mut Option<SharedDocument>, value: &Value<'_>) -> Result<usize, QueryError> {
-    let Some(document) = value.as_document() else {
-        if value.is_nullish() {
-            return Ok(0);
-        }
-        return failure(
-            40400,
-            format!(
-                "$mergeObjects requires object inputs, but input {} is of type {}",
-                value.render(),
-                value.type_name()
-            ),
-        );
-    };
-    let before = merged.as_ref().map_or(0, |document| document.as_bytes().len());
-    let joined = match merged {
-        None => SharedDocument::copy_of(document),
-        Some(earlier) => SharedDocument::new(merge_documents(earlier.as_bytes(), document)?.into())?,
-    };
-    let grown = joined.as_bytes().len().saturating_sub(before);
-    *merged = Some(joined);
-    Ok(grown)
 }

@@ -201,3 +201,40 @@ fn equal_values_of_other_types() {
         }
     }
 }
+
+#[test]
+fn of_equal_keys_the_first_is_kept() {
+    let all: Vec<_> = (0..5).map(|id| doc! {"_id": id, "s": 1}).collect();
+    let of = |operator: &str| doc! {operator: {"output": "$_id", "sortBy": {"s": 1}}};
+    let of_n = |operator: &str| doc! {operator: {"n": 2, "output": "$_id", "sortBy": {"s": 1}}};
+    gives(of("$top"), &all, 0);
+    gives(of("$bottom"), &all, 0);
+    gives(of_n("$topN"), &all, vec![0, 1]);
+    gives(of_n("$bottomN"), &all, vec![0, 1]);
+    let numbers = [doc! {"v": 1}, doc! {"v": 1.0}, doc! {"v": 1_i64}];
+    let expected: Vec<Bson> = vec![1.0.into(), 1.into()];
+    gives(doc! {"$maxN": {"n": 2, "input": "$v"}}, &numbers, expected);
+}
+
+#[test]
+fn many_documents_are_merged_as_one_by_one() {
+    let field = |i: i32| doc! {"o": {format!("k{}", i % 40): i, "all": i}};
+    let all: Vec<_> = (0..100).map(field).collect();
+    let mut expected = Document::new();
+    for document in &all {
+        expected.extend(document.get_document("o").unwrap().clone());
+    }
+    gives(doc! {"$mergeObjects": "$o"}, &all, expected.clone());
+    // What it holds is what it has told of.
+    let spec = parse(&doc! {"$mergeObjects": "$o"}).unwrap();
+    let (mut state, mut told) = (spec.start(), 0);
+    for document in all.iter().cycle().take(10_000) {
+        let document = shared(document);
+        let context = EvaluationContext::uninterrupted();
+        told += spec
+            .accumulate(&mut state, &mut Evaluation::new(&document, &context))
+            .unwrap();
+    }
+    assert!(told < 8192, "{told}");
+    assert_eq!(plain(state.finish().unwrap()), expected.into());
+}

@@ -338,7 +338,7 @@ fn to_place<'a>(name: &'static str, operands: Vec<Value<'a>>, rounding: Rounding
 }
 
 /// The error of a double that no int64 is near to.
-pub(super) fn out_of_long<T>(double: f64) -> Result<T, QueryError> {
+pub(crate) fn out_of_long<T>(double: f64) -> Result<T, QueryError> {
     failure(31109, format!("Can't coerce out of range value {double} to long"))
 }
 
@@ -352,12 +352,12 @@ fn place_of(name: &str, place: &Value<'_>) -> Result<i32, QueryError> {
     };
     match (number, number.to_exact_i64()) {
         (_, Some(place)) if (-20..=100).contains(&place) => Ok(place as i32),
-        (_, Some(place)) => failure(
+        (_, Some(place)) if i32::try_from(place).is_ok() => failure(
             51083,
             format!("cannot apply {name} with precision value {place} value must be in [-20, 100]"),
         ),
         (Number::Double(double), None) if exact_i64_of_f64(double.trunc()).is_none() => out_of_long(double),
-        (_, None) => failure(51082, format!("precision argument to {name} must be an integral value")),
+        _ => failure(51082, format!("precision argument to {name} must be an integral value")),
     }
 }
 

@@ -20,6 +20,7 @@ mod gathered;
 pub(crate) use date::TimeUnit;
 mod object;
 mod operator;
+pub(crate) use arithmetic::out_of_long;
 pub(crate) use function::{call_script, script_arguments, script_result};
 pub(crate) use object::merge_documents;
 mod parse;

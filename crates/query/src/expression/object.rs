@@ -11,7 +11,7 @@ use super::parse::Parser;
 use super::{Gathered, Node, elements, finished_document};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
-use crate::value::scan::{self, Element, Elements, Malformed};
+use crate::value::scan::{Element, Elements, Malformed};
 use crate::value::{ArrayValue, Comparer, DocumentValue, DocumentWriter, Text, Value};
 
 /// The operators of this module with positional arguments.
@@ -88,63 +88,43 @@ pub(super) fn shorthand(
     }))
 }
 
-/// Fields of a document up to which one is looked for by a walk; beyond, by a table.
+/// Fields up to which one is looked for by a walk; beyond, by a table.
 const WALKED_FIELDS_MAX: usize = 8;
 
-/// The fields of a document by name.
-enum Names<'d> {
-    Walked(&'d RawDocument),
-    /// The first of each name, as a walk would find it.
-    Table(HashMap<&'d [u8], Element<'d>>),
-}
-
-impl<'d> Names<'d> {
-    fn of(document: &'d RawDocument) -> Result<Self, Malformed> {
-        if Elements::new(document).nth(WALKED_FIELDS_MAX).is_none() {
-            return Ok(Names::Walked(document));
-        }
-        let mut table = HashMap::new();
-        for element in Elements::new(document) {
-            let element = element?;
-            table.entry(element.name).or_insert(element);
-        }
-        Ok(Names::Table(table))
-    }
-
-    fn find(&self, name: &[u8]) -> Result<Option<Element<'d>>, Malformed> {
-        match self {
-            Names::Walked(document) => scan::find(document, name),
-            Names::Table(table) => Ok(table.get(name).copied()),
-        }
-    }
-}
-
 /// Concatenates documents; a later field replaces an earlier one in its place.
-pub(crate) fn merge_documents(earlier: &[u8], later: &RawDocument) -> Result<Vec<u8>, QueryError> {
-    let earlier = scan::frame(earlier)?;
-    super::check_result_bytes(earlier.as_bytes().len() + later.as_bytes().len())?;
-    let mut out = Vec::with_capacity(earlier.as_bytes().len() + later.as_bytes().len());
-    let mut writer = DocumentWriter::new(&mut out);
-    let newer = Names::of(later)?;
-    for element in Elements::new(earlier) {
+pub(crate) fn merge_documents<'d>(documents: impl IntoIterator<Item = &'d RawDocument>) -> Result<Vec<u8>, QueryError> {
+    let mut merged: Vec<Element<'d>> = Vec::new();
+    // Behind `merged` until there are too many for a walk.
+    let mut positions: HashMap<&'d [u8], usize> = HashMap::new();
+    for element in documents.into_iter().flat_map(Elements::new) {
         let element = element?;
-        match newer.find(element.name)? {
-            Some(newer) => writer.append_raw(newer.kind, newer.name, newer.value),
-            None => writer.append_raw(element.kind, element.name, element.value),
+        let position = if merged.len() <= WALKED_FIELDS_MAX {
+            merged.iter().position(|earlier| earlier.name == element.name)
+        } else {
+            let unlisted = positions.len()..;
+            positions.extend(
+                unlisted
+                    .clone()
+                    .zip(&merged[unlisted])
+                    .map(|(at, earlier)| (earlier.name, at)),
+            );
+            positions.get(element.name).copied()
+        };
+        match position {
+            Some(position) => merged[position] = element,
+            None => merged.push(element),
         }
     }
-    // A short document is looked through for each; a long one for few, or by a table.
-    let few = matches!(newer, Names::Walked(_));
-    let older = if few {
-        Names::Walked(earlier)
-    } else {
-        Names::of(earlier)?
-    };
-    for element in Elements::new(later) {
-        let element = element?;
-        if older.find(element.name)?.is_none() {
-            writer.append_raw(element.kind, element.name, element.value);
-        }
+    let bytes = merged
+        .iter()
+        .map(|element| element.name.len() + element.value.len() + 2)
+        .sum::<usize>()
+        + 5;
+    super::check_result_bytes(bytes)?;
+    let mut out = Vec::with_capacity(bytes);
+    let mut writer = DocumentWriter::new(&mut out);
+    for element in merged {
+        writer.append_raw(element.kind, element.name, element.value);
     }
     writer.finish();
     Ok(out)
@@ -157,28 +137,28 @@ fn merge_objects<'a>(context: &EvaluationContext<'_>, _: &Comparer, operands: Ve
         Ok([other]) => vec![other],
         Err(operands) => operands,
     };
-    let mut merged: Option<Value<'a>> = None;
+    let mut documents = Vec::with_capacity(operands.len());
     for operand in operands {
-        let Value::Document(next) = &operand else {
-            if operand.is_nullish() {
-                continue;
+        context.steps(1 + operand.steps())?;
+        match operand {
+            Value::Document(document) => documents.push(document),
+            nullish if nullish.is_nullish() => {}
+            other => {
+                return failure(
+                    40400,
+                    format!(
+                        "$mergeObjects requires object inputs, but input {} is of type {}",
+                        other.render(),
+                        other.type_name()
+                    ),
+                );
             }
-            return failure(
-                40400,
-                format!(
-                    "$mergeObjects requires object inputs, but input {} is of type {}",
-                    operand.render(),
-                    operand.type_name()
-                ),
-            );
-        };
-        context.steps(1 + operand.steps() + merged.as_ref().map_or(0, Value::steps))?;
-        merged = Some(match merged {
-            Some(Value::Document(before)) => finished_document(merge_documents(before.as_bytes(), next)?)?,
-            _ => operand,
-        });
+        }
     }
-    Ok(merged.unwrap_or_else(|| Value::document(crate::value::SharedDocument::empty())))
+    match documents.len() {
+        1 => Ok(documents.pop().map_or(Value::Missing, Value::Document)),
+        _ => finished_document(merge_documents(documents.iter().map(|document| &**document))?),
+    }
 }
 
 fn only(operands: Vec<Value<'_>>) -> Value<'_> {

@@ -7,7 +7,7 @@ use wire::ErrorCode;
 use super::specification::{StageSpec, stage_document};
 use super::{failure, parse, window};
 use crate::error::QueryError;
-use crate::expression::{ExpressionContext, FieldPath};
+use crate::expression::{Expression, ExpressionContext, FieldPath};
 use crate::value::scan::Malformed;
 use crate::value::{DocumentWriter, SharedDocument, Value};
 
@@ -68,11 +68,16 @@ pub(super) fn parse(
     if !functions.is_empty() {
         let window = window_document(partition.as_ref(), arguments.sort_by, &functions)?;
         window::parse(stages, RawBsonRef::Document(&window), context)?;
-    } else if let Some(RawBsonRef::Document(pattern)) = arguments.sort_by
-        && !pattern.is_empty()
-    {
-        // It says nothing about values, but has to be one.
-        crate::value::SortPattern::parse(pattern, &context.comparer)?;
+    } else {
+        // They say nothing about values, but have to be right.
+        if let Some(RawBsonRef::Document(pattern)) = arguments.sort_by
+            && !pattern.is_empty()
+        {
+            crate::value::SortPattern::parse(pattern, &context.comparer)?;
+        }
+        if let Some(partition) = arguments.partition_by {
+            Expression::parse(partition, context)?;
+        }
     }
     if !values.is_empty() {
         stages.push(add_fields(&values, context)?);
@@ -86,6 +91,9 @@ fn parse_arguments(document: &RawDocument) -> Result<Arguments<'_>, QueryError> 
         let (name, raw) = element.map_err(|_| Malformed)?;
         match (name.as_str(), raw) {
             ("partitionBy" | "partitionByFields" | "sortBy", RawBsonRef::Null | RawBsonRef::Undefined) => {}
+            ("partitionBy", RawBsonRef::String(path)) if !path.starts_with('$') => {
+                return failure(16873, format!("FieldPath '{path}' doesn't start with $"));
+            }
             ("partitionBy", RawBsonRef::Document(_) | RawBsonRef::String(_)) => arguments.partition_by = Some(raw),
             ("partitionBy", other) => return wrong_type("partitionBy", other, "object"),
             ("partitionByFields", RawBsonRef::Array(_)) => arguments.partition_by_fields = Some(raw),

@@ -43,6 +43,30 @@ fn check_id(raw: RawBsonRef<'_>) -> Result<(), QueryError> {
     Ok(())
 }
 
+/// The key's expression. In a document of one field what is missing is null, as it is without the document; of several
+/// fields those that are missing stay so.
+fn parse_id(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Expression, QueryError> {
+    if let RawBsonRef::Document(parts) = raw {
+        let mut parts = parts.into_iter();
+        if let (Some(Ok((name, part))), None) = (parts.next(), parts.next())
+            && !name.as_str().starts_with('$')
+        {
+            let mut bytes = Vec::new();
+            let mut writer = DocumentWriter::new(&mut bytes);
+            let mut field = writer.document(name.as_str());
+            let mut operands = field.array("$ifNull");
+            operands.push(&Value::from_raw(part));
+            operands.push(&Value::Null);
+            operands.finish();
+            field.finish();
+            writer.finish();
+            let id = RawDocumentBuf::from_bytes(bytes).map_err(|_| Malformed)?;
+            return Expression::parse(RawBsonRef::Document(&id), context);
+        }
+    }
+    Expression::parse(raw, context)
+}
+
 impl GroupSpec {
     /// Parses the argument of `$group`.
     pub(super) fn parse(raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Self, QueryError> {
@@ -58,7 +82,7 @@ impl GroupSpec {
                     return failure(15948, "a group's _id may only be specified once");
                 }
                 check_id(raw)?;
-                id = Some(Expression::parse(raw, context)?);
+                id = Some(parse_id(raw, context)?);
             } else if name == "$doingMerge" {
                 return failure(17030, "$doingMerge should be true if present");
             } else {

@@ -98,6 +98,9 @@ fn push_stage(
     if !first && stages.last().is_some_and(StageSpec::searches) {
         return failure(17313, "$match with $text is only allowed as the first pipeline stage");
     }
+    if let [StageSpec::Unpack(_), StageSpec::GeoNear(_)] = &**stages {
+        return Err(QueryError::not_implemented("$geoNear on a time-series collection"));
+    }
     if !first && matches!(stages.last(), Some(StageSpec::Initial { .. } | StageSpec::GeoNear(_))) {
         let code = if name == "$geoNear" { 40603 } else { 40602 };
         let message = format!("{} is only valid as the first stage in a pipeline.", name.as_str());

@@ -255,7 +255,7 @@ impl UnpackSpec {
 }
 
 fn top_level(option: &str, field: &str) -> Result<String, QueryError> {
-    match field.is_empty() || field.contains('.') {
+    match field.contains('.') {
         true => failure(
             5346503,
             format!("'{option}' of {UNPACK} must name top-level fields, not '{field}'"),

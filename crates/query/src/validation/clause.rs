@@ -42,6 +42,16 @@ pub(super) enum Clause {
     },
 }
 
+/// What a document makes of a clause, negations counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Right,
+    /// It is why the document is turned down.
+    Wrong,
+    /// So it is, for an expression in it failed.
+    Failed,
+}
+
 impl Clause {
     /// The clauses of a filter that has been parsed before.
     pub(super) fn of(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
@@ -87,37 +97,40 @@ impl Clause {
         }
     }
 
-    /// Whether the clause is why a document is turned down.
-    fn is_wrong(&self, document: &RawDocument, inverted: bool, reporter: &Reporter<'_>) -> Result<bool, QueryError> {
-        let any = |clauses: &[Clause], inverted| {
+    /// What a document makes of the clause. As in the matcher, clauses behind the one that decides are not looked at.
+    fn verdict(&self, document: &RawDocument, inverted: bool, reporter: &Reporter<'_>) -> Result<Verdict, QueryError> {
+        let all_right = |clauses: &[Clause], inverted| {
             for clause in clauses {
-                if clause.is_wrong(document, inverted, reporter)? {
-                    return Ok(true);
+                match clause.verdict(document, inverted, reporter)? {
+                    Verdict::Right => {}
+                    decided => return Ok(decided),
                 }
             }
-            Ok(false)
+            Ok(Verdict::Right)
         };
-        let all = |clauses: &[Clause], inverted| {
+        let any_right = |clauses: &[Clause], inverted| {
             for clause in clauses {
-                if !clause.is_wrong(document, inverted, reporter)? {
-                    return Ok(false);
+                match clause.verdict(document, inverted, reporter)? {
+                    Verdict::Wrong => {}
+                    decided => return Ok(decided),
                 }
             }
-            Ok(true)
+            Ok(Verdict::Wrong)
         };
+        let wrong_if = |is_wrong| Ok(if is_wrong { Verdict::Wrong } else { Verdict::Right });
         match (self, inverted) {
-            (Self::All(clauses), false) | (Self::Any(clauses), true) => any(clauses, inverted),
-            (Self::All(clauses), true) | (Self::Any(clauses), false) => all(clauses, inverted),
-            (Self::None(clauses), false) => any(clauses, true),
-            (Self::None(clauses), true) => all(clauses, false),
-            (Self::Not(clause), _) => clause.is_wrong(document, !inverted, reporter),
-            (Self::Leaf(leaf), _) => Ok(leaf.matches(document, reporter.context)? == inverted),
-            (Self::Schema(schema), _) => Ok(schema.matches(document, reporter.context)? == inverted),
-            (Self::Always { satisfied, .. }, _) => Ok(*satisfied == inverted),
+            (Self::All(clauses), false) | (Self::Any(clauses), true) => all_right(clauses, inverted),
+            (Self::All(clauses), true) | (Self::Any(clauses), false) => any_right(clauses, inverted),
+            (Self::None(clauses), false) => all_right(clauses, true),
+            (Self::None(clauses), true) => any_right(clauses, false),
+            (Self::Not(clause), _) => clause.verdict(document, !inverted, reporter),
+            (Self::Leaf(leaf), _) => wrong_if(leaf.matches(document, reporter.context)? == inverted),
+            (Self::Schema(schema), _) => wrong_if(schema.matches(document, reporter.context)? == inverted),
+            (Self::Always { satisfied, .. }, _) => wrong_if(*satisfied == inverted),
             (Self::Expr { expression, .. }, _) => match expression.evaluate_on(document, reporter.context) {
-                Ok(value) => Ok(value.is_true() == inverted),
+                Ok(value) => wrong_if(value.is_true() == inverted),
                 Err(error) if is_interruption(&error) => Err(error),
-                Err(_) => Ok(true),
+                Err(_) => Ok(Verdict::Failed),
             },
         }
     }
@@ -137,7 +150,7 @@ impl Clause {
             };
             let mut wrong = Vec::new();
             for (index, clause) in clauses.iter().enumerate() {
-                if clause.is_wrong(document, inverted, reporter)? {
+                if clause.verdict(document, inverted, reporter)? != Verdict::Right {
                     let details = clause.explain(document, inverted, reporter)?;
                     wrong.push(Bson::Document(doc! { "index": index as i32, "details": details }));
                 }

@@ -75,6 +75,32 @@ fn clauses_name_those_that_failed() {
     );
 }
 
+/// An expression that fails ends the walk: what stands around it is wrong, too, whatever comes behind.
+#[test]
+fn what_stands_around_an_expression_that_fails_is_told() {
+    let fails = doc! { "$expr": { "$concat": ["$a", "z"] } };
+    let document = doc! { "_id": 1, "a": 2 };
+    let of = |details: &Document, name: &str, field: &str| {
+        assert_eq!(details.get_str("operatorName").ok(), Some(name), "{details}");
+        let told = details.get_array(field).unwrap();
+        assert_eq!(told.len(), 1, "{details}");
+        told[0].as_document().unwrap().get_document("details").unwrap().clone()
+    };
+    let either = doc! { "$or": [fails.clone(), { "a": 2 }] };
+    let told = details(doc! { "$and": [either, { "a": 2 }] }, document.clone());
+    let told = of(&told, "$and", "clausesNotSatisfied");
+    let told = of(&told, "$or", "clausesNotSatisfied");
+    assert_eq!(
+        told.get_str("reason").ok(),
+        Some("failed to evaluate aggregation expression")
+    );
+    let neither = doc! { "$nor": [{ "$and": [fails, { "a": 3 }] }] };
+    let told = details(doc! { "$and": [neither, { "a": 2 }] }, document);
+    let told = of(&told, "$and", "clausesNotSatisfied");
+    let told = of(&told, "$nor", "clausesSatisfied");
+    of(&told, "$and", "clausesSatisfied");
+}
+
 #[test]
 fn schemas_name_rules_and_properties() {
     let schema = doc! {

@@ -1,7 +1,7 @@
 //! `create`, `collMod` and `listCollections` of time-series collections.
 
 use super::super::clustered;
-use super::super::coll_mod::IndexEdit;
+use super::super::coll_mod::{IndexEdit, changes_nothing};
 use super::super::indexes::parse_spec;
 use super::invalid;
 use crate::arguments::{Arguments, missing_field, number_as_i64, wrong_type};
@@ -298,6 +298,10 @@ pub struct Change {
 }
 
 impl Change {
+    fn is_nothing(&self) -> bool {
+        self.timeseries.is_none() && self.expiry.is_none()
+    }
+
     /// Takes one field of `collMod`; what is no field of a time-series collection's is refused.
     pub fn take(&mut self, name: &str, value: RawBsonRef<'_>, buckets: &Collection) -> Result<()> {
         let arguments = Arguments::of("collMod");
@@ -381,10 +385,13 @@ pub fn modify(
             for (field, value) in edit.old {
                 reply.value(&field, &value);
             }
-            Some(edit.change)
+            Some(edit.change).filter(|change| !changes_nothing(change))
         }
         _ => None,
     };
+    if index.is_some() && edit.is_none() && change.is_nothing() {
+        return Ok(());
+    }
     change.apply(call, namespace, edit)?;
     call.wrote(call.server.storage.last_seq());
     Ok(())

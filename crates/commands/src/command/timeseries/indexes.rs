@@ -68,10 +68,13 @@ pub fn spec_of_buckets(
     }
     if let Some(filter) = filter {
         let matcher = Matcher::parse(filter, &call.expressions())?;
-        let of_meta = meta_filter(&matcher, options.meta_field.as_deref())?.ok_or_else(|| {
-            CommandError::not_implemented(
+        let of_meta = meta_filter(&matcher, options.meta_field.as_deref())?.ok_or_else(|| match expires {
+            true => {
+                invalid("TTL indexes on time-series collections have a partialFilterExpression on the metaField alone")
+            }
+            false => CommandError::not_implemented(
                 "partialFilterExpression on other fields than the metaField of a time-series collection",
-            )
+            ),
         })?;
         of_buckets.append(cstr!("partialFilterExpression"), of_meta);
     }

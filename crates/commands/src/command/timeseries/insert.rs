@@ -243,6 +243,11 @@ impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::WouldWait => Self::WouldWait,
+            // Least and greatest values of one field, each with an array, are what the index calls parallel.
+            StorageError::CannotIndexParallelArrays(_) => Self::Error(CommandError::new(
+                ErrorCode(5_930_501),
+                "an indexed field of a measurement in a time-series collection is an array, or in one",
+            )),
             error => Self::Error(error.into()),
         }
     }

@@ -4,13 +4,13 @@
 //! may have such measurements are locked one by one, and keep those that do not match.
 
 use super::super::delete::delete_stored;
-use super::super::find::empty_document;
 use super::super::update::{self, Images, Statement, Target, Updated, WriteTargets};
 use super::super::write_result::refuse_multi;
 use super::invalid;
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
-use bson::raw::{CString, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::raw::{CString, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::rawdoc;
 use query::EvaluationContext;
 use query::expression::ExpressionContext;
 use query::matcher::Matcher;
@@ -23,6 +23,11 @@ use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 /// What both kinds of statements are read with.
 fn expressions(call: &Invocation<'_>, buckets: &Collection, statement: &Statement<'_>) -> Result<ExpressionContext> {
     call.expressions_on(buckets.namespace(), statement.variables, statement.collation)
+}
+
+/// Buckets that are closed stay as they are.
+fn pass_over_closed(filter: &mut RawDocumentBuf) {
+    filter.append(cstr!("control.closed"), rawdoc! { "$ne": true });
 }
 
 /// A hint as one of buckets.
@@ -56,11 +61,12 @@ pub fn update(
         return Err(invalid("Cannot perform an upsert on a time-series collection"));
     }
     let matcher = Matcher::parse(statement.filter, &expressions(call, buckets, statement)?)?;
-    let filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| {
+    let mut filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| {
         invalid(format!(
             "Cannot perform an update on a time-series collection when querying on a field that is not the metaField '{meta}'"
         ))
     })?;
+    pass_over_closed(&mut filter);
     let RawBsonRef::Document(change) = statement.change else {
         return Err(invalid(
             "Cannot perform an update on a time-series collection with a pipeline",
@@ -136,10 +142,11 @@ pub fn delete(
     };
     let expressions = expressions(call, buckets, statement)?;
     let matcher = Matcher::parse(statement.filter, &expressions)?;
-    let filter = bucket_filter(&matcher, &options)?;
+    let mut filter = bucket_filter(&matcher, &options)?.unwrap_or_default();
+    pass_over_closed(&mut filter);
     let hinted = hinted(statement, &options);
     let of_buckets = Statement {
-        filter: filter.as_deref().unwrap_or(empty_document()),
+        filter: &filter,
         hint: hinted.as_deref().map(Hint::Key).or(statement.hint),
         ..*statement
     };

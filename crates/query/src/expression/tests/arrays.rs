@@ -89,6 +89,8 @@ fn the_n_family_and_sorting() {
     gives(doc! {"$maxN": {"n": 2, "input": [3, Bson::Null, 1, 2]}}, vec![3, 2]);
     fails(doc! {"$firstN": {"n": 0, "input": [1]}}, 5787908);
     fails(doc! {"$firstN": {"n": "a", "input": [1]}}, 5787902);
+    fails(doc! {"$firstN": {"n": 1.5, "input": [1]}}, 5787903);
+    fails(doc! {"$maxN": {"n": f64::INFINITY, "input": [1]}}, 31109);
     fails(doc! {"$firstN": {"n": 1, "input": 1}}, 5788200);
     gives(doc! {"$sortArray": {"input": [3, 1, 2], "sortBy": 1}}, vec![1, 2, 3]);
     gives(doc! {"$sortArray": {"input": [3, 1, 2], "sortBy": -1}}, vec![3, 2, 1]);

@@ -82,6 +82,8 @@ fn rounding() {
     gives(doc! {"$abs": -1.5}, 1.5);
     fails(doc! {"$abs": i64::MIN}, 28680);
     fails(doc! {"$round": [1.5, 101]}, 51083);
+    fails(doc! {"$round": [1.5, i64::from(i32::MAX) + 1]}, 51082);
+    fails(doc! {"$trunc": [1.5, 1e10]}, 51082);
     for operator in ["$round", "$trunc"] {
         fails(doc! {operator: [1.5, 0.5]}, 51082);
         fails(doc! {operator: [1.5, dec("NaN")]}, 51082);

@@ -47,7 +47,9 @@ impl Rule for Length {
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
         let reason = "array did not match specified length";
-        reporter.scalar(report, doc! { self.name: self.specified.clone() }, reason, value)
+        reporter.scalar(report, doc! { self.name: self.specified.clone() }, reason, value)?;
+        report.insert("numberOfItems", value.items()?.count() as i32);
+        Ok(())
     }
 }
 

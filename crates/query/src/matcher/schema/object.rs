@@ -372,31 +372,42 @@ impl Dependency {
 
 /// `dependencies`.
 #[derive(Debug)]
-struct Dependencies(Vec<(Box<str>, Dependency)>);
+struct Dependencies {
+    of_properties: Vec<(Box<str>, Dependency)>,
+    /// `title` and `description` that are strings, and so no properties: they are about the keyword.
+    annotations: Document,
+}
 
 pub(super) fn dependencies(fields: &Fields<'_>, name: &'static str, value: RawBsonRef<'_>) -> Parsed {
     let RawBsonRef::Document(document) = value else {
         return Err(wrong_type(name, "must be an object"));
     };
-    let mut dependencies = Vec::new();
+    let (mut of_properties, mut annotations) = (Vec::new(), Document::new());
     for element in document {
         let (property, value) = element.map_err(|_| Malformed)?;
         let dependency = match value {
             RawBsonRef::Document(schema) => Dependency::Schema(fields.inner(schema)?),
             RawBsonRef::Array(_) => Dependency::Properties(names(name, value)?),
+            RawBsonRef::String(text) if matches!(property.as_str(), "title" | "description") => {
+                annotations.insert(property.as_str(), text);
+                continue;
+            }
             _ => {
                 let what = format!("must be an object or an array for the property '{property}'");
                 return Err(wrong_type(name, &what));
             }
         };
-        dependencies.push((property.as_str().into(), dependency));
+        of_properties.push((property.as_str().into(), dependency));
     }
-    Ok(Some(Box::new(Dependencies(dependencies))))
+    Ok(Some(Box::new(Dependencies {
+        of_properties,
+        annotations,
+    })))
 }
 
 impl Rule for Dependencies {
     fn passes(&self, value: Subject<'_>, context: &EvaluationContext<'_>) -> Result<bool, QueryError> {
-        for (property, dependency) in &self.0 {
+        for (property, dependency) in &self.of_properties {
             if found(value.frame()?, property)?.is_some() && !dependency.passes(value, context)? {
                 return Ok(false);
             }
@@ -405,8 +416,9 @@ impl Rule for Dependencies {
     }
 
     fn explain(&self, value: Subject<'_>, reporter: &Reporter<'_>, report: &mut Document) -> Result<(), QueryError> {
+        report.extend(self.annotations.clone());
         let mut failing = Vec::new();
-        for (property, dependency) in &self.0 {
+        for (property, dependency) in &self.of_properties {
             if found(value.frame()?, property)?.is_none() || dependency.passes(value, reporter.context)? {
                 continue;
             }

@@ -677,3 +677,26 @@ proptest! {
         prop_assert_eq!(reports.is_empty(), conforms);
     }
 }
+
+#[test]
+fn reports_count_items_and_tell_of_notes() {
+    let short = told(doc! { "minItems": 3 }, list([1, 2]));
+    assert_eq!(
+        short,
+        [doc! { "operatorName": "minItems", "specifiedAs": { "minItems": 3 },
+        "reason": "array did not match specified length", "consideredValue": [1, 2], "numberOfItems": 2 }]
+    );
+    let long = told(doc! { "maxItems": 1 }, list([1, 2]));
+    assert_eq!(long[0].get_i32("numberOfItems").ok(), Some(2));
+    // Arrays and schemas under these names are about properties.
+    let noted = doc! { "dependencies": { "title": "t", "a": ["b"], "description": ["c"] } };
+    assert_eq!(
+        told(noted, doc! { "a": 1, "description": 2 }),
+        [
+            doc! { "operatorName": "dependencies", "title": "t", "failingDependencies": [
+                { "conditionalProperty": "a", "missingProperties": ["b"] },
+                { "conditionalProperty": "description", "missingProperties": ["c"] },
+            ] }
+        ]
+    );
+}

@@ -107,6 +107,33 @@ fn buckets() {
     }
 }
 
+/// In a key of one field what is missing is null; in one of several it stays missing.
+#[test]
+fn group_by_a_document() {
+    let input = [doc! {"a": 1, "b": 1}, doc! {"b": 1}, doc! {"a": null, "b": 1}];
+    let of = |id: Document| doc! {"$group": {"_id": id, "n": {"$sum": 1}}};
+    gives(
+        &[of(doc! {"x": "$a"})],
+        &input,
+        &[doc! {"_id": {"x": 1}, "n": 1}, doc! {"_id": {"x": null}, "n": 2}],
+    );
+    gives(&[of(doc! {"x": "$c"})], &input, &[doc! {"_id": {"x": null}, "n": 3}]);
+    gives(
+        &[of(doc! {"x": {"y": "$c"}})],
+        &input,
+        &[doc! {"_id": {"x": {}}, "n": 3}],
+    );
+    gives(
+        &[of(doc! {"x": "$a", "b": "$b"})],
+        &input,
+        &[
+            doc! {"_id": {"x": 1, "b": 1}, "n": 1},
+            doc! {"_id": {"b": 1}, "n": 1},
+            doc! {"_id": {"x": null, "b": 1}, "n": 1},
+        ],
+    );
+}
+
 /// `$group`, and with it `$bucket`, keeps the last of equal values, `$bucketAuto` the first.
 #[test]
 fn extremes_that_are_equal() {
