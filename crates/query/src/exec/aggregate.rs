@@ -4,6 +4,7 @@ use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
 use super::explain::run_all;
 use super::find::{Memory, expression_context, plan};
+use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
@@ -322,6 +323,7 @@ fn plan_pushdown(
     opening: Opening<'_>,
     pushdown: Pushdown,
 ) -> Result<Planned, QueryError> {
+    let covering = covering_fields(&context, guard, &pushdown)?;
     let (filter_document, matcher) = match pushdown.filter {
         Some((document, matcher)) => (
             document,
@@ -338,10 +340,13 @@ fn plan_pushdown(
         _ => None,
     };
     let needs_of_order = order.metadata_needs();
+    let shown_fields = covering.as_ref().map(|covering| covering.source().to_owned());
+    let first_by = pushdown.first_by.filter(|_| pushdown.near.is_none());
     let query = Query {
         filter: matcher,
         order: if pushdown.count.is_some() { Order::None } else { order },
         projection: None,
+        covering,
         skip: pushdown.skip,
         limit: pushdown.limit,
         show_record_id: false,
@@ -356,11 +361,18 @@ fn plan_pushdown(
     };
     let request = FindRequest {
         sort: sort.as_deref(),
+        // A plan that reads keys alone is not the best one for whole documents.
+        projection: shown_fields.as_deref(),
         skip: pushdown.skip,
         limit: pushdown.limit,
         hint: opening.hint,
         ..FindRequest::new(opening.base.clone(), &filter_document)
     };
+    if let Some(key) = &first_by
+        && let Some(stage) = first_of_each(&context, guard, &query, &request, key)?
+    {
+        return Ok(Planned::new(stage, query, guard.definition().clone()));
+    }
     plan(context, guard, query, &request, opening.memory)
 }
 

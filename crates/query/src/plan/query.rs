@@ -59,6 +59,9 @@ pub(crate) struct Query {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) order: Order,
     pub(crate) projection: Option<Arc<Projection>>,
+    /// The fields that are looked at, where the rest of a document may be left out: an index that has them all is read
+    /// alone.
+    pub(crate) covering: Option<Arc<Projection>>,
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,
     pub(crate) show_record_id: bool,
@@ -120,6 +123,7 @@ impl Query {
             near,
             order,
             projection,
+            covering: None,
             skip: request.skip,
             limit: request.limit,
             // A key stands alone.

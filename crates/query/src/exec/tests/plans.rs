@@ -224,7 +224,7 @@ fn pipelines_start_from_a_plan() {
             .and_then(|p| p.get_document("winningPlan"))
             .ok()
     });
-    assert_eq!(stages(plan.expect("a plan")), "FETCH/IXSCAN");
+    assert_eq!(stages(plan.expect("a plan")), "PROJECTION_COVERED/IXSCAN");
 }
 
 #[test]
