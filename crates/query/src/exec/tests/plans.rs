@@ -3,9 +3,12 @@
 use super::cases::{aggregated, array, empty, ids, numbers};
 use super::fixture::{Fixture, ns, plain};
 use super::{count, distinct};
-use crate::exec::explain;
-use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use crate::exec::{explain, find};
+use crate::plan::{
+    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
+};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+use wire::ErrorCode;
 
 pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
     plain(
@@ -85,6 +88,32 @@ fn plans_have_the_expected_stages() {
         &doc! { "a": ["[3, 3]"], "b": ["[inf, 2)"] }
     );
     assert!(!bounds.contains_key("filter"), "the bounds are exact");
+}
+
+/// An index that was hinted at was passed over, or the order was that of the hint.
+#[test]
+fn an_order_as_stored_goes_with_no_other_hint() {
+    let fixture = numbers(10);
+    let filter = empty();
+    let (forward, reverse) = (rawdoc! { "$natural": 1 }, rawdoc! { "$natural": -1 });
+    let key = rawdoc! { "a": 1, "b": -1 };
+    let found = |hint: Option<Hint<'_>>| {
+        let request = FindRequest {
+            sort: Some(&reverse),
+            hint,
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        fixture
+            .with(|context| find(context, &request))
+            .map(|_| ids(&fixture, &request))
+    };
+    let all: Vec<i32> = (0..10).rev().collect();
+    let code = |hint: Hint<'_>| found(Some(hint)).expect_err("refused").code();
+    assert_eq!(found(None).ok().as_ref(), Some(&all));
+    assert_eq!(found(Some(Hint::Key(&reverse))).ok().as_ref(), Some(&all));
+    assert_eq!(code(Hint::Key(&forward)), Some(ErrorCode::BadValue));
+    assert_eq!(code(Hint::Key(&key)), Some(ErrorCode::BadValue));
+    assert_eq!(code(Hint::Name("_id_")), Some(ErrorCode::BadValue));
 }
 
 #[test]
