@@ -2,7 +2,7 @@
 
 use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
-use super::explain::run_all;
+use super::explain::{PlanRun, run_all};
 use super::find::{Memory, expression_context, plan};
 use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
@@ -26,7 +26,6 @@ use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::{CollectionGuard, LockMode, Namespace};
 use wire::ErrorCode;
 
@@ -585,7 +584,7 @@ pub(crate) fn explain(
 }
 
 /// A run of a plan, and what is known of it and of the stages on top.
-type ObservedRun = ((u64, Duration), Vec<Arc<Mutex<StageReport>>>);
+type ObservedRun = (PlanRun, Vec<Arc<Mutex<StageReport>>>);
 
 /// Runs a pipeline on top of a plan to its end.
 fn run_observed(
@@ -612,7 +611,7 @@ fn run_observed(
     }
     let ran = {
         let report = of_source.lock();
-        (report.returned, report.time)
+        PlanRun::of(report.returned, report.time)
     };
     reports.insert(0, of_source);
     Ok((ran, reports))

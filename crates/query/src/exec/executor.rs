@@ -53,6 +53,8 @@ pub(crate) struct Planned {
     pub(crate) query: Query,
     pub(crate) collection: Arc<Collection>,
     pub(crate) rejected: Vec<Candidate>,
+    /// What `explain` tells of the trial: how far the candidates came, this one first.
+    pub(crate) tried: Vec<Stage>,
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
     /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
@@ -72,6 +74,7 @@ impl Planned {
             query,
             collection,
             rejected: Vec::new(),
+            tried: Vec::new(),
             cached: None,
             built_of: None,
             is_restricted: false,
