@@ -152,7 +152,7 @@ impl Planned {
                 Some(guard) => guard,
                 None => self.lock(context)?,
             };
-            self.check_definition(&guard)?;
+            self.check_definition(context, &guard)?;
             let view = context.data().view()?;
             let run = Run::new(context, &view, &guard, &evaluation);
             match self.stage.run(&run, receive)? {
@@ -181,18 +181,28 @@ impl Planned {
         let ns = self.collection.namespace();
         match context.data().collection(ns, LockMode::IntentShared) {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) | Err(storage::StorageError::IsView(_)) => Err(killed(format!("collection dropped: {ns}"))),
+            Ok(None) | Err(storage::StorageError::IsView(_)) => Err(self.gone(context)),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn check_definition(&mut self, guard: &CollectionGuard) -> Result<(), QueryError> {
+    /// The collection is not where it was.
+    fn gone(&self, context: ExecContext<'_>) -> QueryError {
+        let ns = self.collection.namespace();
+        let uuid = self.collection.uuid();
+        killed(match context.storage.catalog().collection_by_uuid(&uuid) {
+            Some(now) => format!("collection renamed from '{ns}' to '{}'", now.namespace()),
+            None => format!("collection dropped: {ns}"),
+        })
+    }
+
+    fn check_definition(&mut self, context: ExecContext<'_>, guard: &CollectionGuard) -> Result<(), QueryError> {
         let now = guard.definition();
         if Arc::ptr_eq(now, &self.collection) {
             return Ok(());
         }
         if now.uuid() != self.collection.uuid() {
-            return Err(killed(format!("collection dropped: {}", self.collection.namespace())));
+            return Err(self.gone(context));
         }
         if let Some(name) = lost_index(&self.stage, now) {
             return Err(killed(format!("index '{name}' dropped")));
