@@ -168,7 +168,7 @@ fn an_index_answers_as_the_documents_do() {
     let natural = rawdoc! { "$natural": 1 };
     for seed in seeds(40) {
         let random = SeededRandom::new(seed);
-        let has_arrays = seed % 4 == 0;
+        let has_arrays = seed.is_multiple_of(4);
         let fixture = Fixture::new(seed);
         fixture.create("c", rawdoc! {});
         for key in [
