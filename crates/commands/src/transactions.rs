@@ -157,8 +157,6 @@ impl ServerSessions {
 
     /// Waits until it is known what became of a commit, or of a write. Before that the session's record does not tell
     /// of it: what is sent again would be done again.
-    /// Waits until it is known what became of a commit, or of a write. Before that the session's record does not tell
-    /// of it: what is sent again would be done again.
     fn resolve(&self, checked_out: &CheckedOut, operation: &Operation, storage: &Storage) -> Result<()> {
         storage.wait_settled(operation)?;
         if !storage.leads() {

@@ -20,6 +20,7 @@
 use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
+use crate::index_signature::{same_filter, same_projection};
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX, WAIT_SLICE};
 use crate::storage::Storage;
 use crate::{
@@ -525,10 +526,10 @@ pub(crate) fn check_no_equal(row: &CollectionRow, place: usize, unique: bool) ->
 /// differs.
 fn is_same_but_unique(one: &IndexSpec, other: &IndexSpec) -> bool {
     same_pattern(one, other)
-        && one.partial_filter == other.partial_filter
+        && same_filter(one, other)
         && one.sparse == other.sparse
         && one.collation == other.collation
-        && projection_of(one) == projection_of(other)
+        && same_projection(one, other)
 }
 
 /// The index if it exists already, `None` if it may be made.
@@ -586,10 +587,6 @@ fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option
         ))),
         None => Ok(None),
     }
-}
-
-fn projection_of(spec: &IndexSpec) -> Option<&RawDocument> {
-    spec.spec.get_document("wildcardProjection").ok()
 }
 
 fn is_text(spec: &IndexSpec) -> bool {

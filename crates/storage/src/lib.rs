@@ -50,6 +50,7 @@ mod follow;
 mod history;
 mod index_keys;
 mod index_rows;
+mod index_signature;
 mod interrupt;
 pub mod limits;
 mod local_capped;

@@ -11,7 +11,9 @@ use crate::reply::Reply;
 use crate::stable_api;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, doc};
-use query::plan::{AggregateRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use query::plan::{
+    AggregateRequest, Answered, ExplainRequest, ExplainedWrite, FindRequest, Verbosity, WouldChange, WriteKind,
+};
 use wire::ErrorCode;
 
 /// `explain`.
@@ -60,6 +62,17 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(name == "verbosity")
     })?;
+    if let Some(RawBsonRef::String(database)) = explained.get("$db")?
+        && database != call.database
+    {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!(
+                "Mismatched $db in explain command. Expected {} but got {database}",
+                call.database
+            ),
+        ));
+    }
     let first = explained.into_iter().next().transpose()?;
     let name = first.map_or("", |(name, _)| name.as_str());
     let Some((command, _)) = call.server.commands.find(name) else {
@@ -104,23 +117,27 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
                     "explained write batches must be of size 1",
                 ));
             };
-            let parsed = if command.name == "update" {
-                let options = update::Options::parse(&inner, &namespace)?;
-                update::parse_statement(statement, &options)?
-            } else {
+            let remove = command.name == "delete";
+            let parsed = if remove {
                 let options = delete::Options::parse(&inner, &namespace)?;
                 delete::parse_statement(statement, &options)?
+            } else {
+                let options = update::Options::parse(&inner, &namespace)?;
+                update::parse_statement(statement, &options)?
             };
-            let records = write_request(namespace, &parsed);
-            let target = write_target(&records, command.name == "delete");
-            answer(&mut inner, reply, &target, verbosity)?;
+            explain_write(&mut inner, reply, namespace, &parsed, (remove, None), verbosity)?;
         }
         "findAndModify" => {
             let namespace = inner.namespace()?;
             let parsed = find_and_modify::parse(&inner)?;
-            let records = write_request(namespace, &parsed.statement);
-            let target = write_target(&records, parsed.remove);
-            answer(&mut inner, reply, &target, verbosity)?;
+            if !inner.server.storage.catalog().database_exists(namespace.db()) {
+                return Err(CommandError::new(
+                    ErrorCode::NamespaceNotFound,
+                    format!("database {} does not exist", namespace.db()),
+                ));
+            }
+            let what = (parsed.remove, Some(parsed.answered()));
+            explain_write(&mut inner, reply, namespace, &parsed.statement, what, verbosity)?;
         }
         other => {
             return Err(CommandError::new(
@@ -133,8 +150,27 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-fn write_target<'a>(records: &'a FindRequest<'a>, remove: bool) -> ExplainRequest<'a> {
-    ExplainRequest::Write(records, if remove { WriteKind::Delete } else { WriteKind::Update })
+/// Explains a write: whether it deletes, and which document it answers.
+fn explain_write(
+    call: &mut Invocation<'_>,
+    reply: &mut Reply<'_>,
+    namespace: storage::Namespace,
+    statement: &update::Statement<'_>,
+    (remove, answered): (bool, Option<(Answered, Option<&RawDocument>)>),
+    verbosity: Verbosity,
+) -> Result<()> {
+    let changes = match remove {
+        true => None,
+        false => Some(update::would_change(call, &namespace, statement)?),
+    };
+    let write = ExplainedWrite {
+        kind: if remove { WriteKind::Delete } else { WriteKind::Update },
+        is_upsert: statement.upsert,
+        answered,
+        changes: changes.as_ref().map(|changes| changes as &WouldChange<'_>),
+    };
+    let records = write_request(namespace, statement);
+    answer(call, reply, &ExplainRequest::Write(&records, write), verbosity)
 }
 
 fn write_request<'a>(namespace: storage::Namespace, statement: &update::Statement<'a>) -> FindRequest<'a> {

@@ -18,6 +18,7 @@ use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
 use query::EvaluationContext;
 use query::matcher::Matcher;
+use query::plan::Answered;
 use query::project::Projection;
 use storage::Kept;
 use wire::ErrorCode;
@@ -43,6 +44,14 @@ pub struct FindAndModify<'a> {
     pub remove: bool,
     new: bool,
     fields: Option<&'a RawDocument>,
+}
+
+impl<'a> FindAndModify<'a> {
+    /// The document that is answered, and what of it.
+    pub fn answered(&self) -> (Answered, Option<&'a RawDocument>) {
+        let document = if self.new { Answered::After } else { Answered::Before };
+        (document, self.fields)
+    }
 }
 
 /// Parses the fields of `findAndModify`.

@@ -17,13 +17,12 @@ use bson::oid::ObjectId;
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, doc};
 use bytes::Bytes;
-use query::EvaluationContext;
-use query::PlanExecutor;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
 use query::timeseries::measurements_in;
 use query::update::{Update, UpdateContext};
+use query::{EvaluationContext, PlanExecutor, QueryError};
 use storage::{
     CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError, UpdateForm,
 };
@@ -374,32 +373,7 @@ pub fn run(
     if let Some(result) = call.retried(statement.id)? {
         return Updated::before_retry(result, statement, images);
     }
-    let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
-    if let Some(constants) = statement.constants {
-        expressions = expressions.with_constants(constants)?;
-    }
-    let update = match (statement.change, statement.form) {
-        (RawBsonRef::Document(document), ChangeForm::Document) => Update::document(document),
-        (RawBsonRef::Document(difference), ChangeForm::Difference) => Update::delta(difference)?,
-        (change, _) => Update::parse(change, statement.array_filters, &expressions)?,
-    };
-    if statement.constants.is_some() && !update.is_pipeline() {
-        return Err(CommandError::new(
-            ErrorCode(51198),
-            "Constant values may only be specified for pipeline updates",
-        ));
-    }
-    if update.is_replacement() && statement.multi {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "multi update is not supported for replacement-style update",
-        ));
-    }
-    let prepared = Prepared {
-        statement,
-        update,
-        expressions,
-    };
+    let prepared = prepare(call, namespace, statement)?;
     let mut tries = 0;
     loop {
         let mut done = Updated::default();
@@ -441,6 +415,55 @@ pub fn look_again(call: &Invocation<'_>) -> Result<()> {
     call.operation.check()?;
     call.operation.counters().write_conflicts.add(1);
     Ok(())
+}
+
+/// Parses a statement.
+fn prepare<'a>(call: &Invocation<'_>, namespace: &Namespace, statement: &'a Statement<'a>) -> Result<Prepared<'a>> {
+    let mut expressions = call.expressions_on(namespace, statement.variables, statement.collation)?;
+    if let Some(constants) = statement.constants {
+        expressions = expressions.with_constants(constants)?;
+    }
+    let update = match (statement.change, statement.form) {
+        (RawBsonRef::Document(document), ChangeForm::Document) => Update::document(document),
+        (RawBsonRef::Document(difference), ChangeForm::Difference) => Update::delta(difference)?,
+        (change, _) => Update::parse(change, statement.array_filters, &expressions)?,
+    };
+    if statement.constants.is_some() && !update.is_pipeline() {
+        return Err(CommandError::new(
+            ErrorCode(51198),
+            "Constant values may only be specified for pipeline updates",
+        ));
+    }
+    if update.is_replacement() && statement.multi {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "multi update is not supported for replacement-style update",
+        ));
+    }
+    Ok(Prepared {
+        statement,
+        update,
+        expressions,
+    })
+}
+
+/// Whether a statement makes another document of one, which its filter matches: for `explain`, which writes nothing.
+pub fn would_change<'a>(
+    call: &Invocation<'_>,
+    namespace: &Namespace,
+    statement: &'a Statement<'a>,
+) -> Result<impl Fn(&RawDocument) -> std::result::Result<bool, QueryError> + use<'a>> {
+    let prepared = prepare(call, namespace, statement)?;
+    let filter = Matcher::parse_ordered(statement.filter, &prepared.expressions)?;
+    let operation = call.operation.clone();
+    let context = update_context(call, &prepared, MatchDetails::default());
+    Ok(move |document: &RawDocument| {
+        let evaluation = EvaluationContext::new(&operation);
+        let mut details = MatchDetails::default();
+        filter.matches_with_details(document, &evaluation, &mut details)?;
+        let context = UpdateContext { details, ..context };
+        Ok(prepared.update.apply(document, &context, &evaluation)?.is_some())
+    })
 }
 
 enum Scan {

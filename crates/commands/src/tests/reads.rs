@@ -200,6 +200,86 @@ fn explain_of_writes_knows_their_variables() {
     }
 }
 
+/// `explain` counted what an update leaves as it is, and had neither the document that is returned nor the one that
+/// would be inserted.
+#[test]
+fn explain_tells_what_a_write_would_do() {
+    let bench = bench();
+    let figures = |command: Document| {
+        let explained = bench.ok(doc! { "explain": command, "verbosity": "executionStats" });
+        let stats = explained.get_document("executionStats").unwrap().clone();
+        let mut write = stats.get_document("executionStages").unwrap().clone();
+        let mut names = write.get_str("stage").unwrap().to_owned();
+        if names == "PROJECTION_DEFAULT" {
+            write = write.get_document("inputStage").unwrap().clone();
+            names = format!("{names}/{}", write.get_str("stage").unwrap());
+        }
+        let figure = |name: &str| write.get_i32(name).unwrap_or(-1);
+        (
+            names,
+            stats.get_i32("nReturned").unwrap(),
+            [
+                figure("nMatched"),
+                figure("nWouldModify"),
+                figure("nWouldUpsert"),
+                figure("nWouldDelete"),
+            ],
+        )
+    };
+    let update = |filter: Document, change: Document, upsert: bool| {
+        doc! { "update": "c", "updates": [{ "q": filter, "u": change, "upsert": upsert, "multi": true }] }
+    };
+    let modify = |filter: Document, new: bool| {
+        let change = doc! { "$set": { "x": 1 } };
+        doc! { "findAndModify": "c", "query": filter, "update": change, "upsert": true, "new": new }
+    };
+    let (one, none) = (doc! { "a": 5 }, doc! { "a": "none" });
+    let (as_update, as_delete) = ("UPDATE".to_owned(), "DELETE".to_owned());
+    for (command, wanted) in [
+        (
+            update(one.clone(), doc! { "$set": { "x": 1 } }, true),
+            (as_update.clone(), 0, [1, 1, 0, -1]),
+        ),
+        (
+            update(one.clone(), doc! { "$set": { "a": 5 } }, true),
+            (as_update.clone(), 0, [1, 0, 0, -1]),
+        ),
+        (
+            update(none.clone(), doc! { "$set": { "a": 5 } }, false),
+            (as_update.clone(), 0, [0, 0, 0, -1]),
+        ),
+        (
+            update(none.clone(), doc! { "$set": { "a": 5 } }, true),
+            (as_update.clone(), 0, [0, 0, 1, -1]),
+        ),
+        (modify(one.clone(), false), (as_update.clone(), 1, [1, 1, 0, -1])),
+        (modify(none.clone(), false), (as_update.clone(), 0, [0, 0, 1, -1])),
+        (modify(none.clone(), true), (as_update, 1, [0, 0, 1, -1])),
+        (
+            doc! { "findAndModify": "c", "query": one.clone(), "remove": true, "fields": { "a": 1 } },
+            (format!("PROJECTION_DEFAULT/{as_delete}"), 1, [-1, -1, -1, 1]),
+        ),
+        (
+            doc! { "findAndModify": "c", "query": none, "remove": true },
+            (as_delete, 0, [-1, -1, -1, 0]),
+        ),
+    ] {
+        assert_eq!(figures(command.clone()), wanted, "{command}");
+    }
+    assert_eq!(bench.find("c", doc! { "x": 1 }).len(), 0, "nothing is written");
+    // What the update fails with is told beside the plan.
+    let failing = update(one, doc! { "$inc": { "a.b": 1 } }, false);
+    let explained = bench.ok(doc! { "explain": failing, "verbosity": "executionStats" });
+    let stats = explained.get_document("executionStats").unwrap();
+    assert_eq!(stats.get_bool("executionSuccess").ok(), Some(false));
+    assert!(
+        stats.get_i32("errorCode").is_ok() && stats.get_str("errorMessage").is_ok(),
+        "{stats}"
+    );
+    let elsewhere = doc! { "findAndModify": "c", "remove": true };
+    assert_eq!(code(&bench.run_on("none", doc! { "explain": elsewhere })), 26);
+}
+
 /// Counts are 32 bits where they fit: typed clients insist.
 #[test]
 fn counts_are_narrow() {
@@ -562,6 +642,8 @@ fn what_cannot_be_explained_has_its_code() {
         2
     );
     assert_eq!(bench.code(doc! { "explain": { "find": "c" }, "verbosity": 1 }), 14);
+    assert_eq!(bench.code(doc! { "explain": { "find": "c", "$db": "other" } }), 73);
+    bench.ok(doc! { "explain": { "find": "c", "$db": "test" } });
 }
 
 #[test]

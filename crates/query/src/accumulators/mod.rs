@@ -345,6 +345,11 @@ impl AccumulatorSpec {
         self.kind == Kind::Sum && matches!(self.argument.as_constant(), Some(Value::Int32(1)))
     }
 
+    /// Whether only the first document of a group is looked at.
+    pub(crate) fn is_first(&self) -> bool {
+        self.kind == Kind::First
+    }
+
     /// Takes a document into a state of this spec; returns the bytes by which the state has grown, roughly.
     #[inline]
     pub fn accumulate<'a>(

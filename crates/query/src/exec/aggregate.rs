@@ -2,8 +2,9 @@
 
 use super::context::{ExecContext, ExecState};
 use super::executor::{Body, PlanExecutor, Planned};
-use super::explain::run_all;
+use super::explain::{PlanRun, run_all};
 use super::find::{Memory, expression_context, plan};
+use super::index_only::{covering_fields, first_of_each};
 use super::pipeline::{PipelineRun, PlanSource, SourceFacts};
 use super::sort_key::shown_sort;
 use super::stage::{Flow, Stage};
@@ -25,7 +26,6 @@ use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::{CollectionGuard, LockMode, Namespace};
 use wire::ErrorCode;
 
@@ -322,6 +322,7 @@ fn plan_pushdown(
     opening: Opening<'_>,
     pushdown: Pushdown,
 ) -> Result<Planned, QueryError> {
+    let covering = covering_fields(&context, guard, &pushdown)?;
     let (filter_document, matcher) = match pushdown.filter {
         Some((document, matcher)) => (
             document,
@@ -338,10 +339,13 @@ fn plan_pushdown(
         _ => None,
     };
     let needs_of_order = order.metadata_needs();
+    let shown_fields = covering.as_ref().map(|covering| covering.source().to_owned());
+    let first_by = pushdown.first_by.filter(|_| pushdown.near.is_none());
     let query = Query {
         filter: matcher,
         order: if pushdown.count.is_some() { Order::None } else { order },
         projection: None,
+        covering,
         skip: pushdown.skip,
         limit: pushdown.limit,
         show_record_id: false,
@@ -356,11 +360,18 @@ fn plan_pushdown(
     };
     let request = FindRequest {
         sort: sort.as_deref(),
+        // A plan that reads keys alone is not the best one for whole documents.
+        projection: shown_fields.as_deref(),
         skip: pushdown.skip,
         limit: pushdown.limit,
         hint: opening.hint,
         ..FindRequest::new(opening.base.clone(), &filter_document)
     };
+    if let Some(key) = &first_by
+        && let Some(stage) = first_of_each(&context, guard, &query, &request, key)?
+    {
+        return Ok(Planned::new(stage, query, guard.definition().clone()));
+    }
     plan(context, guard, query, &request, opening.memory)
 }
 
@@ -573,7 +584,7 @@ pub(crate) fn explain(
 }
 
 /// A run of a plan, and what is known of it and of the stages on top.
-type ObservedRun = ((u64, Duration), Vec<Arc<Mutex<StageReport>>>);
+type ObservedRun = (PlanRun, Vec<Arc<Mutex<StageReport>>>);
 
 /// Runs a pipeline on top of a plan to its end.
 fn run_observed(
@@ -600,7 +611,7 @@ fn run_observed(
     }
     let ran = {
         let report = of_source.lock();
-        (report.returned, report.time)
+        PlanRun::of(report.returned, report.time)
     };
     reports.insert(0, of_source);
     Ok((ran, reports))

@@ -228,18 +228,16 @@ fn add_index(scan: &IndexScan, document: &mut Document) {
     document.insert("keyPattern", key);
     document.insert("indexName", index.name());
     document.insert("isMultiKey", multikey != 0);
-    if multikey != 0 || scan.wildcard.is_some() {
-        let mut paths = Document::new();
-        for (i, field) in fields.iter().enumerate() {
-            let of_field = if multikey & 1 << i != 0 {
-                vec![Bson::from(name(field))]
-            } else {
-                Vec::new()
-            };
-            paths.insert(name(field), of_field);
-        }
-        document.insert("multiKeyPaths", paths);
+    let mut paths = Document::new();
+    for (i, field) in fields.iter().enumerate() {
+        let of_field = if multikey & 1 << i != 0 {
+            vec![Bson::from(name(field))]
+        } else {
+            Vec::new()
+        };
+        paths.insert(name(field), of_field);
     }
+    document.insert("multiKeyPaths", paths);
     if let Some(collation) = index.collation() {
         document.insert("collation", to_document(collation.document()));
     }

@@ -1,7 +1,8 @@
 //! `distinct`: the different values of a field, arrays taken apart.
 //!
-//! An index that starts with the field, holds no arrays and bounds the filter exactly is skipped through, one key per
-//! value; else the plan of the filter runs and each document is looked into.
+//! An index that has the field, first or behind fields that the filter holds to single values, holds no arrays and
+//! bounds the filter exactly is skipped through, one key per value; else the plan of the filter runs and each document
+//! is looked into.
 
 use super::context::ExecContext;
 use super::executor::Planned;
@@ -19,8 +20,8 @@ use crate::plan::convert::{Converter, has_position};
 use crate::plan::encode::StringKeys;
 use crate::plan::implication::implies;
 use crate::plan::index_filters::index_filters;
-use crate::plan::query::{Query, Wish, collation_of, resolve_hint};
-use crate::plan::request::{DistinctRequest, FindRequest};
+use crate::plan::query::{Order, Query, Wish, collation_of, resolve_hint};
+use crate::plan::request::{DistinctRequest, FindRequest, Hint};
 use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocument};
 use collation::Collation;
@@ -31,7 +32,7 @@ use keys::{Collator, FieldOrder};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use storage::{CollectionGuard, LockMode, StorageError};
+use storage::{CollectionGuard, Index, LockMode, StorageError};
 use wire::ErrorCode;
 
 /// Bytes that the values may have.
@@ -87,67 +88,119 @@ pub(crate) fn plan_distinct(
     if query.text().is_some() {
         return plan(context, guard, query, &find, memory).map(Some);
     }
+    let skipping = Skipping {
+        key: request.key,
+        hint: request.hint,
+        wanted: Wanted::Values,
+    };
     let by_scan = |scan: IndexScan, query: Query| {
         scan.index.record_access();
         let stage = Stage::IndexScan(Box::new(scan));
         Ok(Some(Planned::new(stage, query, guard.definition().clone())))
     };
-    if let Some(allowed) = allowed_by_settings(&context, guard) {
-        if let Some(scan) = distinct_scan(guard, &query, request, &Wish::None, Some(allowed))? {
-            return by_scan(scan, query);
-        }
+    if let Some(scan) = skipping.scan(&context, guard, &query)? {
+        return by_scan(scan, query);
+    }
+    if allowed_by_settings(&context, guard).is_some() {
         query.bind(guard)?;
         if let Some(planned) = plan_by_settings(context, guard, &query, &find, memory)? {
             return Ok(Some(planned));
         }
+        if let Some(scan) = skipping.scan_as_asked(&context, guard, &query)? {
+            return by_scan(scan, query);
+        }
     }
-    match scan_as_asked(&context, guard, &query, request)? {
-        Some(scan) => by_scan(scan, query),
-        None => plan(context, guard, query, &find, memory).map(Some),
-    }
+    plan(context, guard, query, &find, memory).map(Some)
 }
 
-/// The scan of an index that index filters or the client want, or of any where neither wants one.
-fn scan_as_asked(
-    context: &ExecContext<'_>,
-    guard: &CollectionGuard,
-    query: &Query,
-    request: &DistinctRequest<'_>,
-) -> Result<Option<IndexScan>, QueryError> {
-    let filter = index_filters().find(guard.uuid(), query);
-    let wish = match resolve_hint(request.hint, guard) {
-        _ if filter.is_some() => Wish::None,
-        // The planner tells of a hint that is wrong, if it asks for it.
-        Err(_) if allowed_by_settings(context, guard).is_some() => Wish::None,
-        wish => wish?,
-    };
-    let allowed = filter.as_ref().map(|filter| &filter.allowed);
-    distinct_scan(guard, query, request, &wish, allowed)
+/// Why an index is skipped through, from one value of a field to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// For the values: documents without the field have none.
+    Values,
+    /// For the first document, in the query's order, of those with each value; documents without the field are a group,
+    /// too.
+    Groups,
 }
 
-fn distinct_scan(
-    guard: &CollectionGuard,
-    query: &Query,
-    request: &DistinctRequest<'_>,
-    wish: &Wish,
-    allowed: Option<&AllowedIndexes>,
-) -> Result<Option<IndexScan>, QueryError> {
-    if has_position(request.key) {
-        return Ok(None);
+/// Looks for an index to skip through.
+pub(super) struct Skipping<'s> {
+    pub(super) key: &'s str,
+    pub(super) hint: Option<Hint<'s>>,
+    pub(super) wanted: Wanted,
+}
+
+impl Skipping<'_> {
+    /// The scan of an index that query settings allow, where they say anything of the collection, else as asked.
+    pub(super) fn scan(
+        &self,
+        context: &ExecContext<'_>,
+        guard: &CollectionGuard,
+        query: &Query,
+    ) -> Result<Option<IndexScan>, QueryError> {
+        match allowed_by_settings(context, guard) {
+            None => self.scan_as_asked(context, guard, query),
+            allowed => Ok(self.best(guard, query, &Wish::None, allowed)),
+        }
     }
-    let accesses = guard.access_paths().iter().enumerate().filter_map(|(position, index)| {
-        let wanted = match wish {
-            Wish::None => !index.hidden() && allowed.is_none_or(|allowed| allowed.allows(index)),
-            Wish::Index(hinted) => *hinted == position,
-            Wish::Natural(_) => false,
+
+    /// The scan of an index that index filters or the client want, or of any where neither wants one.
+    fn scan_as_asked(
+        &self,
+        context: &ExecContext<'_>,
+        guard: &CollectionGuard,
+        query: &Query,
+    ) -> Result<Option<IndexScan>, QueryError> {
+        let filter = index_filters().find(guard.uuid(), query);
+        let wish = match resolve_hint(self.hint, guard) {
+            _ if filter.is_some() => Wish::None,
+            // The planner tells of a hint that is wrong, if it asks for it.
+            Err(_) if allowed_by_settings(context, guard).is_some() => Wish::None,
+            wish => wish?,
         };
+        let allowed = filter.as_ref().map(|filter| &filter.allowed);
+        Ok(self.best(guard, query, &wish, allowed))
+    }
+
+    fn best(
+        &self,
+        guard: &CollectionGuard,
+        query: &Query,
+        wish: &Wish,
+        allowed: Option<&AllowedIndexes>,
+    ) -> Option<IndexScan> {
+        if has_position(self.key) {
+            return None;
+        }
+        let found = guard.access_paths().iter().enumerate().filter_map(|(position, index)| {
+            let is_wanted = match wish {
+                Wish::None => !index.hidden() && allowed.is_none_or(|allowed| allowed.allows(index)),
+                Wish::Index(hinted) => *hinted == position,
+                Wish::Natural(_) => false,
+            };
+            is_wanted.then(|| self.access(index, query)).flatten()
+        });
+        let (access, field, direction) = found.min_by_key(|(access, ..)| access.rank())?;
+        let kind = ScanKind::Distinct(field + 1);
+        Some(IndexScan::new(
+            access.index.clone(),
+            access.bounds(),
+            direction,
+            kind,
+            false,
+        ))
+    }
+
+    /// What an index does for this, the place of the field in it, and the direction.
+    fn access(&self, index: &Arc<Index>, query: &Query) -> Option<(Access, usize, Direction)> {
         let fields = index.pattern().fields();
         // Values are told from each other as the query compares them, and read out of the keys.
         let is_binary = index.collation().is_none() && query.collation.is_none();
         let has_values = index.pattern().special().is_none() && !index.is_clustered();
-        if !wanted || !is_binary || !has_values || fields[0].path() != request.key {
+        if !is_binary || !has_values {
             return None;
         }
+        let place = fields.iter().position(|field| field.path() == self.key)?;
         if index
             .partial_filter()
             .is_some_and(|partial| !implies(query.filter.as_deref(), partial))
@@ -159,24 +212,30 @@ fn distinct_scan(
             on_path.map(PatternField::kind).collect()
         };
         let predicate = Converter::convert(query.filter.as_deref(), &indexed, StringKeys::Alike(None));
-        let access = match query.filter {
+        let leaves_none_out = match self.wanted {
             // A sparse index leaves out only documents without the field, which have no value to list.
-            None if fields.len() == 1 || !index.sparse() => Access::whole(index, true),
-            None => return None,
-            Some(_) => Access::of(index, &predicate.conjuncts(), Unbounded::Allow).filter(|_| !index.sparse())?,
+            Wanted::Values => !index.sparse() || fields.len() == 1 && query.filter.is_none(),
+            Wanted::Groups => !index.sparse(),
         };
-        (access.exact && !access.is_multikey()).then_some(access)
-    });
-    let best = accesses.min_by_key(|access| access.rank());
-    Ok(best.map(|access| {
-        IndexScan::new(
-            access.index.clone(),
-            access.bounds(),
-            Direction::Forward,
-            ScanKind::Distinct(1),
-            false,
-        )
-    }))
+        let access = match query.filter {
+            _ if !leaves_none_out => return None,
+            None => Access::whole(index, true),
+            Some(_) => Access::of(index, &predicate.conjuncts(), Unbounded::Allow)?,
+        };
+        if !access.exact || access.is_multikey() || !access.has_single_values_before(place) {
+            return None;
+        }
+        // Groups of few documents may well be found by another index of the filter's fields.
+        if self.wanted == Wanted::Groups && query.filter.is_some() && !access.is_bounded() {
+            return None;
+        }
+        let direction = match &query.order {
+            Order::None => Direction::Forward,
+            Order::Natural(_) => return None,
+            Order::Fields(sort) => access.direction_for(sort)?,
+        };
+        Some((access, place, direction))
+    }
 }
 
 /// Gathers different values, in their order.
@@ -208,21 +267,28 @@ impl DistinctValues {
         self.values.into_values().collect()
     }
 
-    /// Adds the values of a row: of its document, or of the first field of its index key.
+    /// Adds the values of a row: of its document, or of the field in its index key.
     fn add_row(&mut self, row: Row<'_>) -> Result<(), QueryError> {
         let Some(key) = row.key.filter(|_| !row.document.is_some()) else {
             return self.add_document(as_document(row.document.bytes())?);
         };
-        let mut decoder = KeyDecoder::new(key.key, key.type_bits, key.index.pattern().ordering());
+        let pattern = key.index.pattern();
+        let mut decoder = KeyDecoder::new(key.key, key.type_bits, pattern.ordering());
         let mut document = std::mem::take(&mut self.decoded);
-        document.clear();
-        document.extend_from_slice(&[0; 4]);
-        let present = decoder.append_field("", &mut document).map_err(|error| {
-            QueryError::new(
-                ErrorCode::InternalError,
-                format!("a key of index {} cannot be decoded: {error}", key.index.name()),
-            )
-        })?;
+        let mut present = false;
+        for field in pattern.fields() {
+            document.clear();
+            document.extend_from_slice(&[0; 4]);
+            present = decoder.append_field("", &mut document).map_err(|error| {
+                QueryError::new(
+                    ErrorCode::InternalError,
+                    format!("a key of index {} cannot be decoded: {error}", key.index.name()),
+                )
+            })?;
+            if field.path() == self.path.text() {
+                break;
+            }
+        }
         if present {
             document.push(0);
             let length = document.len() as u32;

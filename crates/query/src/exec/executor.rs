@@ -53,6 +53,8 @@ pub(crate) struct Planned {
     pub(crate) query: Query,
     pub(crate) collection: Arc<Collection>,
     pub(crate) rejected: Vec<Candidate>,
+    /// What `explain` tells of the trial: how far the candidates came, this one first.
+    pub(crate) tried: Vec<Stage>,
     /// Shape and work of a plan that the cache is to hear of.
     pub(crate) cached: Option<(u64, u64)>,
     /// Set by [`Planned::of`]: what the plan is built of, and `cached` as it was.
@@ -72,6 +74,7 @@ impl Planned {
             query,
             collection,
             rejected: Vec::new(),
+            tried: Vec::new(),
             cached: None,
             built_of: None,
             is_restricted: false,
@@ -149,7 +152,7 @@ impl Planned {
                 Some(guard) => guard,
                 None => self.lock(context)?,
             };
-            self.check_definition(&guard)?;
+            self.check_definition(context, &guard)?;
             let view = context.data().view()?;
             let run = Run::new(context, &view, &guard, &evaluation);
             match self.stage.run(&run, receive)? {
@@ -178,18 +181,28 @@ impl Planned {
         let ns = self.collection.namespace();
         match context.data().collection(ns, LockMode::IntentShared) {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) | Err(storage::StorageError::IsView(_)) => Err(killed(format!("collection dropped: {ns}"))),
+            Ok(None) | Err(storage::StorageError::IsView(_)) => Err(self.gone(context)),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn check_definition(&mut self, guard: &CollectionGuard) -> Result<(), QueryError> {
+    /// The collection is not where it was.
+    fn gone(&self, context: ExecContext<'_>) -> QueryError {
+        let ns = self.collection.namespace();
+        let uuid = self.collection.uuid();
+        killed(match context.storage.catalog().collection_by_uuid(&uuid) {
+            Some(now) => format!("collection renamed from '{ns}' to '{}'", now.namespace()),
+            None => format!("collection dropped: {ns}"),
+        })
+    }
+
+    fn check_definition(&mut self, context: ExecContext<'_>, guard: &CollectionGuard) -> Result<(), QueryError> {
         let now = guard.definition();
         if Arc::ptr_eq(now, &self.collection) {
             return Ok(());
         }
         if now.uuid() != self.collection.uuid() {
-            return Err(killed(format!("collection dropped: {}", self.collection.namespace())));
+            return Err(self.gone(context));
         }
         if let Some(name) = lost_index(&self.stage, now) {
             return Err(killed(format!("index '{name}' dropped")));

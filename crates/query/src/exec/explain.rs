@@ -9,15 +9,19 @@ use super::distinct::plan_distinct;
 use super::executor::{Body, PlanExecutor, Planned};
 use super::find::{Memory, allowed_by_settings, find_with, request_context};
 use super::id_lookup::IdLookup;
-use super::stage::Flow;
+use super::row::{Row, as_document};
+use super::stage::{Flow, Stage};
 use super::view;
 use crate::QueryError;
+use crate::error::CodedError;
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
 use crate::plan::query::{Query, collation_of};
 use crate::plan::query_settings::QuerySettings;
-use crate::plan::request::{CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use crate::plan::request::{
+    Answered, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Verbosity, WriteKind,
+};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::time::Duration;
 use storage::{LockMode, Namespace};
@@ -49,7 +53,7 @@ pub fn explain(
         ExplainRequest::Aggregate(request) => aggregate::explain(context, request, verbosity)?,
         ExplainRequest::Count(request) => explain_count(context, request, verbosity)?,
         ExplainRequest::Distinct(request) => explain_distinct(context, request, verbosity)?,
-        ExplainRequest::Write(records, kind) => explain_find(context, records, Wrapper::Write(*kind), verbosity)?,
+        ExplainRequest::Write(records, write) => explain_find(context, records, Wrapper::Write(*write), verbosity)?,
     };
     if let Some(settings) = context.settings {
         show_settings(&mut document, settings);
@@ -72,53 +76,96 @@ fn show_settings(document: &mut Document, settings: &QuerySettings) {
 
 /// The stage that a command puts on top of its plan.
 #[derive(Clone, Copy)]
-enum Wrapper {
+enum Wrapper<'a> {
     None,
     Count,
-    Write(WriteKind),
+    Write(ExplainedWrite<'a>),
 }
 
-impl Wrapper {
-    fn wrap(self, plan: Document, rows: Option<u64>) -> Document {
+/// What a plan came to that was run, to its end unless it failed.
+#[derive(Default)]
+pub(crate) struct PlanRun {
+    rows: u64,
+    /// Of these, what a write would change.
+    changed: u64,
+    time: Duration,
+    failure: Option<Box<CodedError>>,
+}
+
+impl Wrapper<'_> {
+    fn wrap(self, plan: Document, run: Option<&PlanRun>) -> Document {
         let mut stage = match self {
             Wrapper::None => return plan,
             Wrapper::Count => doc! { "stage": "COUNT" },
-            Wrapper::Write(WriteKind::Update) => doc! { "stage": "UPDATE" },
-            Wrapper::Write(WriteKind::Delete) => doc! { "stage": "DELETE" },
+            Wrapper::Write(write) => match write.kind {
+                WriteKind::Update => doc! { "stage": "UPDATE" },
+                WriteKind::Delete => doc! { "stage": "DELETE" },
+            },
         };
-        if let Some(rows) = rows {
-            let rows = narrowed(rows);
-            stage.insert("nReturned", 0);
+        if let Some(run) = run {
+            stage.insert("nReturned", self.returned(run));
             stage.insert("isEOF", 1);
             match self {
                 Wrapper::Count => {
-                    stage.insert("nCounted", rows);
+                    stage.insert("nCounted", narrowed(run.rows));
                     stage.insert("nSkipped", 0);
                 }
-                Wrapper::Write(WriteKind::Update) => {
-                    stage.insert("nMatched", rows.clone());
-                    stage.insert("nWouldModify", rows);
+                Wrapper::Write(write) if write.kind == WriteKind::Update => {
+                    let inserts = write.is_upsert && run.rows == 0;
+                    stage.insert("nMatched", narrowed(run.rows));
+                    stage.insert("nWouldModify", narrowed(run.changed));
+                    stage.insert("nWouldUpsert", i32::from(inserts));
                 }
-                Wrapper::Write(WriteKind::Delete) => {
-                    stage.insert("nWouldDelete", rows);
+                Wrapper::Write(_) => {
+                    stage.insert("nWouldDelete", narrowed(run.rows));
                 }
                 Wrapper::None => {}
             }
         }
         stage.insert("inputStage", plan);
-        stage
+        let Wrapper::Write(ExplainedWrite {
+            answered: Some((_, Some(fields))),
+            ..
+        }) = self
+        else {
+            return stage;
+        };
+        let mut projection = doc! { "stage": "PROJECTION_DEFAULT" };
+        projection.extend(run.map(|run| ("nReturned".to_owned(), self.returned(run))));
+        projection.extend(doc! { "transformBy": to_document(fields), "inputStage": stage });
+        projection
     }
 
-    /// What the command returns of so many rows.
-    fn returned(self, rows: u64) -> Bson {
-        narrowed(if matches!(self, Wrapper::None) { rows } else { 0 })
+    /// The documents that the command returns.
+    fn returned(self, run: &PlanRun) -> Bson {
+        narrowed(match self {
+            Wrapper::None => run.rows,
+            Wrapper::Count => 0,
+            Wrapper::Write(write) => match write.answered {
+                None => 0,
+                Some((Answered::After, _)) if write.is_upsert => run.rows.max(1),
+                Some(_) => run.rows,
+            },
+        })
+    }
+
+    /// Runs a plan as the command would, but for what it writes.
+    fn run(self, context: ExecContext<'_>, planned: &mut Planned) -> Result<PlanRun, QueryError> {
+        let changes = match self {
+            Wrapper::Write(write) => write.changes,
+            _ => None,
+        };
+        run_each(context, planned, &mut |row| match changes {
+            Some(changes) => changes(as_document(row.document.bytes())?),
+            None => Ok(true),
+        })
     }
 }
 
 fn explain_find(
     context: ExecContext<'_>,
     request: &FindRequest<'_>,
-    wrapper: Wrapper,
+    wrapper: Wrapper<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
     let mut executor = find_with(&context, request, Memory::Ignore)?;
@@ -134,7 +181,7 @@ fn explain_find(
             &executor,
             hashes_of(&context, request)?,
             wrapper,
-            (0, Duration::ZERO),
+            &PlanRun::default(),
             verbosity,
         )),
         Body::Id(_) => {
@@ -143,9 +190,19 @@ fn explain_find(
             if verbosity > Verbosity::QueryPlanner {
                 executor.next_documents(&context, &mut rows)?;
             }
-            let ran = (rows.len() as u64, context.op.clock().monotonic().saturating_sub(start));
+            let time = context.op.clock().monotonic().saturating_sub(start);
+            let mut ran = PlanRun::of(rows.len() as u64, time);
+            for row in &rows {
+                let would_change = match wrapper {
+                    Wrapper::Write(ExplainedWrite {
+                        changes: Some(changes), ..
+                    }) => changes(row),
+                    _ => Ok(true),
+                };
+                ran.note(would_change)?;
+            }
             let hashes = hashes_of(&context, request)?;
-            Ok(explain_fixed(request, &executor, hashes, wrapper, ran, verbosity))
+            Ok(explain_fixed(request, &executor, hashes, wrapper, &ran, verbosity))
         }
     }
 }
@@ -164,8 +221,8 @@ fn explain_fixed(
     request: &FindRequest<'_>,
     executor: &PlanExecutor,
     hashes: QueryHashes,
-    wrapper: Wrapper,
-    (rows, time): (u64, Duration),
+    wrapper: Wrapper<'_>,
+    ran: &PlanRun,
     verbosity: Verbosity,
 ) -> Document {
     let is_lookup = matches!(executor.body, Body::Id(_));
@@ -199,14 +256,14 @@ fn explain_fixed(
     if verbosity > Verbosity::QueryPlanner {
         let (keys, docs) = executor.examined();
         let mut stages = plan;
-        stages.insert("nReturned", narrowed(rows));
+        stages.insert("nReturned", narrowed(ran.rows));
         stages.insert("keysExamined", narrowed(keys));
         stages.insert("docsExamined", narrowed(docs));
         stages.insert("isEOF", 1);
-        let stages = wrapper.wrap(stages, Some(rows));
+        let stages = wrapper.wrap(stages, Some(ran));
         document.insert(
             "executionStats",
-            stats_section(wrapper.returned(rows), time, (keys, docs), stages),
+            stats_section(wrapper.returned(ran), ran, (keys, docs), stages),
         );
         add_all_plans(&mut document, Vec::new(), verbosity);
     }
@@ -240,15 +297,31 @@ fn planner_section(
     doc! { "explainVersion": "1", "queryPlanner": section }
 }
 
-fn stats_section(returned: Bson, time: Duration, (keys, docs): (u64, u64), stages: Document) -> Document {
-    doc! {
-        "executionSuccess": true,
+fn stats_section(returned: Bson, ran: &PlanRun, (keys, docs): (u64, u64), stages: Document) -> Document {
+    let mut section = doc! { "executionSuccess": ran.failure.is_none() };
+    if let Some(failure) = &ran.failure {
+        section.extend(doc! { "errorMessage": &failure.message, "errorCode": failure.code.0 });
+    }
+    section.extend(doc! {
         "nReturned": returned,
-        "executionTimeMillis": narrowed(time.as_millis() as u64),
+        "executionTimeMillis": narrowed(ran.time.as_millis() as u64),
         "totalKeysExamined": narrowed(keys),
         "totalDocsExamined": narrowed(docs),
         "executionStages": stages,
-    }
+    });
+    section
+}
+
+/// How far a candidate came in the trial.
+fn trial_section(stage: &Stage) -> Bson {
+    let (keys, docs) = stage.totals();
+    Bson::from(doc! {
+        "nReturned": narrowed(stage.counters().advanced),
+        "executionTimeMillisEstimate": 0,
+        "totalKeysExamined": narrowed(keys),
+        "totalDocsExamined": narrowed(docs),
+        "executionStages": describe(stage, Detail::Execution),
+    })
 }
 
 fn add_all_plans(document: &mut Document, plans: Vec<Bson>, verbosity: Verbosity) {
@@ -259,16 +332,17 @@ fn add_all_plans(document: &mut Document, plans: Vec<Bson>, verbosity: Verbosity
     }
 }
 
-/// Runs a plan to its end: how many rows it gave, and how long it took.
-pub(crate) type RunPlan<'r> = dyn FnMut(ExecContext<'_>, &mut Planned) -> Result<(u64, Duration), QueryError> + 'r;
+/// Runs a plan to its end, or until it fails.
+pub(crate) type RunPlan<'r> = dyn FnMut(ExecContext<'_>, &mut Planned) -> Result<PlanRun, QueryError> + 'r;
 
 fn explain_planned(
     context: ExecContext<'_>,
     planned: &mut Planned,
-    wrapper: Wrapper,
+    wrapper: Wrapper<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    explain_run(context, planned, wrapper, verbosity, &mut run_all)
+    let mut run = |context: ExecContext<'_>, planned: &mut Planned| wrapper.run(context, planned);
+    explain_run(context, planned, wrapper, verbosity, &mut run)
 }
 
 /// Explains a plan under a pipeline; `run` runs both when the verbosity asks for it.
@@ -284,7 +358,7 @@ pub(crate) fn explain_under_pipeline(
 fn explain_run(
     context: ExecContext<'_>,
     planned: &mut Planned,
-    wrapper: Wrapper,
+    wrapper: Wrapper<'_>,
     verbosity: Verbosity,
     run: &mut RunPlan<'_>,
 ) -> Result<Document, QueryError> {
@@ -315,39 +389,59 @@ fn explain_run(
     if verbosity == Verbosity::QueryPlanner {
         return Ok(document);
     }
-    let (rows, time) = run(context, planned)?;
-    let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution), Some(rows));
+    let ran = run(context, planned)?;
+    let stages = wrapper.wrap(describe(&planned.stage, Detail::Execution), Some(&ran));
     document.insert(
         "executionStats",
-        stats_section(wrapper.returned(rows), time, planned.stage.totals(), stages),
+        stats_section(wrapper.returned(&ran), &ran, planned.stage.totals(), stages),
     );
-    let mut others = Vec::new();
-    if verbosity == Verbosity::AllPlansExecution {
-        for candidate in std::mem::take(&mut planned.rejected) {
-            let stage = planner.build(&candidate)?;
-            let mut other = Planned::new(stage, query.clone(), collection.clone());
-            let (rows, time) = run_all(context, &mut other)?;
-            let stages = describe(&other.stage, Detail::Execution);
-            others.push(Bson::from(stats_section(
-                narrowed(rows),
-                time,
-                other.stage.totals(),
-                stages,
-            )));
-        }
-    }
-    add_all_plans(&mut document, others, verbosity);
+    let tried = planned.tried.iter().map(trial_section).collect();
+    add_all_plans(&mut document, tried, verbosity);
     Ok(document)
 }
 
-pub(crate) fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<(u64, Duration), QueryError> {
+pub(crate) fn run_all(context: ExecContext<'_>, planned: &mut Planned) -> Result<PlanRun, QueryError> {
+    Wrapper::None.run(context, planned)
+}
+
+/// Runs a plan; `would_change` says whether a row is one that a write would change.
+fn run_each(
+    context: ExecContext<'_>,
+    planned: &mut Planned,
+    would_change: &mut dyn FnMut(&Row<'_>) -> Result<bool, QueryError>,
+) -> Result<PlanRun, QueryError> {
     let start = context.op.clock().monotonic();
-    let mut rows = 0;
-    planned.run(context, None, &mut |_| {
-        rows += 1;
+    let mut ran = PlanRun::default();
+    let result = planned.run(context, None, &mut |row| {
+        ran.rows += 1;
+        ran.changed += u64::from(would_change(&row)?);
         Ok(Flow::Continue)
-    })?;
-    Ok((rows, context.op.clock().monotonic().saturating_sub(start)))
+    });
+    ran.time = context.op.clock().monotonic().saturating_sub(start);
+    ran.note(result.map(|_| false))?;
+    Ok(ran)
+}
+
+impl PlanRun {
+    /// One that succeeded.
+    pub(crate) fn of(rows: u64, time: Duration) -> Self {
+        Self {
+            rows,
+            time,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in whether a row would change. What fails in the query is told of in its explanation; what ends the
+    /// operation ends that, too.
+    fn note(&mut self, would_change: Result<bool, QueryError>) -> Result<(), QueryError> {
+        match would_change {
+            Ok(would_change) => self.changed += u64::from(would_change),
+            Err(QueryError::Code(error)) => self.failure = Some(error),
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
 }
 
 fn explain_count(
@@ -372,7 +466,7 @@ fn explain_count(
         if verbosity > Verbosity::QueryPlanner {
             document.insert(
                 "executionStats",
-                stats_section(Bson::Int32(0), Duration::ZERO, (0, 0), counted(Some(n))),
+                stats_section(Bson::Int32(0), &PlanRun::default(), (0, 0), counted(Some(n))),
             );
             add_all_plans(&mut document, Vec::new(), verbosity);
         }
@@ -405,7 +499,7 @@ pub(crate) fn missing(ns: &Namespace, filter: &bson::RawDocument, verbosity: Ver
     if verbosity > Verbosity::QueryPlanner {
         document.insert(
             "executionStats",
-            stats_section(Bson::Int32(0), Duration::ZERO, (0, 0), eof),
+            stats_section(Bson::Int32(0), &PlanRun::default(), (0, 0), eof),
         );
         add_all_plans(&mut document, Vec::new(), verbosity);
     }

@@ -271,6 +271,9 @@ fn choose(
         );
     }
     planned.rejected = candidates;
+    if memory == Memory::Ignore {
+        planned.tried = outcome.tried;
+    }
     Ok(Some(planned))
 }
 

@@ -11,7 +11,7 @@ use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
 use crate::matcher::Matcher;
-use crate::plan::encode::{first_field_is_missing, value_length};
+use crate::plan::encode::{field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
 use crate::plan::wildcard::WildcardPath;
@@ -265,7 +265,7 @@ impl IndexScan {
                 if let ScanKind::Distinct(fields) = self.kind {
                     let (pattern, key) = (self.index.pattern(), self.batch.key(i));
                     // Behind a missing field may come a null under the same key.
-                    if !first_field_is_missing(pattern, key, self.batch.type_bits(i)) {
+                    if !field_is_missing(pattern, key, self.batch.type_bits(i), fields - 1) {
                         let target = self.behind_prefix(key, fields);
                         self.jump(target)?;
                     }

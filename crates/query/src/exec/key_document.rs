@@ -2,12 +2,13 @@
 
 use super::row::RowKey;
 use crate::QueryError;
+use crate::plan::convert::has_position;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::{BinarySubtype, ElementType};
 use keys::FieldKind;
 use keys::extract::PATH_FIELD;
 use keys::key::{DecodeError, KeyDecoder};
-use storage::RecordId;
+use storage::{Index, RecordId};
 use wire::ErrorCode;
 
 /// Rebuilds documents from keys. Keeps its buffers from row to row.
@@ -164,9 +165,24 @@ impl KeyDocument {
     }
 }
 
+/// True when the keys of an index without arrays tell these fields of documents.
+pub(crate) fn holds_fields(index: &Index, wanted: &[String]) -> bool {
+    // What the strings, or the hashed values and geometries were is not in such keys.
+    if index.collation().is_some() || index.pattern().special().is_some() {
+        return false;
+    }
+    let fields = index.pattern().fields();
+    // A projection does not go into arrays by position, as the keys do.
+    can_nest(fields.iter().map(|field| field.path()))
+        && !fields.iter().any(|field| has_position(field.path()))
+        && wanted
+            .iter()
+            .all(|path| fields.iter().any(|field| field.path() == path))
+}
+
 /// True when documents can be rebuilt from keys of these paths: none is nested deeper than one document, and no
 /// document comes up twice.
-pub(crate) fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
+fn can_nest<'p>(paths: impl Iterator<Item = &'p str>) -> bool {
     let mut met: Vec<&str> = Vec::new();
     let mut open: Option<&str> = None;
     for path in paths {

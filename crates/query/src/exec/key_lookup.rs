@@ -54,6 +54,7 @@ pub(crate) fn key_lookup(request: &FindRequest<'_>, collection: &Collection) -> 
         filter: None,
         order: Order::None,
         projection: None,
+        covering: None,
         skip: 0,
         limit: request.limit,
         show_record_id: false,

@@ -16,6 +16,7 @@ mod explain;
 pub(crate) mod filter;
 mod find;
 mod id_lookup;
+mod index_only;
 pub(crate) mod index_scan;
 mod join;
 mod join_table;

@@ -24,6 +24,23 @@ pub(crate) struct Outcome {
     pub(crate) winner: usize,
     /// Rows the winner looked at.
     pub(crate) works: u64,
+    /// How far each candidate came, the winner first.
+    pub(crate) tried: Vec<Stage>,
+}
+
+impl Outcome {
+    fn of(mut runners: Vec<Runner>, winner: usize, works: u64) -> Self {
+        runners.swap(0, winner);
+        let tried = runners.into_iter().map(|mut runner| {
+            runner.stage.save();
+            runner.stage
+        });
+        Self {
+            winner,
+            works,
+            tried: tried.collect(),
+        }
+    }
 }
 
 struct Runner {
@@ -78,7 +95,7 @@ pub(crate) fn race(
             }
         }
         if let Some((works, winner)) = best {
-            return Ok(Outcome { winner, works });
+            return Ok(Outcome::of(runners, winner, works));
         }
         turn *= 4;
     }
@@ -89,8 +106,6 @@ pub(crate) fn race(
             winner = i;
         }
     }
-    Ok(Outcome {
-        winner,
-        works: runners[winner].works,
-    })
+    let works = runners[winner].works;
+    Ok(Outcome::of(runners, winner, works))
 }

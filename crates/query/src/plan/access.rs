@@ -181,6 +181,16 @@ impl Access {
         self.multikey != 0
     }
 
+    /// True when some keys are out of bounds for the first field.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.sets.first().is_some_and(|set| !is_everything(set))
+    }
+
+    /// True when each field in front of this one is held to single values.
+    pub(crate) fn has_single_values_before(&self, field: usize) -> bool {
+        self.sets.iter().take(field).all(Intervals::all_points)
+    }
+
     /// False once a field holds arrays that held none when the bounds were made.
     pub(crate) fn is_current(&self) -> bool {
         let now = match self.index.wildcard() {

@@ -102,9 +102,11 @@ pub(crate) fn value_length(pattern: &IndexPattern, field: usize, bytes: &[u8]) -
 }
 
 /// True when the document of an index entry has no value for the first field; null has the same key.
-pub(crate) fn first_field_is_missing(pattern: &IndexPattern, key: &[u8], type_bits: &[u8]) -> bool {
+pub(crate) fn field_is_missing(pattern: &IndexPattern, key: &[u8], type_bits: &[u8], field: usize) -> bool {
     let mut decoder = KeyDecoder::new(key, type_bits, pattern.ordering());
-    matches!(decoder.append_field("", &mut Vec::new()), Ok(false))
+    let mut values = Vec::new();
+    let is_present = (0..=field).map(|_| decoder.append_field("", &mut values));
+    matches!(is_present.last(), Some(Ok(false)))
 }
 
 /// The values of a document in turn, as one encoded key of an index; `None` when the names are not the index' fields.

@@ -31,5 +31,6 @@ pub use query::collation_of;
 pub use query_settings::{IndexHints, QueryFramework, QuerySettings};
 pub use query_shape::{QueryShape, ShapeHash};
 pub use request::{
-    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Hint, Verbosity, WriteKind,
+    AggregateRequest, Answered, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Hint,
+    Verbosity, WouldChange, WriteKind,
 };

@@ -13,7 +13,7 @@
 
 use super::access::{Access, Unbounded, holds_all};
 use super::allowed_indexes::{AllowedIndexes, Otherwise};
-use super::convert::{Converter, has_position};
+use super::convert::Converter;
 use super::encode::{StringKeys, encode_key_document};
 use super::index_bounds::IndexBounds;
 use super::predicate::Predicate;
@@ -24,7 +24,7 @@ use crate::QueryError;
 use crate::exec::blocking::Sort;
 use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
-use crate::exec::key_document::{KeyDocument, can_nest};
+use crate::exec::key_document::{KeyDocument, holds_fields};
 use crate::exec::known::RowMetadata;
 use crate::exec::merge::{Or, SortMerge};
 use crate::exec::near::Near;
@@ -33,6 +33,7 @@ use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
 use crate::metadata::MetadataField;
 use crate::path::Path;
+use crate::project::Projection;
 use crate::sort_field::SortField;
 use bson::{RawBsonRef, RawDocument};
 use engine::{Direction, TableId};
@@ -661,22 +662,26 @@ impl Planner<'_> {
         ))))
     }
 
+    /// What is made of rows: of those that an index covers, all that is looked at.
+    fn projection(&self, covered: bool) -> Option<&Arc<Projection>> {
+        let covering = self.query.covering.as_ref().filter(|_| covered);
+        self.query.projection.as_ref().or(covering)
+    }
+
     fn projected(&self, input: Stage, covered: bool) -> Result<Stage, QueryError> {
         let query = self.query;
+        let projection = self.projection(covered);
         let shape = match () {
             () if query.return_key => Shape::ReturnKey,
-            () if query.projection.is_none() && !query.show_record_id => return Ok(input),
+            () if projection.is_none() && !query.show_record_id => return Ok(input),
             () if covered => Shape::Covered,
             () => Shape::Document,
         };
-        let positional = query
-            .projection
-            .as_ref()
-            .is_some_and(|projection| projection.is_positional());
+        let positional = projection.is_some_and(|projection| projection.is_positional());
         Ok(Stage::Project(Box::new(Project {
             known: RowMetadata::new(query)?,
             input,
-            projection: query.projection.clone(),
+            projection: projection.cloned(),
             shape,
             show_record_id: query.show_record_id,
             matcher: query.filter.clone().filter(|_| positional),
@@ -695,32 +700,18 @@ impl Planner<'_> {
         if !candidate.exact || !candidate.sorted || !has_keys || self.query.return_key {
             return false;
         }
-        if let Some(wildcard) = &access.wildcard {
-            let projection = self.query.projection.as_ref();
-            let wanted = projection.and_then(|projection| projection.simple_inclusion());
-            return access.index.collation().is_none()
-                && access.index.pattern().fields().len() == 2
-                && wanted.is_some_and(|wanted| matches!(wanted.as_slice(), [only] if **only == *wildcard.path));
-        }
-        // What the strings, or the hashed values and geometries were is not in such keys.
-        if access.index.collation().is_some() || access.index.pattern().special().is_some() {
-            return false;
-        }
-        let Some(wanted) = self
-            .query
-            .projection
-            .as_ref()
-            .and_then(|projection| projection.simple_inclusion())
-        else {
+        let projection = self.projection(true);
+        let Some(wanted) = projection.and_then(|projection| projection.simple_inclusion()) else {
             return false;
         };
-        let fields = access.index.pattern().fields();
-        // A projection does not go into arrays by position, as the keys do.
-        can_nest(fields.iter().map(|field| field.path()))
-            && !fields.iter().any(|field| has_position(field.path()))
-            && wanted
-                .iter()
-                .all(|path| fields.iter().any(|field| field.path() == path))
+        match &access.wildcard {
+            Some(wildcard) => {
+                access.index.collation().is_none()
+                    && access.index.pattern().fields().len() == 2
+                    && matches!(wanted.as_slice(), [only] if **only == *wildcard.path)
+            }
+            None => holds_fields(&access.index, &wanted),
+        }
     }
 }
 

@@ -59,6 +59,9 @@ pub(crate) struct Query {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) order: Order,
     pub(crate) projection: Option<Arc<Projection>>,
+    /// The fields that are looked at, where the rest of a document may be left out: an index that has them all is read
+    /// alone.
+    pub(crate) covering: Option<Arc<Projection>>,
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,
     pub(crate) show_record_id: bool,
@@ -112,6 +115,7 @@ impl Query {
                 "cannot use tailable option with a sort other than {$natural: 1}",
             ));
         }
+        check_natural_order(&order, request.hint)?;
         let near = near_in(filter.as_ref());
         let needs = context.metadata_needs().and(order.metadata_needs());
         Ok(Self {
@@ -120,6 +124,7 @@ impl Query {
             near,
             order,
             projection,
+            covering: None,
             skip: request.skip,
             limit: request.limit,
             // A key stands alone.
@@ -235,6 +240,42 @@ fn direction(order: FieldOrder) -> Direction {
     }
 }
 
+/// Whether a hint goes with an order as stored.
+fn check_natural_order(order: &Order, hint: Option<Hint<'_>>) -> Result<(), QueryError> {
+    let (Order::Natural(wanted), Some(hint)) = (order, hint) else {
+        return Ok(());
+    };
+    let hinted = match hint {
+        Hint::Key(key) if key.is_empty() => return Ok(()),
+        Hint::Key(key) => natural_hint(key)?,
+        Hint::Name(_) => None,
+    };
+    match hinted {
+        None => Err(QueryError::bad_value("index hint not allowed with $natural sort order")),
+        Some(direction) if direction != *wanted => Err(QueryError::bad_value(
+            "$natural hint must be in the same direction as $natural sort order",
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The direction in which the records are hinted to be scanned.
+fn natural_hint(key: &RawDocument) -> Result<Option<Direction>, QueryError> {
+    let Ok(Some(natural)) = key.get("$natural") else {
+        return Ok(None);
+    };
+    if key.into_iter().count() > 1 {
+        return Err(QueryError::bad_value(
+            "$natural cannot be hinted together with an index",
+        ));
+    }
+    match Number::of(&Value::from_raw(natural)).map(Number::to_saturated_i64) {
+        Some(1) => Ok(Some(Direction::Forward)),
+        Some(-1) => Ok(Some(Direction::Reverse)),
+        _ => Err(QueryError::bad_value("$natural hint must be 1 or -1")),
+    }
+}
+
 /// Finds what the client hinted at among a collection's indexes.
 pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collection) -> Result<Wish, QueryError> {
     let unknown = || {
@@ -247,17 +288,8 @@ pub(crate) fn resolve_hint(hint: Option<Hint<'_>>, collection: &storage::Collect
         Some(Hint::Name(name)) => collection.access_paths().iter().position(|index| index.name() == name),
         Some(Hint::Key(key)) if key.is_empty() => return Ok(Wish::None),
         Some(Hint::Key(key)) => {
-            if let Ok(Some(natural)) = key.get("$natural") {
-                if key.into_iter().count() > 1 {
-                    return Err(QueryError::bad_value(
-                        "$natural cannot be hinted together with an index",
-                    ));
-                }
-                return match Number::of(&Value::from_raw(natural)).map(Number::to_saturated_i64) {
-                    Some(1) => Ok(Wish::Natural(Direction::Forward)),
-                    Some(-1) => Ok(Wish::Natural(Direction::Reverse)),
-                    _ => Err(QueryError::bad_value("$natural hint must be 1 or -1")),
-                };
+            if let Some(direction) = natural_hint(key)? {
+                return Ok(Wish::Natural(direction));
             }
             collection
                 .access_paths()

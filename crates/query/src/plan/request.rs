@@ -3,6 +3,7 @@
 //! Plain borrowed values: a request lives as long as the message it came in. Numbers have been checked for sign and
 //! range by the command; filters, sorts and projections are parsed here.
 
+use crate::QueryError;
 use crate::limits::BlockingLimits;
 use bson::{RawArray, RawDocument, RawDocumentBuf};
 use std::sync::Arc;
@@ -220,6 +221,53 @@ pub enum WriteKind {
     Delete,
 }
 
+/// A write that is explained.
+#[derive(Clone, Copy)]
+pub struct ExplainedWrite<'a> {
+    /// What it does to the records it finds.
+    pub kind: WriteKind,
+    /// It inserts a document where it finds none.
+    pub is_upsert: bool,
+    /// Of `findAndModify`: which document it answers, and what of it.
+    pub answered: Option<(Answered, Option<&'a RawDocument>)>,
+    /// Whether a document would not stay what it is.
+    pub changes: Option<&'a WouldChange<'a>>,
+}
+
+/// See [`ExplainedWrite::changes`].
+pub type WouldChange<'a> = dyn Fn(&RawDocument) -> Result<bool, QueryError> + 'a;
+
+/// The document that `findAndModify` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// As it was.
+    Before,
+    /// As it has become.
+    After,
+}
+
+impl ExplainedWrite<'_> {
+    /// One that changes or deletes what it finds, and answers no document.
+    pub fn of(kind: WriteKind) -> Self {
+        Self {
+            kind,
+            is_upsert: false,
+            answered: None,
+            changes: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for ExplainedWrite<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExplainedWrite")
+            .field("kind", &self.kind)
+            .field("is_upsert", &self.is_upsert)
+            .field("answered", &self.answered)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The command that is explained. Writes are not carried out.
 #[derive(Clone, Copy, Debug)]
 pub enum ExplainRequest<'a> {
@@ -232,5 +280,5 @@ pub enum ExplainRequest<'a> {
     /// `distinct`
     Distinct(&'a DistinctRequest<'a>),
     /// `update`, `delete`, `findAndModify`: the records it would write to; a limit of 1 for one.
-    Write(&'a FindRequest<'a>, WriteKind),
+    Write(&'a FindRequest<'a>, ExplainedWrite<'a>),
 }

@@ -173,6 +173,13 @@ impl Projection {
         (self.mode == Mode::Include && self.root.add_included("", &mut paths)).then_some(paths)
     }
 
+    /// The paths that it takes over as they are; what it computes or leaves out is not among them.
+    pub(crate) fn passed_fields(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.root.add_passed("", &mut paths);
+        paths
+    }
+
     /// The paths it reads.
     pub fn add_dependencies(&self, dependencies: &mut Dependencies) {
         if self.mode != Mode::Include {
@@ -229,6 +236,18 @@ impl Node {
             Rule::Below(node) => node.add_included(&joined(prefix, name), paths),
             _ => false,
         })
+    }
+
+    fn add_passed(&self, prefix: &str, paths: &mut Vec<String>) {
+        for (name, rule) in &self.children {
+            match rule {
+                Rule::Include => paths.push(joined(prefix, name)),
+                // The document stays where it was, whatever comes into it.
+                Rule::Below(node) if node.has_computed => paths.push(joined(prefix, name)),
+                Rule::Below(node) => node.add_passed(&joined(prefix, name), paths),
+                _ => {}
+            }
+        }
     }
 
     fn add_dependencies(&self, prefix: &str, dependencies: &mut Dependencies) {

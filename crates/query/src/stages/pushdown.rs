@@ -31,6 +31,11 @@ pub struct Pushdown {
     pub sample: Option<u64>,
     /// What of the documents the remaining stages need.
     pub dependencies: Dependencies,
+    /// What comes out may tell in which order the documents had their fields.
+    pub shows_order: bool,
+    /// The next stage, still in the pipeline, is a `$group` by this field that only wants the first document of each
+    /// group, where there is an order, or none at all.
+    pub first_by: Option<String>,
     /// The remaining stages, still in the pipeline, only count the documents.
     pub count: Option<CountOnly>,
 }
@@ -94,6 +99,8 @@ pub(super) fn take(stages: &mut Vec<StageSpec>) -> Pushdown {
     }
     pushdown.count = count_only(stages);
     pushdown.dependencies = dependencies(stages);
+    pushdown.shows_order = shows_order(stages);
+    pushdown.first_by = first_by(stages, pushdown.sort.is_some());
     pushdown
 }
 
@@ -126,4 +133,36 @@ pub(super) fn dependencies(stages: &[StageSpec]) -> Dependencies {
     // The documents themselves come out at the end.
     dependencies.whole_document = true;
     dependencies
+}
+
+/// See [`Pushdown::shows_order`]; that documents come out whole is told by what the stages need.
+fn shows_order(stages: &[StageSpec]) -> bool {
+    for (i, stage) in stages.iter().enumerate() {
+        match stage {
+            StageSpec::Project { projection, .. } => {
+                let passed = projection.passed_fields();
+                // In documents `_id` is always in front.
+                let orders = passed.iter().filter(|path| *path != "_id").count() > 1;
+                let is_nested = passed.iter().any(|path| path.contains('.'));
+                return orders && (is_nested || dependencies(&stages[i + 1..]).whole_document);
+            }
+            StageSpec::Facet(facets) => {
+                return facets.iter().any(|(_, pipeline)| shows_order(&pipeline.stages));
+            }
+            stage if !stage.add_dependencies(&mut Dependencies::default()) => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// See [`Pushdown::first_by`].
+fn first_by(stages: &[StageSpec], is_sorted: bool) -> Option<String> {
+    let Some(StageSpec::Group(group)) = stages.first() else {
+        return None;
+    };
+    let wants_firsts = group.fields().iter().all(|(_, accumulator)| accumulator.is_first());
+    let has_order = is_sorted || group.fields().is_empty();
+    let key = group.id().as_field()?;
+    (wants_firsts && has_order).then(|| key.to_string())
 }

@@ -224,7 +224,7 @@ impl IndexSpec {
         self
     }
 
-    /// True when both make the same index but for their names.
+    /// True when two that make the same index have the same options but for their names.
     pub(crate) fn same_options(&self, other: &IndexSpec) -> bool {
         let extra = |spec: &IndexSpec| {
             let mut rest: Vec<_> = [
@@ -236,7 +236,6 @@ impl IndexSpec {
                 "min",
                 "max",
                 "2dsphereIndexVersion",
-                "wildcardProjection",
             ]
             .iter()
             .filter_map(|name| {
@@ -252,7 +251,6 @@ impl IndexSpec {
         };
         self.unique == other.unique
             && self.sparse == other.sparse
-            && self.partial_filter == other.partial_filter
             && self.expire_after_seconds == other.expire_after_seconds
             && self.hidden == other.hidden
             && self.clustering == other.clustering

@@ -6,6 +6,7 @@ mod correlated;
 mod deep;
 pub(crate) mod fixture;
 mod generate;
+mod index_only;
 mod joins;
 mod lookups;
 mod paths;

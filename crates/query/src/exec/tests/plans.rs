@@ -3,9 +3,13 @@
 use super::cases::{aggregated, array, empty, ids, numbers};
 use super::fixture::{Fixture, ns, plain};
 use super::{count, distinct};
-use crate::exec::explain;
-use crate::plan::{AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, FindRequest, Verbosity, WriteKind};
+use crate::exec::{explain, find};
+use crate::plan::{
+    AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Hint, Verbosity,
+    WriteKind,
+};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+use wire::ErrorCode;
 
 pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
     plain(
@@ -87,6 +91,32 @@ fn plans_have_the_expected_stages() {
     assert!(!bounds.contains_key("filter"), "the bounds are exact");
 }
 
+/// An index that was hinted at was passed over, or the order was that of the hint.
+#[test]
+fn an_order_as_stored_goes_with_no_other_hint() {
+    let fixture = numbers(10);
+    let filter = empty();
+    let (forward, reverse) = (rawdoc! { "$natural": 1 }, rawdoc! { "$natural": -1 });
+    let key = rawdoc! { "a": 1, "b": -1 };
+    let found = |hint: Option<Hint<'_>>| {
+        let request = FindRequest {
+            sort: Some(&reverse),
+            hint,
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        fixture
+            .with(|context| find(context, &request))
+            .map(|_| ids(&fixture, &request))
+    };
+    let all: Vec<i32> = (0..10).rev().collect();
+    let code = |hint: Hint<'_>| found(Some(hint)).expect_err("refused").code();
+    assert_eq!(found(None).ok().as_ref(), Some(&all));
+    assert_eq!(found(Some(Hint::Key(&reverse))).ok().as_ref(), Some(&all));
+    assert_eq!(code(Hint::Key(&forward)), Some(ErrorCode::BadValue));
+    assert_eq!(code(Hint::Key(&key)), Some(ErrorCode::BadValue));
+    assert_eq!(code(Hint::Name("_id_")), Some(ErrorCode::BadValue));
+}
+
 #[test]
 fn counts_come_from_where_they_are_cheapest() {
     let fixture = numbers(100);
@@ -156,7 +186,8 @@ fn explain_tells_what_ran() {
     for (name, wanted) in [("nReturned", 10), ("totalKeysExamined", 10), ("totalDocsExamined", 10)] {
         assert_eq!(stats.get_i32(name).ok(), Some(wanted), "{name}");
     }
-    assert_eq!(stats.get_array("allPlansExecution").map(Vec::len).ok(), Some(1));
+    // The winner and the one that it was chosen over.
+    assert_eq!(stats.get_array("allPlansExecution").map(Vec::len).ok(), Some(2));
     let one = FindRequest {
         limit: Some(1),
         for_write: true,
@@ -166,7 +197,11 @@ fn explain_tells_what_ran() {
         (WriteKind::Update, "UPDATE/LIMIT/FETCH/IXSCAN"),
         (WriteKind::Delete, "DELETE/LIMIT/FETCH/IXSCAN"),
     ] {
-        let document = explained(&fixture, &ExplainRequest::Write(&one, kind), Verbosity::ExecutionStats);
+        let document = explained(
+            &fixture,
+            &ExplainRequest::Write(&one, ExplainedWrite::of(kind)),
+            Verbosity::ExecutionStats,
+        );
         let stats = document.get_document("executionStats").expect("statistics");
         assert_eq!(stages(stats.get_document("executionStages").expect("stages")), name);
     }
@@ -174,6 +209,52 @@ fn explain_tells_what_ran() {
         .with(|context| count(context, &CountRequest::new(ns("c"), &filter)))
         .expect("counted");
     assert_eq!(count, 10, "explain changes nothing");
+}
+
+/// The plan of a query that fails was lost with it.
+#[test]
+fn explain_tells_the_plan_of_what_fails() {
+    let fixture = numbers(100);
+    let filter = rawdoc! { "a": 3, "$expr": { "$divide": [1, { "$subtract": ["$b", 3] }] } };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::ExecutionStats);
+    let planner = document.get_document("queryPlanner").expect("a planner section");
+    assert_eq!(
+        stages(planner.get_document("winningPlan").expect("a plan")),
+        "FETCH/IXSCAN"
+    );
+    let stats = document.get_document("executionStats").expect("statistics");
+    assert_eq!(stats.get_bool("executionSuccess").ok(), Some(false));
+    assert_eq!(stats.get_i32("errorCode").ok(), Some(ErrorCode::BadValue.0));
+    assert!(
+        stats
+            .get_str("errorMessage")
+            .is_ok_and(|text| text.contains("divide by zero")),
+        "{stats}"
+    );
+    assert_eq!(
+        stages(stats.get_document("executionStages").expect("stages")),
+        "FETCH/IXSCAN"
+    );
+}
+
+/// Rejected plans were run to their ends.
+#[test]
+fn explain_tells_how_far_candidates_came() {
+    let fixture = numbers(3000);
+    let filter = rawdoc! { "a": 3, "_id": { "$gte": 0 } };
+    let request = FindRequest::new(ns("c"), &filter);
+    let document = explained(&fixture, &ExplainRequest::Find(&request), Verbosity::AllPlansExecution);
+    let stats = document.get_document("executionStats").expect("statistics");
+    assert_eq!(stats.get_i32("nReturned").ok(), Some(300));
+    let tried = stats.get_array("allPlansExecution").expect("candidates");
+    let returned = |plan: &Bson| plan.as_document().and_then(|plan| plan.get_i32("nReturned").ok());
+    assert_eq!(tried.len(), 3, "{tried:?}");
+    assert!(
+        tried.iter().all(|plan| returned(plan).is_some_and(|n| n < 300)),
+        "{tried:?}"
+    );
+    assert_eq!(returned(&tried[0]), Some(101), "{tried:?}");
 }
 
 #[test]
@@ -224,7 +305,7 @@ fn pipelines_start_from_a_plan() {
             .and_then(|p| p.get_document("winningPlan"))
             .ok()
     });
-    assert_eq!(stages(plan.expect("a plan")), "FETCH/IXSCAN");
+    assert_eq!(stages(plan.expect("a plan")), "PROJECTION_COVERED/IXSCAN");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! A keyword is one row of the table and one implementation of [`Rule`].
 
 mod array;
+mod encrypted;
 mod logical;
 mod object;
 mod scalar;
@@ -154,8 +155,8 @@ const KEYWORDS: [Keyword; 31] = [
     keyword("bsonType", Sort::Any, types::rule),
     keyword("title", Sort::Any, annotation),
     keyword("description", Sort::Any, annotation),
-    keyword("encrypt", Sort::Any, not_built),
-    keyword("encryptMetadata", Sort::Any, not_built),
+    keyword("encrypt", Sort::Any, encrypted::rule),
+    keyword("encryptMetadata", Sort::Any, encrypted::metadata),
 ];
 
 /// Keywords of the draft that MongoDB has not.
@@ -166,10 +167,6 @@ fn annotation(_: &Fields<'_>, name: &'static str, value: RawBsonRef<'_>) -> Pars
         RawBsonRef::String(_) => Ok(None),
         _ => Err(wrong_type(name, "must be of type string")),
     }
-}
-
-fn not_built(_: &Fields<'_>, name: &'static str, _: RawBsonRef<'_>) -> Parsed {
-    Err(QueryError::not_implemented(&format!("$jsonSchema.{name}")))
 }
 
 fn about(name: &str, what: &str) -> String {

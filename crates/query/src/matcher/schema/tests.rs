@@ -3,6 +3,7 @@
 
 use crate::exec::tests::fixture::generated;
 use bson::oid::ObjectId;
+use bson::spec::{BinarySubtype, ElementType};
 use bson::{Decimal128, Regex};
 use proptest::prelude::*;
 
@@ -69,6 +70,37 @@ fn types_are_asked_for_by_either_name() {
         &[list(["x"]), doc! {}.into()],
         &["x".into()],
     );
+}
+
+/// Validators of collections whose clients encrypt fields were refused.
+#[test]
+fn encrypted_values_are_known_by_their_subtype_and_tell_their_type() {
+    let binary = |subtype, of: ElementType| {
+        let mut bytes = vec![1; 17];
+        bytes.extend([of as u8, 9, 9]);
+        Bson::Binary(bson::Binary { subtype, bytes })
+    };
+    let (string, number) = (
+        binary(BinarySubtype::Encrypted, ElementType::String),
+        binary(BinarySubtype::Encrypted, ElementType::Int32),
+    );
+    let short = Bson::Binary(bson::Binary {
+        subtype: BinarySubtype::Encrypted,
+        bytes: vec![1],
+    });
+    let plain = binary(BinarySubtype::Generic, ElementType::String);
+    let list = Bson::Array(vec![string.clone()]);
+    check(
+        doc! { "encrypt": { "algorithm": "AEAD_AES_256_CBC_HMAC_SHA_512-Random", "keyId": "/key" } },
+        &[string.clone(), number.clone(), short.clone()],
+        &[plain.clone(), list, "x".into()],
+    );
+    check(
+        doc! { "encrypt": { "bsonType": ["string", "bool"] } },
+        std::slice::from_ref(&string),
+        &[number, short, plain],
+    );
+    check(doc! { "encryptMetadata": { "keyId": [] } }, &[1.into(), string], &[]);
 }
 
 #[test]
@@ -304,7 +336,14 @@ fn malformed_schemas_are_refused() {
         let text = format!("$jsonSchema keyword '{name}' is not currently supported");
         refused(doc! { name: "x" }, parse, &text);
     }
-    refused(doc! { "encrypt": {} }, ErrorCode::NotImplemented, "encrypt");
+    for keyword in ["encrypt", "encryptMetadata"] {
+        refused(doc! { keyword: 1 }, ErrorCode::TypeMismatch, keyword);
+        refused(doc! { keyword: { "key": 1 } }, ErrorCode(40415), keyword);
+    }
+    for stated in ["type", "bsonType"] {
+        let both = doc! { "encrypt": {}, stated: "object" };
+        refused(both, ErrorCode::FailedToParse, "encrypt");
+    }
     refused(
         doc! { "type": 1 },
         wrong,

@@ -33,7 +33,7 @@ pub(super) fn stated(fields: &Fields<'_>) -> Result<(Option<TypeSet>, bool), Que
     }
 }
 
-fn types(name: &'static str, value: RawBsonRef<'_>) -> Result<(Option<TypeSet>, bool), QueryError> {
+pub(super) fn types(name: &'static str, value: RawBsonRef<'_>) -> Result<(Option<TypeSet>, bool), QueryError> {
     let mut set = TypeSet::default();
     let mut seen: Vec<&str> = Vec::new();
     match value {
