@@ -668,6 +668,15 @@ impl<'i> Invocation<'i> {
         }
     }
 
+    /// After something that others have written was in the way, before documents are looked for again: readers see what
+    /// has taken effect, and among members that may be long after it was met.
+    pub fn wait_to_look_again(&self) -> Result<()> {
+        self.server.storage.wait_observed(&self.operation)?;
+        self.operation.check()?;
+        self.operation.counters().write_conflicts.add(1);
+        Ok(())
+    }
+
     /// The number of the transaction that the call is a statement of.
     pub fn transaction_number(&self) -> Option<i64> {
         let fields = self.transaction_fields.filter(|fields| fields.is_transaction);

@@ -4,7 +4,7 @@ use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::insert::writes_allowed;
 use super::timeseries;
-use super::update::{Statement, Target, WriteTargets, check_writable, look_again};
+use super::update::{Statement, Target, WriteTargets, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command, InTransactions};
@@ -179,7 +179,7 @@ pub fn run(
         if !conflicted || *deleted > before {
             return Ok(last);
         }
-        look_again(call)?;
+        call.wait_to_look_again()?;
     }
 }
 

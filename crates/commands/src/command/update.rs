@@ -382,7 +382,7 @@ pub fn run(
             return Ok(done);
         }
         if matches!(scan, Scan::Conflicted) {
-            look_again(call)?;
+            call.wait_to_look_again()?;
             continue;
         }
         if !statement.upsert {
@@ -401,20 +401,11 @@ pub fn run(
                     && collides_with_filter(statement, &error) =>
             {
                 tries += 1;
-                look_again(call)?;
+                call.wait_to_look_again()?;
             }
             Err(error) => return Err(error),
         }
     }
-}
-
-/// After something that others have written was in the way, before the documents are looked for again: readers see what
-/// has taken effect, and among members that may be long after it was met.
-pub fn look_again(call: &Invocation<'_>) -> Result<()> {
-    call.server.storage.wait_observed(&call.operation)?;
-    call.operation.check()?;
-    call.operation.counters().write_conflicts.add(1);
-    Ok(())
 }
 
 /// Parses a statement.
