@@ -83,6 +83,12 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let asked = call.namespace()?;
     super::collections::refuse_system(call.server, &asked)?;
+    if query::is_oplog(&call.server.storage, &asked) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "cannot have an index on the oplog",
+        ));
+    }
     let namespace = timeseries::of_buckets(call, &asked);
     let mut ignore_unknown = false;
     let arguments = call.arguments();

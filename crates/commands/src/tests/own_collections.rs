@@ -2,7 +2,8 @@
 
 use super::{Bench, code, first_batch, succeeded};
 use bson::spec::BinarySubtype;
-use bson::{Binary, Document, doc};
+use bson::{Binary, Document, RawDocumentBuf, doc};
+use storage::Namespace;
 
 fn rename(bench: &Bench, from: &str, to: &str) -> i32 {
     code(&bench.admin(doc! { "renameCollection": from, "to": to, "dropTarget": true }))
@@ -58,6 +59,28 @@ fn the_log_is_not_written_to() {
     assert_eq!(write(doc! { "findAndModify": log, "remove": true }), 73);
     assert_eq!(rename(&set, "local.oplog.rs", "local.log"), 20);
     assert_eq!(rename(&set, "test.c", "local.oplog.rs"), 20);
+    // That made a collection which was read in place of the log.
+    let index = doc! { "key": { "op": 1 }, "name": "op_1" };
+    assert_eq!(write(doc! { "createIndexes": log, "indexes": [index] }), 67);
+    let read = set.run_on("local", doc! { "find": log, "filter": { "ns": "test.c" } });
+    assert_eq!(first_batch(&succeeded(read)).len(), 1);
+}
+
+/// A collection that a server has had before it was a member hides the log, and goes.
+#[test]
+fn what_is_in_the_place_of_the_log_can_be_dropped() {
+    let bench = Bench::member(false);
+    let storage = &bench.server.storage;
+    let log = Namespace::new("local", "oplog.rs").unwrap();
+    storage
+        .create_collection(&bench.server.new_operation(), &log, &RawDocumentBuf::new())
+        .unwrap();
+    succeeded(bench.admin(doc! { "replSetInitiate": 1 }));
+    let read = || first_batch(&succeeded(bench.run_on("local", doc! { "find": "oplog.rs" })));
+    assert_eq!(read(), []);
+    succeeded(bench.run_on("local", doc! { "drop": "oplog.rs" }));
+    assert!(!read().is_empty());
+    assert_eq!(code(&bench.run_on("local", doc! { "drop": "oplog.rs" })), 5_255_000);
 }
 
 /// Programs that follow the log tell by it that this is no transaction.
