@@ -1,5 +1,6 @@
 //! `createIndexes`, `listIndexes`, `dropIndexes`.
 
+use super::read_only::{cannot_write, is_members_configuration};
 use super::{clustered, index_kinds, listing, text_index, timeseries};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::definition::{Access, Command, InTransactions};
@@ -83,6 +84,9 @@ fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
 fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let asked = call.namespace()?;
     super::collections::refuse_system(call.server, &asked)?;
+    if is_members_configuration(call.server, &asked) {
+        return Err(cannot_write(&asked));
+    }
     if query::is_oplog(&call.server.storage, &asked) {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,

@@ -175,8 +175,17 @@ fn parse(config: &RawDocument) -> Result<SetConfig> {
     Ok(config)
 }
 
-/// What the servers of a configuration answer, by host: an answer to a heartbeat, or why there is none.
-fn probe(set: &ReplicaSet, config: &SetConfig) -> HashMap<String, std::result::Result<RawDocumentBuf, String>> {
+/// What servers answer, by host: an answer to a heartbeat, or why there is none.
+type Answers = HashMap<String, std::result::Result<RawDocumentBuf, String>>;
+
+/// Whether a host is this server, by its answer.
+fn is_me(set: &ReplicaSet, answers: &Answers, host: &str) -> bool {
+    let answer = answers.get(host).and_then(|answer| answer.as_ref().ok());
+    answer.and_then(|answer| instance_in(answer)) == Some(set.instance)
+}
+
+/// Asks the servers of a configuration.
+fn probe(set: &ReplicaSet, config: &SetConfig) -> Answers {
     let members = config.members.iter().map(|member| {
         let question = set.probe();
         let answer = match set.threads() {
@@ -192,9 +201,7 @@ fn probe(set: &ReplicaSet, config: &SetConfig) -> HashMap<String, std::result::R
 /// answer, and none but this one may have data or a set already.
 fn check_initial_members(set: &ReplicaSet, config: &SetConfig) -> Result<i32> {
     let answers = probe(set, config);
-    let answer = |host: &str| answers.get(host).and_then(|answer| answer.as_ref().ok());
-    let is_me = |host: &str| answer(host).and_then(|answer| instance_in(answer)) == Some(set.instance);
-    let me = config.check_initial(&set.name, &is_me)?.id;
+    let me = config.check_initial(&set.name, &|host| is_me(set, &answers, host))?.id;
     for member in config.members.iter().filter(|member| member.id != me) {
         let failed = |code, reason: &str| {
             let message = format!(
@@ -232,6 +239,9 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
         Ok(true)
     })?;
     let _configuring = call.server.configure(set(call)?, &call.operation)?;
+    if force && set(call)?.member().config.is_none() && call.server.storage.set_configuration()?.is_some() {
+        return replace_unusable(call);
+    }
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
@@ -295,9 +305,7 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
     config.inherit(old, true);
-    // Later than what others who are not lost after all may make of the old one.
-    let random = (call.server.env.random.next_u64() % 90_000) as i32;
-    config.version = config.version.saturating_add(10_000 + random);
+    raise_version(call, &mut config);
     let own_host = config.member(me).map(|member| member.host.clone());
     config.check_successor(old, true, &|host| own_host.as_deref() == Some(host))?;
     if !config.member(me).is_some_and(MemberConfig::is_electable) {
@@ -306,15 +314,45 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
             "this member leads under a forced configuration, so it must be one that can become the primary",
         ));
     }
+    audit_reconfiguration(call, old, &config);
+    start_alone(set, &config, me)
+}
+
+/// Later than what others who are not lost after all may make of the old one.
+fn raise_version(call: &Invocation<'_>, config: &mut SetConfig) {
+    let random = (call.server.env.random.next_u64() % 90_000) as i32;
+    config.version = config.version.saturating_add(10_000 + random);
+}
+
+/// Has the server start anew, under a configuration in which it decides alone.
+fn start_alone(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
     let threads = set.threads();
     let threads = threads.ok_or_else(|| CommandError::new(ErrorCode::OperationFailed, "this server ends"))?;
     let document = doc! { "me": me, "config": config.to_document() };
-    audit_reconfiguration(call, old, &config);
     threads
         .force(&document)
         .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
 }
 
+/// As [`go_on_alone`], of a member whose kept configuration cannot be used.
+fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
+    let set = set(call)?;
+    let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
+    let mut config = parse(config)?;
+    raise_version(call, &mut config);
+    let me = match config.members.len() {
+        1 => config.check_alone(&set.name, &|host| set.may_be_me(host))?.id,
+        _ => {
+            let answers = probe(set, &config);
+            config.check_alone(&set.name, &|host| is_me(set, &answers, host))?.id
+        }
+    };
+    call.server.audit(|| {
+        let param = doc! { "new": config.to_document() };
+        AuditEvent::of(call.client, "replSetReconfig", param, 0)
+    });
+    start_alone(set, &config, me)
+}
 /// Whether enough of the members that vote in a new configuration answer to make a majority of them.
 fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) -> Result<()> {
     let mut known = set.peers();

@@ -83,6 +83,35 @@ fn what_is_in_the_place_of_the_log_can_be_dropped() {
     assert_eq!(code(&bench.run_on("local", doc! { "drop": "oplog.rs" })), 5_255_000);
 }
 
+/// The log takes the document to all members: one write that no member can start with ended the whole set.
+#[test]
+fn a_members_configuration_is_changed_by_its_commands_alone() {
+    let set = Bench::member(true);
+    let name = "system.replset";
+    let update = doc! { "q": {}, "u": { "$set": { "members": [] } } };
+    set.insert("c", &[doc! { "_id": 1 }]);
+    let into = doc! { "$merge": { "into": { "db": "local", "coll": name } } };
+    let index = doc! { "key": { "a": 1 }, "name": "a_1" };
+    let read = || first_batch(&succeeded(set.run_on("local", doc! { "find": name })));
+    let before = read();
+    for command in [
+        doc! { "insert": name, "documents": [{}] },
+        doc! { "update": name, "updates": [update.clone()] },
+        doc! { "delete": name, "deletes": [{ "q": {}, "limit": 0 }] },
+        doc! { "findAndModify": name, "remove": true },
+        doc! { "collMod": name, "validator": { "a": 1 } },
+        doc! { "createIndexes": name, "indexes": [index] },
+    ] {
+        assert_eq!(code(&set.run_on("local", command.clone())), 73, "{command}");
+    }
+    assert_ne!(set.aggregate_code("c", &[into]), 0);
+    assert_eq!(read(), before);
+    // Who is no member mends it.
+    let alone = Bench::new();
+    succeeded(alone.run_on("local", doc! { "insert": name, "documents": [{ "_id": "rs" }] }));
+    succeeded(alone.run_on("local", doc! { "update": name, "updates": [update] }));
+}
+
 /// Programs that follow the log tell by it that this is no transaction.
 #[test]
 fn several_statements_that_can_be_sent_again_are_marked_in_the_log() {

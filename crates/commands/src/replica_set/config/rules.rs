@@ -101,15 +101,23 @@ impl SetConfig {
     /// # Errors
     /// `InvalidReplicaSetConfig` (93), also when this server is no member or cannot become the primary.
     pub fn check_initial(&self, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
+        if self.version != 1 {
+            return Err(invalid(format!(
+                "Configuration used to initiate a replica set must have version 1, but found {}",
+                self.version
+            )));
+        }
+        self.check_alone(name, is_me)
+    }
+
+    /// Whether this server can lead the set `name` under it, whatever was before.
+    ///
+    /// # Errors
+    /// As for [`SetConfig::check_initial`].
+    pub fn check_alone(&self, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
         let check = || {
             self.check_name(name)?;
             self.check()?;
-            if self.version != 1 {
-                return Err(invalid(format!(
-                    "Configuration used to initiate a replica set must have version 1, but found {}",
-                    self.version
-                )));
-            }
             let me = self.me(is_me)?;
             self.check_electable(me)?;
             Ok(me)

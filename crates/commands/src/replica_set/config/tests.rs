@@ -307,7 +307,7 @@ fn what_does_not_go_together_is_refused() {
     for (config, expected) in [
         (
             with(set(plain(0..1)), "_id", "other"),
-            "with name other, but command line reports rs",
+            "of the replica set other, and --replSet says rs",
         ),
         (
             set(vec![]),
