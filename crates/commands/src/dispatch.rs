@@ -3,6 +3,7 @@
 use crate::audited::AuditEvent;
 use crate::authorization::check;
 use crate::client::{Client, PutOff};
+use crate::command::default_concerns;
 use crate::command::grants;
 use crate::command::parameters::set_at_start;
 use crate::command::profile;
@@ -335,6 +336,9 @@ impl Call<'_> {
         }
         if invocation.report.cluster_parameters_changed {
             result = result.and(self.server.load_cluster_parameters());
+        }
+        if invocation.report.default_concerns_changed && self.server.replica_set().is_some() {
+            result = result.and(self.server.own_call(default_concerns::load));
         }
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
         if let Err(error) = self.server.storage.wait_observed(&invocation.operation) {

@@ -4,6 +4,7 @@
 //! first write behind a definition; one that cannot be compiled any more fails the write.
 
 use crate::arguments::Arguments;
+use crate::default_concern_rules::check_stored;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
@@ -34,6 +35,7 @@ pub fn check(
     document: &RawDocument,
     former: Option<&RawDocument>,
 ) -> Result<()> {
+    check_stored(call, collection.namespace(), document)?;
     // What measurements are found by must be right, whoever makes the bucket. A log that is replayed over a younger
     // bucket makes it an older one and a younger one again, field by field.
     if let Some(options) = collection.timeseries()

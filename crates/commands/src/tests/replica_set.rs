@@ -354,6 +354,58 @@ fn default_concerns_are_those_of_commands_that_name_none() {
     }
 }
 
+/// A member that somebody had written such a document on did not start again.
+#[test]
+fn default_concerns_that_cannot_be_used_are_refused_and_passed_over() {
+    let bench = Bench::member(true);
+    let id = "ReadWriteConcernDefaults";
+    let write = |id: &str, fields: Document| {
+        let updates = [doc! { "q": { "_id": id }, "u": { "$set": fields }, "upsert": true }];
+        super::write_errors(&bench.run_on("config", doc! { "update": "settings", "updates": updates }))
+    };
+    let get = || succeeded(bench.admin(doc! { "getDefaultRWConcern": 1 }));
+    for (fields, expected) in [
+        (doc! { "defaultReadConcern": { "level": "nix" } }, 2),
+        (doc! { "defaultReadConcern": 1 }, 14),
+        (doc! { "defaultWriteConcern": { "w": {} } }, 9),
+        (doc! { "defaultWriteConcern": { "w": "nomode" } }, 79),
+    ] {
+        assert_eq!(write(id, fields.clone()), [(0, expected)], "{fields}");
+        assert_eq!(write("other", fields), []);
+    }
+    assert_eq!(write(id, doc! { "defaultReadConcern": { "level": "majority" } }), []);
+    assert_eq!(
+        get().get_document("defaultReadConcern").unwrap(),
+        &doc! { "level": "majority" }
+    );
+    let is_majority = || bench.server.default_concerns.read().read == crate::concerns::ReadLevel::Majority;
+    assert!(is_majority(), "it takes effect at once");
+    // It was written by another version, say.
+    let namespace = storage::Namespace::new("config", "settings").unwrap();
+    let unusable = bson::rawdoc! { "_id": id, "defaultReadConcern": { "level": "nix" } };
+    succeeded(bench.run_on(
+        "config",
+        doc! { "delete": "settings", "deletes": [{ "q": { "_id": id }, "limit": 1 }] },
+    ));
+    assert!(!is_majority());
+    let operation = bench.server.new_operation();
+    let storage = &bench.server.storage;
+    let guard = storage
+        .collection(&operation, &namespace, storage::LockMode::IntentExclusive)
+        .unwrap()
+        .expect("there");
+    let mut unit = storage.begin_write(&operation);
+    unit.insert(&guard, &unusable).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    bench
+        .server
+        .own_call(crate::command::default_concerns::load)
+        .expect("the start does not depend on it");
+    assert!(bench.server.default_concerns.read().is_unusable);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+}
+
 #[test]
 fn a_commit_quorum_of_one_is_met() {
     let bench = Bench::member(true);
