@@ -50,7 +50,7 @@ impl Server {
         if concern.members == Acknowledging::Majority && self.storage.standing().is_none() {
             return Ok(None);
         }
-        let member = set.member();
+        let member = set.member().counting_votes();
         let Some(config) = &member.config else { return Ok(None) };
         if concern.is_implicit && !config.implicit_default_is_majority() {
             return Ok(None);

@@ -406,6 +406,34 @@ fn default_concerns_that_cannot_be_used_are_refused_and_passed_over() {
     bench.insert("c", &[doc! { "_id": 1 }]);
 }
 
+/// A member that was added, and copied for hours, counted: with another one down no majority came together.
+#[test]
+fn who_has_no_vote_yet_is_waited_for_by_nobody() {
+    use crate::replica_set::{ConsensusMembers, ReplicaSet, SetConfig};
+    let set = ReplicaSet::new("rs".to_owned(), false, ("localhost", 1), [1; 16]);
+    let member = |id: i32| doc! { "_id": id, "host": format!("localhost:{}", id + 1) };
+    let config = doc! { "_id": "rs", "version": 1, "members": (0..4).map(member).collect::<Vec<_>>() };
+    let config = SetConfig::parse(&bson::RawDocumentBuf::try_from(&config).unwrap()).unwrap();
+    let mut consensus = ConsensusMembers::of_one(0, [1; 16]);
+    for id in 1..4 {
+        consensus.take_in(id, [id as u8 + 1; 16]);
+        consensus.set_votes(id, id < 3);
+    }
+    set.change(|member| {
+        member.config = Some(config);
+        member.consensus = Some(consensus.clone());
+    });
+    let majorities = || {
+        let counted = set.member().counting_votes().config.unwrap();
+        let has = |ids: &[i32]| counted.mode_is_satisfied("majority", &|id| ids.contains(&id)).unwrap();
+        (counted.majority(), has(&[0, 1]), has(&[0, 3]))
+    };
+    assert_eq!(majorities(), (2, true, false));
+    consensus.set_votes(3, true);
+    set.change(|member| member.consensus = Some(consensus));
+    assert_eq!(majorities(), (3, false, false));
+}
+
 #[test]
 fn a_commit_quorum_of_one_is_met() {
     let bench = Bench::member(true);
