@@ -189,13 +189,16 @@ fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
 fn show(call: &Invocation<'_>, kept: Option<Document>, reply: &mut Reply<'_>) {
     let mut kept = kept.unwrap_or_default();
     kept.remove("_id");
+    // Where writes wait for their primary alone, MongoDB shows no concern of theirs.
+    let config = set(call).ok().and_then(|set| set.member().counting_votes().config);
+    let is_majority = config.is_none_or(|config| config.implicit_default_is_majority());
     let implicit = [
-        (READ, doc! { "level": "local" }),
-        (WRITE, doc! { "w": "majority", "wtimeout": 0 }),
+        (READ, Some(doc! { "level": "local" })),
+        (WRITE, is_majority.then(|| doc! { "w": "majority", "wtimeout": 0 })),
     ];
     for (name, implicit) in implicit {
         let is_global = kept.contains_key(name);
-        if !is_global {
+        if let Some(implicit) = implicit.filter(|_| !is_global) {
             kept.insert(name, implicit);
         }
         kept.insert(format!("{name}Source"), if is_global { "global" } else { "implicit" });

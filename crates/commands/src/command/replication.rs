@@ -3,6 +3,7 @@
 use super::membership::{configured, keep_config, own_member, set};
 use crate::arguments::missing_field;
 use crate::audited::AuditEvent;
+use crate::concerns::Acknowledging;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -276,6 +277,7 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
     if !force {
         check_quorum(set, &config, &old, me)?;
     }
+    check_default_write_concern(call, &old, &config)?;
     audit_reconfiguration(call, &old, &config);
     let before = set.member().consensus;
     let consensus = match &before {
@@ -353,6 +355,30 @@ fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
     });
     start_alone(set, &config, me)
 }
+
+/// Writes that name no concern must go on having one, and the one that they have had: whoever wants another one says
+/// so with `setDefaultRWConcern`.
+fn check_default_write_concern(call: &Invocation<'_>, old: &SetConfig, new: &SetConfig) -> Result<()> {
+    let refused = |message: &str| {
+        Err(CommandError::new(
+            ErrorCode::NewReplicaSetConfigurationIncompatible,
+            message,
+        ))
+    };
+    let default = call.server.default_concerns.read().write.clone();
+    match default.map(|default| default.members) {
+        None if old.implicit_default_is_majority() != new.implicit_default_is_majority() => refused(
+            "Reconfig attempted to install a config that would change the implicit default write concern. Use the \
+             setDefaultRWConcern command to set a cluster-wide write concern and try the reconfig again.",
+        ),
+        Some(Acknowledging::Mode(mode)) if new.check_mode(&mode).is_err() => refused(
+            "May not remove custom write concern definition from config while it is in use as the default write \
+             concern. Change the default write concern to a non-conflicting setting and try the reconfig again.",
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Whether enough of the members that vote in a new configuration answer to make a majority of them.
 fn check_quorum(set: &ReplicaSet, config: &SetConfig, old: &SetConfig, me: i32) -> Result<()> {
     let mut known = set.peers();

@@ -406,6 +406,49 @@ fn default_concerns_that_cannot_be_used_are_refused_and_passed_over() {
     bench.insert("c", &[doc! { "_id": 1 }]);
 }
 
+#[test]
+fn a_reconfiguration_leaves_writes_the_concern_that_they_have() {
+    let bench = Bench::member(true);
+    let change = |change: &dyn Fn(&mut Document)| {
+        let shown = succeeded(bench.admin(doc! { "replSetGetConfig": 1 }));
+        let mut config = shown.get_document("config").unwrap().clone();
+        let version = config.get_i32("version").unwrap();
+        config.insert("version", version + 1);
+        change(&mut config);
+        bench.admin(doc! { "replSetReconfig": config, "force": true })
+    };
+    let with_arbiter = |config: &mut Document| {
+        let arbiter = doc! { "_id": 1, "host": "localhost:1", "arbiterOnly": true, "priority": 0 };
+        config.get_array_mut("members").unwrap().push(arbiter.into());
+    };
+    let refused = change(&with_arbiter);
+    assert_eq!(code(&refused), 103);
+    assert!(
+        refused
+            .get_str("errmsg")
+            .unwrap()
+            .contains("implicit default write concern")
+    );
+    let with_modes = |modes: Document| {
+        move |config: &mut Document| {
+            let member = config.get_array_mut("members").unwrap()[0].as_document_mut().unwrap();
+            member.insert("tags", doc! { "dc": "east" });
+            let settings = config.get_document_mut("settings").unwrap();
+            settings.insert("getLastErrorModes", modes.clone());
+        }
+    };
+    succeeded(change(&with_modes(doc! { "one": { "dc": 1 } })));
+    let default = doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": { "w": "one" } };
+    succeeded(bench.admin(default));
+    let refused = change(&with_modes(doc! {}));
+    assert_eq!(code(&refused), 103);
+    assert!(refused.get_str("errmsg").unwrap().contains("in use as the default"));
+    succeeded(change(&with_modes(doc! { "one": { "dc": 1 }, "other": { "dc": 1 } })));
+    let other = doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": { "w": 1 } };
+    succeeded(bench.admin(other));
+    succeeded(change(&with_modes(doc! {})));
+}
+
 /// A member that was added, and copied for hours, counted: with another one down no majority came together.
 #[test]
 fn who_has_no_vote_yet_is_waited_for_by_nobody() {
