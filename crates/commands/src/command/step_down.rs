@@ -157,6 +157,22 @@ fn try_to_hand_over(
     Ok(())
 }
 
+/// A primary is to end: gives leadership to a member that has everything, once there is one.
+///
+/// # Errors
+/// `ExceededTimeLimit` (262): none has within `patience`; this one goes on.
+pub(super) fn hand_over_to_end(call: &Invocation<'_>, patience: Duration) -> Result<()> {
+    let Some(set) = call.server.replica_set() else {
+        return Ok(());
+    };
+    let has_others = set.with_member(|member| member.config.as_ref().is_some_and(|config| config.members.len() > 1));
+    if !set.is_writable() || !has_others || call.server.storage.standing().is_none() {
+        return Ok(());
+    }
+    let until = call.server.env.clock.monotonic() + patience + RESIGN_PATIENCE;
+    hand_over(call, set, false, patience, until)
+}
+
 impl Server {
     /// Hands leadership over, if there is a member that has everything or has it soon, before this server ends.
     pub fn resign(self: &Arc<Self>) {
