@@ -19,6 +19,8 @@ use std::time::Duration;
 use storage::{Interrupted, Seq, Standing, StorageError};
 use wire::ErrorCode;
 
+/// How long after it was asked for, and not given, leadership is asked for again.
+const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a server that ends waits for another member to lead.
 const RESIGN_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -225,7 +227,7 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     }
     let failed = |reason: &str| {
         Err(CommandError::new(
-            ErrorCode::OperationFailed,
+            ErrorCode::CommandFailed,
             format!("Election failed: {reason}"),
         ))
     };
@@ -240,18 +242,24 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.server.allow_candidacy(set);
     let patience = Duration::from_millis(config.settings.election_timeout_ms) * 2;
     let end = call.operation.clock().monotonic() + patience;
-    let mut asked_in = 0;
+    let (mut asked, mut asks_again) = (None, Duration::ZERO);
     while !set.is_writable() {
         if call.operation.clock().monotonic() >= end {
             return failed("no majority of the members agreed in time");
         }
         let now = call.server.storage.standing().unwrap_or_else(|| standing.clone());
-        // Once a term: what was asked is on its way.
-        if asked_in <= now.term {
-            asked_in = now.term + 1;
-            match now.leader {
-                Some(_) => call.server.storage.transfer_leadership(now.id),
-                None => call.server.storage.campaign(),
+        // What was asked is on its way, unless whom it was asked of has gone, or was not known yet.
+        let clock_now = call.operation.clock().monotonic();
+        if asked != Some((now.term, now.leader)) || clock_now >= asks_again {
+            (asked, asks_again) = (Some((now.term, now.leader)), clock_now + ASKS_AGAIN_AFTER);
+            let leader = now
+                .leader
+                .map(|id| set.member().by_consensus_id(id).map(|leader| leader.id));
+            match leader {
+                Some(known) if known.is_none_or(|id| set.peer(id).is_up) => {
+                    call.server.storage.transfer_leadership(now.id);
+                }
+                _ => call.server.storage.campaign(),
             }
         }
         call.operation.check_now().map_err(StorageError::from)?;
