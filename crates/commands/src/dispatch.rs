@@ -183,13 +183,18 @@ fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     }
 }
 
-/// Whether a command reads documents, or what is known of collections.
+/// Whether a command reads documents, or what is known of collections: where it must be told that it may.
 fn is_read(command: &Command) -> bool {
     command.kind == OperationKind::Query
         || matches!(
             command.name,
-            "listCollections" | "listIndexes" | "collStats" | "dbStats"
+            "listCollections" | "listDatabases" | "listIndexes" | "collStats" | "dbStats" | "explain"
         )
+}
+
+/// Whether a command reads from any member that has data to show.
+fn is_read_anywhere(command: &Command) -> bool {
+    matches!(command.name, "getMore" | "dbHash" | "validate")
 }
 
 /// What comes next for a request that may be carried out.
@@ -502,16 +507,18 @@ impl Call<'_> {
         }
         let reads = is_read(self.command);
         // Its own documents are there in every role.
-        if !reads || generic.database == "local" {
+        if !(reads || is_read_anywhere(self.command)) || generic.database == "local" {
             return Ok(());
         }
-        match set.role() {
-            Role::Secondary if generic.secondary_ok || self.request.legacy_database.is_some() => Ok(()),
-            // It takes writes no more, and did when the client chose it.
-            Role::Primary | Role::Secondary => Err(CommandError::new(
+        // Where it takes writes no more, and did when the client chose it, too.
+        if reads && !generic.secondary_ok && self.request.legacy_database.is_none() {
+            return Err(CommandError::new(
                 ErrorCode::NotPrimaryNoSecondaryOk,
                 "not primary and secondaryOk=false",
-            )),
+            ));
+        }
+        match set.role() {
+            Role::Primary | Role::Secondary => Ok(()),
             _ => Err(CommandError::new(
                 ErrorCode::NotPrimaryOrSecondary,
                 "node is not in primary or recovering state",

@@ -38,7 +38,27 @@ fn before_it_is_initiated_nothing_is_read_or_written() {
     let refused = bench.run(doc! { "insert": "c", "documents": [{}] });
     assert_eq!(code(&refused), 10107);
     assert!(refused.contains_key("topologyVersion"), "{refused}");
-    assert_eq!(bench.code(doc! { "find": "c" }), 13436);
+    let preference = doc! { "mode": "primaryPreferred" };
+    for read in [
+        doc! { "find": "c" },
+        doc! { "explain": { "find": "c" } },
+        doc! { "listCollections": 1 },
+    ] {
+        assert_eq!(bench.code(read.clone()), 13435, "{read}");
+        let mut read = read;
+        read.insert("$readPreference", preference.clone());
+        assert_eq!(bench.code(read.clone()), 13436, "{read}");
+    }
+    for read in [
+        doc! { "getMore": 1_i64, "collection": "c" },
+        doc! { "dbHash": 1 },
+        doc! { "validate": "c" },
+    ] {
+        assert_eq!(bench.code(read.clone()), 13436, "{read}");
+    }
+    assert_eq!(code(&bench.admin(doc! { "listDatabases": 1 })), 13435);
+    // Its own are there.
+    succeeded(bench.run_on("local", doc! { "find": "c" }));
     assert_eq!(code(&bench.admin(doc! { "replSetGetStatus": 1 })), 94);
     assert_eq!(
         code(&bench.admin(
