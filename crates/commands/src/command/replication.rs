@@ -470,19 +470,19 @@ fn config(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Seconds as the first field of a command.
-pub(super) fn seconds(call: &Invocation<'_>, default: u64) -> Result<Duration> {
-    let arguments = call.arguments();
-    let seconds = match call.target()? {
-        RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Boolean(_) => default,
-        value => arguments.non_negative(call.command.name, value)? as u64,
-    };
-    Ok(Duration::from_secs(seconds))
+/// Seconds as the first field of a command. As in MongoDB what is no number is none.
+pub(super) fn seconds(call: &Invocation<'_>) -> Result<i64> {
+    Ok(match call.target()? {
+        RawBsonRef::Int32(seconds) => i64::from(seconds),
+        RawBsonRef::Int64(seconds) => seconds,
+        RawBsonRef::Double(seconds) => seconds as i64,
+        _ => 0,
+    })
 }
 
 fn freeze(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
-    let period = seconds(call, 0)?;
+    let period = Duration::from_secs(seconds(call)?.clamp(0, i64::from(i32::MAX)) as u64);
     let (set, member, _) = configured(call)?;
     if member.role == Role::Primary {
         return Err(CommandError::new(

@@ -19,6 +19,8 @@ use std::time::Duration;
 use storage::{Interrupted, Seq, Standing, StorageError};
 use wire::ErrorCode;
 
+/// How long a member that steps down stays a secondary, if nobody says so.
+const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
 /// How long after it was asked for, and not given, leadership is asked for again.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a server that ends waits for another member to lead.
@@ -56,7 +58,11 @@ fn step_down(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let period = seconds(call, 60)?;
+    let period = match seconds(call)? {
+        0 => PERIOD_DEFAULT,
+        seconds @ 1.. => Duration::from_secs(seconds.min(i64::from(i32::MAX)) as u64),
+        _ => return Err(CommandError::bad_value("stepdown period must be a positive integer")),
+    };
     let (set, member, _) = configured(call)?;
     if member.role != Role::Primary {
         return Err(CommandError::new(

@@ -139,7 +139,17 @@ fn a_primary_steps_down_by_force_only_and_comes_back() {
         code(&bench.admin(doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 10, "force": true })),
         2
     );
-    assert_eq!(code(&bench.admin(doc! { "replSetFreeze": 10 })), 95);
+    for period in [Bson::Int32(0), "x".into()] {
+        assert_eq!(
+            code(&bench.admin(doc! { "replSetStepDown": period })),
+            262,
+            "as long as usual"
+        );
+    }
+    assert_eq!(code(&bench.admin(doc! { "replSetStepDown": -1 })), 2);
+    for period in [Bson::Int32(10), (-1).into(), "x".into()] {
+        assert_eq!(code(&bench.admin(doc! { "replSetFreeze": period })), 95);
+    }
     succeeded(bench.admin(doc! { "replSetStepDown": 60, "force": true }));
     let said = hello(&bench);
     assert_eq!(
