@@ -82,6 +82,7 @@ error_codes! {
     OperationFailed = 96,
     UnsatisfiableWriteConcern = 100,
     NewReplicaSetConfigurationIncompatible = 103,
+    NodeNotElectable = 104,
     ConfigurationInProgress = 109,
     CannotInitializeNodeWithData = 110,
     NotExactValueField = 111,

@@ -461,11 +461,17 @@ fn config(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let (_, member, mut config) = configured(call)?;
+    if commitment && member.role != Role::Primary {
+        return Err(CommandError::new(
+            ErrorCode::NotWritablePrimary,
+            "commitmentStatus is only supported on primary.",
+        ));
+    }
     config.term = Some(config.term.unwrap_or(member.term));
     reply.value("config", &config.to_document().into());
     if commitment {
         // A configuration takes effect by being committed.
-        reply.boolean("commitmentStatus", member.role == Role::Primary);
+        reply.boolean("commitmentStatus", true);
     }
     Ok(())
 }
