@@ -66,6 +66,36 @@ fn the_log_is_not_written_to() {
     assert_eq!(first_batch(&succeeded(read)).len(), 1);
 }
 
+/// It was said to be a view.
+#[test]
+fn reads_of_the_log_are_explained() {
+    let set = Bench::member(true);
+    set.insert("c", &[doc! { "_id": 1 }]);
+    let explained = |find: Document, verbosity: &str| {
+        succeeded(set.run_on("local", doc! { "explain": find, "verbosity": verbosity }))
+    };
+    let find = doc! { "find": "oplog.rs", "filter": { "ns": "test.c" } };
+    let told = explained(find.clone(), "executionStats");
+    let winning = told
+        .get_document("queryPlanner")
+        .unwrap()
+        .get_document("winningPlan")
+        .unwrap();
+    assert_eq!(winning.get_str("stage").ok(), Some("COLLSCAN"));
+    assert_eq!(winning.get_str("direction").ok(), Some("forward"));
+    let stats = told.get_document("executionStats").unwrap();
+    assert_eq!(stats.get_i32("nReturned").ok(), Some(1));
+    let mut backward = find;
+    backward.insert("sort", doc! { "$natural": -1 });
+    let told = explained(backward, "queryPlanner");
+    let winning = told
+        .get_document("queryPlanner")
+        .unwrap()
+        .get_document("winningPlan")
+        .unwrap();
+    assert_eq!(winning.get_str("direction").ok(), Some("backward"));
+}
+
 /// A collection that a server has had before it was a member hides the log, and goes.
 #[test]
 fn what_is_in_the_place_of_the_log_can_be_dropped() {
