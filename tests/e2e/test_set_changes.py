@@ -9,7 +9,7 @@ import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
-from server import ENGINES, of_extent, send
+from server import ENGINES, Server, of_extent, send
 
 
 def test_what_a_set_cannot_begin_with(tmp_path):
@@ -86,13 +86,13 @@ def test_members_come_and_go(tmp_path):
 
         for change, expected in [
             (lambda config: config.update(version=1), 103),
-            (lambda config: config.update(_id="rs1"), 103),
-            (lambda config: config["members"].pop(0), 103),
+            (lambda config: config.update(_id="rs1"), 93),
+            (lambda config: config["members"].pop(0), 74),
             (lambda config: config["members"][1].update(host=third.host), 103),
             (lambda config: config["members"][1].update(_id=2), 103),
             (lambda config: [each.update(votes=0, priority=0) for each in config["members"]], 103),
         ]:
-            assert refused_code(run, "replSetReconfig", changed(change))[0] in (expected, 93), changed(change)
+            assert refused_code(run, "replSetReconfig", changed(change))[0] == expected, changed(change)
         nowhere = changed(lambda config: [each.update(host=f"localhost:{each['_id']}") for each in config["members"][1:]])
         code, said = refused_code(run, "replSetReconfig", nowhere)
         assert code == 74 and "Quorum check failed" in said, (code, said)
@@ -322,3 +322,31 @@ def test_members_prove_themselves(tmp_path):
         wait(lambda: client.shop.c.insert_one({}).acknowledged)
         for each in (client, member):
             each.close()
+
+
+def test_a_configuration_that_cannot_be_used_is_replaced(tmp_path):
+    """No member started with it, and nothing could mend it."""
+    server = Server(tmp_path, options=["--replSet", "rs0", "--replSetInitiate"])
+
+    def start(*options):
+        server.options = list(options)
+        server.start()
+        return server.client(directConnection=True)
+
+    start(*server.options).shop.c.insert_one({"_id": 1})
+    server.stop()
+    broken = start().local["system.replset"].update_one({}, {"$set": {"members": []}})
+    assert broken.modified_count == 1
+    server.stop()
+    client = start("--replSet", "rs0")
+    run = client.admin.command
+    assert code_of(run, "replSetGetStatus") == 94 and code_of(client.shop.c.find_one) == 13436
+    assert "8410026" in server.tail()
+    config = {"_id": "rs0", "version": 1, "members": [{"_id": 0, "host": f"localhost:{server.port}"}]}
+    assert refused_code(run, "replSetReconfig", {**config, "_id": "other"})[0] == 94
+    assert code_of(run, "replSetReconfig", {**config, "_id": "other"}, force=True) == 93
+    run("replSetReconfig", config, force=True)
+    wait(lambda: client.admin.command("hello")["isWritablePrimary"], "the primary")
+    client.shop.c.insert_one({"_id": 2})
+    assert client.shop.c.count_documents({}) == 2
+    assert server.stop() == 0

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from members import ReplicaSet, code_of, database, wait
+from members import ReplicaSet, code_of, database, refused_code, wait
 from pymongo import WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.monitoring import CommandListener
@@ -65,7 +65,11 @@ def test_a_step_down_soon_after_members_were_taken_in(tmp_path):
         rs.members = every
         rs.reconfig(lambda config: config["members"].append({"_id": 2, "host": third.host}))
         wait(lambda: third.state() == "SECONDARY", "the third")
-        rs.reconfig(lambda config: config["members"].append({"_id": 3, "host": arbiter.host, "arbiterOnly": True, "priority": 0}))
+        add_arbiter = lambda config: config["members"].append({"_id": 3, "host": arbiter.host, "arbiterOnly": True, "priority": 0})
+        code, said = refused_code(rs.reconfig, add_arbiter)
+        assert code == 103 and "implicit default write concern" in said
+        first.direct.admin.command("setDefaultRWConcern", defaultWriteConcern={"w": "majority"})
+        rs.reconfig(add_arbiter)
         wait(lambda: arbiter.state() == "ARBITER", "the arbiter")
         wait(lambda: len(votes := [each["votes"] for each in rs.consensus().values()]) == 4 and all(votes), "their votes")
         term = first.direct.admin.command("replSetGetStatus")["term"]

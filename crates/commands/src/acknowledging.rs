@@ -50,7 +50,7 @@ impl Server {
         if concern.members == Acknowledging::Majority && self.storage.standing().is_none() {
             return Ok(None);
         }
-        let member = set.member();
+        let member = set.member().counting_votes();
         let Some(config) = &member.config else { return Ok(None) };
         if concern.is_implicit && !config.implicit_default_is_majority() {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Server {
             }
             Ok(true) => Ok(None),
             Ok(false) => {
-                let error = CommandError::new(ErrorCode::WriteConcernTimeout, "waiting for replication timed out");
+                let error = CommandError::new(ErrorCode::WriteConcernFailed, "waiting for replication timed out");
                 Ok(Some(write_concern_error(concern, &error)))
             }
         }
@@ -125,7 +125,7 @@ fn has_enough(wanted: &Acknowledging, config: &SetConfig, member: &Member, stand
 /// What a client is told of a write concern that was not met.
 fn write_concern_error(concern: &WriteConcern, error: &CommandError) -> Document {
     let mut info = Document::new();
-    if error.code == ErrorCode::WriteConcernTimeout {
+    if error.code == ErrorCode::WriteConcernFailed {
         info.insert("wtimeout", true);
     }
     info.insert("writeConcern", concern.shown());

@@ -29,6 +29,13 @@ pub struct DefaultConcerns {
     pub read: ReadLevel,
     /// `defaultWriteConcern`.
     pub write: Option<WriteConcern>,
+    /// What was written down of them could not be understood, and is not in here.
+    pub is_unusable: bool,
+}
+
+/// Whether the documents of a collection are about the defaults.
+pub fn is_about_defaults(namespace: &storage::Namespace) -> bool {
+    namespace.as_str() == "config.settings"
 }
 
 /// `writeConcern`: how safe a write has to be before it is answered.
@@ -403,6 +410,7 @@ mod tests {
         defaults: DefaultConcerns {
             read: ReadLevel::Local,
             write: None,
+            is_unusable: false,
         },
     };
 

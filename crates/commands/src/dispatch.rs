@@ -3,6 +3,7 @@
 use crate::audited::AuditEvent;
 use crate::authorization::check;
 use crate::client::{Client, PutOff};
+use crate::command::default_concerns;
 use crate::command::grants;
 use crate::command::parameters::set_at_start;
 use crate::command::profile;
@@ -182,13 +183,18 @@ fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     }
 }
 
-/// Whether a command reads documents, or what is known of collections.
+/// Whether a command reads documents, or what is known of collections: where it must be told that it may.
 fn is_read(command: &Command) -> bool {
     command.kind == OperationKind::Query
         || matches!(
             command.name,
-            "listCollections" | "listIndexes" | "collStats" | "dbStats"
+            "listCollections" | "listDatabases" | "listIndexes" | "collStats" | "dbStats" | "explain"
         )
+}
+
+/// Whether a command reads from any member that has data to show.
+fn is_read_anywhere(command: &Command) -> bool {
+    matches!(command.name, "getMore" | "dbHash" | "validate")
 }
 
 /// What comes next for a request that may be carried out.
@@ -335,6 +341,9 @@ impl Call<'_> {
         }
         if invocation.report.cluster_parameters_changed {
             result = result.and(self.server.load_cluster_parameters());
+        }
+        if invocation.report.default_concerns_changed && self.server.replica_set().is_some() {
+            result = result.and(self.server.own_call(default_concerns::load));
         }
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
         if let Err(error) = self.server.storage.wait_observed(&invocation.operation) {
@@ -498,16 +507,18 @@ impl Call<'_> {
         }
         let reads = is_read(self.command);
         // Its own documents are there in every role.
-        if !reads || generic.database == "local" {
+        if !(reads || is_read_anywhere(self.command)) || generic.database == "local" {
             return Ok(());
         }
-        match set.role() {
-            Role::Secondary if generic.secondary_ok || self.request.legacy_database.is_some() => Ok(()),
-            // It takes writes no more, and did when the client chose it.
-            Role::Primary | Role::Secondary => Err(CommandError::new(
+        // Where it takes writes no more, and did when the client chose it, too.
+        if reads && !generic.secondary_ok && self.request.legacy_database.is_none() {
+            return Err(CommandError::new(
                 ErrorCode::NotPrimaryNoSecondaryOk,
                 "not primary and secondaryOk=false",
-            )),
+            ));
+        }
+        match set.role() {
+            Role::Primary | Role::Secondary => Ok(()),
             _ => Err(CommandError::new(
                 ErrorCode::NotPrimaryOrSecondary,
                 "node is not in primary or recovering state",

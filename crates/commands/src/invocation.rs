@@ -3,7 +3,7 @@
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
 use crate::cluster_parameters::is_about_cluster_parameters;
-use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern};
+use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern, is_about_defaults};
 use crate::cursors::SessionId;
 use crate::definition::{Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -70,6 +70,8 @@ pub struct Report {
     pub users_changed: bool,
     /// Cluster parameters may have been.
     pub cluster_parameters_changed: bool,
+    /// Something of `config.settings` may have changed: the defaults are taken up anew after the call.
+    pub default_concerns_changed: bool,
     /// It waits for an event, and is called anew: see [`Invocation::park`].
     pub parks: bool,
     /// A fail point closes the connection.
@@ -524,6 +526,7 @@ impl<'i> Invocation<'i> {
     pub fn changes(&mut self, namespace: &Namespace) {
         self.report.users_changed |= is_about_users(namespace);
         self.report.cluster_parameters_changed |= is_about_cluster_parameters(namespace);
+        self.report.default_concerns_changed |= is_about_defaults(namespace);
     }
 
     /// A reader of this command's own fields.

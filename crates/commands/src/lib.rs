@@ -20,6 +20,7 @@ mod concerns;
 mod copies;
 mod counter;
 mod cursors;
+mod default_concern_rules;
 mod default_time;
 mod definition;
 mod dispatch;

@@ -192,6 +192,18 @@ impl Member {
         self.config.as_ref()?.member(self.id)
     }
 
+    /// Leaves the votes out of its configuration that consensus has not given: who was added or is made anew has none
+    /// before it has caught up, and no majority waits for it.
+    #[must_use]
+    pub fn counting_votes(mut self) -> Self {
+        if let (Some(config), Some(consensus)) = (&mut self.config, &self.consensus) {
+            for member in &mut config.members {
+                member.votes &= consensus.of(member.id).is_some_and(|known| known.votes);
+            }
+        }
+        self
+    }
+
     /// What drivers and the log hear of.
     fn shown(&self) -> (Role, u64, Option<i32>, Option<i32>, u64) {
         let version = self.config.as_ref().map(|config| config.version);

@@ -4,6 +4,7 @@
 //! Expressions and validators are not looked into, and the planner takes indexes that version 1 has not.
 
 use crate::error::{CommandError, Result};
+use bson::Document;
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use query::stages::each_stage;
 use wire::ErrorCode;
@@ -20,6 +21,48 @@ pub struct ApiParameters {
 }
 
 impl ApiParameters {
+    /// Those of a command that was read before.
+    pub fn of(command: &RawDocument) -> Result<Self> {
+        let flag = |name| Ok::<_, CommandError>(command.get(name)?.and_then(|value| value.as_bool()));
+        Ok(Self {
+            has_version: command.get("apiVersion")?.is_some(),
+            strict: flag("apiStrict")?,
+            deprecation_errors: flag("apiDeprecationErrors")?,
+        })
+    }
+
+    /// As messages show them.
+    fn shown(self) -> Document {
+        let mut shown = Document::new();
+        if self.has_version {
+            shown.insert("apiVersion", "1");
+        }
+        for (name, flag) in [
+            ("apiStrict", self.strict),
+            ("apiDeprecationErrors", self.deprecation_errors),
+        ] {
+            if let Some(flag) = flag {
+                shown.insert(name, flag);
+            }
+        }
+        shown
+    }
+
+    /// Fails (347) when they are not those of the command that made the cursor.
+    pub fn check_cursor(self, made_by: Self) -> Result<()> {
+        if self == made_by {
+            return Ok(());
+        }
+        Err(CommandError::new(
+            ErrorCode::APIMismatchError,
+            format!(
+                "API parameter mismatch: getMore used params {}, the cursor-creating command used {}",
+                self.shown(),
+                made_by.shown()
+            ),
+        ))
+    }
+
     /// Only what the version has is wanted.
     pub fn is_strict(self) -> bool {
         self.strict == Some(true)

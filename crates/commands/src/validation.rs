@@ -5,6 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::command::write_result::EXTRAS_BYTES_MAX;
+use crate::default_concern_rules::check_stored;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::Component;
@@ -36,6 +37,7 @@ pub fn check(
     document: &RawDocument,
     former: Option<&RawDocument>,
 ) -> Result<()> {
+    check_stored(call, collection.namespace(), document)?;
     // What measurements are found by must be right, whoever makes the bucket. A log that is replayed over a younger
     // bucket makes it an older one and a younger one again, field by field.
     if let Some(options) = collection.timeseries()

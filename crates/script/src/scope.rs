@@ -7,7 +7,7 @@ use crate::host::{Emits, HostState, natives};
 use crate::limits::{CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, STACK_BYTES, TOLD_CHARS_MAX};
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::function::Args;
 use rquickjs::{CaughtError, Coerced, Context, Ctx, Function as JsFunction, Object, Persistent, Runtime, Value};
@@ -389,6 +389,11 @@ impl Scope {
         Err(first_error.unwrap_or(ScriptError::Malformed))
     }
 
+    /// Code among the variables is a function that other functions call. A scope of its own is not looked at.
+    fn helper<'js>(&self, ctx: &Ctx<'js>, code: &str) -> Result<Value<'js>, ScriptError> {
+        Ok(self.compile(ctx, &Function::new(code, None))?.into_value())
+    }
+
     /// Sets variables, unless that has been done: functions share them.
     fn set_globals(&self, ctx: &Ctx<'_>, globals: &Arc<RawDocumentBuf>) -> Result<(), ScriptError> {
         if self.globals.borrow().contains(globals) {
@@ -398,7 +403,13 @@ impl Scope {
         let reader = self.reader(ctx, &makers);
         let set = || -> Result<(), ReadError> {
             for (element, value) in globals.iter().zip(reader.values(globals)?) {
-                ctx.globals().set(element?.0.as_str(), value)?;
+                let (name, given) = element?;
+                let value = match given {
+                    RawBsonRef::JavaScriptCode(code) => self.helper(ctx, code)?,
+                    RawBsonRef::JavaScriptCodeWithScope(code) => self.helper(ctx, code.code)?,
+                    _ => value,
+                };
+                ctx.globals().set(name.as_str(), value)?;
             }
             Ok(())
         };

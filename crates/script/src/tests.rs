@@ -345,6 +345,30 @@ fn a_fold_hands_the_state_on() {
     assert_eq!(sum, Ok(rawdoc! { "": 114.0 }));
 }
 
+/// Helpers that `mapReduce` has in its `scope`.
+#[test]
+fn code_among_globals_is_a_function() {
+    let code = |code: &str| Bson::JavaScriptCode(code.to_owned());
+    let with_scope = bson::JavaScriptCodeWithScope {
+        code: "function(x) { return twice(x) + 1 }".to_owned(),
+        scope: Document::new(),
+    };
+    let globals = doc! {
+        "twice": code("function(x) { return 2 * x }"),
+        "more": with_scope,
+        "expression": code("1 + 2"),
+        "inner": { "code": code("function() {}") },
+    };
+    let source = "function(n) { return [twice(n), more(n), expression(), typeof inner.code].join() }";
+    let function = Function::new(source, Some(Arc::new(raw(&globals))));
+    let result = scope().call(&function, Receiver::Empty, &rawdoc! { "n": 3 });
+    assert_eq!(result, Ok(rawdoc! { "": "6,7,3,object" }));
+    let broken = doc! { "broken": code("function( {") };
+    let function = Function::new("function() { return 1 }", Some(Arc::new(raw(&broken))));
+    let result = scope().call(&function, Receiver::Empty, &rawdoc! {});
+    assert!(matches!(result, Err(ScriptError::Exception(_))), "{result:?}");
+}
+
 #[test]
 fn functions_find_their_globals() {
     let globals = Some(Arc::new(rawdoc! { "factor": 10, "list": [1] }));

@@ -229,7 +229,8 @@ impl Storage {
             format: FORMAT_VERSION,
             next_table: *next_table,
         };
-        let seq = self.commit_derived(&mut entry, |seq| {
+        let only_adds = definitions.iter().all(Definition::adds);
+        let seq = self.propose(&mut entry, |seq| {
             let mut effect = Effect::default();
             for definition in definitions {
                 effect.define(self, definition, seq, &mut meta);
@@ -237,9 +238,24 @@ impl Storage {
             effect
         })?;
         *next_table = meta.next_table;
+        self.wait_defined(op, seq, &entry, only_adds)?;
         op.note_catalog_changes(changes);
         self.tell_definitions_changed();
         Ok(seq)
+    }
+
+    /// Waits until definitions have taken effect. Who only adds some may give up: they go their way, and whoever has
+    /// the turn next waits for them. Of what is there already others must see nothing before it is what the entry
+    /// says, and the locks that keep them away are the caller's: that wait ends with the leadership alone.
+    fn wait_defined(&self, op: &Operation, seq: Seq, entry: &EntryWriter, only_adds: bool) -> Result<(), StorageError> {
+        if !only_adds {
+            return self.wait_stays(seq, entry.epoch);
+        }
+        let waited = self.wait_applied_in(op, seq, entry.epoch);
+        if waited.is_err() {
+            *self.defined_meanwhile.lock() = Some((seq, entry.epoch));
+        }
+        waited
     }
 
     /// What definitions are going to change. The caller holds their locks.

@@ -79,7 +79,7 @@ impl Storage {
             build,
             elsewhere,
             mut report,
-        } = self.start_build(op, ns, specs)?;
+        } = self.while_reserved(op, || self.start_build(op, ns, specs))?;
         if let Some(build) = &build {
             self.run_build(op, build)?;
         }
@@ -205,16 +205,7 @@ impl Storage {
         let mut row = match &existing {
             Some(guard) => CollectionRow::of(guard),
             None => {
-                if let Some(existing) = self
-                    .catalog
-                    .case_conflict(ns.db())
-                    .filter(|_| !self.catalog.database_exists(ns.db()))
-                {
-                    return Err(StorageError::DatabaseDiffersInCase {
-                        existing,
-                        wanted: ns.db().to_owned(),
-                    });
-                }
+                self.check_new_name(ns)?;
                 self.new_collection_row(ns, &RawDocumentBuf::new(), *next_table)?
             }
         };

@@ -39,7 +39,7 @@ impl Storage {
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
         let seq = self.propose(entry, derive)?;
-        self.wait_published(seq, entry.epoch, &|| Ok(()))?;
+        self.wait_stays(seq, entry.epoch)?;
         Ok(seq)
     }
 
@@ -259,6 +259,11 @@ impl Storage {
     /// when it may have been lost with its epoch.
     pub(crate) fn wait_applied_in(&self, op: &Operation, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
         self.wait_published(seq, epoch, &|| Ok(op.check_now()?))
+    }
+
+    /// Waits until the entry has taken effect that was proposed in an epoch, whatever becomes of the operation.
+    pub(crate) fn wait_stays(&self, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
+        self.wait_published(seq, epoch, &|| Ok(()))
     }
 
     /// Waits until what the operation has seen before it took effect does.

@@ -364,3 +364,43 @@ fn a_change_of_the_members_is_made_when_the_one_before_is_in_force() {
     let second = change(&machine.operation(), 2);
     assert!(matches!(second, Err(StorageError::Interrupted(_))), "{second:?}");
 }
+
+/// Who made a collection waited as long as the others did not have it, with everybody behind who wanted to define
+/// something. Who gives up leaves the next one to wait for what is on its way.
+#[test]
+fn who_gives_up_a_collection_leaves_it_on_its_way() {
+    let machine = Machine::new(14);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let create = |op: &crate::Operation, name: &str| storage.create_collection(op, &ns(name), &rawdoc! {});
+    let interrupted = |result| matches!(result, Err(StorageError::Interrupted(_)));
+    let (first, second, third) = (machine.operation(), machine.operation(), machine.operation());
+    let before = storage.log().last_seq();
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| create(&first, "c"));
+        while storage.log().last_seq() == before {
+            std::thread::yield_now();
+        }
+        let proposed = storage.log().last_seq();
+        first.kill();
+        assert!(interrupted(maker.join().unwrap()));
+        let next = scope.spawn(|| create(&second, "c"));
+        second.kill();
+        assert!(interrupted(next.join().unwrap()));
+        assert_eq!(storage.log().last_seq(), proposed, "nothing is defined beside it");
+        let (storage, create) = (&storage, &create);
+        let after = scope.spawn(move || {
+            let again = create(&third, "c");
+            storage.make(&third, "d", rawdoc! {});
+            storage.put(&third, "c", rawdoc! { "_id": 1 }).unwrap();
+            storage.put(&third, "d", rawdoc! { "_id": 2 }).unwrap();
+            again
+        });
+        while !after.is_finished() {
+            storage.commit_to(storage.log().last_seq()).unwrap();
+        }
+        assert!(matches!(after.join().unwrap(), Err(StorageError::NamespaceExists(_))));
+    });
+    assert_eq!((storage.all("c").len(), storage.all("d").len()), (1, 1));
+    storage.assert_valid(&machine.operation(), "c");
+    storage.assert_valid(&machine.operation(), "d");
+}

@@ -15,7 +15,7 @@ use crate::history::OPLOG;
 use crate::history::commands::{commands_of, modified, view_command};
 use crate::limits::WAIT_SLICE;
 use crate::storage::Storage;
-use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
+use crate::{Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, StorageError, View};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
@@ -103,9 +103,24 @@ impl Storage {
                 turn?
             }
         };
+        self.await_definitions(op)?;
         let epoch = self.pipeline.epoch();
         self.definitions_epoch.store(epoch, Ordering::Release);
         Ok(turn)
+    }
+
+    /// Waits for what somebody defined who did not: in the turn the catalog has all that was proposed in turns before.
+    fn await_definitions(&self, op: &Operation) -> Result<(), StorageError> {
+        let Some((seq, epoch)) = *self.defined_meanwhile.lock() else {
+            return Ok(());
+        };
+        match self.wait_applied_in(op, seq, epoch) {
+            // Lost with its leader, or to be applied before this server leads again.
+            Ok(()) | Err(StorageError::Interrupted(Interrupted::RoleChanged)) => {}
+            Err(error) => return Err(error),
+        }
+        *self.defined_meanwhile.lock() = None;
+        Ok(())
     }
 
     fn wait_for_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {

@@ -30,4 +30,8 @@ impl Definition {
             Self::DropView(namespace) => namespace,
         }
     }
+    /// It takes the place of nothing that writers use.
+    pub(crate) fn adds(&self) -> bool {
+        matches!(self, Self::PutCollection { former: None, .. } | Self::PutView(_))
+    }
 }

@@ -161,6 +161,9 @@ pub struct Storage {
     pub(crate) definitions: Mutex<u32>,
     /// The epoch in which the turn was taken that somebody has.
     pub(crate) definitions_epoch: AtomicU64,
+    /// The last entry with definitions, and its epoch, that whoever proposed it has not waited for. Changed by who has
+    /// the turn (`definitions`).
+    pub(crate) defined_meanwhile: Mutex<Option<(Seq, Option<u64>)>>,
     /// Counts changes of definitions; `definitions_changed` tells of them.
     pub(crate) definition_changes: Mutex<u64>,
     /// See `user_writes.rs`. Set under nothing, and looked at with `order` locked.
@@ -222,6 +225,7 @@ impl Storage {
             options,
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
             definitions_epoch: AtomicU64::new(0),
+            defined_meanwhile: Mutex::default(),
             user_writes_blocked: AtomicBool::new(false),
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),

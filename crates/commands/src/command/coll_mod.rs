@@ -3,6 +3,7 @@
 use super::aggregate_access::{self, Subject};
 use super::collections::{capped_max, check_capped_size, pre_and_post_images};
 use super::indexes::{EXPIRE_SECONDS_MAX, check_may_hide, name_by_key};
+use super::read_only::{cannot_write, is_members_configuration};
 use super::{clustered, index_kinds, timeseries};
 use crate::arguments::Arguments;
 use crate::authorization::target;
@@ -145,6 +146,9 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             ErrorCode::NamespaceNotFound,
             format!("ns does not exist: {namespace}"),
         ));
+    }
+    if is_members_configuration(call.server, &namespace) {
+        return Err(cannot_write(&namespace));
     }
     check_kind(call, &namespace)?;
     if catalog.view(&namespace).is_some() && view_on.is_none() && pipeline.is_none() {

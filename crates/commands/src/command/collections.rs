@@ -474,7 +474,8 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
             format!("can't drop system collection {namespace}"),
         ));
     }
-    if query::is_oplog(&call.server.storage, &namespace) {
+    // A collection of that name, from elsewhere, is in the log's place and may go.
+    if query::is_oplog(&call.server.storage, &namespace) && call.definition(&namespace).is_none() {
         return Err(CommandError::new(
             ErrorCode(5_255_000),
             "can't drop live oplog while replicating",

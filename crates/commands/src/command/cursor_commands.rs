@@ -9,6 +9,7 @@ use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::rights::Rights;
+use crate::stable_api::ApiParameters;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use query::exec::{DocumentSink, ExecState, PlanExecutor, SinkState};
@@ -254,6 +255,11 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             ErrorCode::Unauthorized,
             format!("not authorized for getMore with cursor id {id}"),
         ));
+    }
+    let made_by = ApiParameters::of(&cursor.originating)?;
+    if let Err(error) = ApiParameters::of(call.body)?.check_cursor(made_by) {
+        call.server.cursors.check_in(cursor);
+        return Err(error);
     }
     call.pinned.clone_from(&cursor.pinned);
     call.report.is_change_stream =

@@ -4,14 +4,16 @@
 use super::membership::set;
 use super::user_store;
 use crate::concerns::{DefaultConcerns, Deployment, ReadConcern, WriteConcern};
+use crate::default_concern_rules::{ID, READ, WRITE, check_read, check_write};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
+use crate::logger::Component;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
-use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{DateTime, Document, doc};
+use bson::raw::RawDocumentBuf;
+use bson::{Bson, DateTime, Document, doc};
 use storage::Namespace;
 use wire::ErrorCode;
 
@@ -35,11 +37,6 @@ pub const SET_DEFAULT_RW_CONCERN: Command = Command::new(
 )
 .takes_write_concern()
 .admin_only();
-
-/// `_id` of their document.
-const ID: &str = "ReadWriteConcernDefaults";
-const READ: &str = "defaultReadConcern";
-const WRITE: &str = "defaultWriteConcern";
 
 fn settings() -> Result<Namespace> {
     Ok(Namespace::new("config", "settings")?)
@@ -135,53 +132,43 @@ fn keep(document: &mut Document, name: &str, kept: Option<&Document>) {
     }
 }
 
-/// Only what any read can be made with.
-fn check_read(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
-    let concern = ReadConcern::read(given, &call.server.deployment())?;
-    if concern.after.is_some() || concern.at.is_some() {
-        return Err(CommandError::bad_value(
-            "Default read concern must contain only 'level' and 'provenance' fields",
-        ));
-    }
-    match given.get("level")? {
-        None if given.is_empty() => Ok(()),
-        None => Err(CommandError::bad_value("Default read concern must have 'level' field")),
-        Some(RawBsonRef::String("local" | "available" | "majority")) => Ok(()),
-        Some(_) => Err(CommandError::bad_value(
-            "Default read concern level must be one of 'local', 'available' or 'majority'",
-        )),
-    }
-}
-
-/// Not `w: 0`, of which nobody hears, and nothing that every write would fail with.
-fn check_write(call: &Invocation<'_>, given: &RawDocument) -> Result<()> {
-    let concern = WriteConcern::read(given, &call.server.deployment())?;
-    if given.get("w")?.is_none() {
-        return Err(CommandError::bad_value("Default write concern must have 'w' field"));
-    }
-    if concern.unacknowledged {
-        return Err(CommandError::bad_value(
-            "Default write concern 'w' must be something other than 0",
-        ));
-    }
-    call.server.check_acknowledging(&concern.members)
-}
-
 fn kept(call: &mut Invocation<'_>) -> Result<Option<Document>> {
     Ok(user_store::find_in(call, &settings()?, &doc! { "_id": ID })?.pop())
 }
 
-/// Takes up what is written down. At the start.
+/// Takes up what is written down, at the start and when somebody else may have changed it. What cannot be understood
+/// is told of, and is as if it was not there: nothing that a member does may depend on it.
 pub fn load(call: &mut Invocation<'_>) -> Result<()> {
     let kept = kept(call)?;
-    take_up(call, kept.as_ref())
+    let Err(error) = take_up(call, kept.as_ref()) else {
+        return Ok(());
+    };
+    let defaults = DefaultConcerns {
+        is_unusable: true,
+        ..DefaultConcerns::default()
+    };
+    let server = call.server;
+    let before = std::mem::replace(&mut *server.default_concerns.write(), defaults);
+    if !before.is_unusable {
+        server.logger.error(
+            Component::Replication,
+            8410027,
+            "ReplCoord",
+            "The default concerns in config.settings cannot be used: there are none until they are set anew",
+            doc! { "error": error.message },
+        );
+    }
+    Ok(())
 }
 
 fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
     let server = call.server;
-    let concern = |name| {
-        let given = kept.and_then(|kept| kept.get_document(name).ok());
-        given.map(RawDocumentBuf::try_from).transpose()
+    let concern = |name| -> Result<Option<RawDocumentBuf>> {
+        match kept.and_then(|kept| kept.get(name)) {
+            None => Ok(None),
+            Some(Bson::Document(given)) => Ok(Some(RawDocumentBuf::try_from(given)?)),
+            Some(_) => Err(CommandError::bad_value(format!("{name} is not a document"))),
+        }
     };
     // They stand on nothing but themselves.
     let deployment = Deployment {
@@ -202,13 +189,16 @@ fn take_up(call: &Invocation<'_>, kept: Option<&Document>) -> Result<()> {
 fn show(call: &Invocation<'_>, kept: Option<Document>, reply: &mut Reply<'_>) {
     let mut kept = kept.unwrap_or_default();
     kept.remove("_id");
+    // Where writes wait for their primary alone, MongoDB shows no concern of theirs.
+    let config = set(call).ok().and_then(|set| set.member().counting_votes().config);
+    let is_majority = config.is_none_or(|config| config.implicit_default_is_majority());
     let implicit = [
-        (READ, doc! { "level": "local" }),
-        (WRITE, doc! { "w": "majority", "wtimeout": 0 }),
+        (READ, Some(doc! { "level": "local" })),
+        (WRITE, is_majority.then(|| doc! { "w": "majority", "wtimeout": 0 })),
     ];
     for (name, implicit) in implicit {
         let is_global = kept.contains_key(name);
-        if !is_global {
+        if let Some(implicit) = implicit.filter(|_| !is_global) {
             kept.insert(name, implicit);
         }
         kept.insert(format!("{name}Source"), if is_global { "global" } else { "implicit" });

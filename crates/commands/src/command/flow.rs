@@ -27,7 +27,7 @@ impl Server {
     /// on purpose. `None` where this server leads nobody, or there are not so many: no limit would help.
     fn shown_by_majority(&self, set: &ReplicaSet) -> Option<Seq> {
         let standing = self.storage.standing().filter(|standing| standing.is_writable)?;
-        let member = set.member();
+        let member = set.member().counting_votes();
         let config = member.config.as_ref()?;
         let mut shown = vec![self.storage.last_seq()];
         for progress in &standing.progress {

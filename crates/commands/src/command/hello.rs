@@ -64,9 +64,11 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
                 known = Some(topology_version(arguments.document("topologyVersion", value)?)?);
             }
             ("maxAwaitTimeMS", value) => {
-                patience = Some(Duration::from_millis(
-                    arguments.non_negative("maxAwaitTimeMS", value)? as u64
-                ));
+                let patience_ms = arguments.integer("maxAwaitTimeMS", value)?;
+                let patience_ms = u64::try_from(patience_ms).map_err(|_| {
+                    CommandError::new(ErrorCode(31373), "maxAwaitTimeMS must be a non-negative integer")
+                })?;
+                patience = Some(Duration::from_millis(patience_ms));
             }
             ("compression", RawBsonRef::Array(offered)) => {
                 for name in offered.into_iter().flatten() {
@@ -81,10 +83,11 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
         }
     }
     if known.is_some() != patience.is_some() {
-        return Err(CommandError::new(
-            ErrorCode(if known.is_some() { 31368 } else { 31373 }),
-            "A request with a 'topologyVersion' must include 'maxAwaitTimeMS', and the other way round",
-        ));
+        let message = match known {
+            Some(_) => "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'",
+            None => "A request with 'maxAwaitTimeMS' must include a 'topologyVersion'",
+        };
+        return Err(CommandError::new(ErrorCode(31368), message));
     }
     if hello_ok {
         reply.boolean("helloOk", true);
@@ -143,6 +146,10 @@ fn topology_version(document: &RawDocument) -> Result<TopologyVersion> {
         match (name, value) {
             ("processId", RawBsonRef::ObjectId(id)) => process = Some(id),
             ("counter", RawBsonRef::Int64(number)) if number >= 0 => counter = Some(number),
+            ("counter", RawBsonRef::Int64(_)) => {
+                let message = "topologyVersion must have a non-negative counter";
+                return Err(CommandError::new(ErrorCode(31372), message));
+            }
             ("processId", other) => return Err(wrong_type("topologyVersion", name, other, "type 'objectId'")),
             ("counter", other) => return Err(wrong_type("topologyVersion", name, other, "type 'long'")),
             _ => return Ok(false),

@@ -1,5 +1,6 @@
 //! `createIndexes`, `listIndexes`, `dropIndexes`.
 
+use super::read_only::{cannot_write, is_members_configuration};
 use super::{clustered, index_kinds, listing, text_index, timeseries};
 use crate::arguments::{Arguments, number_as_i64};
 use crate::definition::{Access, Command, InTransactions};
@@ -91,6 +92,15 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let is_of_buckets = timeseries::definition::names_buckets(&asked) && call.definition(&asked).is_some();
     if !is_of_buckets {
         super::collections::refuse_system(call.server, &asked)?;
+    }
+    if is_members_configuration(call.server, &asked) {
+        return Err(cannot_write(&asked));
+    }
+    if query::is_oplog(&call.server.storage, &asked) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "cannot have an index on the oplog",
+        ));
     }
     let namespace = timeseries::of_buckets(call, &asked);
     let mut ignore_unknown = false;

@@ -1,5 +1,6 @@
 //! `insert`.
 
+use super::read_only::{cannot_write, is_members_configuration};
 use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use crate::authorization::target;
@@ -128,6 +129,9 @@ pub fn insert_documents(
     errors: &mut WriteErrors,
 ) -> Result<u64> {
     super::update::refuse_system_in_transaction(call, namespace, ErrorCode(50791))?;
+    if is_members_configuration(call.server, namespace) {
+        return Err(cannot_write(namespace));
+    }
     call.changes(namespace);
     let InsertBatch { documents, ordered, .. } = *batch;
     call.server.metrics.operations.insert.add(documents.len() as u64);

@@ -128,9 +128,10 @@ impl Server {
         let me = forced.get_i32("me").map_err(malformed)?;
         let config = RawDocumentBuf::try_from(forced.get_document("config").map_err(malformed)?)?;
         let config = SetConfig::read_kept(&config, &set.name)?;
+        // Of what was written down only the numbers are needed: the rest may be what is mended.
         let kept = self.storage.set_configuration()?;
-        let known = kept.map(|document| read_config(&document, &set.name)).transpose()?;
-        let known = known.and_then(|(_, consensus)| consensus);
+        let kept = kept.map(|document| Document::try_from(&*document)).transpose()?;
+        let known = kept.as_ref().and_then(ConsensusMembers::read);
         let known = known.unwrap_or_else(|| ConsensusMembers::of_one(me, set.instance));
         let consensus = known.alone(me, set.instance);
         self.logger.warning(
@@ -155,15 +156,22 @@ impl Server {
         self.own_call(default_concerns::load)?;
         match self.storage.set_configuration()? {
             Some(document) => {
-                let (config, consensus) = read_config(&document, &set.name)?;
-                let me = match &consensus {
-                    None => config.me(&|_| true)?.id,
-                    Some(consensus) => match consensus.of_instance(&set.instance) {
-                        Some(known) => known.member,
-                        None => return self.join_again(set, config, consensus.clone()),
-                    },
-                };
-                self.begin_set(set, config, consensus, me)
+                let read = read_config(&document, &set.name).and_then(|(config, consensus)| {
+                    let me = match &consensus {
+                        None => Some(config.me(&|_| true)?.id),
+                        Some(consensus) => consensus.of_instance(&set.instance).map(|known| known.member),
+                    };
+                    Ok((config, consensus, me))
+                });
+                match read {
+                    Ok((config, consensus, Some(me))) => self.begin_set(set, config, consensus, me),
+                    Ok((config, consensus, None)) => self.join_again(set, config, consensus),
+                    Err(error) => {
+                        SetConfig::check_kept_name(&document, &set.name)?;
+                        self.wait_for_configuration(&error);
+                        Ok(())
+                    }
+                }
             }
             None if set.initiates_itself => self.own_call(|call| {
                 let body = rawdoc! { "replSetInitiate": 1 };
@@ -175,8 +183,20 @@ impl Server {
         }
     }
 
+    /// What is written down is no configuration. The member starts all the same, so that one can be forced on it.
+    fn wait_for_configuration(&self, error: &CommandError) {
+        self.logger.error(
+            Component::Replication,
+            8410026,
+            "ReplCoord",
+            "The configuration in local.system.replset cannot be used: this member reads and writes nothing until \
+             replSetReconfig with force gives it another one",
+            doc! { "error": &error.message },
+        );
+    }
+
     /// The data are those of a set that does not know this directory by its instance. It waits to be taken in.
-    fn join_again(&self, set: &ReplicaSet, config: SetConfig, consensus: ConsensusMembers) -> Result<()> {
+    fn join_again(&self, set: &ReplicaSet, config: SetConfig, consensus: Option<ConsensusMembers>) -> Result<()> {
         let me = config.members.iter().find(|member| set.may_be_me(&member.host));
         let id = me.map_or(-1, |me| me.id);
         let message = "The data belong to another instance: they are copied anew when the primary takes this one in";
@@ -189,7 +209,7 @@ impl Server {
         );
         set.change(|member| {
             member.config = Some(config);
-            member.consensus = Some(consensus);
+            member.consensus = consensus;
             member.id = id;
             member.joins_as = Some(set.instance);
         });

@@ -20,7 +20,7 @@ use wire::ErrorCode;
 /// How often a document that others insert and delete meanwhile is tried.
 const MERGE_RETRIES: usize = 16;
 /// MergeStageNoMatchingDocument
-const NO_MATCH: ErrorCode = ErrorCode(13113);
+const NO_MATCH: ErrorCode = ErrorCode::MergeStageNoMatchingDocument;
 
 /// What `$merge` does with a document that is there.
 #[derive(Clone, Debug, PartialEq)]

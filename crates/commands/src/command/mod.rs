@@ -21,7 +21,7 @@ mod current_op;
 mod cursor_commands;
 mod databases;
 mod db_hash;
-mod default_concerns;
+pub(crate) mod default_concerns;
 mod delete;
 mod diagnostic_data;
 mod explain;

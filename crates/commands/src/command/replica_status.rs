@@ -57,11 +57,13 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
     reply.string("syncSourceHost", source.map_or("", |source| &source.host));
     reply.int32("syncSourceId", source.map_or(-1, |source| source.id));
     reply.int64("heartbeatIntervalMillis", config.settings.heartbeat_interval_ms as i64);
+    let counted = member.clone().counting_votes().config;
+    let counted = counted.as_ref().unwrap_or(&config);
     for (name, count) in [
-        ("majorityVoteCount", config.majority()),
-        ("writeMajorityCount", config.write_majority()),
-        ("votingMembersCount", config.voters().count()),
-        ("writableVotingMembersCount", config.data_voters().count()),
+        ("majorityVoteCount", counted.majority()),
+        ("writeMajorityCount", counted.write_majority()),
+        ("votingMembersCount", counted.voters().count()),
+        ("writableVotingMembersCount", counted.data_voters().count()),
     ] {
         reply.int32(name, count as i32);
     }
@@ -89,7 +91,7 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
             "lastElectionReason": "electionTimeout",
             "lastElectionDate": DateTime::from_millis(member.elected_ms),
             "electionTerm": member.term as i64,
-            "numVotesNeeded": config.majority() as i32,
+            "numVotesNeeded": counted.majority() as i32,
             "priorityAtElection": me.priority,
             "electionTimeoutMillis": config.settings.election_timeout_ms as i64,
         };

@@ -3,6 +3,7 @@
 use super::membership::{configured, keep_config, own_member, set};
 use crate::arguments::missing_field;
 use crate::audited::AuditEvent;
+use crate::concerns::Acknowledging;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
@@ -175,8 +176,17 @@ fn parse(config: &RawDocument) -> Result<SetConfig> {
     Ok(config)
 }
 
-/// What the servers of a configuration answer, by host: an answer to a heartbeat, or why there is none.
-fn probe(set: &ReplicaSet, config: &SetConfig) -> HashMap<String, std::result::Result<RawDocumentBuf, String>> {
+/// What servers answer, by host: an answer to a heartbeat, or why there is none.
+type Answers = HashMap<String, std::result::Result<RawDocumentBuf, String>>;
+
+/// Whether a host is this server, by its answer.
+fn is_me(set: &ReplicaSet, answers: &Answers, host: &str) -> bool {
+    let answer = answers.get(host).and_then(|answer| answer.as_ref().ok());
+    answer.and_then(|answer| instance_in(answer)) == Some(set.instance)
+}
+
+/// Asks the servers of a configuration.
+fn probe(set: &ReplicaSet, config: &SetConfig) -> Answers {
     let members = config.members.iter().map(|member| {
         let question = set.probe();
         let answer = match set.threads() {
@@ -192,9 +202,7 @@ fn probe(set: &ReplicaSet, config: &SetConfig) -> HashMap<String, std::result::R
 /// answer, and none but this one may have data or a set already.
 fn check_initial_members(set: &ReplicaSet, config: &SetConfig) -> Result<i32> {
     let answers = probe(set, config);
-    let answer = |host: &str| answers.get(host).and_then(|answer| answer.as_ref().ok());
-    let is_me = |host: &str| answer(host).and_then(|answer| instance_in(answer)) == Some(set.instance);
-    let me = config.check_initial(&set.name, &is_me)?.id;
+    let me = config.check_initial(&set.name, &|host| is_me(set, &answers, host))?.id;
     for member in config.members.iter().filter(|member| member.id != me) {
         let failed = |code, reason: &str| {
             let message = format!(
@@ -232,6 +240,9 @@ fn reconfigure(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
         Ok(true)
     })?;
     let _configuring = call.server.configure(set(call)?, &call.operation)?;
+    if force && set(call)?.member().config.is_none() && call.server.storage.set_configuration()?.is_some() {
+        return replace_unusable(call);
+    }
     let (set, member, old) = configured(call)?;
     if member.role != Role::Primary {
         return match force {
@@ -266,6 +277,7 @@ fn reconfigure_to(call: &mut Invocation<'_>, set: &ReplicaSet, old: SetConfig, m
     if !force {
         check_quorum(set, &config, &old, me)?;
     }
+    check_default_write_concern(call, &old, &config)?;
     audit_reconfiguration(call, &old, &config);
     let before = set.member().consensus;
     let consensus = match &before {
@@ -295,9 +307,7 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
     let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
     let mut config = parse(config)?;
     config.inherit(old, true);
-    // Later than what others who are not lost after all may make of the old one.
-    let random = (call.server.env.random.next_u64() % 90_000) as i32;
-    config.version = config.version.saturating_add(10_000 + random);
+    raise_version(call, &mut config);
     let own_host = config.member(me).map(|member| member.host.clone());
     config.check_successor(old, true, &|host| own_host.as_deref() == Some(host))?;
     if !config.member(me).is_some_and(MemberConfig::is_electable) {
@@ -306,13 +316,67 @@ fn go_on_alone(call: &mut Invocation<'_>, set: &ReplicaSet, old: &SetConfig, me:
             "this member leads under a forced configuration, so it must be one that can become the primary",
         ));
     }
+    audit_reconfiguration(call, old, &config);
+    start_alone(set, &config, me)
+}
+
+/// Later than what others who are not lost after all may make of the old one.
+fn raise_version(call: &Invocation<'_>, config: &mut SetConfig) {
+    let random = (call.server.env.random.next_u64() % 90_000) as i32;
+    config.version = config.version.saturating_add(10_000 + random);
+}
+
+/// Has the server start anew, under a configuration in which it decides alone.
+fn start_alone(set: &ReplicaSet, config: &SetConfig, me: i32) -> Result<()> {
     let threads = set.threads();
     let threads = threads.ok_or_else(|| CommandError::new(ErrorCode::OperationFailed, "this server ends"))?;
     let document = doc! { "me": me, "config": config.to_document() };
-    audit_reconfiguration(call, old, &config);
     threads
         .force(&document)
         .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))
+}
+
+/// As [`go_on_alone`], of a member whose kept configuration cannot be used.
+fn replace_unusable(call: &Invocation<'_>) -> Result<()> {
+    let set = set(call)?;
+    let config = given(call)?.ok_or_else(|| missing_field("replSetReconfig", "replSetReconfig"))?;
+    let mut config = parse(config)?;
+    raise_version(call, &mut config);
+    let me = match config.members.len() {
+        1 => config.check_alone(&set.name, &|host| set.may_be_me(host))?.id,
+        _ => {
+            let answers = probe(set, &config);
+            config.check_alone(&set.name, &|host| is_me(set, &answers, host))?.id
+        }
+    };
+    call.server.audit(|| {
+        let param = doc! { "new": config.to_document() };
+        AuditEvent::of(call.client, "replSetReconfig", param, 0)
+    });
+    start_alone(set, &config, me)
+}
+
+/// Writes that name no concern must go on having one, and the one that they have had: whoever wants another one says
+/// so with `setDefaultRWConcern`.
+fn check_default_write_concern(call: &Invocation<'_>, old: &SetConfig, new: &SetConfig) -> Result<()> {
+    let refused = |message: &str| {
+        Err(CommandError::new(
+            ErrorCode::NewReplicaSetConfigurationIncompatible,
+            message,
+        ))
+    };
+    let default = call.server.default_concerns.read().write.clone();
+    match default.map(|default| default.members) {
+        None if old.implicit_default_is_majority() != new.implicit_default_is_majority() => refused(
+            "Reconfig attempted to install a config that would change the implicit default write concern. Use the \
+             setDefaultRWConcern command to set a cluster-wide write concern and try the reconfig again.",
+        ),
+        Some(Acknowledging::Mode(mode)) if new.check_mode(&mode).is_err() => refused(
+            "May not remove custom write concern definition from config while it is in use as the default write \
+             concern. Change the default write concern to a non-conflicting setting and try the reconfig again.",
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Whether enough of the members that vote in a new configuration answer to make a majority of them.
@@ -397,28 +461,34 @@ fn config(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     let (_, member, mut config) = configured(call)?;
+    if commitment && member.role != Role::Primary {
+        return Err(CommandError::new(
+            ErrorCode::NotWritablePrimary,
+            "commitmentStatus is only supported on primary.",
+        ));
+    }
     config.term = Some(config.term.unwrap_or(member.term));
     reply.value("config", &config.to_document().into());
     if commitment {
         // A configuration takes effect by being committed.
-        reply.boolean("commitmentStatus", member.role == Role::Primary);
+        reply.boolean("commitmentStatus", true);
     }
     Ok(())
 }
 
-/// Seconds as the first field of a command.
-pub(super) fn seconds(call: &Invocation<'_>, default: u64) -> Result<Duration> {
-    let arguments = call.arguments();
-    let seconds = match call.target()? {
-        RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Boolean(_) => default,
-        value => arguments.non_negative(call.command.name, value)? as u64,
-    };
-    Ok(Duration::from_secs(seconds))
+/// Seconds as the first field of a command. As in MongoDB what is no number is none.
+pub(super) fn seconds(call: &Invocation<'_>) -> Result<i64> {
+    Ok(match call.target()? {
+        RawBsonRef::Int32(seconds) => i64::from(seconds),
+        RawBsonRef::Int64(seconds) => seconds,
+        RawBsonRef::Double(seconds) => seconds as i64,
+        _ => 0,
+    })
 }
 
 fn freeze(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
-    let period = seconds(call, 0)?;
+    let period = Duration::from_secs(seconds(call)?.clamp(0, i64::from(i32::MAX)) as u64);
     let (set, member, _) = configured(call)?;
     if member.role == Role::Primary {
         return Err(CommandError::new(

@@ -19,6 +19,10 @@ use std::time::Duration;
 use storage::{Interrupted, Seq, Standing, StorageError};
 use wire::ErrorCode;
 
+/// How long a member that steps down stays a secondary, if nobody says so.
+const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
+/// How long after it was asked for, and not given, leadership is asked for again.
+const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a server that ends waits for another member to lead.
 const RESIGN_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -54,7 +58,11 @@ fn step_down(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         }
         Ok(true)
     })?;
-    let period = seconds(call, 60)?;
+    let period = match seconds(call)? {
+        0 => PERIOD_DEFAULT,
+        seconds @ 1.. => Duration::from_secs(seconds.min(i64::from(i32::MAX)) as u64),
+        _ => return Err(CommandError::bad_value("stepdown period must be a positive integer")),
+    };
     let (set, member, _) = configured(call)?;
     if member.role != Role::Primary {
         return Err(CommandError::new(
@@ -157,6 +165,22 @@ fn try_to_hand_over(
     Ok(())
 }
 
+/// A primary is to end: gives leadership to a member that has everything, once there is one.
+///
+/// # Errors
+/// `ExceededTimeLimit` (262): none has within `patience`; this one goes on.
+pub(super) fn hand_over_to_end(call: &Invocation<'_>, patience: Duration) -> Result<()> {
+    let Some(set) = call.server.replica_set() else {
+        return Ok(());
+    };
+    let has_others = set.with_member(|member| member.config.as_ref().is_some_and(|config| config.members.len() > 1));
+    if !set.is_writable() || !has_others || call.server.storage.standing().is_none() {
+        return Ok(());
+    }
+    let until = call.server.env.clock.monotonic() + patience + RESIGN_PATIENCE;
+    hand_over(call, set, false, patience, until)
+}
+
 impl Server {
     /// Hands leadership over, if there is a member that has everything or has it soon, before this server ends.
     pub fn resign(self: &Arc<Self>) {
@@ -209,7 +233,7 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     }
     let failed = |reason: &str| {
         Err(CommandError::new(
-            ErrorCode::OperationFailed,
+            ErrorCode::CommandFailed,
             format!("Election failed: {reason}"),
         ))
     };
@@ -224,18 +248,24 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.server.allow_candidacy(set);
     let patience = Duration::from_millis(config.settings.election_timeout_ms) * 2;
     let end = call.operation.clock().monotonic() + patience;
-    let mut asked_in = 0;
+    let (mut asked, mut asks_again) = (None, Duration::ZERO);
     while !set.is_writable() {
         if call.operation.clock().monotonic() >= end {
             return failed("no majority of the members agreed in time");
         }
         let now = call.server.storage.standing().unwrap_or_else(|| standing.clone());
-        // Once a term: what was asked is on its way.
-        if asked_in <= now.term {
-            asked_in = now.term + 1;
-            match now.leader {
-                Some(_) => call.server.storage.transfer_leadership(now.id),
-                None => call.server.storage.campaign(),
+        // What was asked is on its way, unless whom it was asked of has gone, or was not known yet.
+        let clock_now = call.operation.clock().monotonic();
+        if asked != Some((now.term, now.leader)) || clock_now >= asks_again {
+            (asked, asks_again) = (Some((now.term, now.leader)), clock_now + ASKS_AGAIN_AFTER);
+            let leader = now
+                .leader
+                .map(|id| set.member().by_consensus_id(id).map(|leader| leader.id));
+            match leader {
+                Some(known) if known.is_none_or(|id| set.peer(id).is_up) => {
+                    call.server.storage.transfer_leadership(now.id);
+                }
+                _ => call.server.storage.campaign(),
             }
         }
         call.operation.check_now().map_err(StorageError::from)?;

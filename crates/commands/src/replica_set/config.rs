@@ -151,10 +151,23 @@ impl SetConfig {
     /// # Errors
     /// `InvalidReplicaSetConfig` (93) names what is wrong.
     pub fn read_kept(config: &RawDocument, name: &str) -> Result<Self> {
+        Self::check_kept_name(config, name)?;
         let config = Self::parse(config)?;
-        config.check_name(name)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// Whether what was kept is of the set `name`, as far as it says.
+    ///
+    /// # Errors
+    /// `InvalidReplicaSetConfig` (93): it is another set's.
+    pub fn check_kept_name(config: &RawDocument, name: &str) -> Result<()> {
+        match config.get("_id")? {
+            Some(RawBsonRef::String(kept)) if kept != name => Err(invalid(format!(
+                "the data are those of a member of the replica set {kept}, and --replSet says {name}"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// All of it, as it is kept and shown.

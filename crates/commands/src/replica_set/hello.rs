@@ -52,7 +52,12 @@ impl ReplicaSet {
             }
         }
         if me.secondary_delay_s > 0 {
-            reply.int64("secondaryDelaySecs", i64::from(me.secondary_delay_s));
+            // The legacy command tells it by its legacy name.
+            let name = match primary {
+                "ismaster" => "slaveDelay",
+                _ => "secondaryDelaySecs",
+            };
+            reply.int64(name, i64::from(me.secondary_delay_s));
         }
         reply.string("me", &me.host);
         if !me.tags.is_empty() {

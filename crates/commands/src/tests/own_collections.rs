@@ -2,7 +2,8 @@
 
 use super::{Bench, code, first_batch, succeeded};
 use bson::spec::BinarySubtype;
-use bson::{Binary, Document, doc};
+use bson::{Binary, Document, RawDocumentBuf, doc};
+use storage::Namespace;
 
 fn rename(bench: &Bench, from: &str, to: &str) -> i32 {
     code(&bench.admin(doc! { "renameCollection": from, "to": to, "dropTarget": true }))
@@ -58,6 +59,87 @@ fn the_log_is_not_written_to() {
     assert_eq!(write(doc! { "findAndModify": log, "remove": true }), 73);
     assert_eq!(rename(&set, "local.oplog.rs", "local.log"), 20);
     assert_eq!(rename(&set, "test.c", "local.oplog.rs"), 20);
+    // That made a collection which was read in place of the log.
+    let index = doc! { "key": { "op": 1 }, "name": "op_1" };
+    assert_eq!(write(doc! { "createIndexes": log, "indexes": [index] }), 67);
+    let read = set.run_on("local", doc! { "find": log, "filter": { "ns": "test.c" } });
+    assert_eq!(first_batch(&succeeded(read)).len(), 1);
+}
+
+/// It was said to be a view.
+#[test]
+fn reads_of_the_log_are_explained() {
+    let set = Bench::member(true);
+    set.insert("c", &[doc! { "_id": 1 }]);
+    let explained = |find: Document, verbosity: &str| {
+        succeeded(set.run_on("local", doc! { "explain": find, "verbosity": verbosity }))
+    };
+    let find = doc! { "find": "oplog.rs", "filter": { "ns": "test.c" } };
+    let told = explained(find.clone(), "executionStats");
+    let winning = told
+        .get_document("queryPlanner")
+        .unwrap()
+        .get_document("winningPlan")
+        .unwrap();
+    assert_eq!(winning.get_str("stage").ok(), Some("COLLSCAN"));
+    assert_eq!(winning.get_str("direction").ok(), Some("forward"));
+    let stats = told.get_document("executionStats").unwrap();
+    assert_eq!(stats.get_i32("nReturned").ok(), Some(1));
+    let mut backward = find;
+    backward.insert("sort", doc! { "$natural": -1 });
+    let told = explained(backward, "queryPlanner");
+    let winning = told
+        .get_document("queryPlanner")
+        .unwrap()
+        .get_document("winningPlan")
+        .unwrap();
+    assert_eq!(winning.get_str("direction").ok(), Some("backward"));
+}
+
+/// A collection that a server has had before it was a member hides the log, and goes.
+#[test]
+fn what_is_in_the_place_of_the_log_can_be_dropped() {
+    let bench = Bench::member(false);
+    let storage = &bench.server.storage;
+    let log = Namespace::new("local", "oplog.rs").unwrap();
+    storage
+        .create_collection(&bench.server.new_operation(), &log, &RawDocumentBuf::new())
+        .unwrap();
+    succeeded(bench.admin(doc! { "replSetInitiate": 1 }));
+    let read = || first_batch(&succeeded(bench.run_on("local", doc! { "find": "oplog.rs" })));
+    assert_eq!(read(), []);
+    succeeded(bench.run_on("local", doc! { "drop": "oplog.rs" }));
+    assert!(!read().is_empty());
+    assert_eq!(code(&bench.run_on("local", doc! { "drop": "oplog.rs" })), 5_255_000);
+}
+
+/// The log takes the document to all members: one write that no member can start with ended the whole set.
+#[test]
+fn a_members_configuration_is_changed_by_its_commands_alone() {
+    let set = Bench::member(true);
+    let name = "system.replset";
+    let update = doc! { "q": {}, "u": { "$set": { "members": [] } } };
+    set.insert("c", &[doc! { "_id": 1 }]);
+    let into = doc! { "$merge": { "into": { "db": "local", "coll": name } } };
+    let index = doc! { "key": { "a": 1 }, "name": "a_1" };
+    let read = || first_batch(&succeeded(set.run_on("local", doc! { "find": name })));
+    let before = read();
+    for command in [
+        doc! { "insert": name, "documents": [{}] },
+        doc! { "update": name, "updates": [update.clone()] },
+        doc! { "delete": name, "deletes": [{ "q": {}, "limit": 0 }] },
+        doc! { "findAndModify": name, "remove": true },
+        doc! { "collMod": name, "validator": { "a": 1 } },
+        doc! { "createIndexes": name, "indexes": [index] },
+    ] {
+        assert_eq!(code(&set.run_on("local", command.clone())), 73, "{command}");
+    }
+    assert_ne!(set.aggregate_code("c", &[into]), 0);
+    assert_eq!(read(), before);
+    // Who is no member mends it.
+    let alone = Bench::new();
+    succeeded(alone.run_on("local", doc! { "insert": name, "documents": [{ "_id": "rs" }] }));
+    succeeded(alone.run_on("local", doc! { "update": name, "updates": [update] }));
 }
 
 /// Programs that follow the log tell by it that this is no transaction.

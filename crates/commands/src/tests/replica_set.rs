@@ -38,7 +38,27 @@ fn before_it_is_initiated_nothing_is_read_or_written() {
     let refused = bench.run(doc! { "insert": "c", "documents": [{}] });
     assert_eq!(code(&refused), 10107);
     assert!(refused.contains_key("topologyVersion"), "{refused}");
-    assert_eq!(bench.code(doc! { "find": "c" }), 13436);
+    let preference = doc! { "mode": "primaryPreferred" };
+    for read in [
+        doc! { "find": "c" },
+        doc! { "explain": { "find": "c" } },
+        doc! { "listCollections": 1 },
+    ] {
+        assert_eq!(bench.code(read.clone()), 13435, "{read}");
+        let mut read = read;
+        read.insert("$readPreference", preference.clone());
+        assert_eq!(bench.code(read.clone()), 13436, "{read}");
+    }
+    for read in [
+        doc! { "getMore": 1_i64, "collection": "c" },
+        doc! { "dbHash": 1 },
+        doc! { "validate": "c" },
+    ] {
+        assert_eq!(bench.code(read.clone()), 13436, "{read}");
+    }
+    assert_eq!(code(&bench.admin(doc! { "listDatabases": 1 })), 13435);
+    // Its own are there.
+    succeeded(bench.run_on("local", doc! { "find": "c" }));
     assert_eq!(code(&bench.admin(doc! { "replSetGetStatus": 1 })), 94);
     assert_eq!(
         code(&bench.admin(
@@ -99,9 +119,15 @@ fn who_waits_for_a_change_hears_of_it() {
         doc! { "hello": 1, "topologyVersion": known.clone() },
         doc! { "hello": 1, "maxAwaitTimeMS": 1 },
     ] {
-        let code = code(&bench.admin(half));
-        assert!(matches!(code, 31368 | 31373), "{code}");
+        assert_eq!(code(&bench.admin(half)), 31368);
     }
+    let mut negative = known.clone();
+    negative.insert("counter", -1_i64);
+    assert_eq!(
+        code(&bench.admin(doc! { "hello": 1, "topologyVersion": negative, "maxAwaitTimeMS": 1 })),
+        31372
+    );
+    assert_eq!(code(&wait(-1)), 31373);
     let mut later = known.clone();
     later.insert("counter", 1_i64 << 40);
     assert_eq!(
@@ -119,7 +145,17 @@ fn a_primary_steps_down_by_force_only_and_comes_back() {
         code(&bench.admin(doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 10, "force": true })),
         2
     );
-    assert_eq!(code(&bench.admin(doc! { "replSetFreeze": 10 })), 95);
+    for period in [Bson::Int32(0), "x".into()] {
+        assert_eq!(
+            code(&bench.admin(doc! { "replSetStepDown": period })),
+            262,
+            "as long as usual"
+        );
+    }
+    assert_eq!(code(&bench.admin(doc! { "replSetStepDown": -1 })), 2);
+    for period in [Bson::Int32(10), (-1).into(), "x".into()] {
+        assert_eq!(code(&bench.admin(doc! { "replSetFreeze": period })), 95);
+    }
     succeeded(bench.admin(doc! { "replSetStepDown": 60, "force": true }));
     let said = hello(&bench);
     assert_eq!(
@@ -352,6 +388,129 @@ fn default_concerns_are_those_of_commands_that_name_none() {
         };
         assert_eq!(code(&alone.admin(fields)), 51300, "{command}");
     }
+}
+
+/// A member that somebody had written such a document on did not start again.
+#[test]
+fn default_concerns_that_cannot_be_used_are_refused_and_passed_over() {
+    let bench = Bench::member(true);
+    let id = "ReadWriteConcernDefaults";
+    let write = |id: &str, fields: Document| {
+        let updates = [doc! { "q": { "_id": id }, "u": { "$set": fields }, "upsert": true }];
+        super::write_errors(&bench.run_on("config", doc! { "update": "settings", "updates": updates }))
+    };
+    let get = || succeeded(bench.admin(doc! { "getDefaultRWConcern": 1 }));
+    for (fields, expected) in [
+        (doc! { "defaultReadConcern": { "level": "nix" } }, 2),
+        (doc! { "defaultReadConcern": 1 }, 14),
+        (doc! { "defaultWriteConcern": { "w": {} } }, 9),
+        (doc! { "defaultWriteConcern": { "w": "nomode" } }, 79),
+    ] {
+        assert_eq!(write(id, fields.clone()), [(0, expected)], "{fields}");
+        assert_eq!(write("other", fields), []);
+    }
+    assert_eq!(write(id, doc! { "defaultReadConcern": { "level": "majority" } }), []);
+    assert_eq!(
+        get().get_document("defaultReadConcern").unwrap(),
+        &doc! { "level": "majority" }
+    );
+    let is_majority = || bench.server.default_concerns.read().read == crate::concerns::ReadLevel::Majority;
+    assert!(is_majority(), "it takes effect at once");
+    // It was written by another version, say.
+    let namespace = storage::Namespace::new("config", "settings").unwrap();
+    let unusable = bson::rawdoc! { "_id": id, "defaultReadConcern": { "level": "nix" } };
+    succeeded(bench.run_on(
+        "config",
+        doc! { "delete": "settings", "deletes": [{ "q": { "_id": id }, "limit": 1 }] },
+    ));
+    assert!(!is_majority());
+    let operation = bench.server.new_operation();
+    let storage = &bench.server.storage;
+    let guard = storage
+        .collection(&operation, &namespace, storage::LockMode::IntentExclusive)
+        .unwrap()
+        .expect("there");
+    let mut unit = storage.begin_write(&operation);
+    unit.insert(&guard, &unusable).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    bench
+        .server
+        .own_call(crate::command::default_concerns::load)
+        .expect("the start does not depend on it");
+    assert!(bench.server.default_concerns.read().is_unusable);
+    bench.insert("c", &[doc! { "_id": 1 }]);
+}
+
+#[test]
+fn a_reconfiguration_leaves_writes_the_concern_that_they_have() {
+    let bench = Bench::member(true);
+    let change = |change: &dyn Fn(&mut Document)| {
+        let shown = succeeded(bench.admin(doc! { "replSetGetConfig": 1 }));
+        let mut config = shown.get_document("config").unwrap().clone();
+        let version = config.get_i32("version").unwrap();
+        config.insert("version", version + 1);
+        change(&mut config);
+        bench.admin(doc! { "replSetReconfig": config, "force": true })
+    };
+    let with_arbiter = |config: &mut Document| {
+        let arbiter = doc! { "_id": 1, "host": "localhost:1", "arbiterOnly": true, "priority": 0 };
+        config.get_array_mut("members").unwrap().push(arbiter.into());
+    };
+    let refused = change(&with_arbiter);
+    assert_eq!(code(&refused), 103);
+    assert!(
+        refused
+            .get_str("errmsg")
+            .unwrap()
+            .contains("implicit default write concern")
+    );
+    let with_modes = |modes: Document| {
+        move |config: &mut Document| {
+            let member = config.get_array_mut("members").unwrap()[0].as_document_mut().unwrap();
+            member.insert("tags", doc! { "dc": "east" });
+            let settings = config.get_document_mut("settings").unwrap();
+            settings.insert("getLastErrorModes", modes.clone());
+        }
+    };
+    succeeded(change(&with_modes(doc! { "one": { "dc": 1 } })));
+    let default = doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": { "w": "one" } };
+    succeeded(bench.admin(default));
+    let refused = change(&with_modes(doc! {}));
+    assert_eq!(code(&refused), 103);
+    assert!(refused.get_str("errmsg").unwrap().contains("in use as the default"));
+    succeeded(change(&with_modes(doc! { "one": { "dc": 1 }, "other": { "dc": 1 } })));
+    let other = doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": { "w": 1 } };
+    succeeded(bench.admin(other));
+    succeeded(change(&with_modes(doc! {})));
+}
+
+/// A member that was added, and copied for hours, counted: with another one down no majority came together.
+#[test]
+fn who_has_no_vote_yet_is_waited_for_by_nobody() {
+    use crate::replica_set::{ConsensusMembers, ReplicaSet, SetConfig};
+    let set = ReplicaSet::new("rs".to_owned(), false, ("localhost", 1), [1; 16]);
+    let member = |id: i32| doc! { "_id": id, "host": format!("localhost:{}", id + 1) };
+    let config = doc! { "_id": "rs", "version": 1, "members": (0..4).map(member).collect::<Vec<_>>() };
+    let config = SetConfig::parse(&bson::RawDocumentBuf::try_from(&config).unwrap()).unwrap();
+    let mut consensus = ConsensusMembers::of_one(0, [1; 16]);
+    for id in 1..4 {
+        consensus.take_in(id, [id as u8 + 1; 16]);
+        consensus.set_votes(id, id < 3);
+    }
+    set.change(|member| {
+        member.config = Some(config);
+        member.consensus = Some(consensus.clone());
+    });
+    let majorities = || {
+        let counted = set.member().counting_votes().config.unwrap();
+        let has = |ids: &[i32]| counted.mode_is_satisfied("majority", &|id| ids.contains(&id)).unwrap();
+        (counted.majority(), has(&[0, 1]), has(&[0, 3]))
+    };
+    assert_eq!(majorities(), (2, true, false));
+    consensus.set_votes(3, true);
+    set.change(|member| member.consensus = Some(consensus));
+    assert_eq!(majorities(), (3, false, false));
 }
 
 #[test]

@@ -86,3 +86,33 @@ fn the_stable_api_is_kept_to() {
     assert_eq!(code(&with(ping.clone(), doc! { "apiStrict": true })), 4_886_600);
     assert_eq!(code(&with(ping, doc! { "apiVersion": 1 })), 14);
 }
+
+#[test]
+fn a_cursor_goes_on_with_the_parameters_that_it_was_made_with() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    let parameters = [
+        doc! {},
+        doc! { "apiVersion": "1" },
+        doc! { "apiVersion": "1", "apiStrict": true },
+        doc! { "apiVersion": "1", "apiStrict": false, "apiDeprecationErrors": true },
+    ];
+    let with = |mut command: Document, parameters: &Document| {
+        command.extend(parameters.clone());
+        bench.run(command)
+    };
+    for made in &parameters {
+        for other in &parameters {
+            let opened = succeeded(with(doc! { "find": "c", "batchSize": 1 }, made));
+            let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+            let more = |parameters| with(doc! { "getMore": id, "collection": "c", "batchSize": 1 }, parameters);
+            if made != other {
+                let refused = more(other);
+                assert_eq!(code(&refused), 347, "{made} {other}");
+                assert_eq!(refused.get_str("codeName").unwrap(), "APIMismatchError");
+            }
+            succeeded(more(made));
+            succeeded(with(doc! { "killCursors": "c", "cursors": [id] }, made));
+        }
+    }
+}

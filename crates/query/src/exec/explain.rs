@@ -2,7 +2,7 @@
 
 use super::aggregate;
 use super::clustered;
-use super::context::ExecContext;
+use super::context::{DocumentSink, ExecContext, SinkState};
 use super::count::{FAST_COUNT, is_metadata_count, plan_count, trimmed};
 use super::describe::{Detail, describe, narrowed, to_document};
 use super::distinct::plan_distinct;
@@ -14,6 +14,7 @@ use super::stage::{Flow, Stage};
 use super::view;
 use crate::QueryError;
 use crate::error::CodedError;
+use crate::history::{is_read_backward, is_virtual};
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::Planner;
@@ -22,7 +23,7 @@ use crate::plan::query_settings::QuerySettings;
 use crate::plan::request::{
     Answered, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Verbosity, WriteKind,
 };
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use std::time::Duration;
 use storage::{LockMode, Namespace};
 use wire::ErrorCode;
@@ -172,6 +173,16 @@ fn explain_find(
     executor.release();
     match &mut executor.body {
         Body::Plan(planned) => explain_planned(context, planned, wrapper, verbosity),
+        Body::Pipeline(_) if is_virtual(context.storage, &request.ns) => {
+            let start = context.op.clock().monotonic();
+            let mut rows = RowCount(0);
+            if verbosity > Verbosity::QueryPlanner {
+                executor.next_documents(&context, &mut rows)?;
+            }
+            let ran = PlanRun::of(rows.0, context.op.clock().monotonic().saturating_sub(start));
+            let hashes = hashes_of(&context, request)?;
+            Ok(explain_fixed(request, &executor, hashes, wrapper, &ran, verbosity))
+        }
         Body::Pipeline(_) => Err(QueryError::new(
             ErrorCode::CommandNotSupportedOnView,
             format!("{} is a view, not a collection", request.ns),
@@ -207,6 +218,16 @@ fn explain_find(
     }
 }
 
+/// Counts what a plan gives, and keeps nothing: a log is long.
+struct RowCount(u64);
+
+impl DocumentSink for RowCount {
+    fn push(&mut self, _: &RawDocument) -> SinkState {
+        self.0 += 1;
+        SinkState::Continue
+    }
+}
+
 /// The hashes of a query whose plan was found without parsing it.
 fn hashes_of(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<QueryHashes, QueryError> {
     let collection = context.definition(&request.ns);
@@ -231,6 +252,13 @@ fn explain_fixed(
         _ => None,
     };
     let mut plan = match (wrapper, clustered) {
+        _ if matches!(executor.body, Body::Pipeline(_)) => {
+            let direction = match is_read_backward(request) {
+                true => "backward",
+                false => "forward",
+            };
+            doc! { "stage": "COLLSCAN", "filter": to_document(request.filter), "direction": direction }
+        }
         _ if !is_lookup => doc! { "stage": "EOF" },
         (Wrapper::None, Some(_)) => {
             doc! { "isCached": false, "stage": "EXPRESS_CLUSTERED_IXSCAN", "keyPattern": "{ _id: 1 }" }

@@ -50,8 +50,7 @@ type Source = (Box<dyn Stage>, Option<Arc<Tail>>);
 
 /// What `find` and its like read there: all that the filter may let through, in the order that is asked for.
 pub(crate) fn source_of_find(context: &ExecContext<'_>, request: &FindRequest<'_>) -> Result<Source, QueryError> {
-    let by_hint = matches!(request.hint, Some(Hint::Key(key)) if is_backward(key));
-    let backward = by_hint || request.sort.is_some_and(is_backward);
+    let backward = is_read_backward(request);
     if let Some(local) = context.storage.local_capped(&request.ns) {
         let tail = request.tailable.then(|| Arc::new(Tail::of_local(local.waiter())));
         let source = LocalSource::new(local, backward, tail.clone());
@@ -60,6 +59,12 @@ pub(crate) fn source_of_find(context: &ExecContext<'_>, request: &FindRequest<'_
     let tail = request.tailable.then(|| Arc::new(Tail::default()));
     let source = OplogSource::new(context.storage, request.filter, backward, tail.clone())?;
     Ok((Box::new(source), tail))
+}
+
+/// Whether what is no collection is read from its end.
+pub(crate) fn is_read_backward(request: &FindRequest<'_>) -> bool {
+    let by_hint = matches!(request.hint, Some(Hint::Key(key)) if is_backward(key));
+    by_hint || request.sort.is_some_and(is_backward)
 }
 
 /// The same for a pipeline that begins with `filter`.

@@ -101,15 +101,23 @@ impl SetConfig {
     /// # Errors
     /// `InvalidReplicaSetConfig` (93), also when this server is no member or cannot become the primary.
     pub fn check_initial(&self, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
+        if self.version != 1 {
+            return Err(invalid(format!(
+                "Configuration used to initiate a replica set must have version 1, but found {}",
+                self.version
+            )));
+        }
+        self.check_alone(name, is_me)
+    }
+
+    /// Whether this server can lead the set `name` under it, whatever was before.
+    ///
+    /// # Errors
+    /// As for [`SetConfig::check_initial`].
+    pub fn check_alone(&self, name: &str, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
         let check = || {
             self.check_name(name)?;
             self.check()?;
-            if self.version != 1 {
-                return Err(invalid(format!(
-                    "Configuration used to initiate a replica set must have version 1, but found {}",
-                    self.version
-                )));
-            }
             let me = self.me(is_me)?;
             self.check_electable(me)?;
             Ok(me)
@@ -130,18 +138,24 @@ impl SetConfig {
     /// Whether it can follow `old` on this server, and the member that this server is then. It must have inherited.
     ///
     /// # Errors
-    /// `NewReplicaSetConfigurationIncompatible` (103), whatever is wrong.
+    /// `InvalidReplicaSetConfig` (93): it is another set's; `NewReplicaSetConfigurationIncompatible` (103): it does not
+    /// go together, or not with `old`; `NodeNotFound` (74): this server is no member; `NodeNotElectable` (104): it
+    /// could not be the primary.
     pub fn check_successor(&self, old: &Self, force: bool, is_me: &dyn Fn(&str) -> bool) -> Result<&MemberConfig> {
-        let check = || {
-            self.check()?;
-            Self::check_change(old, self, force)?;
-            let me = self.me(is_me)?;
-            if !force {
-                self.check_electable(me)?;
-            }
-            Ok(me)
-        };
-        check().map_err(|error| recoded(ErrorCode::NewReplicaSetConfigurationIncompatible, error))
+        if self.name != old.name {
+            return Err(invalid(format!(
+                "Rejecting reconfig where the new configuration is that of the set {}, and this member is of {}",
+                self.name, old.name
+            )));
+        }
+        self.check()
+            .and_then(|()| Self::check_change(old, self, force))
+            .map_err(|error| recoded(ErrorCode::NewReplicaSetConfigurationIncompatible, error))?;
+        let me = self.me(is_me)?;
+        if !force {
+            self.check_electable(me)?;
+        }
+        Ok(me)
     }
 
     /// Whether `new` can follow `old`, both being right in themselves.
@@ -149,12 +163,6 @@ impl SetConfig {
     /// # Errors
     /// `NewReplicaSetConfigurationIncompatible` (103).
     pub fn check_change(old: &Self, new: &Self, force: bool) -> Result<()> {
-        if new.name != old.name {
-            return Err(incompatible(format!(
-                "New and old configurations differ in replica set name; old was {}, and new is {}",
-                old.name, new.name
-            )));
-        }
         if old.settings.replica_set_id.is_some() && new.settings.replica_set_id != old.settings.replica_set_id {
             let text = |config: &Self| {
                 config
@@ -194,13 +202,16 @@ impl SetConfig {
         if me.is_electable() {
             return Ok(());
         }
-        Err(invalid(format!(
-            "This node, {}, with _id {} is not electable under the new configuration with {} for replica set {}",
-            me.host,
-            me.id,
-            self.identity(),
-            self.name
-        )))
+        Err(CommandError::new(
+            ErrorCode::NodeNotElectable,
+            format!(
+                "This node, {}, with _id {} is not electable under the new configuration with {} for replica set {}",
+                me.host,
+                me.id,
+                self.identity(),
+                self.name
+            ),
+        ))
     }
 }
 

@@ -307,7 +307,7 @@ fn what_does_not_go_together_is_refused() {
     for (config, expected) in [
         (
             with(set(plain(0..1)), "_id", "other"),
-            "with name other, but command line reports rs",
+            "of the replica set other, and --replSet says rs",
         ),
         (
             set(vec![]),
@@ -575,8 +575,8 @@ fn one_configuration_may_follow_another() {
         ),
         (
             with(next(plain(0..3)), "_id", "other"),
-            Some("old was rs, and new is other"),
-            Some("replica set name"),
+            Some("that of the set other"),
+            Some("this member is of rs"),
         ),
         (
             with(next(plain(0..3)), "settings", id(2)),
@@ -618,11 +618,14 @@ fn one_configuration_may_follow_another() {
             match (result, expected) {
                 (Ok(me), None) => assert_eq!(me.id, 0),
                 (Err(error), Some(expected)) => {
-                    assert!(
-                        error.code.0 == 103 && error.message.contains(expected),
-                        "{}",
-                        error.message
-                    );
+                    let code = match expected {
+                        "that of the set other" | "this member is of rs" => 93,
+                        "maps to this node" => 74,
+                        "is not electable" => 104,
+                        _ => 103,
+                    };
+                    assert_eq!(error.code.0, code, "{}", error.message);
+                    assert!(error.message.contains(expected), "{}", error.message);
                 }
                 (result, expected) => panic!("force: {force}, expected: {expected:?}, {new}: {result:?}"),
             }

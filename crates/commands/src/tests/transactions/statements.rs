@@ -82,7 +82,7 @@ fn statements_are_of_the_version_of_the_api_of_the_first() {
                     .get_i32("code")
                     .ok()
             };
-            let wanted = (begun != other).then_some(331);
+            let wanted = (begun != other).then_some(347);
             let next = bench
                 .run(next(with(insert(1000 + id), other), number))
                 .get_i32("code")
