@@ -1,5 +1,7 @@
 //! The way in: a request becomes a call of one command, and exactly one reply.
 
+mod cluster_time;
+
 use crate::audited::AuditEvent;
 use crate::authorization::check;
 use crate::client::{Client, PutOff};
@@ -32,8 +34,7 @@ use crate::table::COMMANDS;
 use crate::tickets::{Turn, Waiting};
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
-use bson::{Bson, Document, doc, rawdoc};
-use keys::describe::describe;
+use bson::{Bson, Document, doc};
 use query::raw::Elements;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -147,31 +148,8 @@ impl Server {
     }
 }
 
-/// A time that a client has seen elsewhere may be so many seconds ahead of this server's clock: a year, as in MongoDB.
-const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
-/// Clocks of members differ by so many seconds at most, as long as nobody tells of it.
-const CLOCKS_APART_S: i64 = 10;
-
 /// Bytes of a reply: a document of the largest size and what stands around it.
 const REPLY_BYTES_MAX: usize = DOCUMENT_INTERNAL_BYTES_MAX + 64 * 1024;
-
-impl Server {
-    /// What a member tells with each reply: the time of what it shows.
-    fn write_times(&self, reply: &mut Reply<'_>) {
-        if self.settings.replica_set.is_none() {
-            return;
-        }
-        let now = self.storage.applied().time.to_timestamp();
-        reply.open_document("$clusterTime");
-        reply.timestamp("clusterTime", now);
-        reply.open_document("signature");
-        reply.generic_binary("hash", &[0; 20]);
-        reply.int64("keyId", 0);
-        reply.close();
-        reply.close();
-        reply.timestamp("operationTime", now);
-    }
-}
 
 fn write_error(reply: &mut Reply<'_>, error: &CommandError) {
     reply.double("ok", 0.0);
@@ -320,6 +298,7 @@ impl Call<'_> {
             None if closes => Ok(Next::Nothing),
             None => admitted
                 .and_then(|()| self.check_role(&generic))
+                .and_then(|()| self.see_time(&generic, &invocation))
                 .and_then(|()| self.wait_for_time(&generic, &invocation))
                 .and_then(|()| self.take_turn(&invocation, waiting)),
         };
@@ -523,47 +502,6 @@ impl Call<'_> {
                 ErrorCode::NotPrimaryOrSecondary,
                 "node is not in primary or recovering state",
             )),
-        }
-    }
-
-    /// `afterClusterTime`: what was written until then is seen.
-    fn wait_for_time(&self, generic: &Generic<'_>, invocation: &Invocation<'_>) -> Result<()> {
-        let Some(after) = invocation.read_concern.after else {
-            return Ok(());
-        };
-        let storage = &self.server.storage;
-        let applied = storage.applied().time;
-        if after <= applied {
-            return Ok(());
-        }
-        let (after_s, now_s) = ((after.0 >> 32) as i64, self.server.env.clock.now_ms() / 1000);
-        // A member may be behind what others have shown.
-        let others = storage.standing().is_some();
-        if Some(after) > generic.cluster_time && !(others && after_s <= now_s + CLOCKS_APART_S) {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                format!(
-                    "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {}; current clusterTime: {}",
-                    describe(after.to_timestamp().into()),
-                    describe(applied.to_timestamp().into())
-                ),
-            ));
-        }
-        // Nobody moves the set's clock away from what clocks show.
-        if after_s > now_s + CLUSTER_TIME_AHEAD_MAX_S {
-            return Err(CommandError::new(
-                ErrorCode::ClusterTimeFailsRateLimiter,
-                format!("the cluster time {after_s} is too far from this node's wall clock time {now_s}"),
-            ));
-        }
-        // Nothing was written here since a time that another server has given: an entry moves this one's on.
-        match self.server.replica_set() {
-            Some(set) if !set.is_writable() => self.server.wait_until_applied(set, invocation, after),
-            _ => {
-                storage.saw_cluster_time(after);
-                storage.write_note(&rawdoc! { "msg": "cluster time" })?;
-                Ok(())
-            }
         }
     }
 

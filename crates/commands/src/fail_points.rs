@@ -386,7 +386,11 @@ fn read_data(data: &RawDocument) -> Result<FailCommand> {
             "namespace" => what.namespace = Some(arguments.string(name, value)?.to_owned()),
             // There are no other servers.
             "failInternalCommands" => drop(arguments.boolean(name, value)?),
-            _ => return Err(CommandError::not_implemented(format!("failCommand.{name}"))),
+            "errorExtraInfo" | "failAllCommands" | "failLocalClients" | "threadName" => {
+                return Err(CommandError::not_implemented(format!("failCommand.{name}")));
+            }
+            // Nobody's: passed over, as in MongoDB.
+            _ => {}
         }
         Ok(true)
     })?;
@@ -476,10 +480,15 @@ mod tests {
         for data in [
             rawdoc! { "failCommands": "find" },
             rawdoc! { "failCommands": ["find"], "blockConnection": true },
-            rawdoc! { "failCommands": ["find"], "nonesuch": 1 },
+            rawdoc! { "failCommands": ["find"], "failAllCommands": true },
         ] {
             assert!(points.set(on, Some(&data)).is_err(), "{data:?}");
         }
+        let unknown = rawdoc! { "failCommands": ["find"], "nonesuch": 1 };
+        assert!(
+            points.set(on, Some(&unknown)).is_ok(),
+            "a field that nobody knows is passed over"
+        );
         assert!(points.set(on, None).is_err());
         for mode in [
             rawdoc! { "m": 1 },

@@ -330,10 +330,12 @@ impl<'i> Generic<'i> {
             "maxTimeMSOpOnly" => drop(max_time_ms(arguments, name, value)?),
             "$readPreference" => self.secondary_ok = read_preference(arguments.document(name, value)?)?,
             "$clusterTime" => {
-                let time = arguments.document(name, value)?.get("clusterTime")?;
-                if let Some(RawBsonRef::Timestamp(time)) = time {
-                    self.cluster_time = Some(ClusterTime::from(time));
-                }
+                let (name, field) = ("$clusterTime", "clusterTime");
+                self.cluster_time = match arguments.document(name, value)?.get(field)? {
+                    Some(RawBsonRef::Timestamp(time)) => Some(ClusterTime::from(time)),
+                    Some(other) => return Err(wrong_type(name, field, other, "type 'timestamp'")),
+                    None => return Err(missing_field(name, field)),
+                };
             }
             "help" | "rawData" => drop(arguments.boolean(name, value)?),
             "txnNumber" => match value {

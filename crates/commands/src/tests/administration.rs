@@ -429,6 +429,8 @@ fn generic_arguments_are_checked() {
         ("$readPreference", doc! { "mode": "elsewhere" }.into(), 2),
         ("$readPreference", doc! { "mode": 1 }.into(), 14),
         ("$clusterTime", 1.into(), 14),
+        ("$clusterTime", doc! {}.into(), 40414),
+        ("$clusterTime", doc! { "clusterTime": 5 }.into(), 14),
         ("help", "x".into(), 14),
         ("rawData", "x".into(), 14),
         ("maxTimeMSOpOnly", "x".into(), 14),
@@ -441,9 +443,7 @@ fn generic_arguments_are_checked() {
         find.insert(name, value);
         assert_eq!(bench.code(find.clone()), code, "{find}");
     }
-    succeeded(
-        bench.run(doc! { "find": "c", "$readPreference": { "mode": "nearest" }, "$clusterTime": {}, "term": 1_i64 }),
-    );
+    succeeded(bench.run(doc! { "find": "c", "$readPreference": { "mode": "nearest" }, "term": 1_i64 }));
     assert_eq!(bench.code(doc! { "dropDatabase": "x" }), 14);
     assert_eq!(bench.code(doc! { "dropDatabase": 2 }), 5_255_100);
 }

@@ -1,7 +1,9 @@
 //! A replica set of one: initiating it, its role, what drivers are told.
 
 use super::{Bench, code, succeeded};
+use crate::ReplicaSet;
 use bson::{Bson, Document, Timestamp, doc};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn hello(bench: &Bench) -> Document {
@@ -260,6 +262,48 @@ fn reads_after_a_time_see_it() {
     told.insert("$clusterTime", doc! { "clusterTime": at(later) });
     bench.ok(told);
     assert!(bench.server.storage.applied().time.0 >= later);
+}
+
+#[test]
+fn writes_are_later_than_what_their_client_has_seen() {
+    let bench = Bench::member(true);
+    let applied = || bench.server.storage.applied().time.0;
+    let told = |mut command: Document, seconds: u64| {
+        let time = (applied() >> 32) + seconds;
+        command.insert(
+            "$clusterTime",
+            doc! { "clusterTime": Timestamp { time: time as u32, increment: 1 } },
+        );
+        (command, time << 32 | 1)
+    };
+    let (insert, seen) = told(doc! { "insert": "c", "documents": [{}] }, 3600);
+    bench.ok(insert);
+    assert!(applied() > seen);
+    // A read shows nothing new, but the next write is later.
+    let (ping, seen) = told(doc! { "ping": 1 }, 3600);
+    bench.ok(ping);
+    assert!(applied() < seen);
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
+    assert!(applied() > seen);
+    let (far, _) = told(doc! { "ping": 1 }, 400 * 86_400);
+    assert_eq!(bench.code(far), 205);
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
+    assert!(applied() < seen + (3600 << 32), "what was refused has moved nothing");
+}
+
+/// With access control nothing proves that a server has given the time.
+#[test]
+fn users_move_no_clock() {
+    let set = ReplicaSet::new("rs".to_owned(), true, ("localhost", 27017), [1; 16]);
+    let bench = Bench::build(&[], Some(Arc::new(set)), true, None).expect("the server starts");
+    bench.server.join_set(None).expect("joined");
+    bench.keep_user("admin", "root", &[doc! { "role": "root", "db": "admin" }.into()]);
+    bench.become_user(&bench.client, "admin", "root");
+    let applied = || bench.server.storage.applied().time.0;
+    let time = (applied() >> 32) as u32 + 3600;
+    let seen = doc! { "clusterTime": Timestamp { time, increment: 1 } };
+    bench.ok(doc! { "insert": "c", "documents": [{}], "$clusterTime": seen });
+    assert!(applied() >> 32 < u64::from(time));
 }
 
 #[test]

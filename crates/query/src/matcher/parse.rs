@@ -174,9 +174,33 @@ pub(crate) fn is_operators(document: &RawDocument) -> bool {
 }
 
 fn begins_with_dollar(document: &RawDocument) -> bool {
-    Elements::new(document)
-        .next()
-        .is_some_and(|first| first.is_ok_and(|first| first.name().first() == Some(&b'$')))
+    first_name(document).is_some_and(|name| name.starts_with(b"$"))
+}
+
+/// The name of a document's first field.
+fn first_name(document: &RawDocument) -> Option<&[u8]> {
+    Some(Elements::new(document).next()?.ok()?.name())
+}
+
+/// Whether a document begins with an operator that stands on no field: it is a filter on documents.
+fn begins_pathless(document: &RawDocument) -> bool {
+    let pathless = |name: &[u8]| {
+        matches!(
+            name,
+            b"$and"
+                | b"$or"
+                | b"$nor"
+                | b"$expr"
+                | b"$where"
+                | b"$text"
+                | b"$jsonSchema"
+                | b"$sampleRate"
+                | b"$comment"
+                | b"$alwaysTrue"
+                | b"$alwaysFalse"
+        )
+    };
+    first_name(document).is_some_and(pathless)
 }
 
 fn check_depth(depth: usize) -> Result<(), QueryError> {
@@ -445,7 +469,6 @@ impl Parser<'_> {
                 }
                 // Beside the operator that they belong to.
                 "$maxDistance" | "$minDistance" | "$uniqueDocs" if near::has_near(operators) => {}
-                "$comment" => {}
                 name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
                 name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
             }
@@ -485,13 +508,9 @@ impl Parser<'_> {
             in_element: true,
             ..self.nested()
         };
-        let logical = |name: &[u8]| matches!(name, b"$and" | b"$or" | b"$nor" | b"$where" | b"$expr");
-        let first_is_logical = Elements::new(filter)
-            .next()
-            .is_some_and(|first| first.is_ok_and(|e| logical(e.name())));
         // A part of a DBRef is enough: `{$id: 1}` looks into elements.
         let is_reference = Elements::new(filter).any(|e| e.is_ok_and(|e| is_reference_field(e.name())));
-        if begins_with_dollar(filter) && !is_reference && !first_is_logical {
+        if begins_with_dollar(filter) && !is_reference && !begins_pathless(filter) {
             return Ok(Test::ElemMatchValue(inner.operators(filter, depth + 1)?));
         }
         Ok(Test::ElemMatchObject(Box::new(inner.document(filter, depth + 1)?)))

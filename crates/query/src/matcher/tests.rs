@@ -391,11 +391,7 @@ fn logic() {
         &[doc! {"a": "xy"}],
     );
     check(doc! {}, &[doc! {}, doc! {"a": 1}], &[]);
-    check(
-        doc! {"$comment": "x", "a": {"$eq": 1, "$comment": "y"}},
-        &[doc! {"a": 1}],
-        &[doc! {}],
-    );
+    check(doc! {"$comment": "x", "a": {"$eq": 1}}, &[doc! {"a": 1}], &[doc! {}]);
     check(doc! {"$alwaysFalse": 1}, &[], &[doc! {}]);
 }
 
@@ -541,6 +537,12 @@ fn element_match() {
         &[doc! {"a": [{"b": 1}]}],
     );
     check(doc! {"a": {"$elemMatch": {"$gt": 2}}}, &[], &[doc! {"a": [[3]]}]);
+    // The first name says that elements are documents.
+    check(
+        doc! {"a": {"$elemMatch": {"$comment": "x"}}},
+        &[doc! {"a": [{"k": 1}]}, doc! {"a": [["n"]]}],
+        &[doc! {"a": ["x"]}],
+    );
 }
 
 #[test]
@@ -684,6 +686,19 @@ fn refusals_have_mongodbs_codes_and_texts() {
         "not allowed in this context",
     );
     fails(doc! {"a": {"$elemMatch": {"$expr": true}}}, bad, "top-level");
+    for filter in [
+        doc! {"a": {"$comment": "x"}},
+        doc! {"a": {"$eq": 1, "$comment": "x"}},
+        doc! {"a": {"$not": {"$comment": "x"}}},
+        doc! {"a": {"$elemMatch": {"$eq": 1, "$comment": "x"}}},
+    ] {
+        fails(filter, bad, "unknown operator: $comment");
+    }
+    fails(
+        doc! {"a": {"$elemMatch": {"$comment": "x", "$eq": 1}}},
+        bad,
+        "unknown top level operator: $eq",
+    );
 }
 
 #[test]

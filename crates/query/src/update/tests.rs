@@ -322,6 +322,19 @@ fn add_to_set_pop_pull() {
             "unknown top level operator: $not",
         );
     }
+    let always = doc! {"$expr": {"$eq": [1, 1]}};
+    for condition in [
+        always.clone(),
+        doc! {"$or": [always.clone()]},
+        doc! {"b": 1, "$nor": [always]},
+    ] {
+        fails(
+            doc! {"$pull": {"a": condition}},
+            doc! {"a": [1]},
+            ErrorCode::QueryFeatureNotAllowed,
+            "$expr is not allowed in this context",
+        );
+    }
     fails(
         doc! {"$pullAll": {"a": 1}},
         doc! {},

@@ -255,7 +255,7 @@ fn of_operators(
         let element = element?;
         let (name, value) = (element.name_str()?, element.value()?);
         match (name, value) {
-            ("$options" | "$comment", _) => {}
+            ("$options", _) => {}
             ("$not", RawBsonRef::Document(inner)) => {
                 let mut negated = Vec::new();
                 of_operators(path, inner, context, &mut negated)?;

@@ -1,8 +1,8 @@
 //! Numbers across BSON's four types: promotion, overflow, sums.
 //!
 //! The result of an operation has the widest type of its operands (int32 < int64 < double < decimal128), except that an
-//! int32 result that does not fit becomes an int64. Sums are kept exact for integers and compensated for doubles, so
-//! that partial sums can be merged in any grouping.
+//! int32 result that does not fit becomes an int64. Sums are MongoDB's to the last digit, which depends on the order of
+//! what is added.
 
 use bson::Decimal128;
 use keys::Decimal;
@@ -183,16 +183,6 @@ pub fn exact_i64_of_f64(n: f64) -> Option<i64> {
     (n.trunc() == n && (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&n)).then_some(n as i64)
 }
 
-/// The integer, to 34 digits.
-fn decimal_of_i128(n: i128) -> Decimal {
-    const HALF: i64 = 1_000_000_000_000_000_000;
-    match (i64::try_from(n), i64::try_from(n / i128::from(HALF))) {
-        (Ok(n), _) => Decimal::from(n),
-        (Err(_), Ok(high)) => Decimal::from(high) * Decimal::from(HALF) + Decimal::from((n % i128::from(HALF)) as i64),
-        (Err(_), Err(_)) => Decimal::from_f64(n as f64),
-    }
-}
-
 /// The double's own value with 34 significant digits, where [`Number::to_decimal`] gives 15. Where those are all it
 /// has, without zeros behind the point: 2.0 is 2.
 pub fn decimal_of_all_digits(n: f64) -> Decimal {
@@ -236,13 +226,18 @@ fn exact_decimal(n: f64) -> Option<Decimal> {
     })
 }
 
-/// A running sum: the state behind `$sum` and `$avg`. Partial sums merge.
+/// A running sum: the state behind `$sum` and `$avg`.
+///
+/// What is no decimal is added in the order of arrival to an unevaluated sum of two doubles (Boldo, Graillat, Muller:
+/// On the robustness of the 2Sum and Fast2Sum algorithms, 2016), which is exact for integers. As in MongoDB the greater
+/// of the two is the result for doubles: [1e16, 1.0, -1e16] is 0.
 #[derive(Clone, Debug)]
 pub struct Sum {
-    integers: i128,
-    /// Double part: the sum and its compensation (Neumaier 1974).
-    double: f64,
-    compensation: f64,
+    sum: f64,
+    /// What rounding took from `sum`.
+    addend: f64,
+    /// Without compensation: the result where infinities have made NaN of `sum`.
+    plain: f64,
     decimal: Decimal,
     widest: Widest,
 }
@@ -258,13 +253,27 @@ enum Widest {
 impl Default for Sum {
     fn default() -> Self {
         Self {
-            integers: 0,
-            double: 0.0,
-            compensation: 0.0,
+            sum: 0.0,
+            addend: 0.0,
+            plain: 0.0,
             decimal: Decimal::ZERO,
             widest: Widest::Int32,
         }
     }
+}
+
+/// The sum of two numbers, and what rounding took from it. Dekker 1971: exact where `|a| >= |b|`.
+fn fast_two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    (sum, b - (sum - a))
+}
+
+/// The sum of two numbers, and what rounding took from it. Møller 1965, Knuth: exact for all.
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let of_a = sum - b;
+    let of_b = sum - of_a;
+    (sum, (a - of_a) + (b - of_b))
 }
 
 impl Sum {
@@ -272,9 +281,9 @@ impl Sum {
     #[inline]
     pub fn add(&mut self, number: Number) {
         match number {
-            Number::Int32(n) => self.integers += i128::from(n),
+            Number::Int32(n) => self.add_integer(i64::from(n)),
             Number::Int64(n) => {
-                self.integers += i128::from(n);
+                self.add_integer(n);
                 self.widest = self.widest.max(Widest::Int64);
             }
             Number::Double(n) => {
@@ -288,32 +297,44 @@ impl Sum {
         }
     }
 
-    fn add_double(&mut self, n: f64) {
-        let total = self.double + n;
-        // The part that rounding lost, from the operand that was larger.
-        let lost = if self.double.abs() >= n.abs() {
-            (self.double - total) + n
-        } else {
-            (n - total) + self.double
-        };
-        if lost.is_finite() {
-            self.compensation += lost;
+    #[inline]
+    fn add_integer(&mut self, n: i64) {
+        /// Below it every integer is a double.
+        const EXACT_END: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+        let exact = |n: f64| n.abs() < EXACT_END;
+        let total = self.sum + n as f64;
+        // Integers alone, and small: nothing is lost, and the long way gives the same.
+        if self.widest <= Widest::Int64 && self.addend == 0.0 && exact(self.sum) && exact(n as f64) && exact(total) {
+            self.sum = total;
+            self.plain += n as f64;
+            return;
         }
-        self.double = total;
+        // Two halves that are doubles, the lower first. An int32 is its lower half.
+        let low = n % (1 << 32);
+        self.add_double(low as f64);
+        if low != n {
+            self.add_double((n - low) as f64);
+        }
+    }
+
+    fn add_double(&mut self, n: f64) {
+        self.plain += n;
+        let (n, addend) = fast_two_sum(n, self.addend);
+        let (sum, lost) = two_sum(self.sum, n);
+        self.sum = sum;
+        self.addend = addend + lost;
     }
 
     /// Of [`Sum::to_parts`].
-    pub(crate) const PARTS: usize = 7;
+    pub(crate) const PARTS: usize = 6;
 
     /// The sum as numbers, for [`Sum::from_parts`].
     pub(crate) fn to_parts(&self) -> [u64; Self::PARTS] {
-        let integers = self.integers as u128;
         let decimal = u128::from_le_bytes(Decimal128::from(self.decimal).bytes());
         [
-            integers as u64,
-            (integers >> 64) as u64,
-            self.double.to_bits(),
-            self.compensation.to_bits(),
+            self.sum.to_bits(),
+            self.addend.to_bits(),
+            self.plain.to_bits(),
             decimal as u64,
             (decimal >> 64) as u64,
             self.widest as u64,
@@ -322,66 +343,63 @@ impl Sum {
 
     /// The sum of [`Sum::to_parts`]; `None` when they are of none.
     pub(crate) fn from_parts(parts: [u64; Self::PARTS]) -> Option<Self> {
-        let wide = |low: u64, high: u64| u128::from(low) | u128::from(high) << 64;
+        let decimal = u128::from(parts[3]) | u128::from(parts[4]) << 64;
         let all = [Widest::Int32, Widest::Int64, Widest::Double, Widest::Decimal];
         Some(Self {
-            integers: wide(parts[0], parts[1]) as i128,
-            double: f64::from_bits(parts[2]),
-            compensation: f64::from_bits(parts[3]),
-            decimal: Decimal128::from_bytes(wide(parts[4], parts[5]).to_le_bytes()).into(),
-            widest: *all.get(usize::try_from(parts[6]).ok()?)?,
+            sum: f64::from_bits(parts[0]),
+            addend: f64::from_bits(parts[1]),
+            plain: f64::from_bits(parts[2]),
+            decimal: Decimal128::from_bytes(decimal.to_le_bytes()).into(),
+            widest: *all.get(usize::try_from(parts[5]).ok()?)?,
         })
     }
 
     /// Adds another partial sum.
     pub fn merge(&mut self, other: &Sum) {
-        self.integers += other.integers;
-        self.add_double(other.double);
-        self.add_double(other.compensation);
+        self.add_double(other.double());
+        // An infinity leaves NaN as what it lost.
+        if other.sum.is_finite() {
+            self.add_double(other.addend);
+        }
         self.decimal = self.decimal + other.decimal;
         self.widest = self.widest.max(other.widest);
     }
 
     /// The integers and the doubles together, as a double.
-    fn non_decimal(&self) -> f64 {
-        let mut total = self.clone();
-        // Two exact halves: the high bits, then what is left, which fits a double.
-        let high = self.integers as f64;
-        total.add_double(high);
-        if let Some(rest) = self.integers.checked_sub(high as i128) {
-            total.add_double(rest as f64);
-        }
-        total.double + total.compensation
+    fn double(&self) -> f64 {
+        if self.sum.is_nan() { self.plain } else { self.sum }
+    }
+
+    /// The sum of integers alone, where it fits.
+    fn integer(&self) -> Option<i64> {
+        i64::try_from((self.sum as i128).saturating_add(self.addend as i128)).ok()
     }
 
     /// With all digits of what was summed as integers and doubles.
     fn total_decimal(&self) -> Decimal {
-        let mut total = self.decimal + decimal_of_i128(self.integers);
-        for part in [self.double, self.compensation] {
-            if part != 0.0 {
-                total = total + decimal_of_all_digits(part);
-            }
+        match self.sum.is_finite() {
+            true => self.decimal + (decimal_of_all_digits(self.sum) + decimal_of_all_digits(self.addend)),
+            false => self.decimal + Decimal::from_f64(self.plain),
         }
-        total
     }
 
     /// The sum in the widest type seen; int32 when nothing was added.
     pub fn total(&self) -> Number {
         match self.widest {
             Widest::Decimal => Number::Decimal(self.total_decimal()),
-            Widest::Double => Number::Double(self.non_decimal()),
-            Widest::Int32 | Widest::Int64 => match i64::try_from(self.integers) {
-                Ok(n) => Number::narrow(n, self.widest == Widest::Int32),
-                Err(_) => Number::Double(self.integers as f64),
+            Widest::Double => Number::Double(self.double()),
+            Widest::Int32 | Widest::Int64 => match self.integer() {
+                Some(n) => Number::narrow(n, self.widest == Widest::Int32),
+                None => Number::Double(self.sum),
             },
         }
     }
 
     /// The sum divided by `count`: a decimal when one was seen, else a double. `count` is not zero.
     pub fn average(&self, count: i64) -> Number {
-        match self.widest {
-            Widest::Decimal => Number::Decimal(self.total_decimal() / Decimal::from(count)),
-            _ => Number::Double(self.non_decimal() / count as f64),
+        match self.total() {
+            Number::Decimal(total) => Number::Decimal(total / Decimal::from(count)),
+            total => Number::Double(total.to_f64() / count as f64),
         }
     }
 

@@ -12,7 +12,9 @@ use rustix::net::SendFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -198,9 +200,9 @@ fn as_client(options: &TlsOptions, roots: Arc<RootCertStore>) -> Result<Arc<Clie
     let config = builder
         .with_root_certificates(roots)
         .with_client_auth_cert(certificates, key);
-    Ok(Arc::new(
-        config.map_err(|error| format!("{}: {error}", path.display()))?,
-    ))
+    Ok(Arc::new(config.map_err(|error| {
+        format!("{}: {}", path.display(), in_words(&error))
+    })?))
 }
 
 fn as_server(options: &TlsOptions, roots: Option<Arc<RootCertStore>>) -> Result<Arc<ServerConfig>, String> {
@@ -222,7 +224,7 @@ fn as_server(options: &TlsOptions, roots: Option<Arc<RootCertStore>>) -> Result<
         }
     };
     let config = builder.with_single_cert(certificates, key);
-    let config = config.map_err(|error| format!("{}: {error}", options.key_file.display()))?;
+    let config = config.map_err(|error| format!("{}: {}", options.key_file.display(), in_words(&error)))?;
     Ok(Arc::new(config))
 }
 
@@ -232,6 +234,18 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     match found.map_err(failed)? {
         none if none.is_empty() => Err(format!("{} has no certificate", path.display())),
         certificates => Ok(certificates),
+    }
+}
+
+/// The error, told in words where the library has none.
+fn in_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(why))
+            if why.to_string().contains("UnsupportedCertVersion") =>
+        {
+            "certificates of X.509 version 1 are not supported; make one of version 3".to_owned()
+        }
+        error => error.to_string(),
     }
 }
 
@@ -299,7 +313,7 @@ impl Session {
             if let Err(error) = self.connection.process_new_packets() {
                 // The alert that says why.
                 let _ = self.flush(stream);
-                return Err(Over::Failed(error.to_string()));
+                return Err(Over::Failed(in_words(&error)));
             }
             match self.connection.reader().read_to_end(plain) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -365,6 +379,33 @@ mod tests {
         let read = |ending: &str| std::fs::read_to_string(directory.join(format!("{name}.{ending}"))).unwrap();
         write(format!("{name}.pem"), &(read("crt") + &read("key")));
         directory.join(format!("{name}.pem"))
+    }
+
+    #[test]
+    fn certificates_of_version_1_are_told_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        openssl(
+            directory,
+            "req -newkey rsa:2048 -nodes -keyout own.key -out own.csr -subj /CN=own",
+        );
+        // Without extensions OpenSSL 3.0 makes version 1.
+        openssl(directory, "x509 -req -in own.csr -signkey own.key -out own.crt -days 3");
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let key_file = directory.join("own.pem");
+        std::fs::write(&key_file, read("own.crt") + &read("own.key")).unwrap();
+        let refused = Tls::load(TlsOptions {
+            mode: Mode::Require,
+            key_file: key_file.clone(),
+            ca_file: None,
+            may_be_anonymous: false,
+            cluster_file: None,
+        });
+        let wanted = format!(
+            "{}: certificates of X.509 version 1 are not supported; make one of version 3",
+            key_file.display()
+        );
+        assert_eq!(refused.err(), Some(wanted));
     }
 
     /// A member shows another one its certificate for members, and takes nobody for it who has not the name it was

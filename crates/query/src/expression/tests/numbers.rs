@@ -182,9 +182,50 @@ fn accumulators_as_expressions() {
     gives(doc! {"$min": [Bson::Null]}, Bson::Null);
     gives(doc! {"$stdDevPop": [1, 3]}, 1.0);
     gives(doc! {"$stdDevSamp": [1]}, Bson::Null);
-    // Compensated: the naive sum is 0.
-    gives(doc! {"$sum": [1e100, 1.0, -1e100]}, 1.0);
     gives(doc! {"$sum": [i64::MAX, 1, -1]}, i64::MAX);
+}
+
+/// Sums of doubles are MongoDB's to the last digit: its own answers.
+#[test]
+fn sums_of_doubles() {
+    let sums: [(&[f64], f64); 7] = [
+        (&[208.32, 624.96, 1249.92], 2083.2),
+        (&[1249.92, 624.96, 208.32], 2083.2000000000003),
+        (
+            &[1022.68, 2045.36, 4090.72, 2045.36, 2045.36, 1571.28],
+            12820.759999999998,
+        ),
+        (&[120.19, 624.96, 120.19, 160.23], 1025.57),
+        (&[2499.84, 833.28, 20790.0, 20790.0, 20790.0, 2499.84], 68202.96),
+        (
+            &[583.2959999999999, 0.0, 0.0, 22522.5, 0.0, 2079.0, 0.0, 0.0],
+            25184.796,
+        ),
+        // What rounding took comes back with the next number.
+        (&[1e16, 1.0, -1e16], 0.0),
+    ];
+    for (values, sum) in sums {
+        gives(doc! {"$sum": values.to_vec()}, sum);
+        gives(doc! {"$avg": values.to_vec()}, sum / values.len() as f64);
+    }
+    gives(doc! {"$sum": [1e16, 1.0, -1e16, 0.0]}, 1.0);
+    let integers = [7_900_154_101_625_246_752_i64, -1_259_608_310_039_654_329];
+    let last = -6_593_466_016_263_951_012_i64;
+    let with = |last: Bson| vec![integers[0].into(), integers[1].into(), last];
+    gives(doc! {"$avg": with(last.into())}, 1.5693258440547136e16);
+    gives(doc! {"$avg": with((last as f64).into())}, 1.5693258440546986e16);
+    gives(doc! {"$sum": with(last.into())}, integers[0] + integers[1] + last);
+    gives(doc! {"$sum": [1e16, 1.0, dec("-1E+16")]}, dec("1"));
+}
+
+#[test]
+fn sums_that_are_not_finite() {
+    let infinity = f64::INFINITY;
+    gives(doc! {"$sum": [infinity, 1, 2.0]}, infinity);
+    gives(doc! {"$sum": [1, -infinity, 2_i64]}, -infinity);
+    gives(doc! {"$sum": [f64::MAX, f64::MAX, -1.0]}, infinity);
+    gives(doc! {"$sum": [infinity, 1.0, dec("1")]}, dec("Infinity"));
+    gives(doc! {"$sum": [i64::MAX, i64::MAX]}, 2.0 * i64::MAX as f64);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bson::{RawBsonRef, RawDocument};
 
 use super::super::evaluate::{self, Scope};
-use super::{Nearness, Parser, Running, Searching, implicit, is_operators, names_expr};
+use super::{Nearness, Parser, Running, Searching, begins_pathless, first_name, implicit, is_operators, names_expr};
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::matcher::tree::{MatchExpr, Test, ValueTest};
@@ -58,24 +58,32 @@ fn of_elements(context: &ExpressionContext) -> Parser<'_> {
     }
 }
 
+/// Fails where a filter on elements has `$expr`, which needs a whole document.
+fn refuse_expr(filter: &RawDocument) -> Result<(), QueryError> {
+    match names_expr(filter)? {
+        true => Err(QueryError::new(
+            ErrorCode::QueryFeatureNotAllowed,
+            "$expr is not allowed in this context",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The argument of `$pull`: operators on the elements, a filter for elements that are documents, a value to equal or a
 /// regular expression to match.
 pub(crate) fn pull_condition(value: RawBsonRef<'_>, context: &ExpressionContext) -> Result<ValuePredicate, QueryError> {
     let parser = of_elements(context);
+    // `$not` stands for no operator on a value alone: it is refused as at the top of a filter.
+    let is_filter = |document: &RawDocument| begins_pathless(document) || first_name(document) == Some(b"$not");
     match value {
-        RawBsonRef::Document(operators) if is_operators(operators) => {
-            let first = Elements::new(operators)
-                .next()
-                .and_then(Result::ok)
-                .map(|first| first.name());
-            // `$not` stands for no operator on a value alone: it is refused as at the top of a filter.
-            if matches!(first, Some(b"$and" | b"$or" | b"$nor" | b"$not")) {
-                return Ok(ValuePredicate::Document(parser.document(operators, 0)?));
-            }
+        RawBsonRef::Document(operators) if is_operators(operators) && !is_filter(operators) => {
             let filter = bson::rawdoc! { "": operators.to_owned() };
             Ok(ValuePredicate::Field(parser.document(&filter, 0)?))
         }
-        RawBsonRef::Document(filter) => Ok(ValuePredicate::Document(parser.document(filter, 0)?)),
+        RawBsonRef::Document(filter) => {
+            refuse_expr(filter)?;
+            Ok(ValuePredicate::Document(parser.document(filter, 0)?))
+        }
         value => Ok(ValuePredicate::Tests(vec![ValueTest::Is(implicit(value)?)])),
     }
 }
@@ -98,12 +106,7 @@ pub(crate) fn array_filter(
     document: &RawDocument,
     context: &ExpressionContext,
 ) -> Result<(String, MatchExpr), QueryError> {
-    if names_expr(document)? {
-        return Err(QueryError::new(
-            ErrorCode::QueryFeatureNotAllowed,
-            "$expr is not allowed in this context",
-        ));
-    }
+    refuse_expr(document)?;
     let root = of_elements(context).document(document, 0)?;
     let mut identifier = None;
     collect_identifier(document, &mut identifier)?;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use bson::RawDocument;
 
 use super::super::failure;
-use super::sliding::{Part, SumPart, TwoStacks, WindowState};
+use super::removable_sum::RemovableSum;
+use super::sliding::{Part, TwoStacks, WindowState};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::{Expression, TimeUnit};
 use crate::value::Value;
-use crate::value::number::{Number, Sum};
+use crate::value::number::Number;
 use keys::Decimal;
 
 /// The quotient: a decimal where one of the two is, else a double.
@@ -150,7 +151,8 @@ pub(super) struct Integral {
     /// How many points there are, and the last of them.
     points: usize,
     last: (Number, Number),
-    trapezoids: TwoStacks<SumPart>,
+    trapezoids: VecDeque<Number>,
+    sum: RemovableSum,
 }
 
 /// The code of a point of `$integral` that is none: its height is no number, its place neither number nor date.
@@ -162,7 +164,8 @@ impl Integral {
             curve,
             points: 0,
             last: (Number::Int32(0), Number::Int32(0)),
-            trapezoids: TwoStacks::new(SumPart::default()),
+            trapezoids: VecDeque::new(),
+            sum: RemovableSum::default(),
         }
     }
 }
@@ -185,9 +188,8 @@ impl WindowState for Integral {
         if self.points > 0 {
             let (x1, y1) = self.last;
             let area = divide(y1.plus(y2).times(x2.minus(x1)), Number::Int32(2));
-            let mut sum = Sum::default();
-            sum.add(area);
-            self.trapezoids.push(SumPart(sum));
+            self.sum.add(area);
+            self.trapezoids.push_back(area);
         }
         self.points += 1;
         self.last = (x2, y2);
@@ -196,8 +198,8 @@ impl WindowState for Integral {
 
     fn remove(&mut self) {
         self.points -= 1;
-        if self.points > 0 {
-            self.trapezoids.pop();
+        if let Some(area) = self.trapezoids.pop_front() {
+            self.sum.remove(area);
         }
     }
 
@@ -205,7 +207,7 @@ impl WindowState for Integral {
         if self.points == 0 {
             return Ok(Value::Null);
         }
-        let area = self.trapezoids.total().0.total();
+        let area = self.sum.total();
         Ok(match self.curve.unit_ms() {
             Some(ms) => divide(area, ms),
             None => area,
@@ -214,7 +216,7 @@ impl WindowState for Integral {
     }
 
     fn bytes(&self) -> usize {
-        self.trapezoids.bytes()
+        self.trapezoids.len() * size_of::<Number>()
     }
 }
 

@@ -400,6 +400,19 @@ struct WindowRunner {
     result: Option<Value<'static>>,
 }
 
+impl WindowRunner {
+    /// The documents before `end` leave.
+    fn leave(&mut self, end: usize, context: &StageContext<'_>) -> Result<(), QueryError> {
+        while self.slides && self.left < end {
+            context.evaluation.step()?;
+            self.state.remove();
+            self.left += 1;
+            self.result = None;
+        }
+        Ok(())
+    }
+}
+
 impl Runner for WindowRunner {
     fn next(
         &mut self,
@@ -412,13 +425,8 @@ impl Runner for WindowRunner {
             low >= self.left && high >= self.entered.min(high),
             "a window has moved back"
         );
-        while self.slides && self.left < low.min(self.entered) {
-            context.evaluation.step()?;
-            self.state.remove();
-            self.left += 1;
-            self.result = None;
-        }
         if self.entered < low {
+            self.leave(self.entered, context)?;
             // These have left before they came.
             (self.entered, self.left) = (low, low);
         }
@@ -432,6 +440,8 @@ impl Runner for WindowRunner {
             self.entered += 1;
             self.result = None;
         }
+        // After the others have entered, as in MongoDB: the last digit of sums depends on it.
+        self.leave(low.min(self.entered), context)?;
         if let Some(result) = &self.result {
             return Ok(result.clone());
         }

@@ -10,6 +10,7 @@ mod frame;
 mod function;
 mod partition;
 mod position;
+mod removable_sum;
 mod sliding;
 #[cfg(test)]
 mod tests;

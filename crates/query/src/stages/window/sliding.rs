@@ -1,8 +1,9 @@
 //! What a window holds, where documents leave it at the one end while others enter at the other.
 //!
-//! Sums and the like are kept as a queue of two stacks: the back one has the partial result of all that came in, each
-//! item of the front one that of all up to the stacks' border. Nothing is ever subtracted, so what has left leaves no
-//! rounding error, NaN or infinity behind; entering and leaving cost a few merges each.
+//! What leaves is subtracted from sums, as in MongoDB, to the last digit. Deviations and the like are kept as a queue
+//! of two stacks: the back one has the partial result of all that came in, each item of the front one that of all up
+//! to the stacks' border. There nothing is ever subtracted, so what has left leaves no rounding error behind; entering
+//! and leaving cost a few merges each.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -10,13 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 use bson::RawDocument;
 use keys::KeySet;
 
+use super::removable_sum::RemovableSum;
 use crate::accumulators::{
     Accumulator, AccumulatorKind as Kind, AccumulatorSpec, Deviation, Percentiles, Shape, finite_or_infinite, rank,
 };
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::expression::Evaluation;
-use crate::value::number::{Number, Sum};
+use crate::value::number::Number;
 use crate::value::{Comparer, Value};
 
 /// Bookkeeping of one kept value, about.
@@ -53,8 +55,11 @@ pub(super) fn state_of(spec: &std::sync::Arc<AccumulatorSpec>, slides: bool) -> 
             spec: spec.clone(),
             bytes: 0,
         }),
-        Kind::Sum => Box::new(Stacked::new(spec, SumPart::default())),
-        Kind::Avg => Box::new(Stacked::new(spec, AveragePart::default())),
+        Kind::Sum | Kind::Avg => Box::new(SumState {
+            spec: spec.clone(),
+            arrived: VecDeque::new(),
+            sum: RemovableSum::default(),
+        }),
         Kind::StdDevPop => Box::new(Stacked::new(spec, DeviationPart::new(false))),
         Kind::StdDevSamp => Box::new(Stacked::new(spec, DeviationPart::new(true))),
         Kind::Min => Box::new(Stacked::new(spec, ExtremePart::new(spec, Ordering::Less))),
@@ -209,61 +214,39 @@ impl<P: ValuePart> WindowState for Stacked<P> {
     }
 }
 
-#[derive(Clone, Default)]
-pub(super) struct SumPart(pub(super) Sum);
-
-impl Part for SumPart {
-    fn merge(&mut self, later: &Self) {
-        self.0.merge(&later.0);
-    }
+/// `$sum`, `$avg`.
+struct SumState {
+    spec: std::sync::Arc<AccumulatorSpec>,
+    /// The numbers in order of arrival; none for what is no number.
+    arrived: VecDeque<Option<Number>>,
+    sum: RemovableSum,
 }
 
-impl ValuePart for SumPart {
-    fn of(&self, value: Value<'_>) -> Self {
-        let mut sum = Sum::default();
-        if let Some(number) = Number::of(&value) {
-            sum.add(number);
+impl WindowState for SumState {
+    fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
+        let number = Number::of(&self.spec.argument().evaluate_on(document, context)?);
+        if let Some(number) = number {
+            self.sum.add(number);
         }
-        Self(sum)
+        self.arrived.push_back(number);
+        Ok(())
     }
 
-    /// Of whole numbers the narrowest type, whatever the types of those in the window are.
-    fn result(&self) -> Value<'static> {
-        match self.0.total().value() {
-            Value::Int64(sum) => i32::try_from(sum).map_or(Value::Int64(sum), Value::Int32),
-            sum => sum,
+    fn remove(&mut self) {
+        if let Some(Some(number)) = self.arrived.pop_front() {
+            self.sum.remove(number);
         }
     }
-}
 
-#[derive(Clone, Default)]
-struct AveragePart {
-    sum: Sum,
-    count: i64,
-}
-
-impl Part for AveragePart {
-    fn merge(&mut self, later: &Self) {
-        self.sum.merge(&later.sum);
-        self.count += later.count;
-    }
-}
-
-impl ValuePart for AveragePart {
-    fn of(&self, value: Value<'_>) -> Self {
-        let mut part = Self::default();
-        if let Some(number) = Number::of(&value) {
-            part.sum.add(number);
-            part.count = 1;
-        }
-        part
+    fn value(&self) -> Result<Value<'static>, QueryError> {
+        Ok(match self.spec.kind() {
+            Kind::Avg => self.sum.average().map_or(Value::Null, Number::value),
+            _ => self.sum.total().value(),
+        })
     }
 
-    fn result(&self) -> Value<'static> {
-        match self.count {
-            0 => Value::Null,
-            count => self.sum.average(count).value(),
-        }
+    fn bytes(&self) -> usize {
+        self.arrived.len() * size_of::<Option<Number>>()
     }
 }
 

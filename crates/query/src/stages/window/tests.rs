@@ -197,6 +197,40 @@ fn what_is_not_finite_leaves_the_window() {
     assert!(growing.iter().all(|value| value.as_f64().unwrap().is_nan()));
 }
 
+/// What leaves is subtracted after what comes was added, from all that the sum knows; growing windows are groups' sums.
+#[test]
+fn sums_of_doubles_in_windows() {
+    let input = |values: &[f64]| -> Vec<_> { (0..).zip(values).map(|(t, y)| doc! {"t": t, "y": *y}).collect() };
+    let money = input(&[208.32, 624.96, 1249.92, 1022.68]);
+    let over =
+        |input: &[Document], low: Bson| column(input, doc! {"$sum": "$y", "window": {"documents": [low, "current"]}});
+    assert_eq!(over(&money, "unbounded".into())[2], Bson::Double(2083.2));
+    let sliding = over(&money, (-1).into());
+    assert_eq!(sliding, bsons(&[208.32, 833.28, 1874.88, 2272.6]));
+    let large = input(&[1e16, 1.0, 1.0]);
+    assert_eq!(over(&large, 0.into()), bsons(&[1e16, 0.0, 1.0]));
+    let averages = column(&large, doc! {"$avg": "$y", "window": {"documents": [0, 0]}});
+    assert_eq!(averages, bsons(&[1e16, 0.0, 1.0]));
+}
+
+/// The type is that of the numbers inside, whatever has left.
+#[test]
+fn sums_in_windows_have_the_type_of_what_is_inside() {
+    let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+    let values: [Bson; 7] = [
+        decimal("0.5"),
+        2.5.into(),
+        i64::MIN.into(),
+        7.into(),
+        decimal("NaN"),
+        1.5.into(),
+        3.into(),
+    ];
+    let input: Vec<_> = (0..).zip(&values).map(|(t, y)| doc! {"t": t, "y": y}).collect();
+    let window = doc! {"documents": [0, 0]};
+    assert_eq!(column(&input, doc! {"$sum": "$y", "window": window}), values);
+}
+
 #[test]
 fn empty_windows() {
     let input = ints(&[5]);
