@@ -221,9 +221,8 @@ def test_polygons_with_rings_at_odds(db):
         with pytest.raises(OperationFailure) as refused:
             write()
         assert refused.value.code == 16755
-    with pytest.raises(OperationFailure) as refused:
-        db.c.find_one({"loc": {"$geoWithin": {"$geometry": at_odds}}})
-    assert refused.value.code == 2
+    # Filters take it: a validator that is stored may have it.
+    assert db.c.count_documents({"loc": {"$geoIntersects": {"$geometry": at_odds}}}) == 1
     db.c.insert_one({"_id": 3, "loc": {"type": "Polygon", "coordinates": [outer, hole]}})
     with pytest.raises(OperationFailure) as refused:
         db.c.update_one({"_id": 3}, {"$set": {"loc": at_odds}})

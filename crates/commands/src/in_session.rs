@@ -13,7 +13,7 @@ use bson::Document;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{SessionKey, StorageError};
+use storage::{Interrupted, SessionKey, StorageError};
 use wire::ErrorCode;
 
 /// Runs the command.
@@ -36,12 +36,16 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     };
     let session = server.sessions.check_out(key, &call.operation, &server.storage)?;
     if !fields.is_transaction {
+        // Before the record is read.
+        let leadership = server.storage.leadership();
+        let leadership = leadership.ok_or(StorageError::from(Interrupted::RoleChanged))?;
         session.begin_write(fields.number)?;
         let record = server.storage.session(&key);
         call.retry = Some(Retry {
             key,
             number: fields.number,
             record: record.filter(|record| record.txn_number == fields.number),
+            leadership,
             retried: Vec::new(),
         });
         call.in_session = Some(session);

@@ -144,8 +144,11 @@ pub struct Retry {
     pub key: SessionKey,
     /// Its number in it.
     pub number: i64,
-    /// What was written under that before.
+    /// What was written under that before, as a server knows that leads since then.
     pub record: Option<SessionRecord>,
+    /// For which time it led when it looked. What it writes is refused when it has ceased to since: the write may have
+    /// been sent again to another one.
+    pub leadership: u64,
     /// Statements of it that had been carried out.
     pub retried: Vec<i32>,
 }
@@ -423,6 +426,7 @@ impl Writer<'_> {
                 let mut unit = storage.begin_write(operation);
                 if let Some(retry) = retry {
                     unit.in_session(retry.key, retry.number);
+                    unit.under_leadership(retry.leadership);
                 }
                 unit
             }

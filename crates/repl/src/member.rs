@@ -328,9 +328,15 @@ impl<L: LogView> Member<L> {
         }
         let mut message = message.0;
         if message.msg_type == MessageType::MsgHeartbeat {
-            // The leader goes by what this member acknowledged, maybe before its disk was put back to an older state:
-            // of what it has not, nothing can be said. The state machine would panic.
-            message.commit = message.commit.min(self.last().0);
+            // The leader goes by what this member acknowledged, maybe before its disk was put back to an older state.
+            // A last entry of the leader's own term says that all of its log is the leader's; else there may be
+            // entries that nobody agreed on. (Beyond the log's end the state machine would panic.)
+            let log = &self.node.raft.raft_log;
+            let sure = match log.last_term() == message.term {
+                true => log.last_index(),
+                false => log.committed,
+            };
+            message.commit = message.commit.min(sure);
         }
         let result = self.node.step(message);
         self.draw_timeout(false);

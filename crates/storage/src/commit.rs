@@ -286,6 +286,10 @@ impl Storage {
             self.apply_committed(&mut applied)?;
             self.pipeline.queue.lock().back().map(|proposed| proposed.seq)
         };
+        // Of a server that was elected and has not applied yet what was before: that may wait for the caller.
+        if last.is_some() && !self.pipeline.is_drained() {
+            return Err(Interrupted::RoleChanged.into());
+        }
         let epoch = Some(self.pipeline.epoch());
         last.map_or(Ok(()), |last| self.wait_published(last, epoch, go_on))
     }

@@ -89,6 +89,20 @@ impl Storage {
     }
 
     pub(crate) fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+        self.next_turn_while(op, &|| true)
+    }
+
+    /// As [`Storage::next_turn`], for who has a collection locked: only while this server leads. Who follows another
+    /// one has the turn while it waits for collections.
+    pub(crate) fn next_turn_with_locks(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+        self.next_turn_while(op, &|| self.leads())
+    }
+
+    fn next_turn_while(
+        &self,
+        op: &Operation,
+        may_wait: &dyn Fn() -> bool,
+    ) -> Result<MutexGuard<'_, u32>, StorageError> {
         op.check_now()?;
         self.check_running()?;
         let turn = match self.definitions.try_lock() {
@@ -98,7 +112,7 @@ impl Storage {
             }
             None => {
                 let _wait = op.begins_to_wait(LockMode::Exclusive);
-                let turn = self.wait_for_turn(op);
+                let turn = self.wait_for_turn(op, may_wait);
                 op.ends_to_wait();
                 turn?
             }
@@ -114,16 +128,20 @@ impl Storage {
         let Some((seq, epoch)) = *self.defined_meanwhile.lock() else {
             return Ok(());
         };
+        // The operation may be told to end because the role has changed, while the entry still goes its way: of that
+        // its epoch alone tells.
+        let is_over = || epoch.is_some_and(|epoch| !self.pipeline.is_kept(seq, epoch));
         match self.wait_applied_in(op, seq, epoch) {
+            Err(error) if !is_over() => return Err(error),
             // Lost with its leader, or to be applied before this server leads again.
-            Ok(()) | Err(StorageError::Interrupted(Interrupted::RoleChanged)) => {}
-            Err(error) => return Err(error),
+            _ => {}
         }
         *self.defined_meanwhile.lock() = None;
+        op.check_now()?;
         Ok(())
     }
 
-    fn wait_for_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
+    fn wait_for_turn(&self, op: &Operation, may_wait: &dyn Fn() -> bool) -> Result<MutexGuard<'_, u32>, StorageError> {
         loop {
             if let Some(turn) = self.definitions.try_lock_for(WAIT_SLICE) {
                 self.lock_counts.definition();
@@ -131,6 +149,9 @@ impl Storage {
             }
             op.check_now()?;
             self.check_running()?;
+            if !may_wait() {
+                return Err(Interrupted::RoleChanged.into());
+            }
         }
     }
 
@@ -139,7 +160,7 @@ impl Storage {
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
     /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing.
     /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
-    ///    waits for no collection lock.
+    ///    waits for no collection lock, but for who follows another server.
     pub(crate) fn lock_for_definition(
         &self,
         op: &Operation,
@@ -174,7 +195,7 @@ impl Storage {
             drop(waited.take());
             let held = self.lock_shared(op, &shared, LockMode::Exclusive)?;
             waited = Some((shared, held));
-            turn = self.next_turn(op)?;
+            turn = self.next_turn_with_locks(op)?;
         }
     }
 

@@ -170,10 +170,10 @@ impl Storage {
         Ok(())
     }
 
-    /// Step 4. Waiting for the turn with a lock held closes no circle: whoever has the turn waits for no collection.
+    /// Step 4. Waiting for the turn with a lock held closes no circle, see [`Storage::lock_for_definition`].
     fn take_place(&self, op: &Operation, source: &CollectionGuard, temporary: &Namespace) -> Result<(), StorageError> {
         loop {
-            let mut next_table = self.next_turn(op)?;
+            let mut next_table = self.next_turn_with_locks(op)?;
             let made = self
                 .catalog
                 .collection(temporary)

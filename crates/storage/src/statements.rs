@@ -29,6 +29,12 @@ impl WriteUnit<'_> {
         self.changes.in_session(EntrySession { key, txn_number });
     }
 
+    /// The unit is committed under this leadership ([`crate::Storage::leadership`]) or not at all.
+    pub fn under_leadership(&mut self, leadership: u64) {
+        debug_assert!(self.is_empty(), "the leadership comes first");
+        self.changes.begin_in(leadership);
+    }
+
     /// The changes that follow are those of this statement of the session.
     pub fn statement(&mut self, statement: i32, kept: Kept) {
         self.changes.begin_statement(statement, kept);

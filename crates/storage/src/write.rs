@@ -131,6 +131,11 @@ impl Changes {
         self.effect.session = Some(Box::new(SessionEffect::new(session)));
     }
 
+    /// Refused when the leadership of that epoch is over.
+    pub(crate) fn begin_in(&mut self, epoch: u64) {
+        self.entry.epoch = Some(epoch);
+    }
+
     /// Whether documents of the collection are changed.
     pub(crate) fn has_touched(&self, collection: &Collection) -> bool {
         let mut touched = self.touched.iter();

@@ -11,6 +11,7 @@ use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
 use crate::QueryError;
 use crate::matcher::Matcher;
+use crate::plan::access::multikey_bits;
 use crate::plan::encode::{field_is_missing, value_length};
 use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
@@ -262,7 +263,10 @@ impl IndexScan {
                     key,
                     metadata: None,
                 })?;
-                if let ScanKind::Distinct(fields) = self.kind {
+                // Since there are arrays, a document may be under several values: those that come have to be looked at.
+                if let ScanKind::Distinct(fields) = self.kind
+                    && multikey_bits(&self.index) == 0
+                {
                     let (pattern, key) = (self.index.pattern(), self.batch.key(i));
                     // Behind a missing field may come a null under the same key.
                     if !field_is_missing(pattern, key, self.batch.type_bits(i), fields - 1) {

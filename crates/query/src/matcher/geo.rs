@@ -43,9 +43,8 @@ pub(super) fn refused(error: &GeometryError) -> QueryError {
 
 pub(super) fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
     let mut steps = |count| context.steps(count);
-    let geometry = read::sphere(value, &mut steps)?.map_err(|error| refused(&error))?;
-    geometry.check_rings(&mut steps)?.map_err(|error| refused(&error))?;
-    Ok(geometry)
+    // Rings that are at odds are taken: validators and views that are stored may have them.
+    read::sphere(value, &mut steps)?.map_err(|error| refused(&error))
 }
 
 fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {

@@ -469,6 +469,8 @@ impl Parser<'_> {
                 }
                 // Beside the operator that they belong to.
                 "$maxDistance" | "$minDistance" | "$uniqueDocs" if near::has_near(operators) => {}
+                // MongoDB refuses it beside a field's operators; stored definitions have it.
+                "$comment" => {}
                 name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
                 name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
             }

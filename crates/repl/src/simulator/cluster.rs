@@ -392,17 +392,30 @@ impl Cluster {
     }
 
     /// A healed set agrees on `writes` entries more, and goes on with one follower's disk put back to what it was before
-    /// them: that one catches up with the leader that there is.
-    pub fn put_one_back(&mut self, writes: usize) -> Result<(), Broken> {
+    /// them: that one catches up with the leader that there is. The disk may have had `tail` entries that nobody agreed
+    /// on, of a term that is over.
+    pub fn put_one_back(&mut self, writes: usize, tail: usize) -> Result<(), Broken> {
         self.heal_and_agree()?;
         let leads = |node: &Node| node.role() == Some(Role::Leader);
-        let (Some(leader), Some(follower)) = (
-            self.nodes.iter().position(leads),
-            self.nodes.iter().position(|node| !leads(node)),
-        ) else {
-            return Err("there are a leader and followers".to_owned());
-        };
-        let image = self.nodes[follower].image();
+        let follower = self.nodes.iter().position(|node| !leads(node));
+        let follower = follower.ok_or("there are followers")?;
+        let mut image = self.nodes[follower].image();
+        for number in 0..tail {
+            let term = image.entries.last().map_or(1, |entry| entry.term);
+            let bytes = format!("tail {number}").into();
+            image.entries.push(LogEntry { term, bytes });
+        }
+        let terms = self.checks.terms();
+        while tail > 0 && self.checks.terms() == terms {
+            if let Some(leader) = self.nodes.iter().position(leads) {
+                self.act(Act::StepDown, leader)?;
+            }
+            self.heal_and_agree()?;
+        }
+        let leader = self.nodes.iter().position(leads).ok_or("there is a leader")?;
+        if leader == follower {
+            return Ok(());
+        }
         for _ in 0..writes {
             self.act(Act::Write, leader)?;
         }

@@ -67,7 +67,7 @@ fn hold(members: u64) {
 fn a_member_whose_disk_was_put_back_catches_up() {
     for seed in 1..200 {
         let mut cluster = Cluster::new(3, seed, None).unwrap();
-        let back = cluster.put_one_back(1 + seed as usize % 100);
+        let back = cluster.put_one_back(1 + seed as usize % 100, seed as usize % 8);
         back.and_then(|()| cluster.check_complete())
             .unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
     }
