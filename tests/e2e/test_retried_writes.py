@@ -26,16 +26,16 @@ def db(rs, request):
 
 @contextmanager
 def others_held(rs, then):
-    """The secondaries stand still meanwhile; they go on while `then` runs."""
-    others = rs.secondaries
+    """The secondaries stand still meanwhile, and answer nobody; they go on while `then(primary)` runs."""
+    primary, others = rs.primary, rs.secondaries
     go_on = lambda: [each.process.send_signal(signal.SIGCONT) for each in others]  # noqa: E731
     for each in others:
         each.process.send_signal(signal.SIGSTOP)
     try:
-        yield
+        yield primary
         later = threading.Timer(1, go_on)
         later.start()
-        then()
+        then(primary)
         later.join()
     finally:
         go_on()
@@ -47,8 +47,13 @@ def given_up(reply):
     assert reply["ok"] == 0 and reply["code"] in (50, 189, 10107, 11602), reply
 
 
-def again(rs, name, command):
-    reply = send(rs.primary, name, command)
+def again(rs, name, command, primary=None):
+    reply = send(primary or rs.primary, name, command)
+    if reply["ok"] == 0:
+        # Another leads since.
+        given_up(reply)
+        rs.wait_healthy()
+        reply = send(rs.primary, name, command)
     assert reply["ok"] == 1 and "writeErrors" not in reply, reply
     return reply
 
@@ -63,9 +68,8 @@ def test_it_is_done_once(rs, db, statement):
         "findAndModify": {"findAndModify": "c", "query": {"_id": 0}, "update": {"$inc": {"n": 1}}, "new": True},
     }[statement]
     command |= {"lsid": {"id": Binary(uuid4().bytes, 4)}, "txnNumber": Int64(1), "writeConcern": {"w": 1}}
-    replies = []
-    with others_held(rs, lambda: replies.append(again(rs, db.name, command))):
-        given_up(send(rs.primary, db.name, {**command, "maxTimeMS": 300}))
+    with others_held(rs, lambda primary: again(rs, db.name, command, primary)) as primary:
+        given_up(send(primary, db.name, {**command, "maxTimeMS": 300}))
     documents = {"insert": [{"_id": 0, "n": 0}, {"_id": 1}]}.get(statement, [{"_id": 0, "n": 1}])
     assert list(db.c.find(sort=[("_id", 1)])) == documents
     # And what it came to is known for good.
@@ -84,8 +88,8 @@ def test_the_next_write_finds_what_the_one_before_came_to(rs, db):
         updates = [{"q": {"_id": i}, "u": {"$inc": {"n": 1}}} for i in range(count)]
         return {"update": "c", "updates": updates, "lsid": lsid, "txnNumber": Int64(number), "writeConcern": {"w": 1}}
 
-    with others_held(rs, lambda: again(rs, db.name, update(2, 1))):
-        given_up(send(rs.primary, db.name, {**update(1, 5), "maxTimeMS": 300}))
+    with others_held(rs, lambda primary: again(rs, db.name, update(2, 1), primary)) as primary:
+        given_up(send(primary, db.name, {**update(1, 5), "maxTimeMS": 300}))
     # Of number 2 one statement is done, and four are new.
     assert again(rs, db.name, update(2, 5))["retriedStmtIds"] == [0]
     before = db.c.find_one({"_id": 4})["n"]
