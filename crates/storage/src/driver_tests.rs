@@ -106,6 +106,7 @@ fn configuration(voters: &[u64], learners: &[u64]) -> RawDocumentBuf {
 fn write_configuration(storage: &Storage, document: &RawDocumentBuf) -> Result<(), StorageError> {
     let ns = Namespace::parse("local.system.replset").expect("valid");
     let op = operation();
+    storage.wait_members_in_force(&op)?;
     if storage.catalog().collection(&ns).is_none() {
         storage.create_collection(&op, &ns, &rawdoc! {})?;
     }
@@ -319,7 +320,7 @@ fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
 #[test]
 fn members_on_several_engines_agree() {
     let (network, mut machines) = set(1);
-    let first = leader(&machines).expect("the first one leads");
+    let first = until("a leader is there", || leader(&machines));
     for number in 2..200 {
         write(&first, number).expect("written");
     }
