@@ -38,7 +38,7 @@ impl PinnedStates {
     /// `SnapshotTooOld`, when it is not kept any more; `InvalidOptions` for a time to come.
     pub fn at(&self, storage: &Storage, time: Option<ClusterTime>, now: Duration) -> Result<PinnedState> {
         let mut states = self.states.lock();
-        let newest = storage.applied().time;
+        let newest = storage.newest().time;
         let time = time.unwrap_or(newest);
         if time > newest {
             return Err(CommandError::new(
@@ -60,10 +60,10 @@ impl PinnedStates {
         // The newest: between two looks at which state that is, as long as others write.
         let mut tries = 0;
         let (view, time) = loop {
-            let before = storage.applied();
+            let before = storage.newest();
             let view = storage.read_pinned()?;
             tries += 1;
-            if storage.applied() == before || tries == TRIES_MAX {
+            if storage.newest() == before || tries == TRIES_MAX {
                 break (view, before.time);
             }
         };

@@ -10,7 +10,9 @@
 //! the queue's own mutex last of all.
 //!
 //! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one
-//! up to it has been. A failure of the engine stops the storage: nothing is applied any more.
+//! up to it has been. `installed` follows it when memory has the effect, too: whoever waits for an entry waits for that,
+//! as what comes next is derived from the catalog and the sessions in memory. A failure of the engine stops the storage:
+//! nothing is applied any more.
 
 use crate::Interrupted;
 use crate::Operation;
@@ -212,12 +214,14 @@ impl Storage {
             self.consensus.change_members(seq);
         }
         self.engine.publish(seq);
-        self.pipeline.set_published(seq);
-        self.pipeline.set_applied_time(effect.time);
+        let time = effect.time;
+        self.pipeline.set_published(seq, time);
         if awaited {
             self.pending.remove(seq, effect.batch());
         }
         effect.install(self, applied);
+        // Behind what it tells of, and before those are woken who wait for it.
+        self.pipeline.set_installed(seq, time);
         if awaited {
             self.pipeline.wake();
         }
@@ -240,7 +244,7 @@ impl Storage {
     /// whether it has: a follower takes the log long before where it applies with a delay.
     pub(crate) fn wait_applied(&self, op: &Operation, seq: Seq, until: Duration) -> Result<bool, StorageError> {
         let is_late = Cell::new(false);
-        let waited = self.wait_published(seq, None, &|| {
+        let waited = self.wait_installed(seq, None, &|| {
             op.check_now()?;
             is_late.set(op.clock().monotonic() >= until);
             match is_late.get() {
@@ -258,12 +262,12 @@ impl Storage {
     /// [`StorageError::Interrupted`], and says nothing of the entry, which goes its way; [`Interrupted::RoleChanged`]
     /// when it may have been lost with its epoch.
     pub(crate) fn wait_applied_in(&self, op: &Operation, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
-        self.wait_published(seq, epoch, &|| Ok(op.check_now()?))
+        self.wait_installed(seq, epoch, &|| Ok(op.check_now()?))
     }
 
     /// Waits until the entry has taken effect that was proposed in an epoch, whatever becomes of the operation.
     pub(crate) fn wait_stays(&self, seq: Seq, epoch: Option<u64>) -> Result<(), StorageError> {
-        self.wait_published(seq, epoch, &|| Ok(()))
+        self.wait_installed(seq, epoch, &|| Ok(()))
     }
 
     /// Waits until what the operation has seen before it took effect does.
@@ -272,6 +276,11 @@ impl Storage {
             (Seq::ZERO, _) => Ok(()),
             (seq, epoch) => self.wait_applied_in(op, seq, Some(epoch)),
         }
+    }
+
+    /// Waits until what readers see of documents now is in the catalog as well, as long as the operation may.
+    pub fn wait_shown(&self, op: &Operation) -> Result<(), StorageError> {
+        self.wait_installed(self.pipeline.published(), None, &|| Ok(op.check_now()?))
     }
 
     /// Waits until all that has been proposed so far has taken effect, as long as the operation may.
@@ -291,29 +300,29 @@ impl Storage {
             return Err(Interrupted::RoleChanged.into());
         }
         let epoch = Some(self.pipeline.epoch());
-        last.map_or(Ok(()), |last| self.wait_published(last, epoch, go_on))
+        last.map_or(Ok(()), |last| self.wait_installed(last, epoch, go_on))
     }
 
-    fn wait_published(
+    fn wait_installed(
         &self,
         seq: Seq,
         epoch: Option<u64>,
         go_on: &dyn Fn() -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
         let pipeline = &self.pipeline;
-        // Asked after what is published was looked at: it may be another's entry by then.
+        // Asked after what is installed was looked at: it may be another's entry by then.
         let is_kept = || match epoch.is_none_or(|epoch| pipeline.is_kept(seq, epoch)) {
             true => Ok(()),
             false => Err(StorageError::from(Interrupted::RoleChanged)),
         };
-        if pipeline.published() >= seq {
+        if pipeline.installed() >= seq {
             return is_kept();
         }
         let _asleep = vfs::asleep();
         let mut waiting = pipeline.waiting.lock();
         pipeline.waiters.fetch_add(1, Ordering::SeqCst);
         let result = loop {
-            if pipeline.published() >= seq {
+            if pipeline.installed() >= seq {
                 break is_kept();
             }
             if let Err(error) = is_kept().and_then(|()| go_on()).and_then(|()| self.check_running()) {

@@ -1,10 +1,11 @@
 use crate::testing::*;
-use crate::{LockMode, Namespace, RecordId, Storage, StorageError};
+use crate::{HistoryExtent, LockMode, Namespace, RecordId, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine::Seq;
 use oplog::Log;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use vfs::SeededRandom;
 
 const COUNTERS: u64 = 3;
@@ -403,4 +404,46 @@ fn who_gives_up_a_collection_leaves_it_on_its_way() {
     assert_eq!((storage.all("c").len(), storage.all("d").len()), (1, 1));
     storage.assert_valid(&machine.operation(), "c");
     storage.assert_valid(&machine.operation(), "d");
+}
+
+/// Who waited for an entry once went on when it was published, a moment before the catalog and the sessions had it: a
+/// second collection of the name was made, a session's statements were forgotten.
+#[test]
+fn nobody_goes_on_before_an_effect_is_installed() {
+    let machine = Machine::new(21);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    std::thread::scope(|scope| {
+        let maker = scope.spawn(|| storage.create_collection(&machine.operation(), &ns("c"), &rawdoc! {}));
+        let seq = loop {
+            if let Some(proposed) = storage.pipeline.queue.lock().back() {
+                break proposed.seq;
+            }
+            std::thread::yield_now();
+        };
+        let held = storage.pending.hold();
+        let committer = scope.spawn({
+            let storage = &storage;
+            move || storage.commit_to(seq)
+        });
+        while storage.last_seq() < seq {
+            std::thread::yield_now();
+        }
+        assert_eq!(storage.newest().seq, seq);
+        assert!(storage.catalog().collection(&ns("c")).is_none());
+        assert!(!storage.wait_applied(&op, seq, Duration::ZERO).unwrap());
+        assert!(storage.applied().seq < seq);
+        assert!(storage.history_end(HistoryExtent::Applied) < seq);
+        let hurried = machine.operation();
+        hurried.kill();
+        let shown = storage.wait_shown(&hurried);
+        assert!(matches!(shown, Err(StorageError::Interrupted(_))), "{shown:?}");
+        drop(held);
+        committer.join().unwrap().unwrap();
+        maker.join().unwrap().unwrap();
+        assert!(storage.wait_applied(&op, seq, Duration::ZERO).unwrap());
+        storage.wait_shown(&op).unwrap();
+        assert!(storage.catalog().collection(&ns("c")).is_some());
+        assert_eq!((storage.applied(), storage.newest().seq), (storage.newest(), seq));
+    });
 }

@@ -427,10 +427,10 @@ impl Driver {
     /// The members as they are applied, if they changed.
     fn take_members(&mut self) -> Result<(), StorageError> {
         let at = self.inbox.members_at();
-        if self.members_at >= Some(at) || self.storage.last_seq() < at {
+        // Whoever installs the collection that has them rings for another turn.
+        if self.members_at >= Some(at) || self.storage.pipeline.installed() < at {
             return Ok(());
         }
-        // The collection that has them may be about to be installed: there is another turn then.
         let Some(members) = self.storage.membership()? else {
             return Ok(());
         };
@@ -575,7 +575,7 @@ impl Driver {
         } else {
             self.follower.ring();
         }
-        if storage.last_seq() >= self.first {
+        if storage.pipeline.installed() >= self.first {
             storage.set_leads(&mut storage.pipeline.order.lock().leads, Leads::Yes);
             self.leads = Leads::Yes;
             storage.resume_index_builds()?;

@@ -152,9 +152,11 @@ impl Storage {
         }
     }
 
-    /// The last entry that was applied, or is part of a chain whose end is not.
+    /// The last entry that has taken effect, or is part of a chain whose end has not.
     pub(crate) fn reached(&self) -> Seq {
-        self.last_seq().max(Seq(self.pipeline.followed.load(Ordering::Acquire)))
+        self.pipeline
+            .installed()
+            .max(Seq(self.pipeline.followed.load(Ordering::Acquire)))
     }
 
     /// Applies what others write so long after they wrote it (`secondaryDelaySecs`).

@@ -48,10 +48,19 @@ impl Storage {
         self.pipeline.order.lock().saw_time(time);
     }
 
-    /// What readers see now.
+    /// What readers see now, of documents and definitions.
     pub fn applied(&self) -> AppliedPoint {
         // The time first: it is never that of a later entry than the position.
         let time = self.pipeline.applied_time();
+        AppliedPoint {
+            seq: self.pipeline.installed(),
+            time,
+        }
+    }
+
+    /// The newest that a reader may have seen: definitions of it may be about to come ([`Storage::wait_shown`]).
+    pub fn newest(&self) -> AppliedPoint {
+        let time = self.pipeline.published_time();
         AppliedPoint {
             seq: self.last_seq(),
             time,

@@ -156,6 +156,12 @@ impl Pending {
             .collect()
     }
 
+    /// Keeps whoever applies from installing what is published, if that has rows.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> Vec<parking_lot::MutexGuard<'_, impl Sized>> {
+        self.shards.iter().map(Mutex::lock).collect()
+    }
+
     /// Rows pending.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -92,9 +92,12 @@ pub(crate) struct Pipeline {
     epoch: AtomicU64,
     /// What was applied when the epoch rose last.
     kept: AtomicU64,
-    /// The last one applied and published.
+    /// The last one applied and published: snapshots have it.
     published: AtomicU64,
-    /// Cluster time of that.
+    /// The last one that has taken effect as a whole: what is kept in memory beside the engine has it, too.
+    installed: AtomicU64,
+    /// Cluster times of those two.
+    published_time: AtomicU64,
     applied_time: AtomicU64,
     pub(crate) waiters: AtomicU32,
     /// Those who wait without a thread for something to take effect.
@@ -118,6 +121,8 @@ impl Pipeline {
             epoch: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             published: AtomicU64::new(0),
+            installed: AtomicU64::new(0),
+            published_time: AtomicU64::new(0),
             applied_time: AtomicU64::new(0),
             waiters: AtomicU32::new(0),
             wait_list: Arc::default(),
@@ -137,18 +142,29 @@ impl Pipeline {
         Seq(self.published.load(Ordering::Acquire))
     }
 
-    /// Entries up to `seq` are applied and published. By who applies, and by recovery.
-    pub(crate) fn set_published(&self, seq: Seq) {
+    pub(crate) fn published_time(&self) -> ClusterTime {
+        ClusterTime(self.published_time.load(Ordering::Acquire))
+    }
+
+    /// Entries up to `seq`, which was made at `time`, are applied and published. By who applies, and by recovery.
+    pub(crate) fn set_published(&self, seq: Seq, time: ClusterTime) {
         self.published.store(seq.0, Ordering::Release);
+        raise(&self.published_time, time);
+    }
+
+    /// What a snapshot shows may be ahead of this, for a moment: whoever goes on behind an entry waits for this one.
+    pub(crate) fn installed(&self) -> Seq {
+        Seq(self.installed.load(Ordering::Acquire))
+    }
+
+    /// Entries up to `seq` have taken effect as a whole. As [`Pipeline::set_published`].
+    pub(crate) fn set_installed(&self, seq: Seq, time: ClusterTime) {
+        self.installed.store(seq.0, Ordering::Release);
+        raise(&self.applied_time, time);
     }
 
     pub(crate) fn applied_time(&self) -> ClusterTime {
         ClusterTime(self.applied_time.load(Ordering::Acquire))
-    }
-
-    /// By who applies; recovery knows it of the counts' entry at least.
-    pub(crate) fn set_applied_time(&self, time: ClusterTime) {
-        self.applied_time.fetch_max(time.0, Ordering::AcqRel);
     }
 
     /// From here on entries stay when [`crate::Storage::commit_to`] says so. When all that was proposed is applied.
@@ -182,7 +198,7 @@ impl Pipeline {
     }
 
     pub(crate) fn wake(&self) {
-        // Pairs with the count's rise in `wait_applied`: either the waiter sees what was published, or it is counted
+        // Pairs with the count's rise in `wait_installed`: either the waiter sees what was installed, or it is counted
         // here.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
@@ -191,4 +207,10 @@ impl Pipeline {
         }
         self.wait_list.wake_all();
     }
+}
+
+/// Entries of old formats have no time. One thread at a time does this.
+fn raise(of: &AtomicU64, time: ClusterTime) {
+    let before = of.load(Ordering::Relaxed);
+    of.store(before.max(time.0), Ordering::Release);
 }

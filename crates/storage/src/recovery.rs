@@ -92,7 +92,6 @@ impl Storage {
 
     pub(crate) fn recover(&self) -> Result<(), StorageError> {
         let durable = self.engine.durable_seq();
-        self.pipeline.set_published(durable);
         let mut next_table = self.definitions.lock();
         let is_new = !self.engine.tables()?.iter().any(|(table, _)| *table == CATALOG);
         let mut found = match is_new {
@@ -105,7 +104,9 @@ impl Storage {
         };
         self.pipeline.applying.lock().counted_at = found.counted.0;
         self.pipeline.order.lock().saw_time(found.counted.1);
-        self.pipeline.set_applied_time(found.counted.1);
+        // Of the mark's entry itself the time is not known.
+        self.pipeline.set_published(durable, found.counted.1);
+        self.pipeline.set_installed(durable, found.counted.1);
         let last = self.log.last_seq();
         if last > durable {
             self.report_progress(RecoveryProgress::Started { durable, last });

@@ -17,12 +17,12 @@ const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
 const CLOCKS_APART_S: i64 = 10;
 
 impl Server {
-    /// What a member tells with each reply: the time of what it shows.
+    /// What a member tells with each reply: the time of what it has shown at most.
     pub(super) fn write_times(&self, reply: &mut Reply<'_>) {
         if self.settings.replica_set.is_none() {
             return;
         }
-        let now = self.storage.applied().time.to_timestamp();
+        let now = self.storage.newest().time.to_timestamp();
         reply.open_document("$clusterTime");
         reply.timestamp("clusterTime", now);
         reply.open_document("signature");
@@ -44,7 +44,7 @@ impl Call<'_> {
             return Ok(());
         };
         let storage = &self.server.storage;
-        if seen <= storage.applied().time {
+        if seen <= storage.newest().time {
             return Ok(());
         }
         self.check_time(seen)?;
@@ -72,9 +72,9 @@ impl Call<'_> {
             return Ok(());
         };
         let storage = &self.server.storage;
-        let applied = storage.applied().time;
-        if after <= applied {
-            return Ok(());
+        let newest = storage.newest().time;
+        if after <= newest {
+            return Ok(storage.wait_shown(&invocation.operation)?);
         }
         let now_s = self.server.env.clock.now_ms() / 1000;
         // A member may be behind what others have shown.
@@ -85,7 +85,7 @@ impl Call<'_> {
                 format!(
                     "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {}; current clusterTime: {}",
                     describe(after.to_timestamp().into()),
-                    describe(applied.to_timestamp().into())
+                    describe(newest.to_timestamp().into())
                 ),
             ));
         }

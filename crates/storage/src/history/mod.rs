@@ -84,12 +84,13 @@ impl Storage {
         }
     }
 
-    /// The last entry that history may be read up to.
+    /// The last entry that history may be read up to: names of tables are known up to there.
     pub fn history_end(&self, extent: HistoryExtent) -> Seq {
+        let installed = self.pipeline.installed();
         match extent {
-            HistoryExtent::Applied => self.last_seq(),
-            HistoryExtent::Durable if mutated!(ShowsUndurable) => self.last_seq(),
-            HistoryExtent::Durable => self.last_seq().min(self.log.durable_seq()),
+            HistoryExtent::Applied => installed,
+            HistoryExtent::Durable if mutated!(ShowsUndurable) => installed,
+            HistoryExtent::Durable => installed.min(self.log.durable_seq()),
         }
     }
 
@@ -98,11 +99,11 @@ impl Storage {
         HistoryReader::new(self.me.upgrade().expect("it is borrowed"), from, extent)
     }
 
-    /// The first entry that was made at `time` or later; the one to come when there is none yet.
+    /// The first entry that was made at `time` or later; the one to be shown next when there is none yet.
     ///
     /// Errors: [`StorageError::HistoryLost`] when entries of that time may have been recycled.
     pub fn history_position(&self, time: ClusterTime) -> Result<Seq, StorageError> {
-        let (mut low, mut high) = (self.log.first_seq(), self.last_seq().next());
+        let (mut low, mut high) = (self.log.first_seq(), self.history_end(HistoryExtent::Applied).next());
         // Of a log that begins with the first entry ever made nothing is lost.
         if low > Seq(1) && (low == high || self.time_of(low)? > time) {
             return match self.applied().time < time {
@@ -155,7 +156,7 @@ impl Storage {
         }
         // On disk, and about to take effect.
         let applied = self.pipeline.wait_list.enter(waker);
-        Ok(match self.pipeline.published() <= seq {
+        Ok(match self.pipeline.installed() <= seq {
             true => Await::Later(applied),
             false => Await::Now,
         })

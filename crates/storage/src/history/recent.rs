@@ -242,7 +242,7 @@ impl Storage {
             Some(reader) if reader.next_seq() == at => reader,
             other => other.insert(self.read_log(at)?),
         };
-        let end = self.last_seq();
+        let end = self.history_end(HistoryExtent::Applied);
         let mut decoder = Decoder::new();
         for _ in 0..AHEAD_ENTRIES {
             if reader.next_seq() > end {
