@@ -213,6 +213,8 @@ impl Storage {
         if changes_members {
             self.consensus.change_members(seq);
         }
+        // No view shows an array that its index does not tell of. Whoever evaluated the effect has said so already.
+        effect.announce_multikey();
         self.engine.publish(seq);
         let time = effect.time;
         self.pipeline.set_published(seq, time);

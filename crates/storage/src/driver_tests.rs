@@ -4,7 +4,7 @@
     reason = "threads of several members at once: elections take the machine's time"
 )]
 
-use crate::testing::{Calls, EqualCompiler, ns};
+use crate::testing::{Calls, EqualCompiler, index, ns};
 use crate::{
     CloneRows, CloneRowsSource, FillOptions, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet,
     Role, Standing, Storage, StorageError, StorageOptions, fill_from_clone,
@@ -431,5 +431,36 @@ fn what_was_acknowledged_survives_the_loss_of_leaders() {
         for machine in &mut machines {
             machine.stop(&network);
         }
+    }
+}
+
+/// Readers of a secondary once saw the first array in an index a moment before the index told of it: they counted its
+/// document once for each of its values.
+#[test]
+fn an_index_tells_of_arrays_before_a_secondary_shows_them() {
+    let (network, mut machines) = set(31);
+    let first = until("a leader is there", || leader(&machines));
+    let mut follower = machines.iter().filter_map(|machine| machine.storage.clone());
+    let follower = follower.find(|one| !Arc::ptr_eq(one, &first)).expect("up");
+    let by_text = index("text_1", rawdoc! { "text": 1 }, rawdoc! {});
+    first
+        .create_indexes(&operation(), &ns("c"), &[by_text])
+        .expect("created");
+    let at = first.last_seq();
+    until("all is applied", || (follower.applied().seq >= at).then_some(()));
+    let held = follower.pending.hold();
+    let document = rawdoc! { "_id": 7_i64, "text": ["a", "b"] };
+    first.put(&operation(), "c", document).expect("written");
+    until("it is published", || {
+        (follower.last_seq() >= first.last_seq()).then_some(())
+    });
+    assert_eq!(documents(&follower).len(), 3);
+    let collection = follower.catalog().collection(&ns("c")).expect("there");
+    let by_text = collection.indexes().iter().find(|index| index.name() == "text_1");
+    assert!(by_text.expect("made").multikey().contains(0, 0));
+    drop(held);
+    drop((first, follower, collection));
+    for machine in &mut machines {
+        machine.stop(&network);
     }
 }

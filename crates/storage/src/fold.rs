@@ -150,6 +150,13 @@ impl Effect {
         }
     }
 
+    /// Tells readers of the arrays that it has. Before it is published.
+    pub(crate) fn announce_multikey(&self) {
+        for (index, places) in &self.multikey {
+            index.announce_multikey(places);
+        }
+    }
+
     /// Changes what is kept in memory. By who applies, when the batch has been published: what it shows to others
     /// changes in the order of the log.
     pub(crate) fn install(self, storage: &Storage, applied: &mut Applied) {
