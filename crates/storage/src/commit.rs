@@ -292,16 +292,17 @@ impl Storage {
 
     /// Waits until all that has been proposed so far has taken effect, as long as `go_on` answers no error.
     pub(crate) fn settle(&self, go_on: &dyn Fn() -> Result<(), StorageError>) -> Result<(), StorageError> {
-        let last = {
+        let (last, epoch) = {
+            // Whoever ceases to lead empties the queue under this.
             let mut applied = self.pipeline.applying.lock();
             self.apply_committed(&mut applied)?;
-            self.pipeline.queue.lock().back().map(|proposed| proposed.seq)
+            let last = self.pipeline.queue.lock().back().map(|proposed| proposed.seq);
+            (last, Some(self.pipeline.epoch()))
         };
         // Of a server that was elected and has not applied yet what was before: that may wait for the caller.
         if last.is_some() && !self.pipeline.is_drained() {
             return Err(Interrupted::RoleChanged.into());
         }
-        let epoch = Some(self.pipeline.epoch());
         last.map_or(Ok(()), |last| self.wait_installed(last, epoch, go_on))
     }
 

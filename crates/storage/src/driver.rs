@@ -576,7 +576,10 @@ impl Driver {
             self.follower.ring();
         }
         if storage.pipeline.installed() >= self.first {
-            storage.set_leads(&mut storage.pipeline.order.lock().leads, Leads::Yes);
+            let mut order = storage.pipeline.order.lock();
+            storage.pipeline.begin_to_lead();
+            storage.set_leads(&mut order.leads, Leads::Yes);
+            drop(order);
             self.leads = Leads::Yes;
             storage.resume_index_builds()?;
         }
@@ -601,7 +604,7 @@ impl Driver {
                 .follow_from
                 .store(storage.last_seq().next().0, Ordering::Release);
         }
-        pipeline.end_epoch();
+        pipeline.cease_to_lead();
         pipeline.queue_from.store(u64::MAX, Ordering::Release);
         // Counts that were on their way into the table may not have got there.
         for collection in storage.catalog.all_collections() {

@@ -464,3 +464,64 @@ fn an_index_tells_of_arrays_before_a_secondary_shows_them() {
         machine.stop(&network);
     }
 }
+
+/// Makes a member the leader.
+fn hand_over(machines: &[Machine], to: &Arc<Storage>) {
+    let id = to.standing().expect("it takes part").id;
+    let mut asked: Option<Instant> = None;
+    until("it leads", || {
+        if asked.is_none_or(|at| at.elapsed() > ELECTION_TIMEOUT) {
+            asked = Some(Instant::now());
+            leader(machines)?.transfer_leadership(id);
+        }
+        to.standing().is_some_and(|standing| standing.is_writable).then_some(())
+    });
+}
+
+/// What was evaluated while a member followed was once committed when it led: it had one epoch for both. Meanwhile the
+/// leader's writes had been applied, which no lock keeps away, and were written over.
+#[test]
+fn nothing_that_was_evaluated_while_following_is_proposed() {
+    let (network, mut machines) = set(41);
+    let first = until("a leader is there", || leader(&machines));
+    let mut follower = machines.iter().filter_map(|machine| machine.storage.clone());
+    let follower = follower.find(|one| !Arc::ptr_eq(one, &first)).expect("up");
+    until("all is applied", || {
+        (follower.applied().seq >= first.applied().seq).then_some(())
+    });
+    let op = operation();
+    let (id, _) = first.all("c").swap_remove(0);
+    let guard = follower.locked(&op, "c");
+    let mut unit = follower.begin_write(&op);
+    let old = unit.lock_record(&guard, &id).expect("read").expect("there");
+    let old = RawDocumentBuf::from_bytes(old.to_vec()).expect("valid");
+    let stale = rawdoc! { "_id": 0_i64, "text": "of what was there before" };
+    unit.update(&guard, &id, &old, &stale).expect("evaluated");
+    let mut transaction = follower.begin_transaction().expect("begun");
+    let guarded = transaction.collection(&op, &ns("c"), LockMode::IntentExclusive);
+    let guarded = guarded.expect("locked").expect("there");
+    let mut statement = transaction.resume(&op);
+    statement
+        .insert(&guarded, &rawdoc! { "_id": 70_i64 })
+        .expect("evaluated");
+    statement.commit().expect("kept");
+    let newer = rawdoc! { "_id": 0_i64, "text": "of the other leader" };
+    first.replace(&operation(), "c", id, newer).expect("written");
+    hand_over(&machines, &follower);
+    for (what, committed) in [("unit", unit.commit()), ("transaction", transaction.commit(&op))] {
+        assert!(
+            matches!(committed, Err(StorageError::Interrupted(Interrupted::RoleChanged))),
+            "{what}: {committed:?}"
+        );
+    }
+    let texts: Vec<_> = documents(&follower)
+        .iter()
+        .map(|document| document.get_str("text").expect("all have one").to_owned())
+        .collect();
+    assert_eq!((texts.len(), texts[0].as_str()), (2, "of the other leader"));
+    write(&follower, 71).expect("it leads");
+    drop((guard, guarded, first, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}

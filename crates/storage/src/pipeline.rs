@@ -88,10 +88,11 @@ pub(crate) struct Pipeline {
     pub(crate) apply_delay_ms: AtomicU64,
     /// Whether this server appends to the log, for those who look without `order`.
     pub(crate) leads: AtomicBool,
-    /// Rises when this server ceases to lead: what it has proposed since may be lost.
+    /// Rises when this server ceases to lead, as what it has proposed since may be lost, and when it begins to: while it
+    /// follows, what others write is applied without a lock, so nothing that is evaluated then is proposed later.
     epoch: AtomicU64,
-    /// What was applied when the epoch rose last.
-    kept: AtomicU64,
+    /// The last epoch in which this server led that is over, and what was applied at its end.
+    ended: Mutex<Option<(u64, Seq)>>,
     /// The last one applied and published: snapshots have it.
     published: AtomicU64,
     /// The last one that has taken effect as a whole: what is kept in memory beside the engine has it, too.
@@ -119,7 +120,7 @@ impl Pipeline {
             apply_delay_ms: AtomicU64::new(0),
             leads: AtomicBool::new(true),
             epoch: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
+            ended: Mutex::default(),
             published: AtomicU64::new(0),
             installed: AtomicU64::new(0),
             published_time: AtomicU64::new(0),
@@ -176,16 +177,21 @@ impl Pipeline {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// This server leads from here on. Before it says so, and with `order` held.
+    pub(crate) fn begin_to_lead(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// What is proposed and not applied is lost. With both mutexes held.
-    pub(crate) fn end_epoch(&self) {
-        self.kept.store(self.published().0, Ordering::Release);
+    pub(crate) fn cease_to_lead(&self) {
+        *self.ended.lock() = Some((self.epoch(), self.published()));
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the entry that was proposed at `seq` in an epoch is still the one at that place, as far as is known.
     pub(crate) fn is_kept(&self, seq: Seq, epoch: u64) -> bool {
-        let now = self.epoch();
-        epoch == now || epoch + 1 == now && seq.0 <= self.kept.load(Ordering::Acquire)
+        let stayed = |(ended, kept)| ended == epoch && seq <= kept;
+        epoch == self.epoch() || self.ended.lock().is_some_and(stayed)
     }
 
     /// Whether what comes before the queue has been applied.
