@@ -68,7 +68,7 @@ impl Storage {
     }
 
     /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those
-    /// it names.
+    /// it makes, on disk as well.
     pub(crate) fn apply_definition(&self, batch: &mut Batch, definition: &Definition, seq: Seq, meta: &mut Meta) {
         match definition {
             Definition::PutCollection { row, former, .. } => {
@@ -135,7 +135,10 @@ impl Storage {
 
     fn apply_collection(&self, batch: &mut Batch, row: &CollectionRow, former: Option<&Collection>, meta: &mut Meta) {
         batch.put(CATALOG, rows::collection_key(&row.uuid), row.to_document().into_bytes());
-        for (table, spec) in self.new_tables(row, former) {
+        let new_tables = self.new_tables(row, former);
+        let above = new_tables.iter().map(|(table, _)| table.0.saturating_add(1)).max();
+        for (table, spec) in new_tables {
+            debug_assert!(!self.catalog.has_table(table), "{table:?} is somebody's");
             batch.create_table(table, spec);
         }
         for index in former.into_iter().flat_map(Collection::maintained) {
@@ -143,13 +146,10 @@ impl Storage {
                 drop_index_table(batch, index.table());
             }
         }
-        let highest = row
-            .indexes
-            .iter()
-            .map(|index| index.table.0)
-            .fold(row.table.0, u32::max);
-        if highest >= meta.next_table {
-            meta.next_table = highest.saturating_add(1);
+        // Whatever memory has: there the next table may be above these already, for a transaction that was aborted or an
+        // entry that was lost, and nothing on disk tells of that.
+        if let Some(above) = above {
+            meta.next_table = meta.next_table.max(above);
             batch.put(CATALOG, rows::META_KEY, rows::meta_row(meta));
         }
     }

@@ -4,6 +4,7 @@
     reason = "threads of several members at once: elections take the machine's time"
 )]
 
+use crate::catalog::rows;
 use crate::testing::{Calls, EqualCompiler, index, ns};
 use crate::{
     CloneRows, CloneRowsSource, FillOptions, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet,
@@ -521,6 +522,35 @@ fn nothing_that_was_evaluated_while_following_is_proposed() {
     assert_eq!((texts.len(), texts[0].as_str()), (2, "of the other leader"));
     write(&follower, 71).expect("it leads");
     drop((guard, guarded, first, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+/// A member that had reserved tables for a transaction, which was aborted, once applied the next leader's collection
+/// with just these, and did not write down that they are taken.
+#[test]
+fn a_follower_writes_down_which_tables_are_taken() {
+    let (network, mut machines) = set(51);
+    let first = until("a leader is there", || leader(&machines));
+    let mut aborted = first.begin_transaction().expect("begun");
+    aborted
+        .create_collection(&operation(), &ns("aborted"), &rawdoc! {})
+        .expect("made");
+    drop(aborted);
+    let mut second = machines.iter().filter_map(|machine| machine.storage.clone());
+    let second = second.find(|one| !Arc::ptr_eq(one, &first)).expect("up");
+    hand_over(&machines, &second);
+    second.make(&operation(), "d", rawdoc! {});
+    until("all is applied", || {
+        (first.applied().seq >= second.applied().seq).then_some(())
+    });
+    let collection = first.catalog().collection(&ns("d")).expect("there");
+    let row = first.engine().snapshot().expect("taken");
+    let row = row.get(rows::CATALOG, rows::META_KEY).expect("read").expect("there");
+    let next_table = rows::read_meta_row(&row).expect("valid").next_table;
+    assert!(collection.tables().all(|table| table.0 < next_table), "{next_table}");
+    drop((first, second, collection));
     for machine in &mut machines {
         machine.stop(&network);
     }

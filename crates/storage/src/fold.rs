@@ -82,8 +82,6 @@ impl Effect {
         let format = FORMAT_VERSION;
         let mut meta = Meta { format, next_table };
         definitions.for_each(|definition| self.define(storage, definition, seq, &mut meta));
-        // Tables above those that are made here may be others', and known to nobody on disk yet.
-        self.overlay.batch.put(CATALOG, rows::META_KEY, rows::meta_row(&meta));
         self.overlay.batch.append(&mut filled);
         self
     }

@@ -132,7 +132,15 @@ impl Storage {
                 shared.counts_changed.store(false, Ordering::Relaxed);
             }
         }
-        *next_table = found.meta.next_table;
+        // Of directories whose row fell behind their tables once: no number is given twice.
+        let mut last = self.catalog.last_table();
+        for (table, _) in self.engine.tables()? {
+            last = last.max(Some(table));
+        }
+        *next_table = found
+            .meta
+            .next_table
+            .max(last.map_or(0, |last| last.0.saturating_add(1)));
         drop(next_table);
         if is_new && entries == 0 {
             // Before anybody writes: an engine with a mark tells a log that was lost from one that never was.

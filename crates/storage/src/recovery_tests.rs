@@ -633,3 +633,42 @@ fn a_long_replay_tells_how_far_it_is() {
         "ten documents, a second each"
     );
 }
+
+/// Members that followed once wrote the next table's number down only when it was new to their memory, where it can be
+/// ahead: two collections got one table.
+#[test]
+fn no_table_is_given_twice_where_the_row_fell_behind() {
+    let machine = Machine::new(17);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    let behind = Meta {
+        format: FORMAT_VERSION,
+        next_table: storage.catalog().collection(&ns("c")).unwrap().table().0,
+    };
+    let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
+    entry.note(&rawdoc! {});
+    let batch = &mut effect.overlay.batch;
+    batch.put(CATALOG, rows::META_KEY, rows::meta_row(&behind));
+    storage.commit_derived(&mut entry, |_| effect).unwrap();
+    storage.close(true).unwrap();
+    drop(storage);
+    let storage = machine.open().unwrap();
+    storage.make(&op, "d", rawdoc! {});
+    storage.put(&op, "d", rawdoc! { "_id": 2 }).unwrap();
+    for (name, n) in [("c", 1), ("d", 2)] {
+        let all = storage.all(name);
+        assert_eq!((all.len(), all[0].1.get_i32("_id").ok()), (1, Some(n)), "{name}");
+        storage.assert_valid(&op, name);
+    }
+    let collection = storage.catalog().collection(&ns("d")).unwrap();
+    let row = storage
+        .engine()
+        .snapshot()
+        .unwrap()
+        .get(CATALOG, rows::META_KEY)
+        .unwrap()
+        .unwrap();
+    let next_table = rows::read_meta_row(&row).unwrap().next_table;
+    assert!(collection.tables().all(|table| table.0 < next_table));
+}

@@ -92,6 +92,18 @@ impl Catalog {
         Some((collection.namespace().clone(), collection.uuid()))
     }
 
+    /// Whether a collection or an index has the table.
+    pub(crate) fn has_table(&self, table: TableId) -> bool {
+        self.names.read().tables.contains_key(&table)
+    }
+
+    /// The last table that it knows, those included that are gone and still have a name.
+    pub(crate) fn last_table(&self) -> Option<TableId> {
+        let names = self.names.read();
+        let former = names.former.last_key_value().map(|((table, _), _)| *table);
+        names.tables.keys().copied().max().max(former)
+    }
+
     /// The entry at `until` took a table's name from it.
     pub(crate) fn put_former_name(&self, table: TableId, until: Seq, name: (Namespace, [u8; 16])) {
         self.names.write().former.insert((table, until), name);
