@@ -246,6 +246,13 @@ impl LockTable {
         }
     }
 
+    /// Forgets what was changed: none of the transactions that are open may take locks any more.
+    pub fn forget_changes(&self) {
+        for shard in &self.shards {
+            shard.0.lock().forget(u64::MAX);
+        }
+    }
+
     /// Entries remembered.
     pub fn remembered(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().changed.len()).sum()
@@ -297,6 +304,22 @@ mod tests {
         table.release(&[KEY], 1, None);
         assert_eq!(table.try_take(KEY, 2), Taken::New);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn what_was_changed_is_forgotten_on_demand() {
+        let table = LockTable::new();
+        let changed = |seq| Changed {
+            seq: Seq(seq),
+            published: Seq(1),
+        };
+        table.try_take(KEY, 1);
+        table.release(&[KEY], 1, Some(changed(9)));
+        assert!(table.has_changed_since(KEY, Seq(5)));
+        table.forget_changes();
+        assert_eq!((table.has_changed_since(KEY, Seq(5)), table.remembered()), (false, 0));
+        table.release(&[KEY], 1, Some(changed(6)));
+        assert!(table.has_changed_since(KEY, Seq(5)));
     }
 
     #[test]

@@ -577,6 +577,8 @@ impl Driver {
         }
         if storage.pipeline.installed() >= self.first {
             let mut order = storage.pipeline.order.lock();
+            // Of entries that were lost the numbers are to come once more; no transaction of before can be committed.
+            storage.locks.forget_changes();
             storage.pipeline.begin_to_lead();
             storage.set_leads(&mut order.leads, Leads::Yes);
             drop(order);

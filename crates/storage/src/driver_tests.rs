@@ -555,3 +555,59 @@ fn a_follower_writes_down_which_tables_are_taken() {
         machine.stop(&network);
     }
 }
+
+/// Locks once remembered which lost entries had changed a document: their numbers were above those of all that a
+/// member had when it led again, and no transaction could change the document.
+#[test]
+fn transactions_do_not_conflict_with_what_was_lost() {
+    let (network, mut machines) = set(61);
+    let first = until("a leader is there", || leader(&machines));
+    let own = first.standing().expect("it takes part").id;
+    let (id, _) = first.all("c").swap_remove(0);
+    let before = first.log().last_seq();
+    network
+        .cut
+        .lock()
+        .extend((1..=3).filter(|other| *other != own).map(|other| (own, other)));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..20)
+            .map(|n| {
+                let (first, id) = (&first, id.clone());
+                let new = rawdoc! { "_id": 0_i64, "text": format!("lost {n}") };
+                scope.spawn(move || first.replace(&operation(), "c", id, new))
+            })
+            .collect();
+        for writer in writers {
+            let lost = writer.join().expect("no panic");
+            assert!(
+                matches!(lost, Err(StorageError::Interrupted(Interrupted::RoleChanged))),
+                "{lost:?}"
+            );
+        }
+    });
+    until("another one leads", || {
+        let now = leader(&machines)?;
+        (now.standing()?.id != own).then_some(())
+    });
+    network.cut.lock().clear();
+    hand_over(&machines, &first);
+    assert!(
+        first.log().last_seq().0 < before.0 + 20,
+        "the numbers of the lost entries are still to come"
+    );
+    let op = operation();
+    let mut transaction = first.begin_transaction().expect("begun");
+    let guard = transaction.collection(&op, &ns("c"), LockMode::IntentExclusive);
+    let guard = guard.expect("locked").expect("there");
+    let mut statement = transaction.resume(&op);
+    let old = statement.lock_record(&guard, &id).expect("nobody else is there");
+    let old = RawDocumentBuf::from_bytes(old.expect("there").to_vec()).expect("valid");
+    let new = rawdoc! { "_id": 0_i64, "text": "kept" };
+    statement.update(&guard, &id, &old, &new).expect("evaluated");
+    statement.commit().expect("kept");
+    transaction.commit(&op).expect("committed");
+    drop((guard, first));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
