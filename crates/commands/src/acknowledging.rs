@@ -81,11 +81,18 @@ impl Server {
         }
     }
 
-    /// Waits on a secondary until it shows what was written until `after`.
-    pub(crate) fn wait_until_applied(&self, set: &ReplicaSet, call: &Invocation<'_>, after: ClusterTime) -> Result<()> {
+    /// Waits on a secondary until it shows what was written until `after`. With `asks` the primary is told to write an
+    /// entry when nothing comes.
+    pub(crate) fn wait_until_applied(
+        &self,
+        set: &ReplicaSet,
+        call: &Invocation<'_>,
+        after: ClusterTime,
+        asks: bool,
+    ) -> Result<()> {
         let clock = call.operation.clock();
         let asks_at = clock.monotonic() + ASKS_AFTER;
-        let mut has_asked = false;
+        let mut has_asked = !asks;
         while self.storage.applied().time < after {
             let now = clock.monotonic();
             if !has_asked && now >= asks_at {

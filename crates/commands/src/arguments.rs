@@ -54,6 +54,17 @@ pub fn missing_field(command: &str, field: &str) -> CommandError {
     )
 }
 
+/// Notes the value of a field that may be there once (`IDLDuplicateField`).
+pub fn once<'v>(found: &mut Option<RawBsonRef<'v>>, within: &str, field: &str, value: RawBsonRef<'v>) -> Result<()> {
+    match found.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(CommandError::new(
+            ErrorCode(40413),
+            format!("BSON field '{within}.{field}' is a duplicate field"),
+        )),
+    }
+}
+
 /// `TypeMismatch` for a field.
 pub fn wrong_type(command: &str, field: &str, value: RawBsonRef<'_>, expected: &str) -> CommandError {
     let found = type_name(value);

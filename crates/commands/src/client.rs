@@ -13,6 +13,7 @@ use auth::{Ends, SubjectName};
 use bson::raw::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Operation;
@@ -81,6 +82,8 @@ pub struct Client {
     told: Mutex<Option<TopologyVersion>>,
     /// What it is known by beyond this server, once somebody has asked.
     uuid: OnceLock<[u8; 16]>,
+    /// The cursor whose batches it gets without asking for each; 0: none. It may have come to its end.
+    streamed: AtomicI64,
 }
 
 /// The operation a client is running. The buffers keep their memory from one operation to the next.
@@ -127,6 +130,7 @@ impl Client {
             current: Mutex::new(Current::default()),
             told: Mutex::new(None),
             uuid: OnceLock::new(),
+            streamed: AtomicI64::new(0),
         }
     }
 
@@ -236,6 +240,16 @@ impl Client {
     /// Notes that the running operation has ended.
     pub(crate) fn end(&self) {
         self.current.lock().running = None;
+    }
+
+    /// The client gets the batches of a cursor without asking for each.
+    pub(crate) fn streams(&self, cursor: i64) {
+        self.streamed.store(cursor, Ordering::Relaxed);
+    }
+
+    /// The last cursor of which it did.
+    pub(crate) fn streamed(&self) -> Option<i64> {
+        Some(self.streamed.load(Ordering::Relaxed)).filter(|id| *id != 0)
     }
 
     /// Looks at the running operation, if any.

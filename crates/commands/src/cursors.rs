@@ -39,7 +39,7 @@ pub struct OpenCursor {
     /// Its number, positive.
     pub id: i64,
     /// `db.collection`, or `db.$cmd.listCollections` and the like.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// What is left.
     pub source: CursorSource,
     /// The session that made it; only that session may go on.
@@ -120,6 +120,7 @@ impl ShownCursor {
 enum Entry {
     Idle(Box<OpenCursor>),
     Pinned {
+        namespace: Arc<str>,
         session: Option<SessionId>,
         grant: Option<Arc<Grant>>,
         operation: Arc<Operation>,
@@ -261,7 +262,7 @@ impl Cursors {
                         format!("cursor id {id} was not created by the authenticated user"),
                     ));
                 }
-                if cursor.namespace != namespace {
+                if *cursor.namespace != *namespace {
                     return Err(CommandError::new(
                         ErrorCode::Unauthorized,
                         format!(
@@ -281,6 +282,7 @@ impl Cursors {
             ));
         };
         let pinned = Entry::Pinned {
+            namespace: Arc::clone(&cursor.namespace),
             session: cursor.session,
             grant: cursor.grant.clone(),
             operation: Arc::clone(operation),
@@ -316,12 +318,13 @@ impl Cursors {
         }
     }
 
-    /// May the caller kill the cursor as its own? Who made a cursor that is not there does not matter.
-    pub fn is_own(&self, id: i64, rights: &Rights) -> bool {
-        self.entries
-            .lock()
-            .get(&id)
-            .is_none_or(|entry| rights.is_own(entry.owner()))
+    /// What a cursor belongs to, if it is another user's.
+    pub fn namespace_of_others(&self, id: i64, rights: &Rights) -> Option<Arc<str>> {
+        match self.entries.lock().get(&id)? {
+            entry if rights.is_own(entry.owner()) => None,
+            Entry::Idle(cursor) => Some(Arc::clone(&cursor.namespace)),
+            Entry::Pinned { namespace, .. } => Some(Arc::clone(namespace)),
+        }
     }
 
     fn kill_where(&self, doomed: impl Fn(&Entry) -> bool) -> usize {

@@ -314,6 +314,10 @@ impl Call<'_> {
         if invocation.report.parks {
             return self.put_off(invocation, started, failure, None);
         }
+        // A `getMore` that waited, and was refused when it went on, has fetched nothing.
+        if let Some(cursor) = invocation.parked.take().and_then(|parked| parked.cursor) {
+            self.server.cursors.check_in(cursor);
+        }
         closes |= invocation.report.closes.get();
         if invocation.report.users_changed {
             self.server.access.changed();

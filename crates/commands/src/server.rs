@@ -84,7 +84,7 @@ pub struct Server {
     /// Requests that wait for an event.
     pub(crate) parked: ParkedRequests,
     next_client: AtomicU32,
-    next_operation: AtomicU32,
+    pub(crate) next_operation: AtomicU32,
     last_timestamp: AtomicU64,
     shutting_down: AtomicBool,
     /// Who may do what.
@@ -234,9 +234,12 @@ impl Server {
         self.metrics.connections_rejected.add(1);
     }
 
-    /// The connection has ended: its running operation is interrupted.
+    /// The connection has ended: its running operation is interrupted, and the cursor that only it was to get ends.
     pub fn disconnect(&self, client: &Client) {
         client.set_gone();
+        if let Some(id) = client.streamed() {
+            self.cursors.kill(id);
+        }
         if self.settings.audit.is_some() {
             let left = client.authentication.lock().user.clone();
             if let Some(left) = left {
@@ -283,7 +286,8 @@ impl Server {
 
     /// A number for a new operation.
     pub(crate) fn new_operation(&self) -> Arc<Operation> {
-        let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
+        // Clients see, and name, 32 bits with a sign.
+        let id = self.next_operation.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32;
         let (clock, scripts) = (Arc::clone(&self.env.clock), Arc::clone(&self.scripts));
         let operation = Operation::for_client(clock, id, &self.memory, scripts);
         Arc::new(match self.settings.replica_set {

@@ -37,6 +37,15 @@ pub struct TransactionFields {
     pub api: ApiParameters,
 }
 
+/// What a statement does to an open transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// It reads or writes.
+    GoesOn,
+    /// It commits or aborts.
+    Ends,
+}
+
 /// A transaction between two statements.
 pub struct OpenTransaction {
     /// Its changes, locks and snapshot.
@@ -83,7 +92,8 @@ struct State {
     /// A single write has begun, and has not come to an end at which all of it had taken effect: what it has put into
     /// the log may be on its way yet.
     has_stray_write: bool,
-    /// Of a transaction with the operation.
+    /// Of a transaction with the operation. One that is about to end does not expire any more: its client is to hear
+    /// what became of it.
     expires: Duration,
     last_used: Duration,
 }
@@ -211,12 +221,24 @@ impl ServerSessions {
     /// Ends the transactions of some sessions, and the operations that work in them: those are told why.
     pub fn kill(&self, is_meant: impl Fn(&SessionKey) -> bool, but: Option<u32>, why: Interrupted) {
         for session in self.sessions.lock().values().filter(|session| is_meant(&session.key)) {
-            let mut state = session.state.lock();
-            match &state.operation {
-                Some(operation) if Some(operation.id) == but => {}
-                Some(operation) => operation.interrupt(why),
-                None => self.end(&mut state),
-            }
+            self.kill_in(session, but, why);
+        }
+    }
+
+    /// As [`ServerSessions::kill`], of one session.
+    pub fn kill_one(&self, key: &SessionKey, but: Option<u32>, why: Interrupted) {
+        let session = self.sessions.lock().get(key).cloned();
+        if let Some(session) = session {
+            self.kill_in(&session, but, why);
+        }
+    }
+
+    fn kill_in(&self, session: &ServerSession, but: Option<u32>, why: Interrupted) {
+        let mut state = session.state.lock();
+        match &state.operation {
+            Some(operation) if Some(operation.id) == but => {}
+            Some(operation) => operation.interrupt(why),
+            None => self.end(&mut state),
         }
     }
 
@@ -324,7 +346,7 @@ impl CheckedOut {
         begin: impl FnOnce() -> Result<OpenTransaction>,
     ) -> Result<Box<OpenTransaction>> {
         if !fields.starts {
-            return self.take_open(fields)?.ok_or_else(|| {
+            return self.take_open(fields, Statement::GoesOn)?.ok_or_else(|| {
                 let number = fields.number;
                 CommandError::new(
                     ErrorCode::TransactionCommitted,
@@ -352,11 +374,11 @@ impl CheckedOut {
         Ok(Box::new(open))
     }
 
-    /// The open transaction of a number, to go on or to end it; `None` when it was committed.
+    /// The open transaction of a number; `None` when it was committed.
     ///
     /// # Errors
     /// `TransactionTooOld`, `NoSuchTransaction`; `APIMismatchError`, and it stays open.
-    pub fn take_open(&self, fields: TransactionFields) -> Result<Option<Box<OpenTransaction>>> {
+    pub fn take_open(&self, fields: TransactionFields, what: Statement) -> Result<Option<Box<OpenTransaction>>> {
         let number = fields.number;
         let mut state = self.session.state.lock();
         if number < state.number {
@@ -378,7 +400,10 @@ impl CheckedOut {
         }
         match std::mem::replace(&mut state.phase, Phase::Working) {
             Phase::Open(open) => {
-                state.expires = open.expires;
+                state.expires = match what {
+                    Statement::GoesOn => open.expires,
+                    Statement::Ends => Duration::MAX,
+                };
                 Ok(Some(open))
             }
             phase => {

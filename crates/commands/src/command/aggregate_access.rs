@@ -2,8 +2,10 @@
 //!
 //! A pipeline on a view needs what it would need on a collection of that name: what the view itself reads was
 //! checked when it was made. Stages are looked at as they were sent, before anybody has parsed them; what is not as
-//! it must be needs nothing, because it fails.
+//! it must be needs nothing, because it fails. What names a collection must be there once: were each of several to be
+//! looked at, the work would be their product, for whoever may do nothing.
 
+use crate::arguments::once;
 use crate::authorization::target;
 use crate::error::Result;
 use crate::invocation::Invocation;
@@ -128,10 +130,9 @@ fn stages_allowed(call: &Invocation<'_>, subject: Subject<'_>, stages: &RawArray
         for element in stage {
             let (name, argument) = element?;
             let allowed = match name.as_str() {
-                "$lookup" | "$graphLookup" => foreign(call, subject, argument, "from")?,
-                "$unionWith" => foreign(call, subject, argument, "coll")?,
+                stage @ ("$lookup" | "$graphLookup" | "$unionWith") => foreign(call, subject, stage, argument)?,
                 "$facet" => facets(call, subject, argument)?,
-                "$out" => written(call, subject, argument, &[Action::Insert, Action::Remove])?,
+                "$out" => written(call, subject, "$out", argument, &[Action::Insert, Action::Remove])?,
                 "$merge" => merged(call, subject, argument)?,
                 _ => true,
             };
@@ -144,71 +145,60 @@ fn stages_allowed(call: &Invocation<'_>, subject: Subject<'_>, stages: &RawArray
 }
 
 /// The collection that `value` names: `"c"` or `{ db, coll }`, the database being that of `subject` when it is left
-/// out. Each field that is there twice stands for all that it may mean.
-fn named<'s>(subject: Subject<'s>, value: RawBsonRef<'s>) -> Result<Vec<Subject<'s>>> {
-    let (mut databases, mut collections) = (Vec::new(), Vec::new());
+/// out.
+fn named<'s>(subject: Subject<'s>, stage: &str, value: RawBsonRef<'s>) -> Result<Option<Subject<'s>>> {
+    let (mut database, mut collection) = (None, None);
     match value {
-        RawBsonRef::String(name) => collections.push(name),
+        RawBsonRef::String(_) => collection = Some(value),
         RawBsonRef::Document(document) => {
             for element in document {
-                match element? {
-                    (name, RawBsonRef::String(text)) if name.as_str() == "db" => databases.push(text),
-                    (name, RawBsonRef::String(text)) if name.as_str() == "coll" => collections.push(text),
+                let (name, value) = element?;
+                match name.as_str() {
+                    "db" => once(&mut database, stage, "db", value)?,
+                    "coll" => once(&mut collection, stage, "coll", value)?,
                     _ => {}
                 }
             }
         }
         _ => {}
     }
-    if databases.is_empty() {
-        databases.push(subject.database);
-    }
-    let in_database = |database| {
-        collections.iter().map(move |collection| Subject {
-            database,
-            collection: Some(*collection),
-        })
-    };
-    Ok(databases.into_iter().flat_map(in_database).collect())
+    Ok(collection.and_then(|name| name.as_str()).map(|collection| Subject {
+        database: database.and_then(|name| name.as_str()).unwrap_or(subject.database),
+        collection: Some(collection),
+    }))
 }
 
 /// `$lookup`, `$graphLookup`, `$unionWith`: what they read, and the pipelines they run on it.
-fn foreign(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>, field: &str) -> Result<bool> {
-    let mut subjects = Vec::new();
+fn foreign(call: &Invocation<'_>, subject: Subject<'_>, stage: &str, argument: RawBsonRef<'_>) -> Result<bool> {
     let mut pipelines = Vec::new();
-    match argument {
-        RawBsonRef::Document(options) => {
-            // `$unionWith` has the database beside the collection.
-            if field == "coll" {
-                subjects.extend(named(subject, argument)?);
-            }
-            for element in options {
-                match element? {
-                    (name, value) if name.as_str() == field && field != "coll" => {
-                        subjects.extend(named(subject, value)?)
-                    }
-                    (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages),
-                    _ => {}
+    // `$unionWith` has the database beside the collection.
+    let mut from = (stage == "$unionWith" || argument.as_document().is_none()).then_some(argument);
+    if let RawBsonRef::Document(options) = argument {
+        for element in options {
+            match element? {
+                (name, value) if name.as_str() == "from" && stage != "$unionWith" => {
+                    once(&mut from, stage, "from", value)?;
                 }
+                (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages),
+                _ => {}
             }
         }
-        other => subjects.extend(named(subject, other)?),
     }
-    if subjects.is_empty() {
-        // The pipeline begins with documents of its own.
-        subjects.push(Subject {
-            database: subject.database,
-            collection: None,
-        });
+    let from = match from {
+        Some(from) => named(subject, stage, from)?,
+        None => None,
+    };
+    if from.is_some_and(|from| !from.may(call, &[Action::Find])) {
+        return Ok(false);
     }
-    for subject in subjects {
-        if subject.collection.is_some() && !subject.may(call, &[Action::Find]) {
+    // Without a collection the pipeline begins with documents of its own.
+    let from = from.unwrap_or(Subject {
+        database: subject.database,
+        collection: None,
+    });
+    for stages in pipelines {
+        if !pipeline(call, from, stages)? {
             return Ok(false);
-        }
-        for stages in &pipelines {
-            if !pipeline(call, subject, stages)? {
-                return Ok(false);
-            }
         }
     }
     Ok(true)
@@ -228,21 +218,27 @@ fn facets(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>)
     Ok(true)
 }
 
-fn written(call: &Invocation<'_>, subject: Subject<'_>, target: RawBsonRef<'_>, actions: &[Action]) -> Result<bool> {
-    let targets = named(subject, target)?;
-    Ok(targets.iter().all(|target| target.may(call, actions)))
+fn written(
+    call: &Invocation<'_>,
+    subject: Subject<'_>,
+    stage: &str,
+    target: RawBsonRef<'_>,
+    actions: &[Action],
+) -> Result<bool> {
+    let target = named(subject, stage, target)?;
+    Ok(target.is_none_or(|target| target.may(call, actions)))
 }
 
 /// `$merge`: into a collection, or into what `into` names.
 fn merged(call: &Invocation<'_>, subject: Subject<'_>, argument: RawBsonRef<'_>) -> Result<bool> {
     const WRITES: &[Action] = &[Action::Insert, Action::Update];
     let RawBsonRef::Document(options) = argument else {
-        return written(call, subject, argument, WRITES);
+        return written(call, subject, "$merge", argument, WRITES);
     };
     for element in options {
         let (name, value) = element?;
         let allowed = match (name.as_str(), value) {
-            ("into", into) => written(call, subject, into, WRITES)?,
+            ("into", into) => written(call, subject, "$merge", into, WRITES)?,
             ("whenMatched", RawBsonRef::Array(stages)) => stages_allowed(call, subject, stages)?,
             _ => true,
         };

@@ -61,6 +61,8 @@ pub fn reply_with_backup(
         return Err(CommandError::not_implemented(format!("a stage after {STAGE}")));
     }
     let backup = open(call, extent)?;
+    // That took its time: nobody would read, or end, the cursor of a client that has gone.
+    call.operation.check_now().map_err(storage::StorageError::from)?;
     let mut rest = documents(call, &backup, extent, arguments)?.into_iter();
     reply.open_document("cursor");
     reply.open_array("firstBatch");
@@ -69,7 +71,7 @@ pub fn reply_with_backup(
     let id = call.server.cursors.new_id();
     call.server.cursors.add(OpenCursor {
         id,
-        namespace: namespace.as_str().to_owned(),
+        namespace: namespace.as_str().into(),
         source: CursorSource::Backup(rest, backup),
         session: call.session,
         pinned: None,

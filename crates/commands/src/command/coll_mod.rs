@@ -5,7 +5,7 @@ use super::collections::{capped_max, check_capped_size, pre_and_post_images};
 use super::indexes::{EXPIRE_SECONDS_MAX, check_may_hide, name_by_key};
 use super::read_only::{cannot_write, is_members_configuration};
 use super::{clustered, index_kinds, timeseries};
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, once};
 use crate::authorization::target;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
@@ -40,39 +40,32 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
     if !call.may(target, Action::CollMod) {
         return Ok(false);
     }
-    let (mut view_on, mut pipelines) = (Vec::new(), Vec::new());
+    let (mut view_on, mut pipeline) = (None, None);
     for element in call.body {
-        match element? {
-            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text.to_owned()),
-            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages.to_owned()),
+        let (name, value) = element?;
+        match name.as_str() {
+            field @ "viewOn" => once(&mut view_on, "collMod", field, value)?,
+            field @ "pipeline" => once(&mut pipeline, "collMod", field, value)?,
             _ => {}
         }
     }
-    if view_on.is_empty() && pipelines.is_empty() {
+    let view_on = view_on.and_then(|name| name.as_str());
+    let pipeline = pipeline.and_then(|stages| stages.as_array());
+    if view_on.is_none() && pipeline.is_none() {
         return Ok(true);
     }
     // What is not given stays as it is.
     let catalog = call.server.storage.catalog();
-    if let Some(view) = Namespace::new(database, collection)
+    let view = Namespace::new(database, collection)
         .ok()
-        .and_then(|namespace| catalog.view(&namespace))
-    {
-        if view_on.is_empty() {
-            view_on.push(view.view_on().to_owned());
-        }
-        if pipelines.is_empty() {
-            pipelines.push(view.pipeline().to_owned());
-        }
+        .and_then(|namespace| catalog.view(&namespace));
+    let view = view.as_ref();
+    let collection = view_on.or_else(|| view.map(|view| view.view_on()));
+    let stages = pipeline.or_else(|| view.map(|view| view.pipeline()));
+    match (collection, stages) {
+        (Some(_), Some(stages)) => aggregate_access::pipeline(call, Subject { database, collection }, stages),
+        _ => Ok(true),
     }
-    for collection in &view_on {
-        let collection = Some(collection.as_str());
-        for stages in &pipelines {
-            if !aggregate_access::pipeline(call, Subject { database, collection }, stages)? {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
 }
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

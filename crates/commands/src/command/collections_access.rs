@@ -1,6 +1,7 @@
 //! What `create`, `renameCollection` and `listCollections` need.
 
 use super::aggregate_access::{self, Subject};
+use crate::arguments::once;
 use crate::authorization::target;
 use crate::error::Result;
 use crate::invocation::Invocation;
@@ -12,12 +13,13 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument};
 /// maker must be allowed to read.
 pub fn create(call: &Invocation<'_>) -> Result<bool> {
     let target = target(call)?;
-    let (mut view_on, mut pipelines, mut capped) = (Vec::new(), Vec::new(), false);
+    let (mut view_on, mut pipeline, mut capped) = (None, None, false);
     for element in call.body {
-        match element? {
-            (name, RawBsonRef::String(text)) if name.as_str() == "viewOn" => view_on.push(text),
-            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => pipelines.push(stages),
-            (name, value) if name.as_str() == "capped" => capped |= value != RawBsonRef::Boolean(false),
+        let (name, value) = element?;
+        match name.as_str() {
+            field @ "viewOn" => once(&mut view_on, "create", field, value)?,
+            field @ "pipeline" => once(&mut pipeline, "create", field, value)?,
+            "capped" => capped |= value != RawBsonRef::Boolean(false),
             _ => {}
         }
     }
@@ -25,28 +27,20 @@ pub fn create(call: &Invocation<'_>) -> Result<bool> {
     if capped {
         return Ok(may_create && call.may(target, Action::ConvertToCapped));
     }
-    if view_on.is_empty() {
+    let Some(RawBsonRef::String(collection)) = view_on else {
         return Ok(may_create || call.may(target, Action::Insert));
-    }
+    };
     if !may_create {
         return Ok(false);
     }
-    let none = RawArrayBuf::new();
-    if pipelines.is_empty() {
-        pipelines.push(&none);
+    let subject = Subject {
+        database: call.database,
+        collection: Some(collection),
+    };
+    match pipeline {
+        Some(RawBsonRef::Array(stages)) => aggregate_access::pipeline(call, subject, stages),
+        _ => aggregate_access::pipeline(call, subject, &RawArrayBuf::new()),
     }
-    for collection in view_on {
-        let subject = Subject {
-            database: call.database,
-            collection: Some(collection),
-        };
-        for stages in &pipelines {
-            if !aggregate_access::pipeline(call, subject, stages)? {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// What `renameCollection` needs: within a database an action of its own, from one to another what copying needs.

@@ -94,7 +94,7 @@ pub fn operations(call: &Invocation<'_>, shown: Shown) -> Vec<Document> {
             operations.push(doc! {
                 "type": "idleCursor",
                 "host": host(call),
-                "ns": &cursor.namespace,
+                "ns": &*cursor.namespace,
                 "planSummary": &*cursor.plan_summary,
                 "cursor": cursor.shown().to_document(),
             });

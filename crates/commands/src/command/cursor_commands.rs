@@ -144,7 +144,7 @@ pub fn reply_with_plan(
         let plan_summary = call.report.plan_summary.clone();
         call.server.cursors.add(OpenCursor {
             id,
-            namespace: request.namespace.as_str().to_owned(),
+            namespace: request.namespace.as_str().into(),
             source: CursorSource::Plan(Box::new(executor)),
             session: call.session,
             pinned: call.pinned.clone(),
@@ -193,6 +193,17 @@ fn may_go_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<bool> {
     };
     // `bulkWrite` is run on `admin` and its cursor holds nothing but what it did.
     Ok(command.name == "bulkWrite" || permitted(&call.within(command, &cursor.originating, database))?)
+}
+
+fn check_goes_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
+    if !may_go_on(call, cursor)? {
+        return Err(CommandError::new(
+            ErrorCode::Unauthorized,
+            format!("not authorized for getMore with cursor id {}", cursor.id),
+        ));
+    }
+    let made_by = ApiParameters::of(&cursor.originating)?;
+    ApiParameters::of(call.body)?.check_cursor(made_by)
 }
 
 /// Where a change stream goes on with what this reply has.
@@ -249,15 +260,7 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             &call.operation,
         )?,
     };
-    if !may_go_on(call, &cursor)? {
-        call.server.cursors.check_in(cursor);
-        return Err(CommandError::new(
-            ErrorCode::Unauthorized,
-            format!("not authorized for getMore with cursor id {id}"),
-        ));
-    }
-    let made_by = ApiParameters::of(&cursor.originating)?;
-    if let Err(error) = ApiParameters::of(call.body)?.check_cursor(made_by) {
+    if let Err(error) = check_goes_on(call, &cursor) {
         call.server.cursors.check_in(cursor);
         return Err(error);
     }
@@ -281,6 +284,9 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             reply.int64("id", id);
             call.report.cursor_id = Some(id);
             call.report.more_to_come = call.exhaust_allowed;
+            if call.exhaust_allowed {
+                call.client.streams(id);
+            }
             call.server.cursors.check_in(cursor);
         }
         Ok(Fetched::All) => {
@@ -423,6 +429,20 @@ fn fetch_plan(
     }
 }
 
+/// Whoever made the cursor may kill it, and who may kill all of what it belongs to. A cursor that is not there is
+/// nobody's.
+fn may_kill(call: &Invocation<'_>, id: i64) -> bool {
+    let Some(namespace) = call.server.cursors.namespace_of_others(id, &call.rights) else {
+        return true;
+    };
+    let target = match namespace.split_once('.') {
+        Some((database, name)) if !name.starts_with("$cmd.") => Target::Collection(database, name),
+        Some((database, _)) => Target::Database(database),
+        None => Target::Database(&namespace),
+    };
+    call.may(target, Action::KillAnyCursor)
+}
+
 fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     // Cursors of listings and of `aggregate: 1` belong to no collection.
@@ -447,12 +467,8 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
             "Must specify at least one cursor id in: cursors",
         ));
     }
-    let target = match call.target()? {
-        RawBsonRef::String(name) if !name.starts_with("$cmd.") => Target::Collection(call.database, name),
-        _ => Target::Database(call.database),
-    };
-    let any = call.may(Target::Cluster, Action::KillAnyCursor) || call.may(target, Action::KillAnyCursor);
-    if !any && !ids.iter().all(|id| call.server.cursors.is_own(*id, &call.rights)) {
+    let any = call.may(Target::Cluster, Action::KillAnyCursor);
+    if !any && !ids.iter().all(|id| may_kill(call, *id)) {
         return Err(refused(call));
     }
     let (killed, missing): (Vec<i64>, Vec<i64>) = ids

@@ -10,6 +10,7 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
 use bson::raw::RawBsonRef;
+use storage::StorageError;
 use wire::ErrorCode;
 
 /// `fsync`.
@@ -58,6 +59,8 @@ fn fsync(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let barrier = lock.then(|| storage.block_writes(&call.operation)).transpose()?;
     storage.checkpoint()?;
     if let Some(barrier) = barrier {
+        // That took its time: nobody would take a lock back whose client has gone.
+        call.operation.check_now().map_err(StorageError::from)?;
         let count = call.server.fsync_lock.push(barrier);
         reply.string("info", "now locked against writes, use db.fsyncUnlock() to unlock");
         reply.int64("lockCount", count as i64);

@@ -51,7 +51,9 @@ pub fn memory_total_mb(meminfo: &str) -> i64 {
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
-    let release = read_text(call, "/etc/os-release");
+    // The first is a link to the second on most systems, and links are not followed.
+    let release = ["/etc/os-release", "/usr/lib/os-release"].map(|path| read_text(call, path));
+    let release = release.iter().find(|text| !text.is_empty()).map_or("", String::as_str);
     let meminfo = read_text(call, "/proc/meminfo");
     let cpuinfo = read_text(call, "/proc/cpuinfo");
     let kernel = read_text(call, "/proc/sys/kernel/osrelease").trim().to_owned();
@@ -87,8 +89,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         },
         "os": {
             "type": "Linux",
-            "name": line_value(&release, "NAME", '=').unwrap_or("unknown"),
-            "version": line_value(&release, "VERSION_ID", '=').unwrap_or("unknown"),
+            "name": line_value(release, "NAME", '=').unwrap_or("unknown"),
+            "version": line_value(release, "VERSION_ID", '=').unwrap_or("unknown"),
         },
         "extra": {
             "versionString": read_text(call, "/proc/version").trim(),

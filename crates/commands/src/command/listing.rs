@@ -51,7 +51,7 @@ pub fn reply_with_cursor(
         reply.fill_int64(id_at, id);
         call.server.cursors.add(OpenCursor {
             id,
-            namespace,
+            namespace: namespace.into(),
             source: CursorSource::Documents(rest),
             session: call.session,
             pinned: None,

@@ -6,6 +6,7 @@ use crate::error::{CommandError, Result};
 use auth::{ActionSet, AddressRange, Privilege, Resource, Restriction, RoleName};
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, doc};
+use std::collections::BTreeSet;
 use wire::ErrorCode;
 
 /// `{ user, db }` or `{ role, db }`.
@@ -25,26 +26,40 @@ pub fn pair<'v>(arguments: Arguments<'_>, document: &'v RawDocument, noun: &'sta
 
 /// Names of roles: texts, which mean roles of `database`, and `{ role, db }`; each once.
 pub fn role_names(database: &str, arguments: Arguments<'_>, array: &RawArray) -> Result<Vec<RoleName>> {
-    let mut names = Vec::new();
+    let (mut names, mut seen) = (Vec::new(), BTreeSet::new());
     for value in array {
-        let (role, database) = match value? {
-            RawBsonRef::String(role) => (role, database),
-            RawBsonRef::Document(document) => pair(arguments, document, "role")?,
-            other => {
-                return Err(wrong_type(
-                    arguments.command,
-                    "roles",
-                    other,
-                    "types '[string, object]'",
-                ));
-            }
-        };
-        let name = RoleName::new(database, role);
-        if !names.contains(&name) {
-            names.push(name);
+        let (role, database) = role_name(database, arguments, value?)?;
+        if seen.insert((database, role)) {
+            names.push(RoleName::new(database, role));
         }
     }
     Ok(names)
+}
+
+/// The name of the role that a text or a document gives, and that of its database.
+pub fn role_name<'v>(database: &'v str, arguments: Arguments<'_>, value: RawBsonRef<'v>) -> Result<(&'v str, &'v str)> {
+    match value {
+        RawBsonRef::String(role) => Ok((role, database)),
+        RawBsonRef::Document(document) => pair(arguments, document, "role"),
+        other => Err(wrong_type(
+            arguments.command,
+            "roles",
+            other,
+            "types '[string, object]'",
+        )),
+    }
+}
+
+/// Adds roles to those held.
+pub fn give_roles(held: &mut Vec<RoleName>, given: Vec<RoleName>) {
+    let known: BTreeSet<_> = held.iter().cloned().collect();
+    held.extend(given.into_iter().filter(|role| !known.contains(role)));
+}
+
+/// Takes roles from those held.
+pub fn take_roles(held: &mut Vec<RoleName>, taken: Vec<RoleName>) {
+    let taken: BTreeSet<_> = taken.into_iter().collect();
+    held.retain(|role| !taken.contains(role));
 }
 
 /// The roles that a kept document holds.

@@ -5,8 +5,8 @@
 //! database.
 
 use super::role_documents::{
-    UnknownActions, kept_privileges, kept_roles, pair, privilege_array, privileges, restrictions, role_array,
-    role_names,
+    UnknownActions, give_roles, kept_privileges, kept_roles, pair, privilege_array, privileges, restrictions,
+    role_array, role_names, take_roles,
 };
 use super::role_store::{self, Held};
 use super::user_store::{self, Store};
@@ -108,12 +108,7 @@ pub const GRANT_ROLES_TO_ROLE: Command = Command::new(
     "Gives roles to a role, which inherits them.",
     OperationKind::Command,
     Access::Fields(access::grant),
-    |call, _| {
-        change_roles(call, |held, given| {
-            let new: Vec<_> = given.into_iter().filter(|role| !held.contains(role)).collect();
-            held.extend(new);
-        })
-    },
+    |call, _| change_roles(call, give_roles),
 )
 .takes_write_concern();
 /// `revokeRolesFromRole`.
@@ -122,7 +117,7 @@ pub const REVOKE_ROLES_FROM_ROLE: Command = Command::new(
     "Takes roles from a role.",
     OperationKind::Command,
     Access::Fields(access::revoke),
-    |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
+    |call, _| change_roles(call, take_roles),
 )
 .takes_write_concern();
 /// `rolesInfo`.

@@ -14,6 +14,7 @@ use auth::{Action, Target};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use bson::{Binary, DateTime, Document, doc};
+use std::collections::HashSet;
 use storage::{Interrupted, SessionKey};
 use wire::ErrorCode;
 
@@ -118,7 +119,8 @@ fn documents<'i>(call: &Invocation<'i>) -> Result<Vec<&'i RawDocument>> {
     Ok(documents)
 }
 
-fn listed(call: &Invocation<'_>) -> Result<Vec<SessionId>> {
+/// Each once. There may be as many as a message holds, and as many sessions: they are looked up, not compared.
+fn listed(call: &Invocation<'_>) -> Result<HashSet<SessionId>> {
     documents(call)?.into_iter().map(session_id).collect()
 }
 
@@ -152,28 +154,31 @@ fn kill(call: &Invocation<'_>, is_meant: &dyn Fn(SessionKey) -> bool) {
 fn end(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     call.for_each_field(|_, _| Ok(false))?;
     let sessions = listed(call)?;
-    call.server.sessions.kill(
-        |session| sessions.contains(&session.id) && session.user == call.rights.session_user(),
-        Some(call.operation.id),
-        Interrupted::Killed,
-    );
+    // Whoever has not proven to be anybody has no sessions.
+    if matches!(call.rights, Rights::Nobody | Rights::First) {
+        return Ok(());
+    }
     call.server
         .cursors
-        .kill_of_sessions(|session, owner| sessions.contains(session) && call.rights.is_own(owner));
+        .kill_of_sessions(|session, owner| call.rights.is_own(owner) && sessions.contains(session));
     let user = call.rights.session_user();
     for id in sessions {
-        call.server.session_cache.remove(&SessionKey { id, user });
+        let key = SessionKey { id, user };
+        let own = Some(call.operation.id);
+        call.server.sessions.kill_one(&key, own, Interrupted::Killed);
+        call.server.session_cache.remove(&key);
     }
     Ok(())
 }
 
-/// As in MongoDB it takes any field.
+/// `[]` means all of the caller's own. As in MongoDB it takes any field.
 fn kill_sessions(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let sessions = listed(call)?;
     let own = call.rights.session_user();
     let kills_any = call.may(Target::Cluster, Action::KillAnySession);
-    kill(call, &|key| {
-        (sessions.is_empty() || sessions.contains(&key.id)) && (kills_any || key.user == own)
+    kill(call, &|key| match sessions.is_empty() {
+        true => key.user == own,
+        false => (kills_any || key.user == own) && sessions.contains(&key.id),
     });
     Ok(())
 }
@@ -184,7 +189,7 @@ fn kill_all(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let owners = documents(call)?
         .into_iter()
         .map(|user| owner(call.command.name, user))
-        .collect::<Result<Vec<_>>>()?;
+        .collect::<Result<HashSet<_>>>()?;
     kill(call, &|key| owners.is_empty() || owners.contains(&key.user));
     Ok(())
 }
@@ -211,7 +216,7 @@ struct Pattern {
     owner: Option<[u8; 32]>,
     /// `uid`.
     user: Option<[u8; 32]>,
-    users: Option<Vec<[u8; 32]>>,
+    users: Option<HashSet<[u8; 32]>>,
 }
 
 impl Pattern {
@@ -278,7 +283,7 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
         Ok(true)
     })?;
     // An empty list is as none.
-    let users = users.filter(|users: &Vec<_>| !users.is_empty());
+    let users = users.filter(|users: &HashSet<_>| !users.is_empty());
     if users.is_some() && options.get("allUsers")?.and_then(|all| all.as_bool()) == Some(true) {
         return Err(CommandError::new(
             ErrorCode::UnsupportedFormat,
@@ -315,13 +320,13 @@ pub fn list(call: &Invocation<'_>, stage: &str, options: &RawDocument) -> Result
 }
 
 /// `[{user, db}, …]`, as sessions name them. Nulls are passed over.
-fn owners(within: &str, array: &RawArray) -> Result<Vec<[u8; 32]>> {
+fn owners(within: &str, array: &RawArray) -> Result<HashSet<[u8; 32]>> {
     let arguments = Arguments::of(within);
-    let mut owners = Vec::new();
+    let mut owners = HashSet::new();
     for element in array {
         let element = element?;
         if !matches!(element, RawBsonRef::Null | RawBsonRef::Undefined) {
-            owners.push(owner(within, arguments.document("users", element)?)?);
+            owners.insert(owner(within, arguments.document("users", element)?)?);
         }
     }
     Ok(owners)

@@ -5,7 +5,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::transactions::{CheckedOut, OpenTransaction};
+use crate::transactions::{CheckedOut, OpenTransaction, Statement};
 use bson::raw::RawBsonRef;
 use storage::StorageError;
 use wire::ErrorCode;
@@ -53,7 +53,7 @@ fn open(call: &mut Invocation<'_>) -> Result<(CheckedOut, Option<Box<OpenTransac
             format!("{} must be run within a transaction", call.command.name),
         ));
     };
-    let open = session.take_open(fields)?;
+    let open = session.take_open(fields, Statement::Ends)?;
     Ok((session, open))
 }
 
@@ -68,10 +68,12 @@ fn commit(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
                     session.committed();
                     call.wrote(seq);
                 }
-                // It may be in the log: a later one asks what became of it.
+                // It may be in the log: a later one asks what became of it, and drivers are told to send it.
                 Err(error @ StorageError::Interrupted(_)) => {
                     session.in_doubt();
-                    return Err(error.into());
+                    let mut error = CommandError::from(error);
+                    error.label("RetryableWriteError");
+                    return Err(error);
                 }
                 Err(error) => return Err(error.into()),
             }

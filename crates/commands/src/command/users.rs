@@ -2,7 +2,9 @@
 //! `usersInfo`.
 
 use super::authenticate_x509::EXTERNAL;
-use super::role_documents::{kept_roles, pair, privilege_array, restrictions, role_array, role_names};
+use super::role_documents::{
+    give_roles, kept_roles, pair, privilege_array, restrictions, role_array, role_names, take_roles,
+};
 use super::role_store::{self, Held};
 use super::user_store::{self, Store};
 use super::users_access as access;
@@ -78,12 +80,7 @@ pub const GRANT_ROLES_TO_USER: Command = Command::new(
     "Gives roles to a user.",
     OperationKind::Command,
     Access::Fields(access::grant),
-    |call, _| {
-        change_roles(call, |held, given| {
-            let new: Vec<_> = given.into_iter().filter(|role| !held.contains(role)).collect();
-            held.extend(new);
-        })
-    },
+    |call, _| change_roles(call, give_roles),
 )
 .takes_write_concern();
 /// `revokeRolesFromUser`.
@@ -92,7 +89,7 @@ pub const REVOKE_ROLES_FROM_USER: Command = Command::new(
     "Takes roles from a user.",
     OperationKind::Command,
     Access::Fields(access::revoke),
-    |call, _| change_roles(call, |held, taken| held.retain(|role| !taken.contains(role))),
+    |call, _| change_roles(call, take_roles),
 )
 .takes_write_concern();
 /// `usersInfo`.

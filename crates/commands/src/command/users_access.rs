@@ -3,7 +3,7 @@
 //! Whoever gives or takes a role must be allowed to on the database of that role; a privilege counts as a role of the
 //! database that it is about, and of `admin` when it is about more than one.
 
-use super::role_documents::{UnknownActions, privileges, role_names};
+use super::role_documents::{UnknownActions, privileges, role_name};
 use crate::arguments::Arguments;
 use crate::error::Result;
 use crate::invocation::Invocation;
@@ -191,8 +191,11 @@ fn fields(call: &Invocation<'_>, action: Action) -> Result<bool> {
 }
 
 fn roles(call: &Invocation<'_>, arguments: Arguments<'_>, array: &RawArray, action: Action) -> Result<bool> {
-    let named = role_names(call.database, arguments, array)?;
-    Ok(named
-        .iter()
-        .all(|name| call.may(Target::Database(&name.database), action)))
+    for value in array {
+        let (_, database) = role_name(call.database, arguments, value?)?;
+        if !call.may(Target::Database(database), action) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -15,6 +15,9 @@ use wire::ErrorCode;
 const CLUSTER_TIME_AHEAD_MAX_S: i64 = 365 * 86_400;
 /// Clocks of members differ by so many seconds at most, as long as nobody tells of it.
 const CLOCKS_APART_S: i64 = 10;
+/// A time that another member has shown is so many seconds ahead of this server's clock at most, or of what was written
+/// here: the other one's clock may be ahead, and users may have moved the set's time on by as much again.
+const SHOWN_AHEAD_MAX_S: i64 = 2 * CLOCKS_APART_S + 1;
 
 impl Server {
     /// What a member tells with each reply: the time of what it has shown at most.
@@ -56,7 +59,7 @@ impl Call<'_> {
 
     /// Nobody moves the set's clock away from what clocks show.
     fn check_time(&self, time: ClusterTime) -> Result<()> {
-        let (time_s, now_s) = (seconds(time), self.server.env.clock.now_ms() / 1000);
+        let (time_s, now_s) = (seconds(time), self.now_s());
         if time_s > now_s + CLUSTER_TIME_AHEAD_MAX_S {
             return Err(CommandError::new(
                 ErrorCode::ClusterTimeFailsRateLimiter,
@@ -71,34 +74,65 @@ impl Call<'_> {
         let Some(after) = invocation.read_concern.after else {
             return Ok(());
         };
+        // Whoever has not proven to be anybody is shown nothing that there would be to wait for.
+        if matches!(invocation.rights, Rights::Nobody | Rights::First) {
+            return Ok(());
+        }
         let storage = &self.server.storage;
         let newest = storage.newest().time;
         if after <= newest {
             return Ok(storage.wait_shown(&invocation.operation)?);
         }
-        let now_s = self.server.env.clock.now_ms() / 1000;
-        // A member may be behind what others have shown.
-        let others = storage.standing().is_some();
-        if Some(after) > generic.cluster_time && !(others && seconds(after) <= now_s + CLOCKS_APART_S) {
-            return Err(CommandError::new(
+        let moves_time = self.is_given(generic, invocation, after);
+        match self.server.replica_set() {
+            // Members show what this one has not applied yet: that is waited for.
+            Some(set) if !set.is_writable() && (moves_time || self.may_be_shown(after)) => {
+                self.check_time(after)?;
+                self.server.wait_until_applied(set, invocation, after, moves_time)
+            }
+            _ if moves_time => {
+                self.check_time(after)?;
+                self.move_time_to(after)
+            }
+            _ => Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 format!(
                     "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested clusterTime: {}; current clusterTime: {}",
                     describe(after.to_timestamp().into()),
                     describe(newest.to_timestamp().into())
                 ),
-            ));
+            )),
         }
-        self.check_time(after)?;
-        // Nothing was written here since a time that another server has given: an entry moves this one's on.
-        match self.server.replica_set() {
-            Some(set) if !set.is_writable() => self.server.wait_until_applied(set, invocation, after),
-            _ => {
-                storage.saw_cluster_time(after);
-                storage.write_note(&rawdoc! { "msg": "cluster time" })?;
-                Ok(())
-            }
-        }
+    }
+
+    /// Whether some server may have given a time that nothing was written at here, so that an entry is to move the
+    /// set's time on. `$clusterTime` says so where it is believed, see [`Call::see_time`]; else it is near what clocks
+    /// show, in a set with others.
+    fn is_given(&self, generic: &Generic<'_>, invocation: &Invocation<'_>, time: ClusterTime) -> bool {
+        let is_told = matches!(invocation.rights, Rights::Unchecked) && Some(time) <= generic.cluster_time;
+        is_told || self.has_others() && seconds(time) <= self.now_s() + CLOCKS_APART_S
+    }
+
+    /// Whether another member may show the time already.
+    fn may_be_shown(&self, time: ClusterTime) -> bool {
+        let known = self.now_s().max(seconds(self.server.storage.applied().time));
+        self.has_others() && seconds(time) <= known + SHOWN_AHEAD_MAX_S
+    }
+
+    fn has_others(&self) -> bool {
+        self.server.storage.standing().is_some()
+    }
+
+    fn now_s(&self) -> i64 {
+        self.server.env.clock.now_ms() / 1000
+    }
+
+    /// An entry moves time on, to the end of that second: who asks for all times of a second has one entry written.
+    fn move_time_to(&self, time: ClusterTime) -> Result<()> {
+        let storage = &self.server.storage;
+        storage.saw_cluster_time(ClusterTime(((time.0 >> 32) + 1) << 32));
+        storage.write_note(&rawdoc! { "msg": "cluster time" })?;
+        Ok(())
     }
 }
 

@@ -279,6 +279,90 @@ fn a_field_that_is_there_twice_is_checked_twice() {
     assert_eq!(code(&reply), 13, "{reply}");
 }
 
+/// What is looked at for each of several names is as much work as their product, or more.
+#[test]
+fn names_of_collections_stand_once() {
+    let bench = bench();
+    let eve = bench.user("eve", &[role("read", "test")]);
+    let twice = |field: &str, value: &str, more: Document| {
+        let mut raw = bson::RawDocumentBuf::new();
+        for _ in 0..2 {
+            raw.append(bson::raw::CString::try_from(field).unwrap(), value);
+        }
+        for (name, value) in more {
+            let value = bson::RawBson::try_from(value).unwrap();
+            raw.append(bson::raw::CString::try_from(name.as_str()).unwrap(), value);
+        }
+        raw
+    };
+    let run = |stage: &str, argument: bson::RawDocumentBuf| {
+        let mut raw = bson::rawdoc! { "aggregate": "c", "cursor": {}, "$db": "test" };
+        let mut one = bson::RawDocumentBuf::new();
+        one.append(bson::raw::CString::try_from(stage).unwrap(), argument);
+        let mut pipeline = bson::RawArrayBuf::new();
+        pipeline.push(one);
+        raw.append(bson::raw::cstr!("pipeline"), pipeline);
+        let mut reply = Vec::new();
+        bench.server.handle(&eve, &crate::Request::of(&raw), &mut reply);
+        code(&Document::try_from(bson::RawDocumentBuf::from_bytes(reply).unwrap()).unwrap())
+    };
+    for (stage, field, more) in [
+        ("$lookup", "from", doc! { "pipeline": [], "as": "x" }),
+        ("$graphLookup", "from", doc! { "as": "x" }),
+        ("$unionWith", "coll", doc! { "pipeline": [] }),
+        ("$unionWith", "db", doc! { "coll": "c", "pipeline": [] }),
+        ("$out", "db", doc! { "coll": "c" }),
+        ("$out", "coll", doc! { "db": "test" }),
+    ] {
+        assert_eq!(run(stage, twice(field, "c", more)), 40413, "{stage} {field}");
+    }
+    let mut merge = bson::RawDocumentBuf::new();
+    merge.append(bson::raw::cstr!("into"), twice("coll", "c", doc! {}));
+    assert_eq!(run("$merge", merge), 40413);
+    // As many levels as there may be are looked at once each.
+    let mut nested = doc! { "$lookup": { "from": "c", "pipeline": [], "as": "x" } };
+    for _ in 0..40 {
+        nested = doc! { "$lookup": { "from": "c", "pipeline": [nested], "as": "x" } };
+    }
+    assert!(may(
+        &bench,
+        &eve,
+        "test",
+        doc! { "aggregate": "c", "pipeline": [nested], "cursor": {} }
+    ));
+}
+
+/// A role may kill all cursors of one collection, and says so of that collection alone.
+#[test]
+fn cursors_of_a_collection_are_killed_by_who_may() {
+    let bench = bench();
+    for collection in ["mine", "other"] {
+        bench.insert(collection, &[doc! {}, doc! {}]);
+    }
+    let resource = doc! { "db": "test", "collection": "mine" };
+    bench.ok(
+        doc! { "createRole": "k", "privileges": [{ "resource": resource, "actions": ["killAnyCursor"] }], "roles": [] },
+    );
+    let eve = bench.user("eve", &[role("k", "test")]);
+    let open = |collection: &str| {
+        let reply = bench.ok(doc! { "find": collection, "batchSize": 1 });
+        reply.get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let (mine, other) = (open("mine"), open("other"));
+    // Whatever the call names.
+    for named in ["mine", "other"] {
+        refusal(&bench, &eve, "test", doc! { "killCursors": named, "cursors": [other] });
+    }
+    refusal(
+        &bench,
+        &eve,
+        "test",
+        doc! { "killCursors": "mine", "cursors": [mine, other] },
+    );
+    let killed = succeeded(bench.run_as(&eve, "test", doc! { "killCursors": "mine", "cursors": [mine] }));
+    assert_eq!(killed.get_array("cursorsKilled").unwrap(), &vec![Bson::Int64(mine)]);
+}
+
 #[test]
 fn a_view_is_read_by_its_own_name_and_made_by_who_may_read_below() {
     let bench = bench();

@@ -171,6 +171,69 @@ fn what_waits_is_killed_like_what_runs() {
     assert!(waits.answer().is_some());
 }
 
+/// A request that waited and is refused when it goes on gives its cursor back.
+#[test]
+fn who_is_refused_after_waiting_leaves_no_cursor_in_use() {
+    let bench = Bench::guarded();
+    bench.ok(doc! { "create": "c", "capped": true, "size": 100_000 });
+    bench.insert("c", &[doc! { "_id": 1 }]);
+    let eve = bench.user("eve", &[doc! { "role": "read", "db": "test" }.into()]);
+    let reply = succeeded(bench.run_as(&eve, "test", doc! { "find": "c", "tailable": true, "awaitData": true }));
+    let mut waits = Asked::new(&bench, "test", more(cursor_of(&reply).0));
+    waits.client = eve;
+    assert!(waits.answer().is_none());
+    assert_eq!(bench.server.cursors.counts().pinned, 1);
+    bench.ok(doc! { "dropUser": "eve" });
+    bench.insert("c", &[doc! { "_id": 2 }]);
+    assert_eq!(code(&waits.answer().unwrap()), 13);
+    let counts = bench.server.cursors.counts();
+    assert_eq!((counts.pinned, counts.total), (0, 1));
+    bench.clock.advance(Duration::from_secs(600));
+    bench.server.tick();
+    assert_eq!(bench.server.cursors.counts().total, 0, "it ends as others do");
+}
+
+/// The number that is shown is the number that kills, however many operations there were.
+#[test]
+fn operations_are_killed_by_the_number_that_is_shown() {
+    let bench = Bench::new();
+    bench.server.next_operation.store(u32::MAX / 2 + 10, Ordering::SeqCst);
+    let mut waits = Asked::new(&bench, "test", more(tail(&bench)));
+    assert!(waits.answer().is_none());
+    let running = succeeded(bench.admin(doc! { "currentOp": 1, "command.getMore": { "$exists": true } }));
+    let [Bson::Document(shown)] = &running.get_array("inprog").unwrap()[..] else {
+        panic!("one waits: {running}")
+    };
+    let number = shown.get_i32("opid").unwrap();
+    assert!(number >= 0, "{number}");
+    succeeded(bench.admin(doc! { "killOp": 1, "op": number }));
+    bench.server.end_late();
+    assert_eq!(code(&waits.answer().unwrap()), 11601);
+}
+
+/// Nobody else was to get what is left of it.
+#[test]
+fn a_cursor_that_a_connection_streams_ends_with_it() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! {}, doc! {}, doc! {}, doc! {}]);
+    let open = || cursor_of(&bench.ok(doc! { "find": "c", "batchSize": 1 })).0;
+    let (streamed, asked_for) = (open(), open());
+    let client = bench.stranger();
+    for (id, exhaust_allowed) in [(streamed, true), (asked_for, false)] {
+        let body = bson::rawdoc! { "getMore": id, "collection": "c", "batchSize": 1, "$db": "test" };
+        let request = Request {
+            exhaust_allowed,
+            ..Request::of(&body)
+        };
+        let outcome = bench.server.handle(&client, &request, &mut Vec::new());
+        assert_eq!(outcome.more_to_come, exhaust_allowed);
+    }
+    bench.server.disconnect(&client);
+    let more = |id: i64| bench.run(doc! { "getMore": id, "collection": "c", "batchSize": 1 });
+    assert_eq!(code(&more(streamed)), 43);
+    succeeded(more(asked_for));
+}
+
 #[test]
 fn a_change_stream_waits_for_what_is_on_disk() {
     let bench = Bench::member(true);

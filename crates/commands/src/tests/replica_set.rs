@@ -302,8 +302,39 @@ fn users_move_no_clock() {
     let applied = || bench.server.storage.applied().time.0;
     let time = (applied() >> 32) as u32 + 3600;
     let seen = doc! { "clusterTime": Timestamp { time, increment: 1 } };
-    bench.ok(doc! { "insert": "c", "documents": [{}], "$clusterTime": seen });
+    bench.ok(doc! { "insert": "c", "documents": [{}], "$clusterTime": seen.clone() });
     assert!(applied() >> 32 < u64::from(time));
+    let user = bench.user("eve", &[]);
+    let storage = &bench.server.storage;
+    let last = storage.last_seq();
+    let read_after = |command: &str| doc! { command: 1, "readConcern": { "afterClusterTime": Timestamp { time, increment: 1 } }, "$clusterTime": seen.clone() };
+    // Whoever is nobody waits for nothing, and has nothing written.
+    let stranger = bench.stranger();
+    for command in ["ping", "hello", "buildInfo", "listCommands"] {
+        succeeded(bench.run_as(&stranger, "admin", read_after(command)));
+    }
+    for client in [&bench.client, &user] {
+        assert_eq!(super::code(&bench.run_as(client, "admin", read_after("ping"))), 72);
+    }
+    assert_eq!(storage.last_seq(), last);
+    bench.ok(doc! { "insert": "c", "documents": [{}] });
+    assert!(applied() >> 32 < u64::from(time));
+}
+
+/// Whoever asks for each time of a second has one entry written.
+#[test]
+fn times_of_one_second_are_one_entry() {
+    let bench = Bench::member(true);
+    let storage = &bench.server.storage;
+    let time = (storage.applied().time.0 >> 32) as u32 + 5;
+    let last = storage.last_seq();
+    for increment in [1, 7, 1_000, u32::MAX] {
+        let time = Timestamp { time, increment };
+        bench.ok(doc! {
+            "find": "c", "readConcern": { "afterClusterTime": time }, "$clusterTime": { "clusterTime": time },
+        });
+    }
+    assert_eq!(storage.last_seq().0, last.0 + 1);
 }
 
 #[test]

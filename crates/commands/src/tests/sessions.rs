@@ -100,6 +100,33 @@ fn a_session_ends_when_nobody_has_used_it_for_half_an_hour() {
     succeeded(more(used, 2));
 }
 
+/// The empty list means the caller's own, whatever the caller may do.
+#[test]
+fn nobody_kills_sessions_of_others_that_they_do_not_name() {
+    let bench = Bench::guarded();
+    let read = doc! { "role": "readWrite", "db": "test" };
+    let app = bench.user("app", &[read.into()]);
+    bench.insert("c", &[doc! {}, doc! {}]);
+    let open = || {
+        let reply = bench.run_as(&app, "test", doc! { "find": "c", "batchSize": 1, "lsid": lsid(1) });
+        succeeded(reply).get_document("cursor").unwrap().get_i64("id").unwrap()
+    };
+    let more = |cursor: i64| {
+        let more = doc! { "getMore": cursor, "collection": "c", "batchSize": 1, "lsid": lsid(1) };
+        bench.run_as(&app, "test", more).get_i32("code").unwrap_or(0)
+    };
+    let kept = open();
+    bench.ok(doc! { "killSessions": [] });
+    succeeded(bench.run_as(&bench.stranger(), "admin", doc! { "endSessions": [lsid(1)] }));
+    assert_eq!(more(kept), 0);
+    let killed = open();
+    bench.ok(doc! { "killSessions": [lsid(1)] });
+    assert_eq!(more(killed), 43);
+    let own = open();
+    succeeded(bench.run_as(&app, "test", doc! { "killSessions": [] }));
+    assert_eq!(more(own), 43);
+}
+
 #[test]
 fn users_see_their_own() {
     let bench = Bench::guarded();

@@ -1,5 +1,6 @@
 //! Transactions and writes that are sent again.
 
+mod commits;
 mod statements;
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
