@@ -13,7 +13,7 @@ use crate::background::Alarm;
 use crate::effect::Effect;
 use crate::entry::{EntryReader, EntryWriter};
 use crate::follow::Follower;
-use crate::limits::WAIT_SLICE;
+use crate::limits::{FULL_DISK_PAUSE, WAIT_SLICE};
 use crate::membership::Membership;
 use crate::operation::Operation;
 use crate::pipeline::Leads;
@@ -33,10 +33,8 @@ use std::time::Duration;
 
 /// Bytes of entries that one message carries at most, beyond one entry: far below what a message may have.
 const FILLED_BYTES_MAX: usize = 16 << 20;
-/// How long a full disk is waited for before it is tried again.
-const FULL_DISK_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a member that applies with a delay looks whether the time has come.
+/// How often a member that applies with a delay, or waits for space, looks whether the time has come.
 const DELAY_STEP: Duration = Duration::from_millis(250);
 
 /// Where messages leave, and who hears of what changed. Called on the consensus thread: nothing here may wait.
