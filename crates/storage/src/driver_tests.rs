@@ -433,3 +433,36 @@ fn what_was_acknowledged_survives_the_loss_of_leaders() {
         }
     }
 }
+
+/// What a leader appends that is no entry that this version reads.
+fn append_nonsense(led_by: &Storage) -> Seq {
+    let seq = led_by.log().append(&[b"nonsense"]).expect("appended");
+    led_by.consensus.wake();
+    seq
+}
+
+/// The thread that applies what others wrote ended without a word. The member stood still for ever, and went on saying
+/// that it had what was written.
+#[test]
+fn a_member_that_cannot_apply_what_others_wrote_stops() {
+    let (network, mut machines) = set(21);
+    let led_by = until("a leader is there", || leader(&machines));
+    append_nonsense(&led_by);
+    for machine in &machines {
+        let storage = machine.storage.as_ref().expect("up");
+        if !Arc::ptr_eq(storage, &led_by) {
+            let stopped = until("it stops", || storage.check_running().err());
+            assert!(
+                stopped.to_string().contains("cannot be applied"),
+                "member {}: {stopped}",
+                machine.id
+            );
+        }
+    }
+    drop(led_by);
+    for machine in &mut machines {
+        network.up.lock().remove(&machine.id);
+        // One that has stopped has nothing to be closed with.
+        let _ = machine.storage.take().map(|storage| storage.close(false));
+    }
+}
