@@ -611,6 +611,8 @@ impl Driver {
             applied.counts_changed(&collection);
         }
         self.leads = Leads::No;
+        // What waits behind a barrier is refused.
+        storage.unblocked.notify_all();
         drop((order, applied));
         pipeline.wake();
         self.follower.ring();

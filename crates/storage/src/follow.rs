@@ -12,9 +12,8 @@ use crate::operation::Operation;
 use crate::pipeline::Leads;
 use crate::recovery::Chain;
 use crate::storage::Storage;
-use crate::{Collection, KillFlag, LockMode, StorageError};
+use crate::{Collection, KillFlag, StorageError};
 use engine::Seq;
-use locks::Held;
 use oplog::LogError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -106,16 +105,17 @@ impl Storage {
         if effect.definitions.is_empty() {
             return self.enter_unbarred(op, seq, effect);
         }
-        let mut next_table = self.next_turn(op)?;
-        let concerned = effect
-            .definitions
-            .iter()
-            .filter_map(|(definition, _)| former(definition));
-        let held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
-        let changes = self.changes_by(effect.definitions.iter().map(|(definition, _)| definition));
-        self.enter_unbarred(op, seq, effect)?;
+        let definitions = || effect.definitions.iter().map(|(definition, _)| definition);
+        let concerned: Vec<_> = definitions().filter_map(former).collect();
+        // No barrier rises in the turn.
+        let (mut next_table, guards) = self.lock_in_turn(op, || Ok(concerned.clone()))?;
+        let changes = self.changes_by(definitions());
+        let mut applied = self.pipeline.applying.lock();
+        self.check_not_stopped()?;
+        self.enter(&mut applied, seq, effect)?;
+        drop(applied);
         *next_table = meta.next_table.max(*next_table);
-        drop((next_table, held));
+        drop((next_table, guards));
         self.tell_definitions_changed();
         op.note_catalog_changes(changes);
         self.tell_unasked(op);
@@ -131,24 +131,6 @@ impl Storage {
                 self.check_not_stopped()?;
                 return self.enter(&mut applied, seq, effect);
             }
-        }
-    }
-
-    /// All of the collections, exclusively. Waits for one only while it holds none.
-    fn lock_all(&self, op: &Operation, collections: &[Arc<Collection>]) -> Result<Vec<Held>, StorageError> {
-        'again: loop {
-            let mut held = Vec::new();
-            for collection in collections {
-                match Held::try_take(&collection.shared.lock, op, LockMode::Exclusive) {
-                    Some(lock) => held.push(lock),
-                    None => {
-                        drop(held);
-                        drop(self.lock_shared(op, &collection.shared, LockMode::Exclusive)?);
-                        continue 'again;
-                    }
-                }
-            }
-            return Ok(held);
         }
     }
 
