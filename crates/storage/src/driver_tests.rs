@@ -500,3 +500,27 @@ fn a_follower_whose_files_are_copied_is_read_while_another_member_defines() {
         machine.stop(&network);
     }
 }
+
+/// Only what a member appended itself counted towards its next checkpoint: a secondary took none, kept all of the log,
+/// and replayed it all at its next start.
+#[test]
+fn what_others_wrote_counts_towards_a_followers_next_checkpoint() {
+    let (network, mut machines) = set(41);
+    let led_by = until("a leader is there", || leader(&machines));
+    write(&led_by, 2).expect("written");
+    for machine in machines.iter().filter(|machine| machine.on_btree) {
+        let storage = machine.storage.as_ref().expect("up");
+        until("all is applied", || {
+            (storage.last_seq() >= led_by.last_seq()).then_some(())
+        });
+        // The thread may not have counted yet what it has applied.
+        until("a checkpoint is taken", || {
+            storage.scheduled_checkpoint();
+            (storage.stats().checkpoints > 0).then_some(())
+        });
+    }
+    drop(led_by);
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}

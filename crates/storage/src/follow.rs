@@ -13,6 +13,7 @@ use crate::pipeline::Leads;
 use crate::recovery::Chain;
 use crate::storage::Storage;
 use crate::{Collection, KillFlag, StorageError};
+use bytes::Bytes;
 use engine::Seq;
 use oplog::LogError;
 use std::sync::Arc;
@@ -62,8 +63,24 @@ impl Follower {
             Ok(entries) => entries,
             Err(error) => return Err(storage.stop(&format!("what other members wrote cannot be read: {error}"))),
         };
+        let mut bytes_applied = 0;
+        let applied = self.apply(storage, entries.take(ENTRIES_AT_ONCE), last, &mut bytes_applied);
+        storage.has_followed(bytes_applied);
+        applied
+    }
+
+    /// Applies entries up to `last`, as far as they may be applied now, and says how long they are. Answers whether there
+    /// may be more.
+    fn apply(
+        &mut self,
+        storage: &Storage,
+        entries: impl Iterator<Item = Result<(Seq, Bytes), LogError>>,
+        last: Seq,
+        bytes_applied: &mut u64,
+    ) -> Result<bool, StorageError> {
+        let pipeline = &storage.pipeline;
         let delay_ms = pipeline.apply_delay_ms.load(Ordering::Acquire) as i64;
-        for entry in entries.take(ENTRIES_AT_ONCE) {
+        for entry in entries {
             let (seq, bytes) = match entry {
                 Ok(entry) => entry,
                 // The log's end was taken back while it was read. What stays is before that.
@@ -80,6 +97,7 @@ impl Follower {
                     return Ok(false);
                 }
             }
+            *bytes_applied += bytes.len() as u64;
             let unit = self.chain.push(seq, bytes)?;
             if let Some(unit) = unit {
                 let mut meta = Meta {
@@ -120,6 +138,17 @@ impl Storage {
         op.note_catalog_changes(changes);
         self.tell_unasked(op);
         Ok(())
+    }
+
+    /// Counts towards the next checkpoint what others wrote and is applied.
+    fn has_followed(&self, bytes: u64) {
+        let mut order = self.pipeline.order.lock();
+        order.log_bytes += bytes;
+        let due = self.checkpoint_due(order.log_bytes);
+        drop(order);
+        if due {
+            self.checkpointer.wake();
+        }
     }
 
     /// Not while files are copied.
