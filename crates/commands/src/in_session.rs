@@ -173,7 +173,7 @@ pub fn label(call: &Invocation<'_>, error: &mut CommandError, is_refused: bool) 
 
 /// Answers that the write concern was not met, beside what the command did. What was written may not stay when the
 /// member's role changed meanwhile: drivers send it again by its label, as they do with errors (retryable writes
-/// specification).
+/// specification). A commit that is not on a full disk yet is one whose outcome is not known.
 pub fn tell_write_concern_error(
     call: &Invocation<'_>,
     mut cannot: Document,
@@ -183,10 +183,16 @@ pub fn tell_write_concern_error(
     let code = cannot.get_i32("code").map_or(ErrorCode::UnknownError, ErrorCode);
     let ends = call.command.in_transactions == InTransactions::Ends;
     let is_retryable = CommandError::new(code, "").is_retryable() && (call.may_be_sent_again() || ends);
+    let label = match code {
+        _ if is_retryable => Some("RetryableWriteError"),
+        // Drivers that go by the code know of no such end of a commit, and would begin the transaction anew.
+        ErrorCode::OutOfDiskSpace if ends => Some("UnknownTransactionCommitResult"),
+        _ => None,
+    };
     // Those of a fail point are in its place.
     let labels = cannot
         .remove("errorLabels")
-        .or_else(|| is_retryable.then(|| vec!["RetryableWriteError"].into()));
+        .or_else(|| label.map(|label| vec![label].into()));
     match result {
         Ok(()) => {
             if let Some(labels) = labels {

@@ -119,6 +119,9 @@ pub struct Member {
     pub config: Option<SetConfig>,
     /// How consensus knows the members; `None` when there has only been one.
     pub consensus: Option<ConsensusMembers>,
+    /// Both as the primary has them, while this member has not applied that yet. Who counts is what it has applied; by
+    /// what it was told it reaches those who came since.
+    pub told: Option<(SetConfig, ConsensusMembers)>,
     /// This server's number in the configuration.
     pub id: i32,
     /// Of this server.
@@ -176,15 +179,43 @@ impl Member {
     /// Whether it may be elected at a (monotonic) time.
     pub fn may_stand(&self, now: Duration) -> bool {
         let is_electable = self.me().is_some_and(MemberConfig::is_electable);
-        let is_free = self.frozen_until <= now && self.maintenance == 0 && self.joins_as.is_none();
-        (is_electable && is_free) || self.stands_in
+        let is_free = self.frozen_until <= now && self.maintenance == 0;
+        self.joins_as.is_none() && ((is_electable && is_free) || self.stands_in)
     }
 
     /// Says which member leads, among others: when the leader is another one, or members are known by other numbers.
     pub fn find_primary(&mut self) {
-        let leader = self.leader.and_then(|id| self.by_consensus_id(id));
+        let told = |id: u64| {
+            let (config, consensus) = self.told.as_ref()?;
+            config.member(consensus.by_id(id)?.member)
+        };
+        let leader = self.leader.and_then(|id| self.by_consensus_id(id).or_else(|| told(id)));
         // An arbiter that stands in takes no writes.
         self.primary = leader.filter(|leader| !leader.arbiter_only).map(|leader| leader.id);
+    }
+
+    /// Takes note of what the primary has, unless this member has that, too.
+    pub fn hear_configuration(&mut self, config: SetConfig, consensus: ConsensusMembers) {
+        self.told = Some((config, consensus));
+        self.forget_told();
+        self.find_primary();
+    }
+
+    /// Forgets what the primary told of the configuration when this member has applied it.
+    pub fn forget_told(&mut self) {
+        let of = |config: &SetConfig, consensus: &ConsensusMembers| (config.version, consensus.numbers_given());
+        let applied = self.config.as_ref().zip(self.consensus.as_ref());
+        let applied = applied.map(|(config, consensus)| of(config, consensus));
+        self.told
+            .take_if(|(config, consensus)| applied.is_some_and(|applied| of(config, consensus) <= applied));
+    }
+
+    /// The newest configuration that this member knows of, applied or not, with its members' numbers.
+    pub fn newest_configuration(&self) -> Option<(&SetConfig, Option<&ConsensusMembers>)> {
+        match &self.told {
+            Some((config, consensus)) => Some((config, Some(consensus))),
+            None => Some((self.config.as_ref()?, self.consensus.as_ref())),
+        }
     }
 
     /// This server in the configuration.
@@ -311,6 +342,7 @@ impl ReplicaSet {
             member: Mutex::new(Member {
                 config: None,
                 consensus: None,
+                told: None,
                 id: 0,
                 role: Role::Startup,
                 term: 0,

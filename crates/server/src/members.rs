@@ -181,7 +181,9 @@ impl Members {
     /// Has threads for the members that there are now, and for no others.
     fn connect_all(&self) {
         let member = self.set.member();
-        let Some(config) = &member.config else { return };
+        let Some((config, consensus)) = member.newest_configuration() else {
+            return;
+        };
         let own = self.server.storage.standing().map(|standing| standing.id);
         let others = config.members.iter().filter(|other| other.id != member.id);
         let hosts: HashMap<i32, &str> = others.map(|other| (other.id, &*other.host)).collect();
@@ -200,7 +202,7 @@ impl Members {
         }
         drop(heartbeats);
         let Some(own) = own else { return };
-        let known = member.consensus.iter().flat_map(|consensus| &consensus.members);
+        let known = consensus.into_iter().flat_map(|consensus| &consensus.members);
         let wanted: HashMap<u64, &str> = known
             .filter(|known| known.id != own)
             .filter_map(|known| Some((known.id, *hosts.get(&known.member)?)))

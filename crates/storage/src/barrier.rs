@@ -2,9 +2,12 @@
 //!
 //! The count of barriers changes only under the mutex `order`, so that when [`Storage::block_writes`] returns no commit
 //! is under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds
-//! the operation's deadline; what is past that point waits at its commit.
+//! the operation's deadline; what is past that point waits at its commit, as long as this server leads.
+//!
+//! It rises only in the turn to change definitions. Those wait for a barrier before they have the turn, and without a
+//! lock of a collection: one that waited at its commit would keep all readers of its collections waiting.
 
-use crate::pipeline::Order;
+use crate::pipeline::{Leads, Order};
 use crate::storage::Storage;
 use crate::{LockMode, Operation, StorageError};
 use locks::Waiter;
@@ -26,9 +29,10 @@ impl Storage {
     /// Holds all later writes back until the barrier is dropped, and waits for what is under way, as long as the
     /// operation may.
     pub fn block_writes(self: &Arc<Self>, op: &Operation) -> Result<WriteBarrier, StorageError> {
+        let turn = self.next_turn_behind_barrier(op)?;
         let order = self.pipeline.order.lock();
         self.barriers.fetch_add(1, Ordering::AcqRel);
-        drop(order);
+        drop((order, turn));
         let mut barrier = WriteBarrier {
             storage: Arc::clone(self),
             keeps_files: false,
@@ -60,10 +64,11 @@ impl Storage {
         Ok(())
     }
 
-    /// The mutex `order`, once no barrier stands.
+    /// The mutex `order`, once no barrier stands, or nothing is to be proposed any more.
     pub(crate) fn lock_order(&self) -> MutexGuard<'_, Order> {
         let mut order = self.pipeline.order.lock();
-        while self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire) {
+        let is_held_back = || self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire);
+        while is_held_back() && order.leads == Leads::Yes {
             self.unblocked.wait(&mut order);
         }
         order
@@ -85,7 +90,7 @@ impl Drop for WriteBarrier {
 #[cfg(test)]
 mod tests {
     use crate::testing::*;
-    use crate::{Interrupted, StorageError};
+    use crate::{Interrupted, LockMode, StorageError};
 
     #[test]
     fn a_barrier_holds_writes_back_until_it_is_dropped() {
@@ -121,5 +126,42 @@ mod tests {
         unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap();
         unit.commit().unwrap();
         assert_eq!(storage.last_seq().0, before.0 + 1);
+    }
+
+    /// A definition waited at its commit, with its collection locked: neither its deadline nor being killed ended it, and
+    /// nobody read the collection before the files were copied.
+    #[test]
+    fn definitions_wait_behind_a_barrier_with_no_collection_locked() {
+        let machine = Machine::new(1);
+        let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.make(&op, "c", bson::rawdoc! {});
+        storage.put(&op, "c", bson::rawdoc! { "_id": 1 }).unwrap();
+        let read = || storage.collection(&op, &ns("c"), LockMode::IntentShared).unwrap().unwrap();
+        let reader = read();
+        std::thread::scope(|scope| {
+            // It waits for the reader when writes are held back, and has the lock afterwards.
+            let drops = scope.spawn(|| storage.drop_index(&machine.operation(), &ns("c"), "a_1"));
+            while !reader.shared.lock.is_waited_for() {
+                std::thread::yield_now();
+            }
+            let barrier = storage.block_writes(&machine.operation()).unwrap();
+            drop(reader);
+            drop(read());
+            let late = machine.operation();
+            late.set_deadline_ms(1);
+            machine.clock.advance(std::time::Duration::from_millis(5));
+            let specs = [index("a_1", bson::rawdoc! { "a": 1 }, bson::rawdoc! {})];
+            let ended = storage.create_indexes(&late, &ns("c"), &specs);
+            assert!(
+                matches!(ended, Err(StorageError::Interrupted(Interrupted::TimeExpired))),
+                "{ended:?}"
+            );
+            assert!(!drops.is_finished());
+            drop(read());
+            drop(barrier);
+            let dropped = drops.join().unwrap();
+            assert!(matches!(dropped, Err(StorageError::IndexNotFound(_))), "{dropped:?}");
+        });
+        storage.checkpoint().unwrap();
     }
 }

@@ -5,7 +5,8 @@
 //! 2. The builder walks the records in chunks. For each chunk, in one unit: lock the documents, read their newest
 //!    versions, derive the keys, lock and check the unique ones; log one entry that names the record range; apply.
 //!    Records that come later than the walk's start are in the indexes by their writers; taking them again is harmless.
-//! 3. Under the exclusive lock the indexes become *ready* (logged). On failure they are dropped instead.
+//! 3. Under the exclusive lock the indexes become *ready* (logged). On failure they are dropped instead, which a full
+//!    disk puts off.
 //!
 //! Replay derives a chunk's keys from the records as they were at the entry, so an entry holds no keys. After a crash
 //! the indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
@@ -21,7 +22,7 @@ use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
 use crate::index_signature::{same_filter, same_projection};
-use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, INDEXES_MAX, WAIT_SLICE};
+use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, FULL_DISK_PAUSE, INDEXES_MAX, WAIT_SLICE};
 use crate::storage::Storage;
 use crate::{
     Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, RecordBatch, RecordId,
@@ -49,6 +50,7 @@ pub struct CreateIndexesReport {
 }
 
 /// A build in progress: the collection and the tables of the indexes.
+#[derive(Clone)]
 pub(crate) struct Build {
     pub(crate) uuid: [u8; 16],
     pub(crate) tables: Vec<TableId>,
@@ -242,29 +244,52 @@ impl Storage {
     /// Steps 2 and 3.
     pub(crate) fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
         self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
-        let walked = self.walk(op, build);
-        let result = match walked {
-            Ok(()) => self.end_build(op, build, true),
-            Err(error) => {
-                // A storage that has stopped or closed resumes the build when it is opened again.
-                // As does the next leader.
-                let is_ours = self.check_running().is_ok() && self.leads();
-                let ends = matches!(
-                    error,
-                    StorageError::Interrupted(Interrupted::Shutdown | Interrupted::RoleChanged)
-                );
-                if is_ours && !ends {
-                    let unhurried = Operation::new(self.env.clock.clone(), op.id);
-                    let ended = self.end_build(&unhurried, build, false);
-                    op.note_catalog_changes(unhurried.take_catalog_changes());
-                    ended.and(Err(error))
-                } else {
-                    Err(error)
-                }
-            }
-        };
+        let built = self.walk(op, build).and_then(|()| self.end_build(op, build, true));
+        let result = built.or_else(|error| self.give_build_up(op, build, error));
         self.figures.index_builds.fetch_sub(1, Ordering::Relaxed);
         result
+    }
+
+    /// Drops the indexes of a build that failed with an error, which is answered.
+    fn give_build_up(&self, op: &Operation, build: &Build, error: StorageError) -> Result<(), StorageError> {
+        // A storage that has stopped or closed resumes the build when it is opened again. As does the next leader.
+        let is_ours = self.check_running().is_ok() && self.leads();
+        let ends = matches!(
+            error,
+            StorageError::Interrupted(Interrupted::Shutdown | Interrupted::RoleChanged)
+        );
+        if !is_ours || ends {
+            return Err(error);
+        }
+        let unhurried = Operation::new(self.env.clock.clone(), op.id);
+        let ended = self.end_build(&unhurried, build, false);
+        op.note_catalog_changes(unhurried.take_catalog_changes());
+        match ended {
+            // Without a builder they would be building for ever.
+            Err(StorageError::OutOfSpace(_)) => self.give_build_up_later(build.clone()),
+            ended => ended?,
+        }
+        Err(error)
+    }
+
+    /// Drops the indexes of a build once the log has room for that.
+    fn give_build_up_later(&self, build: Build) {
+        let Some(me) = self.me.upgrade().filter(|_| self.options.background) else {
+            return;
+        };
+        let op = Operation::new(self.env.clock.clone(), 0);
+        me.spawn("index-builds", op.kill_handle(), move |storage| {
+            // Locks are taken when there is room, not to look for it.
+            let end = || {
+                storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+                storage.end_build(&op, &build, false)
+            };
+            while storage.leads() && matches!(end(), Err(StorageError::OutOfSpace(_))) && op.check_now().is_ok() {
+                #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
+                std::thread::sleep(FULL_DISK_PAUSE);
+            }
+            storage.tell_unasked(&op);
+        });
     }
 
     /// The collection by what does not change; an error when it or one of the indexes is gone.

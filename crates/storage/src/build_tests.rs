@@ -252,6 +252,47 @@ fn a_killed_build_is_taken_back() {
     );
 }
 
+/// A build that met a full disk could not be given up either, for want of space for that entry: its indexes were
+/// building for ever, by nobody, and whoever asked for them again waited for ever.
+#[test]
+fn a_build_that_meets_a_full_disk_is_given_up_when_there_is_room() {
+    let mut machine = Machine::new(1);
+    machine.background = true;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let put = |id: i32| storage.put(&op, "c", rawdoc! { "_id": id, "u": id, "s": "x".repeat(3000) });
+    put(0).unwrap();
+    // It ends in the walk, or behind it.
+    for walks in [true, false] {
+        let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().build.unwrap();
+        if !walks {
+            storage.walk(&op, &build).unwrap();
+        }
+        machine.fs.set_free_bytes(Some(0));
+        let mut id = storage.all("c").len() as i32;
+        while storage.wait_durable(storage.last_seq()).is_ok() {
+            put(id).unwrap();
+            id += 1;
+        }
+        let ended = match walks {
+            true => storage.run_build(&op, &build),
+            false => storage
+                .end_build(&op, &build, true)
+                .or_else(|error| storage.give_build_up(&op, &build, error)),
+        };
+        assert!(matches!(ended, Err(StorageError::OutOfSpace(_))), "{ended:?}");
+        let building = || storage.catalog().collection(&ns("c")).unwrap().building_indexes().len();
+        assert_eq!(building(), 1, "there is no room to say that it is not");
+        machine.fs.set_free_bytes(None);
+        let again = storage.wait_for_builds(&op, &build);
+        assert!(matches!(again, Err(StorageError::IndexBuildAborted(_))), "{again:?}");
+        assert_eq!(building(), 0);
+    }
+    storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+    storage.assert_valid(&op, "c");
+    storage.close(true).unwrap();
+}
+
 #[test]
 fn an_interrupted_build_goes_on_after_reopening() {
     let machine = Machine::new(1);

@@ -41,7 +41,7 @@ impl Storage {
     /// Errors: those of writing.
     pub fn skip_terms(&self, count: u64) -> Result<(), StorageError> {
         let last = self.log.last_seq();
-        let of_log = self.log.term_of(last).map_err(|error| self.log_error(error))?;
+        let of_log = self.last_term()?;
         let known = self.log.hard_state().unwrap_or_default();
         let state = HardState {
             term: known.term.max(of_log) + count,
@@ -50,6 +50,14 @@ impl Storage {
         };
         self.wait_durable(last)?;
         self.log.write_state(state).map_err(|error| self.log_error(error))
+    }
+
+    /// The term of the log's last entry, which stays or not.
+    ///
+    /// Errors: those of reading; the entry was taken back meanwhile.
+    pub fn last_term(&self) -> Result<u64, StorageError> {
+        let term = self.log.term_of(self.log.last_seq());
+        term.map_err(|error| self.log_error(error))
     }
 
     fn elect(&self, consensus: &mut Option<Voter>, member: u64) -> Result<u64, StorageError> {

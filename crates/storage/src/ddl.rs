@@ -15,7 +15,7 @@ use crate::history::OPLOG;
 use crate::history::commands::{commands_of, modified, view_command};
 use crate::limits::WAIT_SLICE;
 use crate::storage::Storage;
-use crate::{Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, StorageError, View};
+use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operation, StorageError, View};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
@@ -88,21 +88,26 @@ impl Storage {
         self.next_turn(op)
     }
 
+    /// The same, for who may have locked what concerns no reader. Writes are not held back while it lasts: whoever has
+    /// the turn, and locks by then, does not wait for that.
     pub(crate) fn next_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
-        self.next_turn_while(op, &|| true)
+        loop {
+            self.wait_for_barrier(op)?;
+            if let Some(turn) = self.next_turn_with_locks(op)? {
+                return Ok(turn);
+            }
+        }
     }
 
-    /// As [`Storage::next_turn`], for who has a collection locked: only while this server leads. Who follows another
-    /// one has the turn while it waits for collections.
-    pub(crate) fn next_turn_with_locks(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
-        self.next_turn_while(op, &|| self.leads())
+    /// As [`Storage::next_turn`], for who has a collection locked. `None` while writes are held back: readers are not
+    /// to wait for that.
+    pub(crate) fn next_turn_with_locks(&self, op: &Operation) -> Result<Option<MutexGuard<'_, u32>>, StorageError> {
+        let turn = self.next_turn_behind_barrier(op)?;
+        Ok(Some(turn).filter(|_| self.barriers.load(Ordering::Acquire) == 0))
     }
 
-    fn next_turn_while(
-        &self,
-        op: &Operation,
-        may_wait: &dyn Fn() -> bool,
-    ) -> Result<MutexGuard<'_, u32>, StorageError> {
+    /// As [`Storage::next_turn`], whether writes are held back or not.
+    pub(crate) fn next_turn_behind_barrier(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         op.check_now()?;
         self.check_running()?;
         let turn = match self.definitions.try_lock() {
@@ -112,7 +117,7 @@ impl Storage {
             }
             None => {
                 let _wait = op.begins_to_wait(LockMode::Exclusive);
-                let turn = self.wait_for_turn(op, may_wait);
+                let turn = self.wait_for_turn(op);
                 op.ends_to_wait();
                 turn?
             }
@@ -141,7 +146,7 @@ impl Storage {
         Ok(())
     }
 
-    fn wait_for_turn(&self, op: &Operation, may_wait: &dyn Fn() -> bool) -> Result<MutexGuard<'_, u32>, StorageError> {
+    fn wait_for_turn(&self, op: &Operation) -> Result<MutexGuard<'_, u32>, StorageError> {
         loop {
             if let Some(turn) = self.definitions.try_lock_for(WAIT_SLICE) {
                 self.lock_counts.definition();
@@ -149,9 +154,6 @@ impl Storage {
             }
             op.check_now()?;
             self.check_running()?;
-            if !may_wait() {
-                return Err(Interrupted::RoleChanged.into());
-            }
         }
     }
 
@@ -160,8 +162,20 @@ impl Storage {
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
     /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing.
     /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
-    ///    waits for no collection lock, but for who follows another server.
+    ///    waits for no collection lock. While writes are held back the lock is given back, too.
     pub(crate) fn lock_for_definition(
+        &self,
+        op: &Operation,
+        concerned: impl Fn() -> Result<Vec<Arc<Collection>>, StorageError>,
+    ) -> Result<(MutexGuard<'_, u32>, Vec<CollectionGuard>), StorageError> {
+        let locked = self.lock_in_turn(op, concerned)?;
+        // A writer that gave up waiting holds no lock any more, and what it proposed is still under way.
+        self.settle(&|| Ok(op.check_now()?))?;
+        Ok(locked)
+    }
+
+    /// As [`Storage::lock_for_definition`], of a server that leads or not: what is proposed may not have taken effect.
+    pub(crate) fn lock_in_turn(
         &self,
         op: &Operation,
         concerned: impl Fn() -> Result<Vec<Arc<Collection>>, StorageError>,
@@ -185,8 +199,6 @@ impl Storage {
                 }
             }
             let Some(shared) = taken else {
-                // A writer that gave up waiting holds no lock any more, and what it proposed is still under way.
-                self.settle(&|| Ok(op.check_now()?))?;
                 return Ok((turn, guards));
             };
             // The turn first: nobody is to wait for it while this waits.
@@ -194,8 +206,16 @@ impl Storage {
             drop(guards);
             drop(waited.take());
             let held = self.lock_shared(op, &shared, LockMode::Exclusive)?;
-            waited = Some((shared, held));
-            turn = self.next_turn_with_locks(op)?;
+            turn = match self.next_turn_with_locks(op)? {
+                Some(turn) => {
+                    waited = Some((shared, held));
+                    turn
+                }
+                None => {
+                    drop(held);
+                    self.next_turn(op)?
+                }
+            };
         }
     }
 

@@ -13,7 +13,7 @@ use crate::background::Alarm;
 use crate::effect::Effect;
 use crate::entry::{EntryReader, EntryWriter};
 use crate::follow::Follower;
-use crate::limits::WAIT_SLICE;
+use crate::limits::{FULL_DISK_PAUSE, WAIT_SLICE};
 use crate::membership::Membership;
 use crate::operation::Operation;
 use crate::pipeline::Leads;
@@ -33,10 +33,8 @@ use std::time::Duration;
 
 /// Bytes of entries that one message carries at most, beyond one entry: far below what a message may have.
 const FILLED_BYTES_MAX: usize = 16 << 20;
-/// How long a full disk is waited for before it is tried again.
-const FULL_DISK_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a member that applies with a delay looks whether the time has come.
+/// How often a member that applies with a delay, or waits for space, looks whether the time has come.
 const DELAY_STEP: Duration = Duration::from_millis(250);
 
 /// Where messages leave, and who hears of what changed. Called on the consensus thread: nothing here may wait.
@@ -325,8 +323,13 @@ fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, 
                     outlet.applied_more();
                 }
                 Ok(false) => break,
-                // The storage has stopped, or is closing.
-                Err(_) => return,
+                Err(error) => {
+                    // A member that went on would say for ever that it has what it does not show.
+                    if storage.check_running().is_ok() {
+                        storage.stop(&format!("what other members wrote cannot be applied: {error}"));
+                    }
+                    return;
+                }
             }
         }
     }
@@ -613,6 +616,8 @@ impl Driver {
             applied.counts_changed(&collection);
         }
         self.leads = Leads::No;
+        // What waits behind a barrier is refused.
+        storage.unblocked.notify_all();
         drop((order, applied));
         pipeline.wake();
         self.follower.ring();
@@ -624,22 +629,38 @@ impl Driver {
         if messages.is_empty() {
             return;
         }
-        messages.retain_mut(|message| self.fill(message));
+        messages.retain_mut(|message| {
+            self.fill(message).unwrap_or_else(|error| {
+                let is_gone = matches!(
+                    error,
+                    LogError::Truncated { .. } | LogError::NotAppended { .. } | LogError::Purged { .. }
+                );
+                if !is_gone && self.storage.check_running().is_ok() {
+                    self.storage
+                        .stop(&format!("what others are to be sent cannot be read: {error}"));
+                }
+                false
+            })
+        });
         self.outlet.send(messages);
     }
 
-    /// False when the log does not have its entries any more: they were taken back.
-    fn fill(&self, message: &mut Message) -> bool {
+    /// False when there is nothing to be said.
+    ///
+    /// # Errors
+    /// The log does not have its entries any more, as when they were taken back, or cannot be read.
+    fn fill(&self, message: &mut Message) -> Result<bool, LogError> {
         let Some((first, count)) = message.unfilled() else {
-            return true;
+            return Ok(true);
         };
         let mut said: Vec<Bytes> = Vec::with_capacity(count);
         let mut bytes_left = FILLED_BYTES_MAX;
-        let Ok(entries) = self.storage.log.read_appended(first) else {
-            return false;
-        };
-        for entry in entries.take(count) {
-            let Ok((_, bytes)) = entry else { break };
+        for entry in self.storage.log.read_appended(first)?.take(count) {
+            let bytes = match entry {
+                Ok((_, bytes)) => bytes,
+                Err(_) if !said.is_empty() => break,
+                Err(error) => return Err(error),
+            };
             if !said.is_empty() && bytes.len() > bytes_left {
                 break;
             }
@@ -649,7 +670,7 @@ impl Driver {
         message.keep(said.len());
         let place = |seq: Seq| (seq.0 - first.0) as usize;
         message.fill(|seq| said.get(place(seq)).cloned().unwrap_or_default());
-        !said.is_empty()
+        Ok(!said.is_empty())
     }
 
     /// Tells others what it is now.

@@ -611,3 +611,94 @@ fn transactions_do_not_conflict_with_what_was_lost() {
         machine.stop(&network);
     }
 }
+
+/// What a leader appends that is no entry that this version reads.
+fn append_nonsense(led_by: &Storage) -> Seq {
+    let seq = led_by.log().append(&[b"nonsense"]).expect("appended");
+    led_by.consensus.wake();
+    seq
+}
+
+/// The thread that applies what others wrote ended without a word. The member stood still for ever, and went on saying
+/// that it had what was written.
+#[test]
+fn a_member_that_cannot_apply_what_others_wrote_stops() {
+    let (network, mut machines) = set(21);
+    let led_by = until("a leader is there", || leader(&machines));
+    append_nonsense(&led_by);
+    for machine in &machines {
+        let storage = machine.storage.as_ref().expect("up");
+        if !Arc::ptr_eq(storage, &led_by) {
+            let stopped = until("it stops", || storage.check_running().err());
+            assert!(
+                stopped.to_string().contains("cannot be applied"),
+                "member {}: {stopped}",
+                machine.id
+            );
+        }
+    }
+    drop(led_by);
+    for machine in &mut machines {
+        network.up.lock().remove(&machine.id);
+        // One that has stopped has nothing to be closed with.
+        let _ = machine.storage.take().map(|storage| storage.close(false));
+    }
+}
+
+/// A follower whose files are copied kept readers of a collection waiting that another member defined anew.
+#[test]
+fn a_follower_whose_files_are_copied_is_read_while_another_member_defines() {
+    let (network, mut machines) = set(31);
+    let led_by = until("a leader is there", || leader(&machines));
+    let mut up = machines.iter().filter_map(|machine| machine.storage.clone());
+    let follower = up.find(|storage| !Arc::ptr_eq(storage, &led_by)).expect("there");
+    let barrier = follower.block_writes(&operation()).expect("held back");
+    let spec = crate::testing::index("a_1", rawdoc! { "a": 1 }, rawdoc! {});
+    led_by
+        .create_indexes(&operation(), &ns("c"), &[spec])
+        .expect("made by the majority");
+    until("the follower knows that it stays", || {
+        let committed = follower.pipeline.committed.load(Ordering::Acquire);
+        (Seq(committed) >= led_by.last_seq()).then_some(())
+    });
+    for _ in 0..50 {
+        let op = operation();
+        op.set_deadline_ms(5_000);
+        let guard = follower.collection(&op, &ns("c"), LockMode::IntentShared);
+        assert_eq!(guard.expect("not kept waiting").expect("there").indexes().len(), 1);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(barrier);
+    until("it has the index", || {
+        let collection = follower.catalog().collection(&ns("c")).expect("there");
+        (collection.indexes().len() == 2).then_some(())
+    });
+    drop((led_by, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+/// Only what a member appended itself counted towards its next checkpoint: a secondary took none, kept all of the log,
+/// and replayed it all at its next start.
+#[test]
+fn what_others_wrote_counts_towards_a_followers_next_checkpoint() {
+    let (network, mut machines) = set(41);
+    let led_by = until("a leader is there", || leader(&machines));
+    write(&led_by, 2).expect("written");
+    for machine in machines.iter().filter(|machine| machine.on_btree) {
+        let storage = machine.storage.as_ref().expect("up");
+        until("all is applied", || {
+            (storage.last_seq() >= led_by.last_seq()).then_some(())
+        });
+        // The thread may not have counted yet what it has applied.
+        until("a checkpoint is taken", || {
+            storage.scheduled_checkpoint();
+            (storage.stats().checkpoints > 0).then_some(())
+        });
+    }
+    drop(led_by);
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}

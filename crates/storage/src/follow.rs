@@ -12,9 +12,9 @@ use crate::operation::Operation;
 use crate::pipeline::Leads;
 use crate::recovery::Chain;
 use crate::storage::Storage;
-use crate::{Collection, KillFlag, LockMode, StorageError};
+use crate::{Collection, KillFlag, StorageError};
+use bytes::Bytes;
 use engine::Seq;
-use locks::Held;
 use oplog::LogError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,8 +63,24 @@ impl Follower {
             Ok(entries) => entries,
             Err(error) => return Err(storage.stop(&format!("what other members wrote cannot be read: {error}"))),
         };
+        let mut bytes_applied = 0;
+        let applied = self.apply(storage, entries.take(ENTRIES_AT_ONCE), last, &mut bytes_applied);
+        storage.has_followed(bytes_applied);
+        applied
+    }
+
+    /// Applies entries up to `last`, as far as they may be applied now, and says how long they are. Answers whether there
+    /// may be more.
+    fn apply(
+        &mut self,
+        storage: &Storage,
+        entries: impl Iterator<Item = Result<(Seq, Bytes), LogError>>,
+        last: Seq,
+        bytes_applied: &mut u64,
+    ) -> Result<bool, StorageError> {
+        let pipeline = &storage.pipeline;
         let delay_ms = pipeline.apply_delay_ms.load(Ordering::Acquire) as i64;
-        for entry in entries.take(ENTRIES_AT_ONCE) {
+        for entry in entries {
             let (seq, bytes) = match entry {
                 Ok(entry) => entry,
                 // The log's end was taken back while it was read. What stays is before that.
@@ -81,6 +97,7 @@ impl Follower {
                     return Ok(false);
                 }
             }
+            *bytes_applied += bytes.len() as u64;
             let unit = self.chain.push(seq, bytes)?;
             if let Some(unit) = unit {
                 let mut meta = Meta {
@@ -106,20 +123,32 @@ impl Storage {
         if effect.definitions.is_empty() {
             return self.enter_unbarred(op, seq, effect);
         }
-        let mut next_table = self.next_turn(op)?;
-        let concerned = effect
-            .definitions
-            .iter()
-            .filter_map(|(definition, _)| former(definition));
-        let held = self.lock_all(op, &concerned.collect::<Vec<_>>())?;
-        let changes = self.changes_by(effect.definitions.iter().map(|(definition, _)| definition));
-        self.enter_unbarred(op, seq, effect)?;
+        let definitions = || effect.definitions.iter().map(|(definition, _)| definition);
+        let concerned: Vec<_> = definitions().filter_map(former).collect();
+        // No barrier rises in the turn.
+        let (mut next_table, guards) = self.lock_in_turn(op, || Ok(concerned.clone()))?;
+        let changes = self.changes_by(definitions());
+        let mut applied = self.pipeline.applying.lock();
+        self.check_not_stopped()?;
+        self.enter(&mut applied, seq, effect)?;
+        drop(applied);
         *next_table = meta.next_table.max(*next_table);
-        drop((next_table, held));
+        drop((next_table, guards));
         self.tell_definitions_changed();
         op.note_catalog_changes(changes);
         self.tell_unasked(op);
         Ok(())
+    }
+
+    /// Counts towards the next checkpoint what others wrote and is applied.
+    fn has_followed(&self, bytes: u64) {
+        let mut order = self.pipeline.order.lock();
+        order.log_bytes += bytes;
+        let due = self.checkpoint_due(order.log_bytes);
+        drop(order);
+        if due {
+            self.checkpointer.wake();
+        }
     }
 
     /// Not while files are copied.
@@ -131,24 +160,6 @@ impl Storage {
                 self.check_not_stopped()?;
                 return self.enter(&mut applied, seq, effect);
             }
-        }
-    }
-
-    /// All of the collections, exclusively. Waits for one only while it holds none.
-    fn lock_all(&self, op: &Operation, collections: &[Arc<Collection>]) -> Result<Vec<Held>, StorageError> {
-        'again: loop {
-            let mut held = Vec::new();
-            for collection in collections {
-                match Held::try_take(&collection.shared.lock, op, LockMode::Exclusive) {
-                    Some(lock) => held.push(lock),
-                    None => {
-                        drop(held);
-                        drop(self.lock_shared(op, &collection.shared, LockMode::Exclusive)?);
-                        continue 'again;
-                    }
-                }
-            }
-            return Ok(held);
         }
     }
 

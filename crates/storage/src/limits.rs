@@ -43,5 +43,7 @@ pub const TTL_LEFT_MAX: usize = 1024;
 pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;
 /// How long a waiter sleeps at most before it looks at its deadline and kill flag again.
 pub const WAIT_SLICE: Duration = Duration::from_millis(10);
+/// How long a full disk is waited for before it is tried again.
+pub const FULL_DISK_PAUSE: Duration = Duration::from_millis(100);
 /// First table id of collections and indexes; those below are the storage layer's own.
 pub const FIRST_USER_TABLE: u32 = 16;

@@ -35,6 +35,7 @@ impl Storage {
     /// As [`Storage::write_note`], waiting as long as the operation may, and only for as long as a leadership lasts
     /// ([`Storage::leadership`]). On return this server has led from then until after the call began.
     pub fn write_note_in(&self, op: &Operation, note: &RawDocument, leadership: u64) -> Result<Seq, StorageError> {
+        self.wait_for_barrier(op)?;
         let mut entry = EntryWriter::default();
         entry.epoch = Some(leadership);
         entry.note(note);

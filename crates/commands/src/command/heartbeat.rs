@@ -4,6 +4,9 @@
 //! with the number in consensus that its data directory was given. Who finds itself taken in copies all data from
 //! the primary; who finds that it was given another number than it has, or that it fell behind the primary's log,
 //! becomes another instance first, since a log that was lost must not vote in the name of one that was kept.
+//!
+//! A primary that was deposed, or given up by a forced configuration, may not know it yet and goes on saying so. What
+//! it says of another member's place is of a term that is over, and is not acted on.
 
 use super::membership::{read_config, set};
 use crate::definition::{Access, Command};
@@ -39,6 +42,8 @@ struct Asker<'a> {
     host: &'a str,
     /// The number of the member that it means to ask.
     to: Option<i32>,
+    /// The newest term that it knows: its own, when it is the primary.
+    term: u64,
     version: i64,
     is_primary: bool,
     /// The asked member's next entry is not in the asker's log any more.
@@ -62,7 +67,7 @@ fn heartbeat(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "fromId" => asker.id = number(field, value)?,
             "toId" => asker.to = number(field, value)?,
             "from" => asker.host = arguments.string(field, value)?,
-            "term" => drop(arguments.integer(field, value)?),
+            "term" => asker.term = u64::try_from(arguments.integer(field, value)?).unwrap_or(0),
             "configVersion" => asker.version = arguments.integer(field, value)?,
             "primary" => asker.is_primary = arguments.boolean(field, value)?,
             "leftBehind" => asker.left_behind = arguments.boolean(field, value)?,
@@ -104,6 +109,9 @@ fn answer(call: &Invocation<'_>, set: &ReplicaSet, member: &Member, reply: &mut 
     reply.int32("state", member.role as i32);
     reply.int64("term", member.term as i64);
     reply.int32("v", known.map_or(-1, |config| config.version));
+    if let Some(consensus) = &member.consensus {
+        reply.int64("numbersGiven", consensus.numbers_given() as i64);
+    }
     reply.generic_binary("instance", &member.joins_as.unwrap_or(set.instance));
     reply.int64(
         "consensusId",
@@ -178,11 +186,15 @@ impl ReplicaSet {
         RawDocumentBuf::try_from(&question).unwrap_or_default()
     }
 
-    /// Whether a member does not follow the log and has to be told of the configuration.
+    /// Whether a member has to be told of the configuration: it does not follow the log, or has not applied it yet.
     fn is_in_the_dark(&self, member: &Member, peer: &PeerState, to: i32) -> bool {
         let version = member.config.as_ref().map_or(-1, |config| config.version);
-        let known = member.consensus.as_ref().and_then(|consensus| consensus.of(to));
-        peer.is_up && (peer.version < version || known.is_none_or(|known| known.id != peer.consensus_id))
+        let consensus = member.consensus.as_ref();
+        let known = consensus.and_then(|consensus| consensus.of(to));
+        let numbers = consensus.zip(peer.numbers_given);
+        let lacks_numbers = numbers.is_some_and(|(consensus, given)| given < consensus.numbers_given());
+        peer.is_up
+            && (peer.version < version || lacks_numbers || known.is_none_or(|known| known.id != peer.consensus_id))
     }
 }
 
@@ -197,10 +209,18 @@ pub fn new_instance(random: &dyn vfs::Random) -> [u8; 16] {
 impl Server {
     /// The primary says something of this member's place.
     fn hear_primary(&self, set: &ReplicaSet, asker: &Asker<'_>) -> Result<()> {
-        if asker.left_behind && set.with_member(|member| member.joins_as.is_none() && !member.copies) {
+        let standing = self.storage.standing();
+        let takes_part = set.with_member(|member| member.joins_as.is_none() && !member.copies);
+        // This member may have stood for election since. It takes part in the asker's consensus, which settles that.
+        let is_deposed = standing.as_ref().is_some_and(|standing| asker.term < standing.term);
+        if asker.left_behind && takes_part && !is_deposed {
             self.become_another(set, "the primary's log begins behind what this member has");
         }
         let Some(document) = asker.config else { return Ok(()) };
+        // Of another consensus it would never hear: that the asker's term is over is told by what others have written.
+        if takes_part && standing.is_some() && asker.term < self.storage.last_term()? {
+            return Ok(());
+        }
         let (config, consensus) = read_config(document, &set.name)?;
         let Some(consensus) = consensus else { return Ok(()) };
         let member = set.member();
@@ -212,13 +232,16 @@ impl Server {
                 .error(Component::Replication, 8410022, "ReplCoord", message, doc! {});
             return Ok(());
         }
-        match (self.storage.standing(), given) {
-            // It follows the log, which has the configuration or will have it.
-            (Some(standing), Some(given)) if member.joins_as.is_none() => {
-                if given.id != standing.id {
-                    self.become_another(set, "it was given another number in consensus than it has");
+        match (standing, given) {
+            // It follows the log, which has the configuration or will have it. That may be long after others came, whom
+            // it votes for.
+            (Some(standing), Some(given)) if member.joins_as.is_none() => match given.id == standing.id {
+                true => {
+                    set.change(|member| member.hear_configuration(config, consensus));
+                    set.wake();
                 }
-            }
+                false => self.become_another(set, "it was given another number in consensus than it has"),
+            },
             (Some(_), None) if member.joins_as.is_none() => {
                 let is_member = asker.to.is_some_and(|to| config.member(to).is_some());
                 match is_member {
@@ -278,6 +301,8 @@ impl Server {
         );
         set.change(|member| member.joins_as = Some(instance));
         self.allow_candidacy(set);
+        // Nobody else stands for election while there is a leader, and this one takes no writes.
+        self.storage.give_leadership_up();
     }
 
     /// The configuration has it no more.

@@ -280,6 +280,7 @@ impl Server {
         set.change(|member| {
             member.consensus = consensus.or_else(|| member.consensus.take());
             member.config = Some(config);
+            member.forget_told();
             if self.storage.standing().is_some() {
                 member.find_primary();
             }

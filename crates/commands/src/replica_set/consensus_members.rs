@@ -103,6 +103,11 @@ impl ConsensusMembers {
         self.members.iter().find(|known| known.id == id)
     }
 
+    /// Rises whenever a member gets another number than its first, or loses it.
+    pub fn numbers_given(&self) -> u64 {
+        self.next
+    }
+
     /// Takes a data directory in as that of a member, in place of another one that it had. It does not vote yet.
     pub fn take_in(&mut self, member: i32, instance: [u8; 16]) {
         let first = member as u64 + 1;

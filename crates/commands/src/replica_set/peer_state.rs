@@ -22,6 +22,8 @@ pub struct PeerState {
     pub term: u64,
     /// The version of its configuration.
     pub version: i32,
+    /// [`super::ConsensusMembers::numbers_given`] of that; `None` of an older server.
+    pub numbers_given: Option<u64>,
     /// The newest entry whose effect it shows.
     pub applied: ClusterTime,
     /// As far as its own disk has it.
@@ -52,6 +54,7 @@ impl Default for PeerState {
             may_stand: false,
             term: 0,
             version: -1,
+            numbers_given: None,
             applied: ClusterTime::default(),
             durable: ClusterTime::default(),
             elected_ms: 0,
@@ -90,6 +93,8 @@ impl PeerState {
         self.may_stand = reply.get_bool("mayStand").unwrap_or(false);
         self.term = number("term");
         self.version = reply.get_i32("v").unwrap_or(-1);
+        let given = reply.get_i64("numbersGiven").ok();
+        self.numbers_given = given.and_then(|given| u64::try_from(given).ok());
         (self.applied, self.durable) = (time("applied"), time("durable"));
         self.elected_ms = reply.get_datetime("electionTime").map_or(0, DateTime::timestamp_millis);
         self.ping = ping;

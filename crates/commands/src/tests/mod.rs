@@ -51,6 +51,7 @@ struct Bench {
     server: Arc<Server>,
     client: Arc<Client>,
     clock: Arc<SimulatedClock>,
+    fs: Arc<SimulatedFs>,
 }
 
 impl Bench {
@@ -127,8 +128,9 @@ impl Bench {
             fs.create_directory_all(Path::new(directory)).expect("created");
         }
         let clock = Arc::new(SimulatedClock::new(1_700_000_000_000));
+        let fs = Arc::new(fs);
         let env = Env {
-            fs: Arc::new(fs),
+            fs: fs.clone(),
             clock: clock.clone(),
             random: Arc::new(SeededRandom::new(1)),
         };
@@ -176,7 +178,12 @@ impl Bench {
         };
         let server = Server::new(env, storage, Logger::for_tests(clock.clone()), settings)?;
         let client = server.connect(Peer::Tcp("127.0.0.1:1".into(), None));
-        Ok(Self { server, client, clock })
+        Ok(Self {
+            server,
+            client,
+            clock,
+            fs,
+        })
     }
 
     /// The reply to a command on the database `test`.
