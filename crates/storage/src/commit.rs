@@ -224,9 +224,8 @@ impl Storage {
         effect.install(self, applied);
         // Behind what it tells of, and before those are woken who wait for it.
         self.pipeline.set_installed(seq, time);
-        if awaited {
-            self.pipeline.wake();
-        }
+        // Where this server decides alone, those who follow history may wait for what is on disk already.
+        self.pipeline.wake();
         if changes_members {
             self.consensus.wake();
         }

@@ -106,6 +106,8 @@ impl Home<'_> {
 impl Storage {
     /// Begins a transaction on the newest published state.
     pub fn begin_transaction(self: &Arc<Self>) -> Result<Transaction, StorageError> {
+        // Before the snapshot, too: what others write while this server follows no lock keeps away.
+        let epoch = self.pipeline.epoch();
         let opened = self.last_seq();
         // Before the snapshot: from here on what is changed behind it is remembered.
         self.locks.open(opened);
@@ -128,7 +130,7 @@ impl Storage {
             has_reserved: false,
         };
         transaction.parts.holding.owner = transaction.owner;
-        transaction.parts.changes.entry.epoch = Some(self.pipeline.epoch());
+        transaction.parts.changes.entry.epoch = Some(epoch);
         transaction.parts.holding.snapshot = Some(transaction.began.snapshot.clone());
         Ok(transaction)
     }
