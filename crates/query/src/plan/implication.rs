@@ -7,13 +7,11 @@ use super::convert::Converter;
 use super::encode::StringKeys;
 use super::leaf::Leaf;
 use super::predicate::Predicate;
-use crate::expression::ExpressionContext;
-use crate::matcher::{CompareOp, MatchExpr, Matcher, Test};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, parse_partial};
 use crate::raw::Constant;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use keys::FieldKind;
-use std::sync::Arc;
 
 /// How deep the trees are looked into; beyond, the answer is no.
 const DEPTH_MAX: usize = 20;
@@ -23,16 +21,11 @@ pub(crate) fn implies(filter: Option<&Matcher>, partial: &RawDocument) -> bool {
     if partial.is_empty() {
         return true;
     }
-    let (Some(filter), Ok(partial)) = (filter, parse(partial)) else {
+    let (Some(filter), Ok(partial)) = (filter, parse_partial(partial)) else {
         return false;
     };
     // Where strings have another order, what is narrower is not looked into.
-    filter.collator().is_none() && tree_implies(filter.root(), partial.root(), 0)
-}
-
-/// Filters of partial indexes know no variables and no time.
-fn parse(partial: &RawDocument) -> Result<Matcher, crate::QueryError> {
-    Matcher::parse(partial, &ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(0))))
+    filter.collator().is_none() && tree_implies(filter.root(), &partial, 0)
 }
 
 fn tree_implies(query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {

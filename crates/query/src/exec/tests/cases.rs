@@ -524,6 +524,41 @@ fn lookup_uses_the_foreign_index() {
     );
 }
 
+/// A comment among the operators of a field was passed over once, and views were stored with it.
+#[test]
+fn what_views_were_stored_with_is_taken_in_them_alone() {
+    let fixture = numbers(20);
+    let commented = doc! { "$match": { "a": { "$eq": 3, "$comment": "x" } } };
+    let stages = array(std::slice::from_ref(&commented));
+    fixture
+        .storage
+        .create_view(&fixture.op(), &ns("v"), "c", stages, &empty())
+        .expect("created");
+    let filter = rawdoc! { "b": 3 };
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("v"), &filter)), [3]);
+    let join = |pipeline: Vec<Document>| doc! { "$lookup": { "from": "v", "pipeline": pipeline, "as": "found" } };
+    let found = aggregated(
+        &fixture,
+        "c",
+        &[doc! { "$limit": 1 }, join(vec![doc! { "$count": "n" }])],
+    );
+    assert_eq!(
+        found[0].get_array("found").ok(),
+        Some(&vec![Bson::from(doc! { "n": 2 })])
+    );
+    let filter = rawdoc! { "a": { "$eq": 3, "$comment": "x" } };
+    for name in ["c", "v"] {
+        let refused = fixture.with(|context| find(context, &FindRequest::new(ns(name), &filter)).map(|_| ()));
+        assert_eq!(code(refused.expect_err("of a client")), 2, "{name}");
+    }
+    let stages = array(&[join(vec![commented])]);
+    let refused = fixture.with(|context| {
+        let request = AggregateRequest::new(ns("v"), "test", &stages);
+        aggregate(context, &request).map(|_| ())
+    });
+    assert_eq!(code(refused.expect_err("of a client")), 2);
+}
+
 #[test]
 fn views_are_read_through_their_pipelines() {
     let fixture = numbers(100);
