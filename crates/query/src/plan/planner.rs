@@ -402,9 +402,7 @@ impl Planner<'_> {
 
     /// True when every document that matches the filter is in the index.
     pub(super) fn holds_matches(&self, index: &Index) -> bool {
-        index
-            .partial_filter()
-            .is_none_or(|partial| super::implication::implies(self.query.filter.as_deref(), partial))
+        super::implication::holds_matches(index, self.query.filter.as_deref())
     }
 
     fn add_index(

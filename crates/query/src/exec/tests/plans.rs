@@ -340,3 +340,44 @@ fn fields_below_one_array_are_bound_together_only_inside_one_element() {
         [1]
     );
 }
+
+/// Which documents a partial index holds is told by its own order of strings: in English `a` comes before `Z`, in
+/// binary order behind it.
+#[test]
+fn a_partial_index_with_a_collation_does_not_answer_by_the_order_of_other_strings() {
+    let fixture = Fixture::new(10);
+    fixture.create("c", empty());
+    let partial = |filter: RawDocumentBuf| {
+        let collation = rawdoc! { "locale": "en" };
+        rawdoc! { "partialFilterExpression": filter, "collation": collation }
+    };
+    for (key, filter) in [
+        (rawdoc! { "b": 1 }, rawdoc! { "a": { "$gt": "Z" } }),
+        (rawdoc! { "d": 1 }, rawdoc! { "a": { "$in": ["a", "b", "Z"] } }),
+        (
+            rawdoc! { "e": 1 },
+            rawdoc! { "a": { "$exists": true }, "f": { "$gte": 5 } },
+        ),
+    ] {
+        fixture.index("c", key, partial(filter)).expect("indexed");
+    }
+    for (id, a) in ["B", "a", "b", "Z", "zz"].into_iter().enumerate() {
+        let document = rawdoc! { "_id": id as i32, "a": a, "b": 1, "d": 1, "e": 1, "f": 5 };
+        fixture.insert("c", &document).expect("inserted");
+    }
+    let cases = [
+        (rawdoc! { "b": 1, "a": { "$gt": "Z" } }, "COLLSCAN", vec![1, 2, 4]),
+        (rawdoc! { "d": 1, "a": { "$in": ["a", "Z"] } }, "COLLSCAN", vec![1, 3]),
+        // Where no strings are compared, one order is as good as the other.
+        (
+            rawdoc! { "e": 1, "a": { "$lt": "Z" }, "f": { "$gt": 4.5, "$gte": 5 } },
+            "FETCH/IXSCAN",
+            vec![0],
+        ),
+    ];
+    for (filter, plan, wanted) in cases {
+        let request = FindRequest::new(ns("c"), &filter);
+        assert_eq!(stages(&winning(&fixture, &request)), plan, "{filter:?}");
+        assert_eq!(ids(&fixture, &request), wanted, "{filter:?}");
+    }
+}
