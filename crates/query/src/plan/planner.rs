@@ -305,9 +305,12 @@ impl Planner<'_> {
             return Err(QueryError::new(ErrorCode(51175), "max() must be greater than min()"));
         }
         let whole = Access::whole(index, false);
-        let direction = self.sort_fields().map_or(Some(Direction::Forward), |sort| {
-            whole.direction_for(sort).filter(|_| self.is_alike(index))
-        });
+        // Arrays are sorted by an element that may be out of bounds.
+        let orders = |sort: &&[SortField]| self.is_alike(index) && !whole.sorts_arrays(sort);
+        let direction = match self.sort_fields() {
+            None => Some(Direction::Forward),
+            Some(sort) => Some(sort).filter(orders).and_then(|sort| whole.direction_for(sort)),
+        };
         let sorted = direction.is_some();
         let source = Source::Range(index.clone(), bounds, direction.unwrap_or(Direction::Forward));
         Ok(Candidate {
