@@ -472,13 +472,29 @@ def test_foreign_buckets_are_checked(db):
         changed(data__v={"0": 0, "1": "a"}),
         changed(data__v={"7": 1}),
         changed(data__t={"0": minutes(0), "1": minutes(70)}),
-        changed(_id=ObjectId()),
         changed(data__m={"0": 1}),
     ]:
         refused(2, db["system.buckets.x"].insert_one, damaged)
     refused(2, db["system.buckets.x"].insert_one, changed(control__version=2))
-
     assert db.x.count_documents({}) == 3
+    # MongoDB has buckets whose `_id` is of another time. Buckets are looked for by it, and so it is put right.
+    db["system.buckets.x"].insert_one(changed(_id=ObjectId()))
+    assert db.x.count_documents({"t": {"$lt": minutes(1)}}) == 2
+    assert {found["_id"].generation_time for found in db["system.buckets.x"].find()} == {bucket["_id"].generation_time}
+
+
+def test_a_foreign_bucket_from_before_1970_is_taken(db):
+    """MongoDB's `_id` has the low 32 bits of the seconds."""
+    db.create_collection("x", timeseries={"timeField": "t"})
+    time = datetime.datetime(1960, 1, 1)
+    db.x.insert_one({"t": time, "v": 1})
+    (bucket,) = db["system.buckets.x"].find()
+    db["system.buckets.x"].delete_many({})
+    bucket["_id"] = ObjectId(bytes.fromhex("ed300880") + bucket["_id"].binary[4:])
+    db["system.buckets.x"].insert_one(bucket)
+    assert db.x.count_documents({"t": time}) == 1
+    assert db.x.count_documents({"t": {"$gt": time}}) == 0
+    assert db.x.delete_many({"v": 1}).deleted_count == 1
 
 
 def test_compressed_buckets_are_taken(db):

@@ -148,7 +148,10 @@ fn expressions(call: &Invocation<'_>, collation: Option<&Arc<Collation>>) -> Exp
 
 /// The compiled validator of a collection, in whose order it compares strings.
 fn validator(call: &Invocation<'_>, collection: &Collection, validation: &Validation) -> Result<Arc<Validator>> {
-    let compile = |source: &RawDocument| Validator::compile(source, &expressions(call, collection.collation()));
+    let compile = |source: &RawDocument| {
+        let expressions = expressions(call, collection.collation()).for_stored();
+        Validator::compile(source, &expressions)
+    };
     let validator = validation.compiled(compile)?;
     match validator.depends_on_time() {
         false => Ok(validator),

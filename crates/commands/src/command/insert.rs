@@ -312,12 +312,12 @@ fn insert_one(
 ) -> std::result::Result<(), Failure> {
     let prepared = prepare(call, document, keep_empty_timestamps).map_err(Failure::Error)?;
     let prepared = RawDocument::from_bytes(prepared.as_ref()).map_err(|error| Failure::Error(error.into()))?;
-    let uncompressed;
+    let adopted;
     let prepared = match guard.timeseries() {
         None => prepared,
-        Some(_) => {
-            uncompressed = query::timeseries::uncompressed(prepared).map_err(|error| Failure::Error(error.into()))?;
-            RawDocument::from_bytes(uncompressed.as_ref()).map_err(|error| Failure::Error(error.into()))?
+        Some(options) => {
+            adopted = query::timeseries::adopted(prepared, options).map_err(|error| Failure::Error(error.into()))?;
+            RawDocument::from_bytes(adopted.as_ref()).map_err(|error| Failure::Error(error.into()))?
         }
     };
     crate::validation::check(call, guard, prepared, None).map_err(Failure::Error)?;

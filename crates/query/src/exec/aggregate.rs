@@ -266,7 +266,7 @@ fn parse(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> Result<Pa
             .flatten()
             .filter_map(|stage| stage.as_document().map(ToOwned::to_owned)),
     );
-    let pipeline = Pipeline::parse_stages(&stages, &expressions, 0)?;
+    let pipeline = Pipeline::parse_stages(&stages, &expressions.for_stored(), 0)?;
     Ok((pipeline, Some(base), collation))
 }
 
@@ -398,7 +398,10 @@ pub(crate) fn open_foreign(
         let place = own + usize::from(own == 0 && must_be_first);
         stages.insert(place, bson::rawdoc! { "$match": filter });
     }
-    let mut pipeline = Pipeline::parse_stages(&stages, request.context, request.depth)?;
+    // What is not the views' has been parsed when the stage was.
+    let stored = (own > 0).then(|| request.context.clone().for_stored());
+    let expressions = stored.as_ref().unwrap_or(request.context);
+    let mut pipeline = Pipeline::parse_stages(&stages, expressions, request.depth)?;
     let Some(base) = base.filter(|_| pipeline.initial().is_none()) else {
         let ns = match request.collection {
             Some(collection) => Some(Namespace::new(request.database.unwrap_or(db), collection)?),

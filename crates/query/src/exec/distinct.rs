@@ -18,7 +18,7 @@ use crate::plan::access::{Access, Unbounded};
 use crate::plan::allowed_indexes::AllowedIndexes;
 use crate::plan::convert::{Converter, has_position};
 use crate::plan::encode::StringKeys;
-use crate::plan::implication::implies;
+use crate::plan::implication::holds_matches;
 use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Order, Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest, Hint};
@@ -201,10 +201,7 @@ impl Skipping<'_> {
             return None;
         }
         let place = fields.iter().position(|field| field.path() == self.key)?;
-        if index
-            .partial_filter()
-            .is_some_and(|partial| !implies(query.filter.as_deref(), partial))
-        {
+        if !holds_matches(index, query.filter.as_deref()) {
             return None;
         }
         let indexed = |path: &str| {

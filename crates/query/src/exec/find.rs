@@ -219,7 +219,9 @@ fn choose(
     memory: Memory,
 ) -> Result<Option<Planned>, QueryError> {
     let query = planner.query;
-    let shape = (*wish == Wish::None && memory == Memory::Use).then(|| {
+    // A tailable query has one plan, whatever others of its shape run by.
+    let is_raced = *wish == Wish::None && !query.tailable;
+    let shape = (is_raced && memory == Memory::Use).then(|| {
         let shape = hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref());
         planner.allowed.map_or(shape, |allowed| allowed.place(shape))
     });

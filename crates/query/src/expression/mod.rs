@@ -20,6 +20,7 @@ mod gathered;
 pub(crate) use date::TimeUnit;
 mod object;
 mod operator;
+mod outer;
 pub(crate) use arithmetic::out_of_long;
 pub(crate) use function::{call_script, script_arguments, script_result};
 pub(crate) use object::merge_documents;
@@ -39,7 +40,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use collation::Collation;
-use parking_lot::Mutex;
 use storage::{ClusterTime, Operation};
 use vfs::Random;
 use wire::ErrorCode;
@@ -54,6 +54,7 @@ use bounds::{FOLDED_BYTES_MAX, bounded};
 pub(crate) use bounds::{check_result_bytes, finished_document};
 pub(crate) use gathered::{Gathered, elements};
 use operator::{Apply, NamedOperator, Operator};
+pub(crate) use outer::OuterVariable;
 pub use parse::check_user_variable;
 pub(crate) use parse::{is_expression, render};
 pub use path::FieldPath;
@@ -89,6 +90,8 @@ pub struct ExpressionContext {
     script_globals: Option<Arc<RawDocumentBuf>>,
     /// What the operator has said of the query: collections that stages open while it runs are read by that.
     settings: Option<Arc<QuerySettings>>,
+    /// Whether a stored definition is parsed.
+    is_stored: bool,
 }
 
 impl std::fmt::Debug for ExpressionContext {
@@ -115,6 +118,7 @@ impl ExpressionContext {
             reads_time: Arc::default(),
             script_globals: None,
             settings: None,
+            is_stored: false,
         }
     }
 
@@ -172,6 +176,19 @@ impl ExpressionContext {
     pub(crate) fn runs_scripts(&self) -> bool {
         let operation = self.operation.as_ref();
         operation.is_some_and(|operation| operation.scripts().is_enabled())
+    }
+
+    /// The same context for a definition that is stored: it is taken with what is refused in a new one.
+    pub fn for_stored(self) -> Self {
+        Self {
+            is_stored: true,
+            ..self
+        }
+    }
+
+    /// Whether a stored definition is parsed.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored
     }
 
     /// Whether what is parsed outlives the operation that does it, as validators do.
@@ -355,30 +372,6 @@ impl<'a> Evaluation<'a> {
 pub(crate) enum Variable {
     Constant(Value<'static>),
     Outer(OuterVariable),
-}
-
-/// A variable of the `let` around a sub-pipeline: parsed once, it has another value for each document of the pipeline
-/// outside. Clones share the value.
-///
-/// Whoever sets it runs what was parsed with it to its end before setting it again. Until it is set for the first time
-/// evaluating it fails, so that nothing is parsed with it that computes its value for good.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OuterVariable(Arc<Mutex<Option<Value<'static>>>>);
-
-impl OuterVariable {
-    pub(crate) fn set(&self, value: Value<'static>) {
-        *self.0.lock() = Some(value);
-    }
-
-    fn get(&self) -> Result<Value<'static>, QueryError> {
-        let value = self.0.lock().clone();
-        value.ok_or_else(|| {
-            QueryError::new(
-                wire::ErrorCode::InternalError,
-                "a variable of a $lookup is evaluated before it has a value",
-            )
-        })
-    }
 }
 
 /// A parsed expression.

@@ -7,8 +7,9 @@ use keys::Collator;
 use storage::{Predicate, PredicateCompiler};
 use wire::ErrorCode;
 
+use super::Matcher;
+use super::parse::{self, Origin};
 use super::tree::{MatchExpr, Test};
-use super::{Matcher, parse};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::CompareOp;
@@ -21,7 +22,7 @@ pub struct MatcherCompiler;
 
 impl PredicateCompiler for MatcherCompiler {
     fn compile(&self, filter: &RawDocument, collator: Option<Arc<dyn Collator>>) -> Result<Arc<dyn Predicate>, String> {
-        let root = allowed(filter).map_err(|error| error.to_string())?;
+        let root = allowed(filter, Origin::Stored).map_err(|error| error.to_string())?;
         Ok(Arc::new(PartialFilter(Matcher::from_expr(root, collator))))
     }
 }
@@ -30,7 +31,7 @@ impl PredicateCompiler for MatcherCompiler {
 ///
 /// Errors: those of filters, and `CannotCreateIndex` for what can be said in a filter and not here.
 pub fn check_partial_filter(filter: &RawDocument) -> Result<(), QueryError> {
-    allowed(filter)?;
+    allowed(filter, Origin::New)?;
     match deepest_condition(filter, 1)? > PARTIAL_DEPTH_MAX {
         true => Err(QueryError::new(
             ErrorCode::CannotCreateIndex,
@@ -63,8 +64,8 @@ fn deepest_condition(filter: &RawDocument, levels: usize) -> Result<usize, Query
     Ok(deepest)
 }
 
-fn allowed(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
-    let root = parse::filter(filter, None)?;
+fn allowed(filter: &RawDocument, origin: Origin) -> Result<MatchExpr, QueryError> {
+    let root = parse::partial_filter(filter, origin)?;
     check(&root)?;
     Ok(root)
 }

@@ -44,6 +44,7 @@ pub use crate::expression::ExpressionContext as ParseContext;
 
 pub(crate) use evaluate::{Scope, equals};
 pub(crate) use number::integral;
+use parse::Origin;
 pub(crate) use parse::{ValuePredicate, array_filter, element_condition, is_operators, names_expr, pull_condition};
 
 /// How deep filters may nest.
@@ -67,7 +68,7 @@ pub struct Matcher {
 impl Matcher {
     /// Parses a filter. Strings compare by the context's collator, `$expr` sees its variables.
     pub fn parse(filter: &RawDocument, context: &ExpressionContext) -> Result<Self, QueryError> {
-        let root = parse::filter(filter, Some(context))?;
+        let root = parse::filter(filter, context)?;
         Ok(Self {
             root,
             collator: context.comparer.shared_collator(),
@@ -185,9 +186,9 @@ pub(crate) fn matches_expr(expr: &MatchExpr, document: &RawDocument, scope: Scop
     evaluate::matches(expr, document, scope, None)
 }
 
-/// Parses a filter that has no variables, no `$expr` and no collation: that of a partial index.
-pub fn parse_plain(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
-    parse::filter(filter, None)
+/// Parses the filter of an index that is there: it has no variables, no `$expr` and no collation.
+pub(crate) fn parse_partial(filter: &RawDocument) -> Result<MatchExpr, QueryError> {
+    parse::partial_filter(filter, Origin::Stored)
 }
 
 impl MatchExpr {

@@ -62,10 +62,31 @@ const UNBUILT_TOP: [&str; 1] = ["$_internalSchemaObjectMatch"];
 /// Operators on a field that are not built.
 const UNBUILT: [&str; 2] = ["$encStrStartsWith", "$_internalExprEq"];
 
-/// Parses a filter. Without a context there is no `$expr`.
-pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) -> Result<MatchExpr, QueryError> {
+/// Parses a filter.
+pub(super) fn filter(filter: &RawDocument, context: &ExpressionContext) -> Result<MatchExpr, QueryError> {
     Parser {
-        context,
+        context: Some(context),
+        is_stored: context.is_stored(),
+        in_element: false,
+        may_be_near: Nearness::Refused,
+        may_search: Searching::Refused,
+        may_run: Running::Refused,
+    }
+    .document(filter, 0)
+}
+
+/// Whether a filter is a new one, or that of a definition which is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    New,
+    Stored,
+}
+
+/// Parses a filter that has no variables, no `$expr` and no collation: that of a partial index.
+pub(super) fn partial_filter(filter: &RawDocument, origin: Origin) -> Result<MatchExpr, QueryError> {
+    Parser {
+        context: None,
+        is_stored: origin == Origin::Stored,
         in_element: false,
         may_be_near: Nearness::Refused,
         may_search: Searching::Refused,
@@ -78,6 +99,7 @@ pub(super) fn filter(filter: &RawDocument, context: Option<&ExpressionContext>) 
 pub(super) fn searching_filter(filter: &RawDocument, context: &ExpressionContext) -> Result<MatchExpr, QueryError> {
     let parsed = Parser {
         context: Some(context),
+        is_stored: context.is_stored(),
         in_element: false,
         may_be_near: Nearness::Refused,
         may_search: Searching::Allowed,
@@ -92,6 +114,7 @@ pub(super) fn searching_filter(filter: &RawDocument, context: &ExpressionContext
 pub(super) fn ordered_filter(filter: &RawDocument, context: &ExpressionContext) -> Result<MatchExpr, QueryError> {
     let parsed = Parser {
         context: Some(context),
+        is_stored: context.is_stored(),
         in_element: false,
         may_be_near: Nearness::Conjunct,
         may_search: Searching::Allowed,
@@ -158,7 +181,10 @@ impl Nearness {
 /// Where in the filter the parser is.
 #[derive(Clone, Copy)]
 struct Parser<'c> {
+    /// Without one there is no `$expr`.
     context: Option<&'c ExpressionContext>,
+    /// The filter is that of a stored definition.
+    is_stored: bool,
     /// Inside `$elemMatch`, where `$expr` cannot be.
     in_element: bool,
     may_be_near: Nearness,
@@ -469,8 +495,8 @@ impl Parser<'_> {
                 }
                 // Beside the operator that they belong to.
                 "$maxDistance" | "$minDistance" | "$uniqueDocs" if near::has_near(operators) => {}
-                // MongoDB refuses it beside a field's operators; stored definitions have it.
-                "$comment" => {}
+                // It stands on no field. Definitions were stored with it when it was passed over.
+                "$comment" if self.is_stored => {}
                 name if UNBUILT.contains(&name) => return Err(QueryError::not_implemented(name)),
                 name => return Err(QueryError::bad_value(format!("unknown operator: {name}"))),
             }

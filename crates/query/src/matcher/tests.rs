@@ -686,6 +686,14 @@ fn refusals_have_mongodbs_codes_and_texts() {
         "not allowed in this context",
     );
     fails(doc! {"a": {"$elemMatch": {"$expr": true}}}, bad, "top-level");
+    for filter in [
+        doc! {"a": {"$comment": "x"}},
+        doc! {"a": {"$eq": 1, "$comment": "x"}},
+        doc! {"a": {"$not": {"$comment": "x"}}},
+        doc! {"a": {"$elemMatch": {"$eq": 1, "$comment": "x"}}},
+    ] {
+        fails(filter, bad, "unknown operator: $comment");
+    }
     fails(
         doc! {"a": {"$elemMatch": {"$comment": "x", "$eq": 1}}},
         bad,
@@ -751,6 +759,10 @@ fn partial_filters_allow_what_the_planner_understands() {
     ] {
         assert!(compile(refused.clone()).is_err(), "{refused}");
     }
+    // It was passed over once: what is stored has it.
+    let commented = doc! {"a": {"$gt": 5, "$comment": "x"}};
+    super::check_partial_filter(&raw_of(&commented)).expect_err("a new one");
+    assert!(!compile(commented).unwrap().matches(&raw_of(&doc! {"a": 5})));
 }
 
 #[test]

@@ -248,6 +248,13 @@ impl Access {
         !sort.iter().all(constant) && self.direction_with(sort, &points).is_some()
     }
 
+    /// Whether a field that this order is about holds arrays.
+    pub(crate) fn sorts_arrays(&self, sort: &[SortField]) -> bool {
+        let fields = self.index.pattern().fields().iter().enumerate();
+        let mut of_arrays = fields.filter(|(i, _)| self.multikey & 1 << i != 0);
+        of_arrays.any(|(_, field)| sort.iter().any(|wanted| self.sorts_as(field, wanted)))
+    }
+
     /// The direction in which the scan gives rows in this order; `None` when it does not.
     pub(crate) fn direction_for(&self, sort: &[SortField]) -> Option<Direction> {
         let points: Vec<bool> = self.sets.iter().map(|set| set.single_point().is_some()).collect();

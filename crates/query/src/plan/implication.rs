@@ -4,35 +4,54 @@
 //! predicate on the same path is at least as narrow.
 
 use super::convert::Converter;
-use super::encode::StringKeys;
+use super::encode::{StringKeys, may_have_strings};
 use super::leaf::Leaf;
 use super::predicate::Predicate;
-use crate::expression::ExpressionContext;
-use crate::matcher::{CompareOp, MatchExpr, Matcher, Test};
+use crate::matcher::{CompareOp, MatchExpr, Matcher, Test, parse_partial};
 use crate::raw::Constant;
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
 use keys::FieldKind;
-use std::sync::Arc;
+use storage::Index;
 
 /// How deep the trees are looked into; beyond, the answer is no.
 const DEPTH_MAX: usize = 20;
 
-/// True when every document that matches `filter` matches `partial`.
-pub(crate) fn implies(filter: Option<&Matcher>, partial: &RawDocument) -> bool {
+/// True when every document that matches `filter` is in the index.
+pub(crate) fn holds_matches(index: &Index, filter: Option<&Matcher>) -> bool {
+    index
+        .partial_filter()
+        .is_none_or(|partial| implies(filter, partial, index.collation().is_some()))
+}
+
+/// True when every document that matches `filter` matches `partial`. Which documents match `partial` depends on the
+/// order of strings in the index: `is_collated` where that is not the binary one.
+fn implies(filter: Option<&Matcher>, partial: &RawDocument, is_collated: bool) -> bool {
     if partial.is_empty() {
         return true;
     }
-    let (Some(filter), Ok(partial)) = (filter, parse(partial)) else {
+    let (Some(filter), Ok(partial)) = (filter, parse_partial(partial)) else {
         return false;
     };
     // Where strings have another order, what is narrower is not looked into.
-    filter.collator().is_none() && tree_implies(filter.root(), partial.root(), 0)
+    filter.collator().is_none()
+        && !(is_collated && compares_strings(&partial))
+        && tree_implies(filter.root(), &partial, 0)
 }
 
-/// Filters of partial indexes know no variables and no time.
-fn parse(partial: &RawDocument) -> Result<Matcher, crate::QueryError> {
-    Matcher::parse(partial, &ExpressionContext::new(0, Arc::new(vfs::SeededRandom::new(0))))
+/// Whether the order of strings may have a say in what matches.
+fn compares_strings(filter: &MatchExpr) -> bool {
+    match filter {
+        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => false,
+        MatchExpr::And(parts) | MatchExpr::Or(parts) => parts.iter().any(compares_strings),
+        MatchExpr::Path { test, .. } => match test {
+            Test::Exists | Test::Type(_) => false,
+            Test::Compare { value, .. } => may_have_strings(value.value()),
+            Test::In(list) => list.values.iter().any(|value| may_have_strings(value.value())),
+            _ => true,
+        },
+        _ => true,
+    }
 }
 
 fn tree_implies(query: &MatchExpr, partial: &MatchExpr, depth: usize) -> bool {

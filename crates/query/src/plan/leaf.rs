@@ -297,8 +297,18 @@ pub(crate) fn literal_prefix(pattern: &str, options: &str) -> Option<String> {
         let literal = match c {
             '\\' => match characters.next() {
                 Some(escaped) if !escaped.is_alphanumeric() && escaped.is_ascii() => escaped,
+                // Marks alone: a quantifier behind them is that of the character before.
+                Some('Q' | 'E') => {
+                    prefix.pop();
+                    break;
+                }
                 _ => break,
             },
+            // So are comments.
+            '(' if characters.clone().take(2).eq("?#".chars()) => {
+                prefix.pop();
+                break;
+            }
             '.' | '[' | ']' | '(' | ')' | '{' | '}' | '^' | '$' | '*' | '+' | '?' => break,
             other => other,
         };
@@ -353,6 +363,11 @@ mod tests {
             ("^a|b", "", None),
             ("\\Aab", "", Some("ab")),
             ("^\\Qa.b\\E", "", Some("")),
+            ("^ab\\E*", "", Some("a")),
+            ("^ab\\Q\\E*", "", Some("a")),
+            ("^ab(?#x)*", "", Some("a")),
+            ("^ab(?:x)*", "", Some("ab")),
+            ("^(?#x)ab", "", Some("")),
         ];
         for (pattern, options, wanted) in cases {
             assert_eq!(literal_prefix(pattern, options).as_deref(), wanted, "{pattern}");

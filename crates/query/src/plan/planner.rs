@@ -305,9 +305,12 @@ impl Planner<'_> {
             return Err(QueryError::new(ErrorCode(51175), "max() must be greater than min()"));
         }
         let whole = Access::whole(index, false);
-        let direction = self.sort_fields().map_or(Some(Direction::Forward), |sort| {
-            whole.direction_for(sort).filter(|_| self.is_alike(index))
-        });
+        // Arrays are sorted by an element that may be out of bounds.
+        let orders = |sort: &&[SortField]| self.is_alike(index) && !whole.sorts_arrays(sort);
+        let direction = match self.sort_fields() {
+            None => Some(Direction::Forward),
+            Some(sort) => Some(sort).filter(orders).and_then(|sort| whole.direction_for(sort)),
+        };
         let sorted = direction.is_some();
         let source = Source::Range(index.clone(), bounds, direction.unwrap_or(Direction::Forward));
         Ok(Candidate {
@@ -402,9 +405,7 @@ impl Planner<'_> {
 
     /// True when every document that matches the filter is in the index.
     pub(super) fn holds_matches(&self, index: &Index) -> bool {
-        index
-            .partial_filter()
-            .is_none_or(|partial| super::implication::implies(self.query.filter.as_deref(), partial))
+        super::implication::holds_matches(index, self.query.filter.as_deref())
     }
 
     fn add_index(

@@ -3,6 +3,8 @@
 //! Invariants of [`OpenBucket`]: every row has a time; a column's rows rise; the extents cover all values; at each path
 //! all values have one canonical type; all times are less than the span behind the begin.
 
+use std::borrow::Cow;
+
 use bson::RawDocument;
 use bson::oid::ObjectId;
 use bson::spec::ElementType;
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use storage::TimeseriesOptions;
 use wire::ErrorCode;
 
+use super::compressed::uncompressed;
 use super::extent::{End, Parts};
 use super::names::NamePlaces;
 use crate::error::QueryError;
@@ -373,12 +376,44 @@ fn bytes_of(measurement: &Measurement<'_>) -> usize {
 /// The `_id` of a bucket that begins then: its seconds since 1970, as far as four bytes go, and what is unique.
 pub fn id_of(begin_ms: i64, unique: &[u8]) -> ObjectId {
     let mut id = [0xFF; 12];
-    let seconds = begin_ms.div_euclid(1000).clamp(0, i64::from(u32::MAX));
-    id[..4].copy_from_slice(&(seconds as u32).to_be_bytes());
+    id[..4].copy_from_slice(&seconds_of(begin_ms));
     for (to, from) in id[4..].iter_mut().zip(unique) {
         *to = *from;
     }
     ObjectId::from_bytes(id)
+}
+
+fn seconds_of(begin_ms: i64) -> [u8; 4] {
+    let seconds = begin_ms.div_euclid(1000).clamp(0, i64::from(u32::MAX));
+    (seconds as u32).to_be_bytes()
+}
+
+/// A bucket that was made elsewhere, as it is to be stored: in layout version 1, and with the `_id` that its time asks
+/// for. Borrows one that is so. What is no bucket stays as it is.
+pub fn adopted<'b>(bucket: &'b RawDocument, options: &TimeseriesOptions) -> Result<Cow<'b, [u8]>, QueryError> {
+    let mut bytes = uncompressed(bucket)?;
+    let plain = RawDocument::from_bytes(bytes.as_ref()).map_err(|_| Malformed)?;
+    if let Some((place, seconds)) = seconds_to_mend(plain, options)? {
+        bytes.to_mut()[place..place + seconds.len()].copy_from_slice(&seconds);
+    }
+    Ok(bytes)
+}
+
+/// Where the `_id` of a bucket has the seconds, and which they have to be, if others are there. MongoDB has the low 32
+/// bits of them, which come round, and buckets whose `_id` is of another time.
+fn seconds_to_mend(bucket: &RawDocument, options: &TimeseriesOptions) -> Result<Option<(usize, [u8; 4])>, Malformed> {
+    let (Some(id), Ok(control)) = (raw::find(bucket, b"_id")?, bucket.get_document("control")) else {
+        return Ok(None);
+    };
+    let Ok(least) = control.get_document("min") else {
+        return Ok(None);
+    };
+    let begin_ms = raw::find(least, options.time_field.as_bytes())?.and_then(date);
+    let Some(begin_ms) = begin_ms.filter(|_| id.kind() == ElementType::ObjectId as u8) else {
+        return Ok(None);
+    };
+    let (is, wanted) = (id.value_bytes(), seconds_of(begin_ms));
+    Ok((!is.starts_with(&wanted)).then_some((id.end() - is.len(), wanted)))
 }
 
 /// The parts of a stored bucket.
@@ -528,7 +563,7 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
     if measurements_in(bucket, options)? != open.rows as u64 {
         return Err(malformed("the rows of its times have gaps"));
     }
-    if id_of(open.begin_ms, &[]).bytes()[..4] != open.id.bytes()[..4] {
+    if !open.id.bytes().starts_with(&seconds_of(open.begin_ms)) {
         return Err(malformed("_id has another time than control.min"));
     }
     if open.rows == 0 || open.rows > i32::MAX as usize {

@@ -38,7 +38,7 @@ const SCALES: [f64; 5] = [1.0, 10.0, 100.0, 10_000.0, 100_000_000.0];
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The bucket with columns that are documents; borrows one that has them already.
-pub fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
+pub(super) fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
     let version = match bucket.get_document("control").map(|control| control.get("version")) {
         Ok(Ok(Some(version))) => crate::value::number::Number::of(&crate::value::Value::from_raw(version)),
         _ => None,

@@ -1,7 +1,7 @@
 //! Time-series collections: what a bucket looks like, and what stands in it for what is asked of measurements.
 //!
 //! A bucket is one document of `system.buckets.x`, in MongoDB's layout version 1 (`docs/formats/buckets.md`).
-//! Those of versions 2 and 3 become such when they are inserted. The stage
+//! Those of versions 2 and 3 become such when they are inserted, and get the `_id` of their time. The stage
 //! `$_internalUnpackBucket` makes measurements of buckets; the view that a time-series collection is begins with it.
 
 mod bucket;
@@ -15,9 +15,9 @@ mod rows;
 mod tests;
 
 pub use bucket::{
-    BUCKET_BYTES_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, check_bucket, id_of, measurements_in,
+    BUCKET_BYTES_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, adopted, check_bucket, id_of,
+    measurements_in,
 };
-pub use compressed::uncompressed;
 pub use index_keys::{index_key_of_buckets, index_key_of_measurements};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
 pub use pushdown::{bucket_filter, meta_filter, on_meta};

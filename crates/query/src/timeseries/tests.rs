@@ -299,6 +299,30 @@ fn a_bucket_ends_at_its_span_its_rows_and_its_bytes() {
     assert!(stored(&wide).as_bytes().len() < 125 * 1024);
 }
 
+/// MongoDB's `_id` of a bucket from before 1970 has the low 32 bits of its seconds; buckets are looked for by the `_id`
+/// that Tenon gives them.
+#[test]
+fn a_bucket_that_comes_in_gets_the_id_of_its_time() {
+    let options = options();
+    for (begin, seconds) in [(-315_619_200_000, 0), (90_000, 60), (5_000_000_000_000, u32::MAX)] {
+        let measurement = raw(&doc! { "t": date(begin), "v": 1 });
+        let measurement = Measurement::of(&measurement, &options).unwrap();
+        let mut bucket = OpenBucket::begin(&measurement, &options, ObjectId::new());
+        bucket.add(&measurement, &options).unwrap();
+        let own = stored(&bucket);
+        check_bucket(&own, &options).unwrap();
+        assert_eq!(adopted(&own, &options).unwrap().as_ref(), own.as_bytes(), "as it is");
+        let mut foreign = Document::try_from(&*own).unwrap();
+        let mut id = own.get_object_id("_id").unwrap().bytes();
+        assert_eq!(id[..4], u32::to_be_bytes(seconds));
+        id[..4].copy_from_slice(&0xED30_0880_u32.to_be_bytes());
+        foreign.insert("_id", ObjectId::from_bytes(id));
+        let foreign = raw(&foreign);
+        check_bucket(&foreign, &options).unwrap_err();
+        assert_eq!(adopted(&foreign, &options).unwrap().as_ref(), own.as_bytes());
+    }
+}
+
 /// How many rows a bucket has is told by the length of its times; what else it has is not looked at.
 #[test]
 fn rows_are_counted_by_the_last_one() {

@@ -255,7 +255,8 @@ fn of_operators(
         let element = element?;
         let (name, value) = (element.name_str()?, element.value()?);
         match (name, value) {
-            ("$options", _) => {}
+            // The matcher, which comes first, has refused them where they may not be.
+            ("$options" | "$comment", _) => {}
             ("$not", RawBsonRef::Document(inner)) => {
                 let mut negated = Vec::new();
                 of_operators(path, inner, context, &mut negated)?;

@@ -176,10 +176,24 @@ fn what_no_validator_may_have_is_refused() {
         (doc! { "$jsonSchema": { "minimum": "x" } }, 14),
         (doc! { "$jsonSchema": { "$ref": "x" } }, 9),
         (doc! { "$nonesuch": 1 }, 2),
+        (doc! { "a": { "$gt": 5, "$comment": "x" } }, 2),
     ] {
         let error = Validator::compile(&raw_of(&validator), &context())
             .err()
             .unwrap_or_else(|| panic!("{validator}"));
         assert_eq!(error.code().map(|code| code.0), Some(code), "{validator}: {error}");
+    }
+}
+
+/// It was passed over once, and validators were stored with it.
+#[test]
+fn a_comment_on_a_field_of_a_stored_validator_is_passed_over() {
+    let validator = raw_of(&doc! { "a": { "$gt": 5, "$comment": "x" } });
+    let compiled = Validator::compile(&validator, &context().for_stored()).unwrap();
+    let evaluation = EvaluationContext::uninterrupted();
+    for (a, accepted) in [(5, false), (6, true)] {
+        let document = raw_of(&doc! { "_id": 1, "a": a });
+        assert_eq!(compiled.accepts(&document, &evaluation).unwrap(), accepted, "{a}");
+        assert!(compiled.explain(&document, 1 << 20, &evaluation).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Executors, one behaviour at a time.
 
 use super::fixture::{Fixture, ns, plain};
+use super::plans::{stages, winning};
 use super::{count, distinct};
 use crate::QueryError;
 use crate::exec::{DocumentSink, ExecState, PlanExecutor, SinkState, aggregate, check_view, find};
@@ -226,6 +227,36 @@ fn min_and_max_bound_the_hinted_index() {
     };
     let first = fixture.all(&mut start(&fixture, &sorted), 100).remove(0);
     assert_eq!(plain(&first), doc! { "a": 4, "k": [4], "c": { "d": [4] } });
+}
+
+/// An array is sorted by its least or greatest element, which may be out of bounds.
+#[test]
+fn arrays_are_sorted_between_min_and_max_as_elsewhere() {
+    let fixture = Fixture::new(12);
+    fixture.create("c", empty());
+    let key = rawdoc! { "b": 1, "a": 1 };
+    fixture.index("c", key.clone(), empty()).expect("indexed");
+    for document in [
+        rawdoc! { "_id": 1, "b": 1, "a": [1, 10] },
+        rawdoc! { "_id": 2, "b": 1, "a": 5 },
+        rawdoc! { "_id": 3, "b": 2, "a": 3 },
+    ] {
+        fixture.insert("c", &document).expect("inserted");
+    }
+    let (filter, min) = (empty(), rawdoc! { "b": 1, "a": 4 });
+    let plan = |sort: &RawDocument| {
+        let request = FindRequest {
+            hint: Some(Hint::Key(&key)),
+            min: Some(&min),
+            sort: Some(sort),
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        (stages(&winning(&fixture, &request)), ids(&fixture, &request))
+    };
+    let by_both = |order: i32| plan(&rawdoc! { "b": order, "a": order });
+    assert_eq!(by_both(1), ("SORT/FETCH/IXSCAN".to_owned(), vec![1, 2, 3]));
+    assert_eq!(by_both(-1).1, [3, 1, 2]);
+    assert_eq!(plan(&rawdoc! { "b": -1 }).0, "FETCH/IXSCAN", "which has no arrays");
 }
 
 #[test]
@@ -522,6 +553,41 @@ fn lookup_uses_the_foreign_index() {
         found[0].get_array("found").ok(),
         Some(&vec![Bson::from(doc! { "n": 4 })])
     );
+}
+
+/// A comment among the operators of a field was passed over once, and views were stored with it.
+#[test]
+fn what_views_were_stored_with_is_taken_in_them_alone() {
+    let fixture = numbers(20);
+    let commented = doc! { "$match": { "a": { "$eq": 3, "$comment": "x" } } };
+    let stages = array(std::slice::from_ref(&commented));
+    fixture
+        .storage
+        .create_view(&fixture.op(), &ns("v"), "c", stages, &empty())
+        .expect("created");
+    let filter = rawdoc! { "b": 3 };
+    assert_eq!(ids(&fixture, &FindRequest::new(ns("v"), &filter)), [3]);
+    let join = |pipeline: Vec<Document>| doc! { "$lookup": { "from": "v", "pipeline": pipeline, "as": "found" } };
+    let found = aggregated(
+        &fixture,
+        "c",
+        &[doc! { "$limit": 1 }, join(vec![doc! { "$count": "n" }])],
+    );
+    assert_eq!(
+        found[0].get_array("found").ok(),
+        Some(&vec![Bson::from(doc! { "n": 2 })])
+    );
+    let filter = rawdoc! { "a": { "$eq": 3, "$comment": "x" } };
+    for name in ["c", "v"] {
+        let refused = fixture.with(|context| find(context, &FindRequest::new(ns(name), &filter)).map(|_| ()));
+        assert_eq!(code(refused.expect_err("of a client")), 2, "{name}");
+    }
+    let stages = array(&[join(vec![commented])]);
+    let refused = fixture.with(|context| {
+        let request = AggregateRequest::new(ns("v"), "test", &stages);
+        aggregate(context, &request).map(|_| ())
+    });
+    assert_eq!(code(refused.expect_err("of a client")), 2);
 }
 
 #[test]

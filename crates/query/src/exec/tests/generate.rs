@@ -284,9 +284,10 @@ fn comparison(random: &SeededRandom) -> Document {
 }
 
 pub(super) fn partial(random: &SeededRandom) -> Document {
-    match pick(random, 4) {
+    match pick(random, 5) {
         0 => doc! { "b": { "$exists": true } },
         1 => doc! { "a": { "$gte": 2 } },
+        3 => doc! { "a": { "$lt": "B" } },
         2 => doc! { "a": { "$type": "number" } },
         _ => doc! { "c": { "$lt": 4 }, "a": { "$in": [1, 2, 3] } },
     }

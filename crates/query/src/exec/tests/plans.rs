@@ -3,7 +3,7 @@
 use super::cases::{aggregated, array, empty, ids, numbers};
 use super::fixture::{Fixture, ns, plain};
 use super::{count, distinct};
-use crate::exec::{explain, find};
+use crate::exec::{ExecState, explain, find};
 use crate::plan::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Hint, Verbosity,
     WriteKind,
@@ -339,4 +339,75 @@ fn fields_below_one_array_are_bound_together_only_inside_one_element() {
         ),
         [1]
     );
+}
+
+/// Which documents a partial index holds is told by its own order of strings: in English `a` comes before `Z`, in
+/// binary order behind it.
+#[test]
+fn a_partial_index_with_a_collation_does_not_answer_by_the_order_of_other_strings() {
+    let fixture = Fixture::new(10);
+    fixture.create("c", empty());
+    let partial = |filter: RawDocumentBuf| {
+        let collation = rawdoc! { "locale": "en" };
+        rawdoc! { "partialFilterExpression": filter, "collation": collation }
+    };
+    for (key, filter) in [
+        (rawdoc! { "b": 1 }, rawdoc! { "a": { "$gt": "Z" } }),
+        (rawdoc! { "d": 1 }, rawdoc! { "a": { "$in": ["a", "b", "Z"] } }),
+        (
+            rawdoc! { "e": 1 },
+            rawdoc! { "a": { "$exists": true }, "f": { "$gte": 5 } },
+        ),
+    ] {
+        fixture.index("c", key, partial(filter)).expect("indexed");
+    }
+    for (id, a) in ["B", "a", "b", "Z", "zz"].into_iter().enumerate() {
+        let document = rawdoc! { "_id": id as i32, "a": a, "b": 1, "d": 1, "e": 1, "f": 5 };
+        fixture.insert("c", &document).expect("inserted");
+    }
+    let cases = [
+        (rawdoc! { "b": 1, "a": { "$gt": "Z" } }, "COLLSCAN", vec![1, 2, 4]),
+        (rawdoc! { "d": 1, "a": { "$in": ["a", "Z"] } }, "COLLSCAN", vec![1, 3]),
+        // Where no strings are compared, one order is as good as the other.
+        (
+            rawdoc! { "e": 1, "a": { "$lt": "Z" }, "f": { "$gt": 4.5, "$gte": 5 } },
+            "FETCH/IXSCAN",
+            vec![0],
+        ),
+    ];
+    for (filter, plan, wanted) in cases {
+        let request = FindRequest::new(ns("c"), &filter);
+        assert_eq!(stages(&winning(&fixture, &request)), plan, "{filter:?}");
+        assert_eq!(ids(&fixture, &request), wanted, "{filter:?}");
+    }
+}
+
+#[test]
+fn a_tailable_query_takes_no_plan_that_another_of_its_shape_has_found() {
+    let fixture = Fixture::new(11);
+    fixture.create("log", rawdoc! { "capped": true, "size": 1 << 20 });
+    for key in [rawdoc! { "a": 1 }, rawdoc! { "b": 1 }] {
+        fixture.index("log", key, empty()).expect("indexed");
+    }
+    for i in 0..200 {
+        let document = rawdoc! { "_id": i, "a": i % 3, "b": i % 5 };
+        fixture.insert("log", &document).expect("inserted");
+    }
+    let filter = rawdoc! { "a": 1, "b": 2 };
+    let plain = FindRequest::new(ns("log"), &filter);
+    assert_eq!(ids(&fixture, &plain).len(), 13);
+    let summary = |request: &FindRequest<'_>| {
+        let found = fixture.with(|context| find(context, request)).expect("planned");
+        found.plan_summary()
+    };
+    assert!(summary(&plain).starts_with("IXSCAN"), "remembered");
+    let tailable = FindRequest {
+        tailable: true,
+        ..plain
+    };
+    let mut tail = fixture.with(|context| find(context, &tailable)).expect("planned");
+    assert_eq!(tail.plan_summary(), "COLLSCAN");
+    let mut documents = Vec::new();
+    assert_eq!(fixture.batch(&mut tail, 100, &mut documents), ExecState::CaughtUp);
+    assert_eq!(documents.len(), 13);
 }

@@ -51,6 +51,7 @@ impl ValuePredicate {
 fn of_elements(context: &ExpressionContext) -> Parser<'_> {
     Parser {
         context: Some(context),
+        is_stored: context.is_stored(),
         in_element: true,
         may_be_near: Nearness::Refused,
         may_search: Searching::Refused,
