@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -510,6 +511,27 @@ def test_a_tool_that_is_killed_leaves_no_backup(own, tmp_path):
         assert refused.returncode != 0 and str(unfinished) in refused.stderr, refused.stderr
         shutil.rmtree(unfinished)
     client.admin.command("ping")
+
+
+@pytest.mark.parametrize(("engine", "command"), [("btree", "aggregate"), ("inMemory", "fsync")])
+def test_a_tool_that_is_stopped_while_it_is_answered_holds_nothing(tmp_path, engine, command):
+    """What takes the server's files is waited for, however long its checkpoint takes, so that it can be given back."""
+    with Server(tmp_path / "server", engine, options=["--setParameter", "enableTestCommands=1"]) as server:
+        client = server.client()
+        client.t.c.insert_one({"_id": 1})
+        slow = {"failCommands": [command], "blockConnection": True, "blockTimeMS": 2000}
+        client.admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=slow)
+        program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+        line = [program, "backup", "--uri", server.uri(), "--out", str(tmp_path / "backup"), "--lock"]
+        stopped = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait(lambda: client.admin.command("currentOp", **{f"command.{command}": 1})["inprog"], "the command")
+        stopped.send_signal(signal.SIGINT)
+        _, errors = stopped.communicate(timeout=300)
+        assert stopped.returncode == 1 and "stopped" in errors, errors
+        assert not (tmp_path / "backup").exists()
+        assert not is_open(client) and client.admin.command("currentOp").get("fsyncLock") is not True
+        client.t.c.with_options(write_concern=WriteConcern(wtimeout=30_000)).insert_one({"_id": 2})
+        assert tenon(*line[1:]).returncode == 0
 
 
 def test_a_lock_that_is_of_no_use_is_let_go(tmp_path):

@@ -5,9 +5,11 @@ import json
 import os
 import socket
 import ssl
+import struct
 import subprocess
 from pathlib import Path
 
+import bson
 import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
@@ -160,6 +162,35 @@ def test_certificates_are_rotated(tmp_path, files):
         client.admin.command("rotateCertificates")
     assert seen(server) in files["second"].read_text() and client.admin.command("ping")["ok"] == 1
     client.close()
+    assert server.stop() == 0
+
+
+def test_what_comes_before_the_end_is_carried_out(tmp_path, files):
+    """A client writes without asking for a reply and closes, all in one packet, as drivers do when a program ends."""
+    server = serve(tmp_path, "requireTLS", files)
+    context = ssl.create_default_context(cafile=files["ca"])
+    for number in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
+            while True:
+                try:
+                    session.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    raw.sendall(outgoing.read())
+                    incoming.write(raw.recv(1 << 16))
+            body = bson.encode({"insert": "c", "documents": [{"_id": number}], "writeConcern": {"w": 0}, "$db": "t"})
+            more_to_come = struct.pack("<I", 2)
+            session.write(struct.pack("<iiii", 21 + len(body), 1, 0, 2013) + more_to_come + b"\0" + body)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                session.unwrap()
+            raw.sendall(outgoing.read())
+            # The server closes when it has carried out what came.
+            with contextlib.suppress(ConnectionError):
+                while raw.recv(1 << 16):
+                    pass
+    assert connect(server, files).t.c.count_documents({}) == 20
     assert server.stop() == 0
 
 

@@ -268,6 +268,15 @@ impl Connection {
         Document::try_from(reply).map_err(|error| Error::Protocol(error.to_string()))
     }
 
+    /// As [`Connection::run`], and waits for the reply though the user wants to stop: of what it takes hold of on the
+    /// server, it is known that it is to be given back.
+    pub fn run_through(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
+        let least = std::mem::replace(&mut self.patience.least, COMMAND_TIMEOUT);
+        let reply = self.run(database, command);
+        self.patience.least = least;
+        reply
+    }
+
     /// What [`Connection::run`] sends has this mode of `$readPreference` from here on.
     pub fn set_read_preference(&mut self, mode: Option<&'static str>) {
         self.message.set_read_preference(mode);

@@ -50,6 +50,8 @@ const TICKS_OF_SHORTAGE: u32 = 4;
 const IDLE_PART: u32 = 4;
 /// For each processor so many threads may work before others have to wait for one of them.
 const WORKING_PER_PROCESSOR: usize = if cfg!(feature = "shuttle") { 2 } else { 4 };
+/// At the end those that are served still are pressed so often.
+const PRESS_EVERY: Duration = Duration::from_secs(1);
 /// The host is told of time after so many ticks while connections are held.
 const TICKS_OF_HOST: u32 = 10;
 
@@ -625,12 +627,17 @@ impl<H: Host> Crew<H> {
         self.host.wake();
         drop(self.called.lock());
         self.rest_over.notify_all();
+        let mut press_at = self.host.now().saturating_add(PRESS_EVERY);
         while !active.is_empty() {
-            let left = deadline.saturating_sub(self.host.now());
-            if left.is_zero() {
+            let now = self.host.now();
+            if now >= deadline {
                 break;
             }
-            active = self.left.wait_for(active, left);
+            if now >= press_at {
+                active.values().for_each(|shared| self.host.press(shared));
+                press_at = now.saturating_add(PRESS_EVERY);
+            }
+            active = self.left.wait_for(active, press_at.min(deadline).saturating_sub(now));
         }
         let left = active.len();
         drop(active);

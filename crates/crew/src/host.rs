@@ -77,6 +77,9 @@ pub trait Host: Send + Sync + 'static {
     /// Makes [`Host::serve`] end soon, from another thread.
     fn interrupt(&self, shared: &Self::Shared);
 
+    /// Called each second for a connection that was interrupted and is served still.
+    fn press(&self, shared: &Self::Shared);
+
     /// A connection is over. Without a reason the crew ended it.
     fn ended(&self, shared: &Self::Shared, reason: Option<Self::Reason>);
 

@@ -244,6 +244,8 @@ impl Host for SiteHost {
         shared.answered.notify_all();
     }
 
+    fn press(&self, _: &Line) {}
+
     fn ended(&self, shared: &Line, _: Option<()>) {
         shared.talk.lock().ended += 1;
         shared.answered.notify_all();

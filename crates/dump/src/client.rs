@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::server::{ReadPreference, Server};
+use crate::server::{ReadPreference, Server, random};
 use bench::connection::{Connection, is_ok, refusal, whole_number};
 use bench::interrupt::Interrupt;
 use bench::message::Message;
@@ -39,7 +39,8 @@ impl Client {
         if let Some(login) = &server.login {
             login.log_in(&mut connection)?;
         }
-        let mut message = Message::new(u128::from(server.address.port()) << 64 | 0x6475_6D70);
+        // A session of its own: what an earlier run has left open ends with that one's.
+        let mut message = Message::new(u128::from_le_bytes(random()?));
         let mode = server.read_preference.map(ReadPreference::name);
         message.set_read_preference(mode);
         connection.set_read_preference(mode);
@@ -50,6 +51,12 @@ impl Client {
     pub fn run(&mut self, database: &str, command: &Document) -> Result<Document> {
         let command = raw(command)?;
         Ok(self.connection.run(database, &command)?)
+    }
+
+    /// As [`Client::run`], and waits for the reply though the user wants to stop.
+    pub fn run_through(&mut self, database: &str, command: &Document) -> Result<Document> {
+        let command = raw(command)?;
+        Ok(self.connection.run_through(database, &command)?)
     }
 
     pub(crate) fn version(&mut self) -> Result<String> {
@@ -122,12 +129,30 @@ impl Client {
         self.cursor(&namespace.database, &command, each)
     }
 
-    /// Runs a command that opens a cursor, and reads it to its end.
+    /// Runs a command that opens a cursor, and reads it to its end. After an error the cursor is killed: it may have no
+    /// time-out, and nobody goes on with it.
     pub fn cursor(
         &mut self,
         database: &str,
         command: &RawDocument,
         each: &mut dyn FnMut(&RawDocument) -> Result<()>,
+    ) -> Result<()> {
+        let mut open = None;
+        let read = self.read_cursor(database, command, each, &mut open);
+        if let (Err(_), Some((id, database, collection))) = (&read, open) {
+            // The error is the first one, whether or not the server can still be told.
+            let _ = self.run(&database, &doc! { "killCursors": collection, "cursors": [id] });
+        }
+        read
+    }
+
+    /// `open`: the cursor while it is open, its database and collection.
+    fn read_cursor(
+        &mut self,
+        database: &str,
+        command: &RawDocument,
+        each: &mut dyn FnMut(&RawDocument) -> Result<()>,
+        open: &mut Option<(i64, String, String)>,
     ) -> Result<()> {
         self.message.whole(command, database);
         let mut name = "firstBatch";
@@ -137,18 +162,19 @@ impl Client {
                 return Err(refusal(if name == "firstBatch" { "the command" } else { "getMore" }, reply).into());
             }
             let cursor = reply.get_document("cursor").map_err(|error| protocol(&error))?;
+            let id = whole_number(cursor, "id")?;
+            let namespace = cursor.get_str("ns").map_err(|error| protocol(&error))?;
+            let (database, collection) = namespace.split_once('.').unwrap_or((database, namespace));
+            *open = (id != 0).then(|| (id, database.to_owned(), collection.to_owned()));
             for document in cursor.get_array(name).map_err(|error| protocol(&error))? {
                 match document.map_err(|error| protocol(&error))? {
                     RawBsonRef::Document(document) => each(document)?,
                     other => return Err(protocol(&format!("{other:?} in a batch")).into()),
                 }
             }
-            let id = whole_number(cursor, "id")?;
             if id == 0 {
                 return Ok(());
             }
-            let namespace = cursor.get_str("ns").map_err(|error| protocol(&error))?;
-            let (database, collection) = namespace.split_once('.').unwrap_or((database, namespace));
             self.message.begin_get_more(id, collection);
             self.message.end_body(database);
             name = "nextBatch";

@@ -233,6 +233,17 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// What tells of the collection whose documents are in a file: `x.metadata.json` of `x.bson`, both perhaps with `.gz`.
+pub(crate) fn metadata_beside(documents: &Path) -> Option<PathBuf> {
+    let name = documents.file_name()?.to_str()?;
+    let (name, compression) = match name.strip_suffix(".gz") {
+        Some(name) => (name, ".gz"),
+        None => (name, ""),
+    };
+    let stem = name.strip_suffix(".bson")?;
+    Some(documents.with_file_name(format!("{stem}.metadata.json{compression}")))
+}
+
 /// The text of a metadata file.
 pub(crate) fn read_metadata(path: &Path, is_gzip: bool) -> Result<String> {
     let mut text = String::new();
@@ -265,6 +276,18 @@ mod tests {
         let long = "é".repeat(110);
         assert_eq!(file_stem(&long).len(), STEM_BYTES_MAX);
         assert_ne!(file_stem(&long), file_stem(&"é".repeat(111)));
+    }
+
+    #[test]
+    fn metadata_stands_beside_its_documents() {
+        for (documents, metadata) in [
+            ("d/a.bson", Some("d/a.metadata.json")),
+            ("d.bson x/a.bson.gz", Some("d.bson x/a.metadata.json.gz")),
+            ("d/a.bson.bson", Some("d/a.bson.metadata.json")),
+            ("d.bson/a", None),
+        ] {
+            assert_eq!(metadata_beside(Path::new(documents)), metadata.map(PathBuf::from));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
-use crate::directory::{Files, bson_file, is_compressed, open_file, read_metadata, scan};
+use crate::directory::{Files, bson_file, is_compressed, metadata_beside, open_file, read_metadata, scan};
 use crate::error::{DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
@@ -146,9 +146,8 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
         let (Some(database), Some(collection)) = (database, options.filter.collection.as_deref()) else {
             return Err(DumpError::Choice("one file needs --db and --collection".to_owned()));
         };
-        let metadata = PathBuf::from(root.to_string_lossy().replacen(".bson", ".metadata.json", 1));
         let files = Files {
-            metadata: Some(metadata).filter(|path| *path != root && path.is_file()),
+            metadata: metadata_beside(&root).filter(|path| path.is_file()),
             documents: Some(root.clone()),
         };
         vec![(Namespace::new(database, collection), files)]

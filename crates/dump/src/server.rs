@@ -284,8 +284,8 @@ fn payload(reply: &Document) -> &[u8] {
 }
 
 /// From the system; nobody must be able to guess it.
-fn random() -> Result<[u8; 24]> {
-    let mut bytes = [0; 24];
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| DumpError::Choice(format!("/dev/urandom cannot be read: {error}")))?;
     Ok(bytes)

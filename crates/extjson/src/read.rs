@@ -142,8 +142,8 @@ impl Parser<'_> {
             .position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
             .unwrap_or(rest.len());
         let number = &rest[..length];
-        if number.parse::<f64>().is_err() {
-            return Err(self.expected("a number"));
+        if !number.parse().is_ok_and(f64::is_finite) {
+            return Err(self.expected("a number, not beyond all doubles"));
         }
         self.at += length;
         Ok(Json::Number(number.to_owned()))
@@ -315,7 +315,7 @@ fn single(wrapper: &str, content: &Json, out: &mut Vec<u8>) -> Result<Option<u8>
             .map(|int| fixed(0x10, &int.to_le_bytes(), out)),
         "$numberLong" => long(content).map(|long| fixed(0x12, &long.to_le_bytes(), out)),
         "$numberDouble" => text
-            .and_then(|text| text.parse::<f64>().ok())
+            .and_then(double)
             .map(|double| fixed(0x01, &double.to_le_bytes(), out)),
         "$numberDecimal" => text
             .and_then(|text| text.parse::<Decimal128>().ok())
@@ -363,6 +363,12 @@ fn wrong_unless(kind: Option<u8>, wrapper: &str) -> Result<Option<u8>> {
     kind.map(Some).ok_or_else(|| JsonError::Value {
         wrapper: wrapper.to_owned(),
     })
+}
+
+/// Infinite is only what says so, and no number that is beyond all doubles.
+fn double(text: &str) -> Option<f64> {
+    let is_said = !text.bytes().any(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|double: &f64| double.is_finite() || is_said)
 }
 
 fn fixed(kind: u8, bytes: &[u8], out: &mut Vec<u8>) -> u8 {

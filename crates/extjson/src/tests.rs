@@ -46,6 +46,19 @@ fn relaxed_text_has_plain_numbers_and_dates() {
 }
 
 #[test]
+fn numbers_beyond_all_doubles_are_refused() {
+    for text in [
+        r#"{"a":1e999}"#,
+        r#"{"a":-1e999}"#,
+        r#"{"a":{"$numberDouble":"1e999"}}"#,
+    ] {
+        assert!(parse(text).is_err(), "{text}");
+    }
+    let infinite = parse(r#"{"a":{"$numberDouble":"Infinity"}}"#).unwrap();
+    assert_eq!(infinite.get_f64("a").unwrap(), f64::INFINITY);
+}
+
+#[test]
 fn filters_are_documents_like_others() {
     let text = r#"{"a":{"$gt":1},"$or":[{"b":{"$regex":"^x","$options":"i"}}]}"#;
     assert_eq!(json(parse(text).unwrap().as_bytes(), JsonForm::Relaxed), text);

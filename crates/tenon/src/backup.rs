@@ -97,12 +97,12 @@ enum HeldBy {
 impl Held {
     /// The log alone, on every engine.
     fn begin_log(mut client: Client) -> Result<Self> {
-        let reply = client.run("admin", &backup_cursor(doc! { "tenonLogOnly": true }))?;
+        let reply = client.run_through("admin", &backup_cursor(doc! { "tenonLogOnly": true }))?;
         Self::of_cursor(client, &reply)
     }
 
     fn begin(mut client: Client, may_lock: bool) -> Result<Self> {
-        match client.run("admin", &backup_cursor(doc! {})) {
+        match client.run_through("admin", &backup_cursor(doc! {})) {
             Ok(reply) => Self::of_cursor(client, &reply),
             Err(DumpError::Server(bench::Error::Refused { code: 115, .. })) if may_lock => Self::of_lock(client),
             Err(error @ DumpError::Server(bench::Error::Refused { code: 115, .. })) => {
@@ -142,7 +142,7 @@ impl Held {
 
     fn of_lock(mut client: Client) -> Result<Self> {
         let directory = data_directory(&mut client)?;
-        client.run("admin", &doc! { "fsync": 1, "lock": true })?;
+        client.run_through("admin", &doc! { "fsync": 1, "lock": true })?;
         let mut held = Self {
             client,
             by: HeldBy::Lock,
@@ -155,8 +155,7 @@ impl Held {
                 Ok(held)
             }
             Err(error) => {
-                // Nobody else would let writes go on.
-                let _ = held.let_go();
+                held.give_up();
                 Err(error).context("listing the data directory")
             }
         }
@@ -185,8 +184,18 @@ impl Held {
             HeldBy::Cursor(id) => doc! { "killCursors": "$cmd.aggregate", "cursors": [id] },
             HeldBy::Lock => doc! { "fsyncUnlock": 1 },
         };
-        self.client.run("admin", &command)?;
+        self.client.run_through("admin", &command)?;
         Ok(())
+    }
+
+    /// After an error, which is the one to be told. That the server may hold on is said besides.
+    fn give_up(&mut self) {
+        let Err(error) = self.let_go() else { return };
+        let goes_on = match self.by {
+            HeldBy::Cursor(_) => "it may keep its files for cursorTimeoutMillis",
+            HeldBy::Lock => "it may hold writes back until db.fsyncUnlock()",
+        };
+        eprintln!("tenon: the server was not told that the backup is over, and {goes_on}: {error:#}");
     }
 
     /// Copies files from the directory to another; both are given up on an error.
@@ -201,8 +210,7 @@ impl Held {
         match copied {
             Ok(bytes) => self.end().map(|()| bytes),
             Err(error) => {
-                // The reason is the first error, whether or not the server can still be told.
-                let _ = self.let_go();
+                self.give_up();
                 Err(error)
             }
         }
@@ -308,7 +316,7 @@ fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt
     let files = match added_files(&held, &target, &known) {
         Ok(files) => files,
         Err(error) => {
-            let _ = held.let_go();
+            held.give_up();
             return Err(error);
         }
     };
@@ -434,7 +442,8 @@ fn data_directory(client: &mut Client) -> Result<PathBuf> {
         .get_document("parsed")
         .and_then(|parsed| parsed.get_document("storage"))
         .and_then(|storage| storage.get_str("dbPath"))
-        .context("the server does not tell its data directory")?;
+        // It tells what it was given.
+        .unwrap_or("/data/db");
     if Path::new(path).is_absolute() {
         return Ok(path.into());
     }

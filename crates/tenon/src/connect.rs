@@ -6,7 +6,7 @@ use clap::Args;
 use dump::{Login, ReadPreference, Server, ServerUri, TlsChoice, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
-use std::net::ToSocketAddrs as _;
+use std::net::{Ipv6Addr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -76,6 +76,7 @@ pub enum Purpose {
 impl ServerArgs {
     fn whole_uri(&self) -> Result<String> {
         let host = self.host.as_deref().unwrap_or("127.0.0.1");
+        let host = &host.split(',').map(bracketed).collect::<Vec<_>>().join(",");
         match self.port {
             Some(port) if host.split(',').any(names_port) => bail!("--host {host} names a port, and --port {port}"),
             Some(port) => {
@@ -208,6 +209,14 @@ impl SetAccess {
 }
 
 /// Whether a host comes with its port; colons in brackets are an address's.
+/// An address of IPv6 as it stands in front of a port.
+fn bracketed(host: &str) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) => host.to_owned(),
+    }
+}
+
 fn names_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'))
 }
@@ -348,6 +357,8 @@ mod tests {
             (&["--host", "127.0.0.2"], "127.0.0.2:27017"),
             (&["--host", "127.0.0.2:7"], "127.0.0.2:7"),
             (&["--host", "[::1]", "--port", "7"], "[::1]:7"),
+            (&["--host", "::1", "--port", "7"], "[::1]:7"),
+            (&["--host", "::1"], "[::1]:27017"),
             (&["--uri", "mongodb://127.0.0.3:9/d"], "127.0.0.3:9"),
         ] {
             assert_eq!(named(words).unwrap().0.address.to_string(), address, "{words:?}");

@@ -91,7 +91,7 @@ impl ColumnType {
             },
             Self::Int32 => text.parse().ok().map(Bson::Int32),
             Self::Int64 => text.parse().ok().map(Bson::Int64),
-            Self::Double => text.parse().ok().map(Bson::Double),
+            Self::Double => double(text).map(Bson::Double),
             Self::Decimal => text.parse::<Decimal128>().ok().map(Bson::Decimal128),
             Self::Date(layout) => layout
                 .parse_ms(text)
@@ -110,8 +110,13 @@ fn auto(text: &str) -> Bson {
     if let Ok(long) = text.parse::<i64>() {
         return Bson::Int64(long);
     }
-    text.parse()
-        .map_or_else(|_| Bson::String(text.to_owned()), Bson::Double)
+    double(text).map_or_else(|| Bson::String(text.to_owned()), Bson::Double)
+}
+
+/// Infinite is only what says so: digits of a hash, such as 7e12345, are no number when they are beyond all doubles.
+fn double(text: &str) -> Option<f64> {
+    let is_said = !text.bytes().any(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|double: &f64| double.is_finite() || is_said)
 }
 
 fn binary(bytes: Vec<u8>) -> Bson {
@@ -168,6 +173,12 @@ mod tests {
         assert_eq!(auto("9223372036854775808"), Bson::Double(9_223_372_036_854_775_808.0));
         assert_eq!(auto("1.5e3"), Bson::Double(1500.0));
         assert_eq!(auto(""), Bson::String(String::new()));
+        for hash in ["7e12345", "-1e999"] {
+            assert_eq!(auto(hash), Bson::String(hash.to_owned()));
+            assert!(ColumnType::Double.parse(hash).is_none());
+        }
+        assert_eq!(auto("-Infinity"), Bson::Double(f64::NEG_INFINITY));
+        assert_eq!(auto("1e-999"), Bson::Double(0.0));
         assert_eq!(auto("0x10"), Bson::String("0x10".to_owned()));
         assert_eq!(base32("MZXW6===").unwrap(), b"foo");
         assert_eq!(base32("MZXW6YTBOI======").unwrap(), b"foobar");

@@ -48,6 +48,8 @@ pub(super) struct Shared<S: Service> {
     pub(super) remote: String,
     /// Odd while a request is being answered; changes with every request.
     pub(super) progress: AtomicU64,
+    /// At the server's end: [`Shared::progress`] when it was looked at last.
+    pub(super) seen_at_end: AtomicU64,
 }
 
 /// A connection, owned by the thread that serves it or by the set of parked ones.
@@ -285,6 +287,11 @@ impl Worker {
                     header.length
                 }
             };
+            if let Encryption::Tls(session, tls) = &mut connection.encryption
+                && let Some(over) = session.take_over()
+            {
+                return Err(leave_over(over, tls));
+            }
             let stay = if is_busy { turn.stay() } else { None };
             // Whether there is more already is told by the set, and nothing need ask.
             if stay.is_none() && self.start > 0 && self.start == self.received.len() {
@@ -294,13 +301,8 @@ impl Worker {
                 Some(_) => RecvFlags::empty(),
                 None => RecvFlags::DONTWAIT,
             };
-            if let Encryption::Tls(session, tls) = &mut connection.encryption {
-                self.receive_encrypted(session, &connection.shared.stream, patience)
-                    .inspect_err(|leave| {
-                        if matches!(leave, Leave::Insecure(_)) {
-                            tls.count_failure();
-                        }
-                    })?;
+            if let Encryption::Tls(session, _) = &mut connection.encryption {
+                self.receive_encrypted(session, &connection.shared.stream, patience)?;
                 continue;
             }
             self.make_room(wanted);
@@ -331,12 +333,9 @@ impl Worker {
         }
         let mut session = tls.begin().map_err(Leave::Insecure)?;
         let first = self.received.split_off(self.start);
-        let taken = session.take(&first, &connection.shared.stream, &mut self.received);
-        if let Err(Over::Failed(_)) = &taken {
-            tls.count_failure();
-        }
+        session.take(&first, &connection.shared.stream, &mut self.received);
         connection.encryption = Encryption::Tls(session, tls);
-        taken.map_err(over)
+        Ok(())
     }
 
     /// Receives what there is of TLS; the plain bytes in it, if any, stand behind those received before.
@@ -350,7 +349,8 @@ impl Worker {
                     self.received.drain(..self.start);
                     self.start = 0;
                 }
-                session.take(&self.encrypted, stream, &mut self.received).map_err(over)
+                session.take(&self.encrypted, stream, &mut self.received);
+                Ok(())
             }
             Err(Errno::INTR) => Ok(()),
             Err(Errno::AGAIN) => Err(Leave::Quiet),
@@ -423,10 +423,13 @@ fn is_gone(stream: &OwnedFd) -> bool {
     }
 }
 
-fn over(over: Over) -> Leave {
+fn leave_over(over: Over, tls: &Tls) -> Leave {
     match over {
         Over::Closed => Leave::Closed,
-        Over::Failed(reason) => Leave::Insecure(reason),
+        Over::Failed(reason) => {
+            tls.count_failure();
+            Leave::Insecure(reason)
+        }
     }
 }
 
@@ -582,11 +585,24 @@ fn send<S: Service>(
         return sent.map(|()| bytes).map_err(|_| Leave::Closed);
     }
     while !rest.is_empty() {
-        match rustix::net::send(&connection.shared.stream, rest, SendFlags::NOSIGNAL) {
-            Ok(sent) => rest = &rest[sent..],
-            Err(Errno::INTR) => {}
-            Err(_) => return Err(Leave::Closed),
-        }
+        let sent = send_some(&connection.shared.stream, rest).map_err(|_| Leave::Closed)?;
+        rest = &rest[sent..];
     }
     Ok(bytes)
+}
+
+/// Sends some of the bytes. A thread that waits for the other end to take them sleeps: others work meanwhile.
+pub(super) fn send_some(stream: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let mut asleep = None;
+    loop {
+        match rustix::net::send(stream, bytes, flags) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if asleep.is_none() => {
+                asleep = Some(vfs::asleep());
+                flags = SendFlags::NOSIGNAL;
+            }
+            sent => return sent,
+        }
+    }
 }

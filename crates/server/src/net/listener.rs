@@ -19,6 +19,11 @@ use std::time::Duration;
 
 /// Connections the system may queue before they are accepted.
 const BACKLOG: i32 = 4096;
+/// A connection that was quiet for so long is asked for a sign of life, as by MongoDB: what its user has logged in is
+/// not to outlive a machine that is gone by hours.
+const KEEPALIVE_IDLE_MAX: Duration = Duration::from_secs(300);
+/// How often it is asked when there is none.
+const KEEPALIVE_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// Where to listen.
 #[derive(Clone, Debug)]
@@ -281,6 +286,17 @@ impl Spare {
     }
 }
 
+/// Has the system find out when the other end's machine is gone. Where it is set up to be quicker it stays so.
+pub(super) fn keep_alive(stream: &OwnedFd) {
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    if sockopt::tcp_keepidle(stream).is_ok_and(|idle| idle > KEEPALIVE_IDLE_MAX) {
+        let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE_MAX);
+    }
+    if sockopt::tcp_keepintvl(stream).is_ok_and(|every| every > KEEPALIVE_EVERY_MAX) {
+        let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY_MAX);
+    }
+}
+
 /// Accepts what is queued, a bounded number at a time so that every listener has its turn.
 fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, spare: &mut Spare) {
     for _ in 0..64 {
@@ -289,7 +305,7 @@ fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, s
                 let peer = peer_of(listener, &stream, address.as_ref());
                 if matches!(peer, Peer::Tcp(..)) {
                     let _ = sockopt::set_tcp_nodelay(&stream, true);
-                    let _ = sockopt::set_socket_keepalive(&stream, true);
+                    keep_alive(&stream);
                 }
                 acceptor.accept(stream, peer);
             }

@@ -146,6 +146,7 @@ impl<S: Service> Pool<S> {
             client,
             remote,
             progress: AtomicU64::new(0),
+            seen_at_end: AtomicU64::new(u64::MAX),
         });
         match Connection::new(shared.clone(), tls, sockets.clock.monotonic()) {
             Ok(connection) => self.crew.add(connection),
@@ -327,6 +328,15 @@ impl<S: Service> Host for Sockets<S> {
 
     fn interrupt(&self, shared: &Shared<S>) {
         let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Read);
+    }
+
+    fn press(&self, shared: &Shared<S>) {
+        let progress = shared.progress.load(Ordering::Relaxed);
+        let seen = shared.seen_at_end.swap(progress, Ordering::Relaxed);
+        // It reads nothing any more and runs nothing: since then it waits for the other end to take its reply.
+        if progress % 2 == 0 && progress == seen {
+            let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
+        }
     }
 
     fn ended(&self, shared: &Shared<S>, reason: Option<Reason>) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 
 /// A service whose commands are `ping`, `block` (until released or the client is gone), `queue` (put off until it is
-/// resumed), `slow`, `count` (an exhaust chain) and `shutdown`.
+/// resumed), `slow`, `count` (an exhaust chain), `flood` (one without end) and `shutdown`.
 #[derive(Default)]
 struct Bench {
     connected: AtomicU32,
@@ -121,6 +121,7 @@ impl Service for Bench {
             }
             "chain" => outcome.more_to_come = request.exhaust_allowed && self.handled.load(Ordering::SeqCst) < 2,
             "slow" => std::thread::park_timeout(Duration::from_millis(2)),
+            "flood" => outcome.more_to_come = request.exhaust_allowed,
             "count" => outcome.more_to_come = self.handled.load(Ordering::SeqCst) < 3,
             "shutdown" => outcome.shutdown = true,
             _ => {}
@@ -690,6 +691,71 @@ fn the_end_closes_connections_after_their_replies() {
     assert_eq!(end.join().unwrap(), 0);
     assert_eq!(site.pool.threads(), 0);
     assert_eq!(site.pool.holders(), 1, "no thread has it");
+}
+
+/// Whoever reads none of what it has asked for is not waited for.
+#[test]
+fn the_end_waits_for_no_client_that_reads_nothing() {
+    let mut site = Site::new();
+    let mut silent = site.connect();
+    silent.send(&request(MsgFlags::EXHAUST_ALLOWED, &command("flood")));
+    wait_until(|| site.bench.handled.load(Ordering::SeqCst) > 0);
+    site.listeners.stop();
+    assert_eq!(site.pool.end(Duration::from_secs(600)), 0);
+}
+
+/// A thread that waits for the other end to read is not one that works.
+#[test]
+fn who_waits_for_a_reader_sleeps() {
+    #[derive(Default)]
+    struct Counts {
+        asleep: AtomicU32,
+        awake: AtomicU32,
+    }
+    impl vfs::Lender for Counts {
+        fn sleeps(&self) {
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+        }
+        fn wakes(&self) {
+            self.awake.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let counts = Arc::new(Counts::default());
+    let _lent = vfs::lend(counts.clone());
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let ours = rustix::fd::OwnedFd::from(ours);
+    assert_eq!(connection::send_some(&ours, b"x").unwrap(), 1);
+    assert_eq!(counts.asleep.load(Ordering::SeqCst), 0);
+    let reader = {
+        let counts = counts.clone();
+        std::thread::spawn(move || {
+            wait_until(|| counts.asleep.load(Ordering::SeqCst) > 0);
+            let mut read = Vec::new();
+            theirs.read_to_end(&mut read).unwrap();
+            read.len()
+        })
+    };
+    let bytes = vec![7; 4 << 20];
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        rest = &rest[connection::send_some(&ours, rest).unwrap()..];
+    }
+    drop(ours);
+    assert_eq!(reader.join().unwrap(), bytes.len() + 1);
+    let count = |of: &AtomicU32| of.load(Ordering::SeqCst);
+    assert_eq!(count(&counts.asleep), count(&counts.awake));
+}
+
+#[test]
+fn connections_whose_machine_is_gone_are_found_within_minutes() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = rustix::fd::OwnedFd::from(listener.accept().unwrap().0);
+    listener::keep_alive(&stream);
+    use rustix::net::sockopt::{socket_keepalive, tcp_keepidle, tcp_keepintvl};
+    assert!(socket_keepalive(&stream).unwrap());
+    assert!(tcp_keepidle(&stream).unwrap() <= Duration::from_secs(300));
+    assert!(tcp_keepintvl(&stream).unwrap() <= Duration::from_secs(1));
 }
 
 /// A few hundred connections in bursts: all served, then few threads left waiting.

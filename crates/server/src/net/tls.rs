@@ -3,12 +3,11 @@
 //! A client that speaks TLS begins with a ClientHello (RFC 8446, 4.1.2) in a handshake record, which is told from a
 //! request by its first bytes; both come in on one port where the mode says so. Without TLS nothing of this is asked.
 
+use super::connection::send_some;
 use auth::SubjectName;
 use commands::{MemberStream, TransportSecurity};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::net::SendFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
@@ -89,6 +88,7 @@ impl Tls {
         Ok(Session {
             connection: Box::new(self.server_connection()?),
             is_named: false,
+            over: None,
         })
     }
 
@@ -267,6 +267,8 @@ pub(super) struct Session {
     connection: Box<ServerConnection>,
     /// The name in the client's certificate was asked for.
     is_named: bool,
+    /// No more comes. What came before is served all the same.
+    over: Option<Over>,
 }
 
 /// Why a session is over.
@@ -282,12 +284,7 @@ struct Sender<'s>(&'s OwnedFd);
 
 impl Write for Sender<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        loop {
-            match rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL) {
-                Err(Errno::INTR) => {}
-                sent => return Ok(sent?),
-            }
-        }
+        Ok(send_some(self.0, bytes)?)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -306,22 +303,32 @@ impl Session {
         SubjectName::of_certificate(certificate).ok()
     }
 
-    /// Takes bytes from the socket; plain ones are appended to `plain`.
-    pub(super) fn take(&mut self, mut bytes: &[u8], stream: &OwnedFd, plain: &mut Vec<u8>) -> Result<(), Over> {
-        while !bytes.is_empty() {
-            self.connection.read_tls(&mut bytes).map_err(|_| Over::Closed)?;
-            if let Err(error) = self.connection.process_new_packets() {
-                // The alert that says why.
-                let _ = self.flush(stream);
-                return Err(Over::Failed(in_words(&error)));
+    /// Takes bytes from the socket; plain ones are appended to `plain`, those before the session's end, too.
+    pub(super) fn take(&mut self, mut bytes: &[u8], stream: &OwnedFd, plain: &mut Vec<u8>) {
+        while !bytes.is_empty() && self.over.is_none() {
+            if self.connection.read_tls(&mut bytes).is_err() {
+                self.over = Some(Over::Closed);
+                break;
             }
+            let processed = self.connection.process_new_packets();
             match self.connection.reader().read_to_end(plain) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // Closed, as it should be; what came before has been read.
-                Ok(_) | Err(_) => return Err(Over::Closed),
+                // Closed, as it should be.
+                Ok(_) | Err(_) => self.over = Some(Over::Closed),
+            }
+            if let Err(error) = processed {
+                self.over = Some(Over::Failed(in_words(&error)));
             }
         }
-        self.flush(stream).map_err(|_| Over::Closed)
+        // After a failure this sends the alert that says why.
+        if self.flush(stream).is_err() {
+            self.over.get_or_insert(Over::Closed);
+        }
+    }
+
+    /// Whether the session is over. To be asked when all that was taken is served.
+    pub(super) fn take_over(&mut self) -> Option<Over> {
+        self.over.take()
     }
 
     /// Sends plain bytes.
@@ -346,6 +353,7 @@ impl Session {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
     use std::process::Command;
 
     fn openssl(directory: &Path, line: &str) {
@@ -406,6 +414,59 @@ mod tests {
             key_file.display()
         );
         assert_eq!(refused.err(), Some(wanted));
+    }
+
+    /// What a client sends right before it closes the session, as it does with writes that have no reply, is taken.
+    #[test]
+    fn what_came_before_the_end_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        openssl(
+            directory,
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 3 -subj /CN=ca -addext basicConstraints=critical,CA:TRUE",
+        );
+        let options = TlsOptions {
+            mode: Mode::Require,
+            key_file: make(directory, "server"),
+            ca_file: Some(directory.join("ca.crt")),
+            may_be_anonymous: false,
+            cluster_file: None,
+        };
+        let tls = Tls::load(options).unwrap();
+        let config = tls.loaded.lock().as_client.clone().unwrap();
+        let sent = |client: &mut ClientConnection| {
+            let mut bytes = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut bytes).unwrap();
+            }
+            bytes
+        };
+        let broken: &[u8] = &[23, 3, 3, 0, 4, 1, 2, 3, 4];
+        for end in [None, Some(broken)] {
+            let mut session = tls.begin().unwrap();
+            let mut client = ClientConnection::new(config.clone(), "localhost".try_into().unwrap()).unwrap();
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.set_nonblocking(true).unwrap();
+            let (ours, mut plain) = (OwnedFd::from(ours), Vec::new());
+            while client.is_handshaking() {
+                session.take(&sent(&mut client), &ours, &mut plain);
+                if client.read_tls(&mut theirs).is_ok() {
+                    client.process_new_packets().unwrap();
+                }
+            }
+            client.writer().write_all(b"request").unwrap();
+            if end.is_none() {
+                client.send_close_notify();
+            }
+            let mut bytes = sent(&mut client);
+            bytes.extend_from_slice(end.unwrap_or_default());
+            session.take(&bytes, &ours, &mut plain);
+            assert_eq!(plain, b"request");
+            match (end, session.take_over()) {
+                (None, Some(Over::Closed)) | (Some(_), Some(Over::Failed(_))) => {}
+                _ => panic!("it is over"),
+            }
+        }
     }
 
     /// A member shows another one its certificate for members, and takes nobody for it who has not the name it was
