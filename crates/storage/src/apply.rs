@@ -146,8 +146,8 @@ impl Storage {
                 drop_index_table(batch, index.table());
             }
         }
-        // Whatever memory has: there the next table may be above these already, for a transaction that was aborted or an
-        // entry that was lost, and nothing on disk tells of that.
+        // Whatever memory has: there the next table may be above these already, for a transaction that was aborted or
+        // an entry that was lost, and nothing on disk tells of that.
         if let Some(above) = above {
             meta.next_table = meta.next_table.max(above);
             batch.put(CATALOG, rows::META_KEY, rows::meta_row(meta));

@@ -10,9 +10,9 @@
 //! the queue's own mutex last of all.
 //!
 //! Invariants: effects queue up in the order of the log; `published` is the last one applied, and every committed one
-//! up to it has been. `installed` follows it when memory has the effect, too: whoever waits for an entry waits for that,
-//! as what comes next is derived from the catalog and the sessions in memory. A failure of the engine stops the storage:
-//! nothing is applied any more.
+//! up to it has been. `installed` follows it when memory has the effect, too: whoever waits for an entry waits for
+//! that, as what comes next is derived from the catalog and the sessions in memory. A failure of the engine stops the
+//! storage: nothing is applied any more.
 
 use crate::Interrupted;
 use crate::Operation;

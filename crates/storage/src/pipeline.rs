@@ -88,8 +88,8 @@ pub(crate) struct Pipeline {
     pub(crate) apply_delay_ms: AtomicU64,
     /// Whether this server appends to the log, for those who look without `order`.
     pub(crate) leads: AtomicBool,
-    /// Rises when this server ceases to lead, as what it has proposed since may be lost, and when it begins to: while it
-    /// follows, what others write is applied without a lock, so nothing that is evaluated then is proposed later.
+    /// Rises when this server ceases to lead, as what it has proposed since may be lost, and when it begins to: while
+    /// it follows, what others write is applied without a lock, so nothing that is evaluated then is proposed later.
     epoch: AtomicU64,
     /// The last epoch in which this server led that is over, and what was applied at its end.
     ended: Mutex<Option<(u64, Seq)>>,
