@@ -64,7 +64,7 @@ impl Storage {
         effect.finish(self, place, time);
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;
-        let due = self.checkpoint_due(order.log_bytes);
+        let due = self.log_has_grown(order.log_bytes);
         let pipeline = &self.pipeline;
         if self.pending.is_used() {
             self.pending.add(seq, effect.batch());
