@@ -52,7 +52,7 @@ impl Storage {
         entry: &mut EntryWriter,
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
-        let mut order = self.lock_order();
+        let mut order = self.lock_order_with_room()?;
         self.check_running()?;
         self.check_leads(&order, entry)?;
         self.check_entry(entry)?;

@@ -536,6 +536,30 @@ fn a_full_disk_is_an_error_that_passes() {
     assert_eq!(storage.all("c").len(), id as usize + 1);
 }
 
+/// Any number of writers find room in the log before they evaluate. Of large entries that then came at once the last
+/// were refused as if the disk were full.
+#[test]
+fn a_commit_waits_for_room_in_the_log() {
+    let mut machine = Machine::new(1);
+    machine.buffer_bytes = Some((1_000, 50_000));
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let guard = storage.locked(&op, "c");
+    let units: Vec<_> = (0..6)
+        .map(|id| {
+            let mut unit = storage.begin_write(&op);
+            unit.insert(&guard, &rawdoc! { "_id": id, "s": "x".repeat(20_000) })
+                .unwrap();
+            unit
+        })
+        .collect();
+    for unit in units {
+        unit.commit().unwrap();
+    }
+    drop(guard);
+    assert_eq!(storage.all("c").len(), 6);
+}
+
 /// The engine's volume is full, the log's is not: what was acknowledged piled up in memory without a bound, and each
 /// restart brought it all back there.
 #[test]
