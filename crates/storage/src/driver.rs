@@ -311,7 +311,7 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
 
 fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, outlet: &dyn Outlet) {
     let mut follower = Follower::new(storage, kill);
-    let until_rung = |storage: &Storage| match storage.is_delayed() {
+    let until_rung = |storage: &Storage| match storage.is_delayed() || storage.is_full() {
         true => DELAY_STEP,
         false => Duration::ZERO,
     };
@@ -322,7 +322,12 @@ fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, 
                     inbox.alarm.ring();
                     outlet.applied_more();
                 }
-                Ok(false) => break,
+                Ok(false) => {
+                    if follower.waits_for_time() && !inbox.waits_for_time.swap(true, Ordering::AcqRel) {
+                        inbox.alarm.ring();
+                    }
+                    break;
+                }
                 Err(error) => {
                     // A member that went on would say for ever that it has what it does not show.
                     if storage.check_running().is_ok() {
@@ -676,6 +681,10 @@ impl Driver {
     /// Tells others what it is now.
     fn tell(&mut self) {
         let first = self.storage.log.first_seq();
+        if self.inbox.waits_for_time.load(Ordering::Acquire) {
+            // What its log has beyond that it did not show before either.
+            self.shown = Seq::ZERO;
+        }
         let mut standing = self.inbox.standing.lock();
         self.applied_by_others.clear();
         self.applied_by_others

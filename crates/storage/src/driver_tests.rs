@@ -205,6 +205,10 @@ impl Machine {
     }
 
     fn start(&mut self, network: &Arc<Network>) -> Arc<Storage> {
+        self.start_delayed(network, Duration::ZERO)
+    }
+
+    fn start_delayed(&mut self, network: &Arc<Network>, delay: Duration) -> Arc<Storage> {
         let engine = self.engine();
         let log = Arc::new(self.log(0, engine.durable_seq()));
         let mut options = StorageOptions::new(Arc::new(EqualCompiler));
@@ -213,6 +217,7 @@ impl Machine {
         options.instance = Some(instance(self.id));
         let storage = Storage::open(self.env(), engine, log, options).expect("opened");
         self.storage = Some(storage.clone());
+        storage.set_apply_delay(delay);
         if let Some(members) = storage.membership().expect("read") {
             self.take_part(network, &members);
         }
@@ -709,6 +714,39 @@ fn what_others_wrote_counts_towards_a_followers_next_checkpoint() {
         });
     }
     drop(led_by);
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+/// All that its log had was taken for what it had shown before it was started: for the whole of its delay a member was
+/// not read.
+#[test]
+fn a_delayed_member_is_caught_up_with_what_it_had_shown() {
+    let (network, mut machines) = set(51);
+    let led_by = until("a leader is there", || leader(&machines));
+    let delay = Duration::from_secs(3600);
+    let delayed = machines.iter_mut().find(|machine| {
+        let storage = machine.storage.as_ref().expect("up");
+        !Arc::ptr_eq(storage, &led_by)
+    });
+    let delayed = delayed.expect("there");
+    delayed.stop(&network);
+    let storage = delayed.start_delayed(&network, delay);
+    for number in 2..6 {
+        write(&led_by, number).expect("written");
+    }
+    let last = led_by.last_seq();
+    until("it has the log", || (storage.log().durable_seq() >= last).then_some(()));
+    drop(storage);
+    delayed.stop(&network);
+    let storage = delayed.start_delayed(&network, delay);
+    assert!(storage.log().last_seq() >= last, "it has not lost anything");
+    until("it shows what it had shown", || {
+        storage.standing()?.is_caught_up.then_some(())
+    });
+    assert!(storage.last_seq() < last, "the rest waits for its time");
+    drop((led_by, storage));
     for machine in &mut machines {
         machine.stop(&network);
     }

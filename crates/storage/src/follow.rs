@@ -28,6 +28,8 @@ pub(crate) struct Follower {
     next: Seq,
     chain: Chain,
     op: Operation,
+    /// It has applied all that may be applied now: the next entry waits for the delay.
+    waits_for_time: bool,
 }
 
 impl Follower {
@@ -36,7 +38,13 @@ impl Follower {
             next: Seq(storage.pipeline.followed.load(Ordering::Acquire)).next(),
             chain: Chain::default(),
             op: Operation::with_kill_flag(storage.env.clock.clone(), 0, kill),
+            waits_for_time: false,
         }
+    }
+
+    /// Whether the next entry waits for the delay with which this member applies.
+    pub(crate) fn waits_for_time(&self) -> bool {
+        self.waits_for_time
     }
 
     /// Applies what stays and is not in the queue. Answers whether there was something.
@@ -69,8 +77,8 @@ impl Follower {
         applied
     }
 
-    /// Applies entries up to `last`, as far as they may be applied now, and says how long they are. Answers whether there
-    /// may be more.
+    /// Applies entries up to `last`, as far as they may be applied now, and says how long they are. Answers whether
+    /// there may be more.
     fn apply(
         &mut self,
         storage: &Storage,
@@ -90,10 +98,15 @@ impl Follower {
             if seq > last {
                 break;
             }
+            // It is asked again after a while: nobody rings when there is space.
+            if storage.is_full() {
+                return Ok(false);
+            }
             // It is asked again when the time has come. The log has the entry, and so it counts for those who wait.
             if delay_ms > 0 {
                 let written_ms = EntryReader::new(seq, &bytes)?.header().time.wall_ms;
-                if written_ms + delay_ms > storage.env.clock.now_ms() {
+                self.waits_for_time = written_ms + delay_ms > storage.env.clock.now_ms();
+                if self.waits_for_time {
                     return Ok(false);
                 }
             }
@@ -144,7 +157,7 @@ impl Storage {
     fn has_followed(&self, bytes: u64) {
         let mut order = self.pipeline.order.lock();
         order.log_bytes += bytes;
-        let due = self.checkpoint_due(order.log_bytes);
+        let due = self.log_has_grown(order.log_bytes);
         drop(order);
         if due {
             self.checkpointer.wake();

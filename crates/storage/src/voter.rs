@@ -80,6 +80,8 @@ pub(crate) struct Inbox {
     members_taken: AtomicU64,
     /// Whether this member may stand for election.
     pub(crate) may_stand: AtomicBool,
+    /// This member, which applies with a delay, has applied all that it may have shown before it was started.
+    pub(crate) waits_for_time: AtomicBool,
     /// The time between two ticks.
     tick_us: AtomicU64,
     /// As the driver's thread left it last.

@@ -150,7 +150,9 @@ fn copy_rows(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             "the copy is one of files",
         ));
     };
-    let rows = source.rows(TableId(table), after, COPY_BYTES_MAX)?;
+    // Asked again it would fail again, as where the engine has given the state up: another copy has to begin.
+    let rows = source.rows(TableId(table), after, COPY_BYTES_MAX);
+    let rows = rows.inspect_err(|_| call.server.copies.end(id))?;
     let mut bytes = Vec::with_capacity(COPY_BYTES_MAX / 2);
     for row in 0..rows.len() {
         let (key, value) = (rows.key(row), rows.value(row));
@@ -191,6 +193,7 @@ fn copy_file(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     opened
         .and_then(|file| file.read_exact_at(&mut bytes, offset))
         .map_err(|error| {
+            call.server.copies.end(id);
             let message = format!("cannot read {}: {error}", path.display());
             CommandError::new(ErrorCode::InternalError, message)
         })?;

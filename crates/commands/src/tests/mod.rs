@@ -2,6 +2,7 @@
 
 mod access;
 mod administration;
+mod among_others;
 mod apply_ops;
 mod capped;
 mod change_streams;

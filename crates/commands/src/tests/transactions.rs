@@ -1,6 +1,7 @@
 //! Transactions and writes that are sent again.
 
 mod commits;
+mod full_disk;
 mod statements;
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
@@ -765,65 +766,4 @@ fn who_waits_while_the_primary_steps_down_may_try_again_elsewhere() {
     let refused = bench.run(numbered(insert(9), 8));
     let expected = vec!["RetryableWriteError", "NoWritesPerformed"];
     assert_eq!((code(&refused), labels(&refused)), (10107, expected));
-}
-
-/// Entries that a full disk has no room for were told to have failed, by writes and commits that had taken effect:
-/// whoever sent them again did it all twice.
-#[test]
-fn what_a_full_disk_keeps_from_being_acknowledged_is_not_told_to_have_failed() {
-    let bench = Bench::member(true);
-    bench.insert("c", &[doc! {}]);
-    let text = "x".repeat(100 << 10);
-    let concern = doc! { "w": "majority" };
-    bench.fs.set_free_bytes(Some(0));
-    let is_there = |id: i32| bench.find("c", doc! { "_id": id }).len() == 1;
-    let out_of_space = |error: &Document| assert_eq!(error.get_i32("code").ok(), Some(14031), "{error}");
-    // The first of them fills what the log has of the disk.
-    let (mut unacknowledged, mut number) = (0, 0);
-    let refused = loop {
-        number += 1;
-        let documents = vec![doc! { "_id": number, "text": &text }];
-        let insert = doc! { "insert": "c", "documents": documents, "writeConcern": concern.clone() };
-        let reply = bench.run(insert);
-        if code_of(&reply).is_some() {
-            break reply;
-        }
-        assert!(is_there(number), "{reply}");
-        if let Ok(error) = reply.get_document("writeConcernError") {
-            out_of_space(error);
-            unacknowledged += 1;
-        }
-    };
-    out_of_space(&refused);
-    assert!(!is_there(number), "it was refused");
-    assert!(unacknowledged > 0);
-    bench.fs.set_free_bytes(None);
-    bench.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": concern.clone() });
-    bench.fs.set_free_bytes(Some(0));
-    unacknowledged = 0;
-    loop {
-        number += 1;
-        let documents = vec![doc! { "_id": number, "text": &text }];
-        let insert = doc! { "insert": "c", "documents": documents };
-        let reply = bench.run(first(insert, i64::from(number)));
-        if code_of(&reply).is_some() {
-            out_of_space(&reply);
-            break;
-        }
-        let commit = doc! { "commitTransaction": 1, "writeConcern": concern.clone() };
-        let reply = succeeded(bench.admin(next(commit, i64::from(number))));
-        assert!(is_there(number), "{reply}");
-        if let Ok(error) = reply.get_document("writeConcernError") {
-            out_of_space(error);
-            let labels = reply.get_array("errorLabels").expect("labelled");
-            assert_eq!(labels, &[Bson::from("UnknownTransactionCommitResult")]);
-            unacknowledged += 1;
-        }
-    }
-    assert!(!is_there(number) && unacknowledged > 0);
-}
-
-/// The code of a reply to a command that failed.
-fn code_of(reply: &Document) -> Option<i32> {
-    reply.get_i32("code").ok()
 }
