@@ -63,7 +63,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         call.in_session = None;
         // Then it goes on.
         let goes_on = |error: &CommandError| error.code == ErrorCode::APIMismatchError;
-        if !result.as_ref().is_err_and(goes_on) {
+        if !call.report.had_no_cursors && !result.as_ref().is_err_and(goes_on) {
             server
                 .cursors
                 .kill_of_transaction(call.session, fields.number, &call.rights);
@@ -99,6 +99,7 @@ fn statement(
             began,
             began_ms: server.env.clock.now_ms(),
             expires: began + lifetime,
+            has_cursors: false,
             worked: Duration::ZERO,
             connection: call.client.id(),
         })
@@ -123,6 +124,7 @@ fn statement(
         let more = transaction.bytes().saturating_sub(open.memory.bytes());
         result = open.memory.grow(more).map_err(|error| StorageError::from(error).into());
     }
+    open.has_cursors |= call.report.cursor_id.is_some();
     let is_kept = result.is_ok() && !call.report.has_write_errors;
     match transaction.filter(|_| is_kept) {
         Some(transaction) => {
@@ -133,9 +135,11 @@ fn statement(
         }
         None => {
             session.aborted();
-            server
-                .cursors
-                .kill_of_transaction(call.session, fields.number, &call.rights);
+            if open.has_cursors {
+                server
+                    .cursors
+                    .kill_of_transaction(call.session, fields.number, &call.rights);
+            }
         }
     }
     result

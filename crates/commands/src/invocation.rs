@@ -52,6 +52,8 @@ pub struct Report {
     pub n_upserted: Option<u64>,
     /// The cursor that stays open.
     pub cursor_id: Option<i64>,
+    /// The transaction that it ends has left no cursor open.
+    pub had_no_cursors: bool,
     /// The cursor was exhausted by this call.
     pub cursor_exhausted: bool,
     /// The hash of its query's shape, where it was asked for.

@@ -62,6 +62,8 @@ pub struct OpenTransaction {
     pub began_ms: i64,
     /// Monotonic time at which it is ended.
     pub expires: Duration,
+    /// A statement has left a cursor open.
+    pub has_cursors: bool,
     /// How long its statements have worked.
     pub worked: Duration,
     /// The number of the connection that its last statement came by.

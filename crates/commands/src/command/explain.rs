@@ -224,7 +224,7 @@ fn answer(
             "host": &settings.host,
             "port": i32::from(settings.port),
             "version": settings.version_string(),
-            "gitVersion": option_env!("TENON_GIT_VERSION").unwrap_or("unknown"),
+            "gitVersion": &settings.git_version,
         },
         "serverParameters": {},
     });

@@ -67,6 +67,7 @@ pub fn reply_with_cursor(
             returned: returned as u64,
             last_used: Duration::ZERO,
         });
+        call.report.cursor_id = Some(id);
     }
     call.report.n_returned = Some(returned as u64);
     Ok(())

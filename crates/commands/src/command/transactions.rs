@@ -54,6 +54,7 @@ fn open(call: &mut Invocation<'_>) -> Result<(CheckedOut, Option<Box<OpenTransac
         ));
     };
     let open = session.take_open(fields, Statement::Ends)?;
+    call.report.had_no_cursors = open.as_ref().is_some_and(|open| !open.has_cursors);
     Ok((session, open))
 }
 
