@@ -184,7 +184,7 @@ impl Log {
     /// Appends one entry made of concatenated parts and gives it the next `Seq`. Copies into memory, does no I/O and
     /// never waits for any. The order of calls is the log's: a caller that has to know it calls under its own lock.
     ///
-    /// Errors: `EntryTooLarge`; `BufferFull` when callers ignore [`Log::wait_for_room`]; `Failed`, `Closed`. After an
+    /// Errors: `EntryTooLarge`; `BufferFull` where [`Log::is_overfull`]; `Failed`, `Closed`. After an
     /// error nothing was appended. Cost: about 50 ns and the copy.
     ///
     /// It has the term of the entry before it; of the first one that is 0.
@@ -424,6 +424,12 @@ impl Log {
             shared.flush_to(self.last_seq(), None)?;
         }
         Ok(())
+    }
+
+    /// Whether the next append would be refused, as long as nobody brings to disk what is in memory.
+    pub fn is_overfull(&self) -> bool {
+        let shared = &*self.shared;
+        shared.buffered.load(Ordering::Relaxed) > shared.buffer_bytes_refused
     }
 
     /// The last entry appended.

@@ -182,6 +182,16 @@ pub fn collection_compressor(name: &str, storage: &StorageConfig) -> Option<Stri
     Some(given.clone().unwrap_or_else(|| usual.to_owned()))
 }
 
+/// The memory that an engine has which writes to disk what has no room there.
+pub fn cache_bytes(name: &str, storage: &StorageConfig, memory_bytes: u64) -> Option<u64> {
+    match name {
+        "btree" => Some(btree::cache_bytes(storage, memory_bytes)),
+        "betree" => Some(betree::cache_bytes(storage, memory_bytes)),
+        "mmapv1" => Some(mmapv1::cache_bytes(storage, memory_bytes)),
+        _ => None,
+    }
+}
+
 /// Warnings for options that were given and that the chosen engine cannot honour, and for unwise ones.
 pub fn warnings(name: &str, config: &Config, memory_bytes: u64) -> Vec<String> {
     let mut warnings = without_effect(name, config);

@@ -637,6 +637,9 @@ fn open_storage(
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;
     }
+    if let Some(bytes) = engines::cache_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
+        options.unwritten_bytes_max = bytes;
+    }
     let fail = failure_handler(logger.clone(), events.clone());
     let of_log = fail.clone();
     log.on_failure = Some(Arc::new(move |error: &LogError| of_log(&error.to_string())));

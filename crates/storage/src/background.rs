@@ -62,6 +62,10 @@ pub(crate) struct Checkpointer {
     pub(crate) running: Mutex<()>,
     /// Bytes of log since the last checkpoint that make one due; 0 before the first commit.
     pub(crate) due_bytes: AtomicU64,
+    /// The last one was not taken, for want of space.
+    pub(crate) is_stuck: AtomicBool,
+    /// And as much has changed since the one before as is to be held in memory: nothing more is written.
+    pub(crate) is_full: AtomicBool,
     pub(crate) threads: Mutex<Vec<Thread>>,
 }
 

@@ -64,6 +64,20 @@ impl Storage {
         Ok(())
     }
 
+    /// As [`Storage::lock_order`], once the log takes an entry, too: many may have found room at once, and have large
+    /// ones.
+    ///
+    /// Errors: [`StorageError::OutOfSpace`]; the log has stopped.
+    pub(crate) fn lock_order_with_room(&self) -> Result<MutexGuard<'_, Order>, StorageError> {
+        let mut order = self.lock_order();
+        while self.log.is_overfull() {
+            drop(order);
+            self.log.wait_for_room().map_err(|error| self.log_error(error))?;
+            order = self.lock_order();
+        }
+        Ok(order)
+    }
+
     /// The mutex `order`, once no barrier stands, or nothing is to be proposed any more.
     pub(crate) fn lock_order(&self) -> MutexGuard<'_, Order> {
         let mut order = self.pipeline.order.lock();
@@ -128,15 +142,20 @@ mod tests {
         assert_eq!(storage.last_seq().0, before.0 + 1);
     }
 
-    /// A definition waited at its commit, with its collection locked: neither its deadline nor being killed ended it, and
-    /// nobody read the collection before the files were copied.
+    /// A definition waited at its commit, with its collection locked: neither its deadline nor being killed ended it,
+    /// and nobody read the collection before the files were copied.
     #[test]
     fn definitions_wait_behind_a_barrier_with_no_collection_locked() {
         let machine = Machine::new(1);
         let (storage, op) = (machine.open().unwrap(), machine.operation());
         storage.make(&op, "c", bson::rawdoc! {});
         storage.put(&op, "c", bson::rawdoc! { "_id": 1 }).unwrap();
-        let read = || storage.collection(&op, &ns("c"), LockMode::IntentShared).unwrap().unwrap();
+        let read = || {
+            storage
+                .collection(&op, &ns("c"), LockMode::IntentShared)
+                .unwrap()
+                .unwrap()
+        };
         let reader = read();
         std::thread::scope(|scope| {
             // It waits for the reader when writes are held back, and has the lock afterwards.

@@ -359,6 +359,7 @@ impl Storage {
     ) -> Result<(), StorageError> {
         loop {
             op.check_now()?;
+            self.wait_for_room()?;
             let mut unit = self.begin_write(op);
             match unit.gather_chunk(guard, build, ids.clone()) {
                 Ok(()) => {

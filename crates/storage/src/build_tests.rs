@@ -264,7 +264,11 @@ fn a_build_that_meets_a_full_disk_is_given_up_when_there_is_room() {
     put(0).unwrap();
     // It ends in the walk, or behind it.
     for walks in [true, false] {
-        let build = storage.start_build(&op, &ns("c"), &[unique_u()]).unwrap().build.unwrap();
+        let build = storage
+            .start_build(&op, &ns("c"), &[unique_u()])
+            .unwrap()
+            .build
+            .unwrap();
         if !walks {
             storage.walk(&op, &build).unwrap();
         }

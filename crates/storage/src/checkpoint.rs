@@ -16,10 +16,45 @@ use std::time::Duration;
 /// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and
 /// while data are loaded each byte is then written about twice instead of once for every small step.
 const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
+/// A checkpoint that found no space is tried again at least so often: it may be what writers wait for.
+const STUCK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 impl Storage {
-    /// Whether so many bytes of log since the last checkpoint make one due.
-    pub(crate) fn checkpoint_due(&self, log_bytes: u64) -> bool {
+    /// The log has so many bytes since the last checkpoint. Answers whether that makes one due; one that found no space
+    /// is tried again when its time has come.
+    pub(crate) fn log_has_grown(&self, log_bytes: u64) -> bool {
+        let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed);
+        if is_stuck {
+            self.look_for_room(log_bytes);
+        }
+        !is_stuck && self.checkpoint_due(log_bytes)
+    }
+
+    /// What the engine cannot write stays in its memory.
+    fn look_for_room(&self, log_bytes: u64) {
+        let all_in_memory = self.engine.info().capabilities.checkpoint_cost != CheckpointCost::Changes;
+        if !all_in_memory && log_bytes >= self.options.unwritten_bytes_max {
+            self.checkpointer.is_full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the engine has as much in memory as it may and no space to write it to.
+    pub(crate) fn is_full(&self) -> bool {
+        self.checkpointer.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Back-pressure of the log, to be called before locks are taken.
+    ///
+    /// Errors: [`StorageError::OutOfSpace`], of the log or of the engine.
+    pub(crate) fn wait_for_room(&self) -> Result<(), StorageError> {
+        if self.is_full() {
+            let reason = "the storage engine has no space for what was written since the last checkpoint";
+            return Err(StorageError::OutOfSpace(reason.to_owned()));
+        }
+        self.log.wait_for_room().map_err(|error| self.log_error(error))
+    }
+
+    fn checkpoint_due(&self, log_bytes: u64) -> bool {
         let due = match self.checkpointer.due_bytes.load(Ordering::Relaxed) {
             0 => self.set_due_bytes(),
             due => due,
@@ -56,7 +91,15 @@ impl Storage {
     pub(crate) fn checkpoint_alone(&self, _running: &MutexGuard<'_, ()>) -> Result<Seq, StorageError> {
         self.check_running()?;
         let start = self.env.clock.monotonic();
-        let durable = self.checkpoint_now().inspect_err(|_| {
+        let taken = self.checkpoint_now();
+        let checkpointer = &self.checkpointer;
+        let is_stuck = matches!(taken, Err(StorageError::OutOfSpace(_)));
+        checkpointer.is_stuck.store(is_stuck, Ordering::Relaxed);
+        match is_stuck {
+            true => self.look_for_room(self.pipeline.order.lock().log_bytes),
+            false => checkpointer.is_full.store(false, Ordering::Relaxed),
+        }
+        let durable = taken.inspect_err(|_| {
             self.figures.checkpoints_failed.fetch_add(1, Ordering::Relaxed);
         })?;
         let took_ms = self.env.clock.monotonic().saturating_sub(start).as_millis() as u64;
@@ -131,7 +174,7 @@ impl Storage {
             while alarm.wait(period) {
                 let Some(storage) = me.upgrade() else { return };
                 storage.scheduled_checkpoint();
-                period = storage.sync_period();
+                period = storage.checkpoint_period();
             }
         });
         let (me, alarm) = (self.me.clone(), self.ttl.alarm.clone());
@@ -151,6 +194,15 @@ impl Storage {
                 }
             },
         );
+    }
+
+    /// The longest time until the next one; zero: until one is asked for.
+    fn checkpoint_period(&self) -> Duration {
+        match (self.checkpointer.is_stuck.load(Ordering::Relaxed), self.sync_period()) {
+            (true, Duration::ZERO) => STUCK_PERIOD_MAX,
+            (true, period) => period.min(STUCK_PERIOD_MAX),
+            (false, period) => period,
+        }
     }
 
     /// The period is over, or the log has grown: takes a checkpoint if it pays.

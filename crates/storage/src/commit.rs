@@ -54,7 +54,7 @@ impl Storage {
         entry: &mut EntryWriter,
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
-        let mut order = self.lock_order();
+        let mut order = self.lock_order_with_room()?;
         self.check_running()?;
         self.check_leads(&order, entry)?;
         self.check_entry(entry)?;
@@ -66,7 +66,7 @@ impl Storage {
         effect.finish(self, place, time);
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;
-        let due = self.checkpoint_due(order.log_bytes);
+        let due = self.log_has_grown(order.log_bytes);
         let pipeline = &self.pipeline;
         if self.pending.is_used() {
             self.pending.add(seq, effect.batch());

@@ -311,7 +311,7 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
 
 fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, outlet: &dyn Outlet) {
     let mut follower = Follower::new(storage, kill);
-    let until_rung = |storage: &Storage| match storage.is_delayed() {
+    let until_rung = |storage: &Storage| match storage.is_delayed() || storage.is_full() {
         true => DELAY_STEP,
         false => Duration::ZERO,
     };

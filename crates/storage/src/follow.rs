@@ -90,6 +90,10 @@ impl Follower {
             if seq > last {
                 break;
             }
+            // It is asked again after a while: nobody rings when there is space.
+            if storage.is_full() {
+                return Ok(false);
+            }
             // It is asked again when the time has come. The log has the entry, and so it counts for those who wait.
             if delay_ms > 0 {
                 let written_ms = EntryReader::new(seq, &bytes)?.header().time.wall_ms;
@@ -144,7 +148,7 @@ impl Storage {
     fn has_followed(&self, bytes: u64) {
         let mut order = self.pipeline.order.lock();
         order.log_bytes += bytes;
-        let due = self.checkpoint_due(order.log_bytes);
+        let due = self.log_has_grown(order.log_bytes);
         drop(order);
         if due {
             self.checkpointer.wake();

@@ -82,6 +82,9 @@ pub struct StorageOptions {
     pub sync_period: Duration,
     /// Checkpoint earlier when the log has grown by so many bytes since the last one.
     pub checkpoint_log_bytes: u64,
+    /// While checkpoints find no space, nothing is written when the log has grown by so many bytes since the last one:
+    /// the engine holds all of that in memory.
+    pub unwritten_bytes_max: u64,
     /// Compiles the filters of partial indexes.
     pub predicates: Arc<dyn PredicateCompiler>,
     /// Whether the log is on; must agree with its mode. Without one, only checkpoints make anything durable, and
@@ -117,6 +120,7 @@ impl StorageOptions {
         Self {
             sync_period: Duration::from_secs(60),
             checkpoint_log_bytes: 2 << 30,
+            unwritten_bytes_max: 1 << 30,
             predicates,
             journal: true,
             ttl_sleep: Duration::from_secs(60),

@@ -57,6 +57,8 @@ pub(crate) struct Machine {
     pub(crate) retention: Retention,
     /// Length of a frame of the log: what is written and torn as one.
     pub(crate) frame_bytes: Option<usize>,
+    /// Bytes of the log in memory that are waited for, and those with which it takes nothing more.
+    pub(crate) buffer_bytes: Option<(usize, usize)>,
     pub(crate) journal: bool,
     pub(crate) background: bool,
     /// The last entry found by the newest `open`.
@@ -80,6 +82,7 @@ impl Machine {
             kind: Kind::InMemory,
             retention: Retention::default(),
             frame_bytes: None,
+            buffer_bytes: None,
             journal: true,
             background: false,
             found: AtomicU64::new(0),
@@ -146,6 +149,8 @@ impl Machine {
         log.background = false;
         log.retention = self.retention;
         log.frame_bytes = self.frame_bytes.unwrap_or(log.frame_bytes);
+        let buffer_bytes = (log.buffer_bytes_max, log.buffer_bytes_refused);
+        (log.buffer_bytes_max, log.buffer_bytes_refused) = self.buffer_bytes.unwrap_or(buffer_bytes);
         (log.mode, log.engine_ahead) = match self.journal {
             true => (LogMode::On, EngineAhead::Refuse),
             false => (LogMode::Off, EngineAhead::BeginBehind),

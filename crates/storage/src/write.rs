@@ -501,7 +501,7 @@ impl<'a> WriteUnit<'a> {
         if self.changes.touched.is_empty() {
             storage.check_running()?;
             storage.wait_for_barrier(op)?;
-            storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
+            storage.wait_for_room()?;
             // Before the first document is locked: whoever waits here keeps no other writer waiting.
             while !storage.engine.throttle() {
                 op.check_now()?;

@@ -5,7 +5,7 @@
 use super::*;
 use crate::catalog::rows::Meta;
 use crate::fold::Replay;
-use crate::testing::{Calls, Machine, index, ns};
+use crate::testing::{Calls, Kind, Machine, index, ns};
 use crate::{DuplicateKey, LockMode, Namespace};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use std::sync::Barrier;
@@ -523,13 +523,69 @@ fn a_full_disk_is_an_error_that_passes() {
     assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
     storage.scheduled_checkpoint();
     let tells = || told.load(std::sync::atomic::Ordering::Relaxed);
+    let is_stuck = || storage.checkpointer.is_stuck.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!((tells(), storage.stats().checkpoints_failed), (1, 2));
+    assert!(is_stuck());
     machine.fs.set_free_bytes(Some(1 << 30));
     storage.put(&op, "c", rawdoc! { "_id": 0 }).unwrap();
     storage.wait_durable(storage.last_seq()).unwrap();
     storage.scheduled_checkpoint();
     assert_eq!((tells(), storage.stats().checkpoints_failed), (1, 2));
-    assert!(storage.stats().checkpoints > 0);
+    assert!(storage.stats().checkpoints > 0 && !is_stuck());
+    storage.assert_valid(&op, "c");
+    assert_eq!(storage.all("c").len(), id as usize + 1);
+}
+
+/// Any number of writers find room in the log before they evaluate. Of large entries that then came at once the last
+/// were refused as if the disk were full.
+#[test]
+fn a_commit_waits_for_room_in_the_log() {
+    let mut machine = Machine::new(1);
+    machine.buffer_bytes = Some((1_000, 50_000));
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let guard = storage.locked(&op, "c");
+    let units: Vec<_> = (0..6)
+        .map(|id| {
+            let mut unit = storage.begin_write(&op);
+            unit.insert(&guard, &rawdoc! { "_id": id, "s": "x".repeat(20_000) })
+                .unwrap();
+            unit
+        })
+        .collect();
+    for unit in units {
+        unit.commit().unwrap();
+    }
+    drop(guard);
+    assert_eq!(storage.all("c").len(), 6);
+}
+
+/// The engine's volume is full, the log's is not: what was acknowledged piled up in memory without a bound, and each
+/// restart brought it all back there.
+#[test]
+fn what_an_engine_without_space_holds_in_memory_is_bounded() {
+    let mut machine = Machine::new(1);
+    machine.kind = Kind::Btree;
+    let storage = machine.open_with(|options| options.unwritten_bytes_max = 20_000);
+    let (storage, op) = (storage.unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.checkpoint().unwrap();
+    let put = |id: i32| storage.put(&op, "c", rawdoc! { "_id": id, "s": "x".repeat(1000) });
+    put(0).unwrap();
+    // As after a checkpoint that found no space: both are of one disk here, and the log would be full, too.
+    storage
+        .checkpointer
+        .is_stuck
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let refused = (1..).find_map(|id| put(id).err().map(|error| (id, error)));
+    let (id, error) = refused.unwrap();
+    assert!(
+        matches!(&error, StorageError::OutOfSpace(reason) if reason.contains("storage engine")),
+        "{error:?}"
+    );
+    assert!((10..30).contains(&id), "{id} documents were taken");
+    storage.checkpoint().unwrap();
+    put(id).unwrap();
     storage.assert_valid(&op, "c");
     assert_eq!(storage.all("c").len(), id as usize + 1);
 }

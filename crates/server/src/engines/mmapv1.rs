@@ -17,13 +17,15 @@ pub fn open(env: &Env, directory: &Path, storage: &StorageConfig) -> Result<Arc<
     Ok(Arc::new(Mmapv1Engine::open(env, directory, options)?))
 }
 
+/// The cache's size; 0 stands for the default.
+pub fn cache_bytes(storage: &StorageConfig, memory_bytes: u64) -> u64 {
+    let given = storage.mmapv1.cache_bytes.filter(|bytes| *bytes > 0);
+    given.unwrap_or_else(|| memory::default_cache_bytes(memory_bytes))
+}
+
 fn options(storage: &StorageConfig, memory_bytes: u64) -> Mmapv1Options {
     let given = &storage.mmapv1;
-    let cache_bytes = given
-        .cache_bytes
-        .filter(|bytes| *bytes > 0)
-        .unwrap_or_else(|| memory::default_cache_bytes(memory_bytes));
-    let mut options = Mmapv1Options::with_cache(cache_bytes);
+    let mut options = Mmapv1Options::with_cache(cache_bytes(storage, memory_bytes));
     if given.small_files == Some(true) {
         options = options.with_small_files();
     }
