@@ -523,8 +523,8 @@ impl ReplicaSet {
     }
 
     /// To whom messages of consensus can be brought: the others' hosts by their numbers, those that the newest
-    /// configuration gives them and those that they go by. A member that was taken in anew may ask for votes before this
-    /// one has applied, or been told, what number it was given. Who counts is not said by this.
+    /// configuration gives them and those that they go by. A member that was taken in anew may ask for votes before
+    /// this one has applied, or been told, what number it was given. Who counts is not said by this.
     pub fn receivers(&self, own: u64) -> HashMap<u64, String> {
         let peers = self.peers();
         self.with_member(|member| {
@@ -677,7 +677,10 @@ mod tests {
             member.consensus = Some(consensus);
         });
         let of = |hosts: &[(u64, &str)]| -> HashMap<u64, String> {
-            hosts.iter().map(|(number, host)| (*number, (*host).to_owned())).collect()
+            hosts
+                .iter()
+                .map(|(number, host)| (*number, (*host).to_owned()))
+                .collect()
         };
         assert_eq!(set.receivers(1), of(&[(2, "b:1"), (3, "c:1")]));
         let goes_by = |member: i32, number: i64| {

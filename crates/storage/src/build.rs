@@ -22,11 +22,13 @@ use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
 use crate::index_signature::{same_filter, same_projection};
-use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, FULL_DISK_PAUSE, GIVE_UP_PATIENCE_MS, INDEXES_MAX, WAIT_SLICE};
+use crate::limits::{
+    BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, FULL_DISK_PAUSE, GIVE_UP_PATIENCE_MS, INDEXES_MAX, WAIT_SLICE,
+};
 use crate::storage::Storage;
 use crate::{
-    Collection, CollectionGuard, IndexSpec, Interrupted, KillFlag, LockMode, Namespace, Operation, RecordBatch, RecordId,
-    StorageError,
+    Collection, CollectionGuard, IndexSpec, Interrupted, KillFlag, LockMode, Namespace, Operation, RecordBatch,
+    RecordId, StorageError,
 };
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, TableId};

@@ -46,9 +46,9 @@ impl Storage {
         self.leads().then_some(epoch)
     }
 
-    /// Appends an entry that changes nothing but time, and waits for it as long as the operation may. Where a leadership
-    /// is given ([`Storage::leadership`]), only for as long as that lasts: on return this server has led from then until
-    /// after the call began.
+    /// Appends an entry that changes nothing but time, and waits for it as long as the operation may. Where a
+    /// leadership is given ([`Storage::leadership`]), only for as long as that lasts: on return this server has led
+    /// from then until after the call began.
     pub fn write_note_in(
         &self,
         op: &Operation,

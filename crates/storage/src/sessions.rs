@@ -466,8 +466,8 @@ impl Storage {
     }
 
     /// Forgets sessions without a write since `before_ms` (wall time), and answers how many. Their retries are then new
-    /// writes. None while entries wait for being committed: their sessions may be among them. None while a barrier holds
-    /// writes back.
+    /// writes. None while entries wait for being committed: their sessions may be among them. None while a barrier
+    /// holds writes back.
     pub fn forget_sessions(&self, before_ms: i64) -> Result<usize, StorageError> {
         let is_old = |record: &SessionRecord| record.wall_ms < before_ms;
         if !self.sessions.records.lock().values().any(is_old) {

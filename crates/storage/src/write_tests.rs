@@ -610,12 +610,11 @@ fn a_checkpoint_that_found_no_space_is_tried_again_whoever_took_it() {
     machine.fs.set_free_bytes(Some(0));
     assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
     assert!(storage.checkpointer.is_stuck.load(std::sync::atomic::Ordering::Relaxed));
-    let wait_until = |failed: u64| {
-        while storage.stats().checkpoints_failed < failed {
-            std::thread::yield_now();
-        }
-    };
-    wait_until(2);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while storage.stats().checkpoints_failed < 2 {
+        assert!(std::time::Instant::now() < end, "the thread sleeps");
+        std::thread::yield_now();
+    }
     machine.fs.set_free_bytes(None);
     storage.checkpoint().unwrap();
     assert!(!storage.checkpointer.is_stuck.load(std::sync::atomic::Ordering::Relaxed));
