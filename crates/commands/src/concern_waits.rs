@@ -59,7 +59,7 @@ fn wait_for_read_concern(invocation: &Invocation<'_>, result: &Result<()>) -> Re
             storage.write_note_in(
                 &invocation.operation,
                 &rawdoc! { "msg": "linearizable read" },
-                leadership,
+                Some(leadership),
             )?;
             Ok(())
         }

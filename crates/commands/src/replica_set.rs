@@ -25,7 +25,7 @@ use crate::led::Led;
 use bson::oid::ObjectId;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -522,6 +522,26 @@ impl ReplicaSet {
         self.peers.lock().get(&member).cloned().unwrap_or_default()
     }
 
+    /// To whom messages of consensus can be brought: the others' hosts by their numbers, those that the newest
+    /// configuration gives them and those that they go by. A member that was taken in anew may ask for votes before
+    /// this one has applied, or been told, what number it was given. Who counts is not said by this.
+    pub fn receivers(&self, own: u64) -> HashMap<u64, String> {
+        let peers = self.peers();
+        self.with_member(|member| {
+            let Some((config, consensus)) = member.newest_configuration() else {
+                return HashMap::new();
+            };
+            let host = |id: i32| config.member(id).filter(|_| id != member.id).map(|of| of.host.clone());
+            let said = peers.iter().map(|(id, peer)| (peer.consensus_id, *id));
+            let given = consensus.into_iter().flat_map(|consensus| &consensus.members);
+            // What is given goes before what is said: of two that go by one number it is one.
+            said.chain(given.map(|known| (known.id, known.member)))
+                .filter(|(number, _)| *number != 0 && *number != own)
+                .filter_map(|(number, id)| Some((number, host(id)?)))
+                .collect()
+        })
+    }
+
     /// A member has answered, or has not.
     pub fn heard(
         &self,
@@ -638,6 +658,43 @@ mod tests {
         assert_eq!(counter(), before);
         set.change(|member| member.term = 1);
         assert_eq!(counter(), before + 1);
+    }
+
+    /// One that was made anew was not answered by a member that had not applied its number, and had been started since
+    /// the primary told it: with no other majority nobody was elected any more.
+    #[test]
+    fn members_are_reached_by_the_number_that_they_go_by() {
+        let set = set();
+        assert!(set.receivers(1).is_empty());
+        let config = doc! { "_id": "rs", "version": 1, "members": [
+            { "_id": 0, "host": "a:1" }, { "_id": 1, "host": "b:1" }, { "_id": 2, "host": "c:1" },
+        ] };
+        let mut consensus = ConsensusMembers::of_one(0, [1; 16]);
+        consensus.take_in(1, [2; 16]);
+        consensus.take_in(2, [3; 16]);
+        set.change(|member| {
+            member.config = SetConfig::parse(&RawDocumentBuf::try_from(&config).expect("valid")).ok();
+            member.consensus = Some(consensus);
+        });
+        let of = |hosts: &[(u64, &str)]| -> HashMap<u64, String> {
+            hosts
+                .iter()
+                .map(|(number, host)| (*number, (*host).to_owned()))
+                .collect()
+        };
+        assert_eq!(set.receivers(1), of(&[(2, "b:1"), (3, "c:1")]));
+        let goes_by = |member: i32, number: i64| {
+            let answer = rawdoc! { "state": 2, "v": 1, "consensusId": number };
+            set.heard(member, Ok(&answer), (5, Duration::from_secs(1)), Duration::ZERO);
+        };
+        goes_by(1, 1001);
+        assert_eq!(set.receivers(1), of(&[(1001, "b:1"), (2, "b:1"), (3, "c:1")]));
+        // They take no part; this server's own and another member's number are no news; it has no such member.
+        goes_by(1, 0);
+        for (member, number) in [(2, 1), (1, 3), (7, 1002)] {
+            goes_by(member, number);
+        }
+        assert_eq!(set.receivers(1), of(&[(2, "b:1"), (3, "c:1")]));
     }
 
     #[test]

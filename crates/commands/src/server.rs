@@ -340,6 +340,13 @@ impl Server {
         self.cursors.kill_all();
     }
 
+    /// Lets go on what a client holds up by `fsync` or a fail point, which nobody would end any more: before an orderly
+    /// end.
+    pub fn release_held(&self) {
+        self.fsync_lock.release();
+        self.fail_points.release();
+    }
+
     /// Has the orderly end begun?
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::Relaxed)

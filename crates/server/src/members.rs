@@ -181,7 +181,7 @@ impl Members {
     /// Has threads for the members that there are now, and for no others.
     fn connect_all(&self) {
         let member = self.set.member();
-        let Some((config, consensus)) = member.newest_configuration() else {
+        let Some((config, _)) = member.newest_configuration() else {
             return;
         };
         let own = self.server.storage.standing().map(|standing| standing.id);
@@ -202,11 +202,7 @@ impl Members {
         }
         drop(heartbeats);
         let Some(own) = own else { return };
-        let known = consensus.into_iter().flat_map(|consensus| &consensus.members);
-        let wanted: HashMap<u64, &str> = known
-            .filter(|known| known.id != own)
-            .filter_map(|known| Some((known.id, *hosts.get(&known.member)?)))
-            .collect();
+        let wanted = self.set.receivers(own);
         let mut senders = self.senders.lock();
         senders.retain(|id, sender| {
             let stays = wanted.get(id).is_some_and(|host| *host == sender.host);
@@ -219,7 +215,7 @@ impl Members {
             if !senders.contains_key(&id) && !self.is_stopped() {
                 senders.insert(
                     id,
-                    ToMember::start(host, &self.set.name, own, &self.applied, &self.dialer),
+                    ToMember::start(&host, &self.set.name, own, &self.applied, &self.dialer),
                 );
             }
         }

@@ -489,6 +489,7 @@ impl Running {
             "Shutting down in an orderly way",
             doc! { "reason": reason },
         );
+        self.serving.server.release_held();
         // Another member leads before this one is gone, where there is one that can.
         self.serving.server.resign();
         self.serving.listeners.stop();

@@ -2,7 +2,8 @@
 //!
 //! The count of barriers changes only under the mutex `order`, so that when [`Storage::block_writes`] returns no commit
 //! is under way and none begins before the barrier is dropped. Units notice at their first change, where waiting heeds
-//! the operation's deadline; what is past that point waits at its commit, as long as this server leads.
+//! the operation's deadline; what is past that point waits at its commit, as long as this server leads. What the server
+//! writes now and then of itself is left out meanwhile: the threads that do it have other things to do.
 //!
 //! It rises only in the turn to change definitions. Those wait for a barrier before they have the turn, and without a
 //! lock of a collection: one that waited at its commit would keep all readers of its collections waiting.
@@ -45,7 +46,7 @@ impl Storage {
 
     /// Waits while writes are held back, as long as the operation may.
     pub(crate) fn wait_for_barrier(&self, op: &Operation) -> Result<(), StorageError> {
-        if self.barriers.load(Ordering::Acquire) == 0 {
+        if !self.holds_writes_back() {
             return Ok(());
         }
         let _wait = op.begins_to_wait(LockMode::IntentExclusive);
@@ -56,7 +57,7 @@ impl Storage {
 
     fn wait_behind_barrier(&self, op: &Operation) -> Result<(), StorageError> {
         let mut order = self.pipeline.order.lock();
-        while self.barriers.load(Ordering::Acquire) > 0 {
+        while self.holds_writes_back() {
             op.check_now()?;
             self.check_running()?;
             self.unblocked.wait_for(&mut order, WAIT_SLICE);
@@ -78,10 +79,21 @@ impl Storage {
         Ok(order)
     }
 
+    /// Whether a barrier stands.
+    pub fn holds_writes_back(&self) -> bool {
+        self.barriers.load(Ordering::Acquire) > 0
+    }
+
+    /// The mutex `order`, where a proposal would wait neither for a barrier nor for room in the log.
+    pub(crate) fn order_at_once(&self) -> Option<MutexGuard<'_, Order>> {
+        let order = self.pipeline.order.lock();
+        (!self.holds_writes_back() && !self.log.is_overfull()).then_some(order)
+    }
+
     /// The mutex `order`, once no barrier stands, or nothing is to be proposed any more.
     pub(crate) fn lock_order(&self) -> MutexGuard<'_, Order> {
         let mut order = self.pipeline.order.lock();
-        let is_held_back = || self.barriers.load(Ordering::Acquire) > 0 && !self.closed.load(Ordering::Acquire);
+        let is_held_back = || self.holds_writes_back() && !self.closed.load(Ordering::Acquire);
         while is_held_back() && order.leads == Leads::Yes {
             self.unblocked.wait(&mut order);
         }
@@ -140,6 +152,29 @@ mod tests {
         unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap();
         unit.commit().unwrap();
         assert_eq!(storage.last_seq().0, before.0 + 1);
+    }
+
+    #[test]
+    fn notes_wait_behind_a_barrier_as_long_as_they_may() {
+        let machine = Machine::new(1);
+        let storage = machine.open().unwrap();
+        let note = bson::rawdoc! { "msg": "x" };
+        let barrier = storage.block_writes(&machine.operation()).unwrap();
+        let before = storage.last_seq();
+        assert_eq!(storage.write_note_at_once(&note).unwrap(), None);
+        let late = machine.operation();
+        late.set_deadline_ms(1);
+        machine.clock.advance(std::time::Duration::from_millis(5));
+        let error = storage.write_note_in(&late, &note, None).unwrap_err();
+        assert!(
+            matches!(error, StorageError::Interrupted(Interrupted::TimeExpired)),
+            "{error}"
+        );
+        assert_eq!(storage.last_seq(), before);
+        drop(barrier);
+        assert_eq!(storage.write_note_at_once(&note).unwrap(), Some(before.next()));
+        let seq = storage.write_note_in(&machine.operation(), &note, None).unwrap();
+        assert_eq!(storage.applied().seq, seq);
     }
 
     /// A definition waited at its commit, with its collection locked: neither its deadline nor being killed ended it,

@@ -22,11 +22,13 @@ use crate::catalog::Entry;
 use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::index_keys::IndexWrites;
 use crate::index_signature::{same_filter, same_projection};
-use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, FULL_DISK_PAUSE, INDEXES_MAX, WAIT_SLICE};
+use crate::limits::{
+    BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, FULL_DISK_PAUSE, GIVE_UP_PATIENCE_MS, INDEXES_MAX, WAIT_SLICE,
+};
 use crate::storage::Storage;
 use crate::{
-    Collection, CollectionGuard, IndexSpec, Interrupted, LockMode, Namespace, Operation, RecordBatch, RecordId,
-    StorageError,
+    Collection, CollectionGuard, IndexSpec, Interrupted, KillFlag, LockMode, Namespace, Operation, RecordBatch,
+    RecordId, StorageError,
 };
 use bson::{RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, TableId};
@@ -261,34 +263,44 @@ impl Storage {
         if !is_ours || ends {
             return Err(error);
         }
-        let unhurried = Operation::new(self.env.clock.clone(), op.id);
-        let ended = self.end_build(&unhurried, build, false);
-        op.note_catalog_changes(unhurried.take_catalog_changes());
+        // Whoever has run out of time, or was told to end, does not wait for long.
+        let brief = Operation::new(self.env.clock.clone(), op.id);
+        brief.set_deadline_ms(GIVE_UP_PATIENCE_MS);
+        let ended = self.end_build(&brief, build, false);
+        op.note_catalog_changes(brief.take_catalog_changes());
         match ended {
             // Without a builder they would be building for ever.
-            Err(StorageError::OutOfSpace(_)) => self.give_build_up_later(build.clone()),
+            Err(error) if passes(&error) => self.give_build_up_later(build.clone()),
             ended => ended?,
         }
         Err(error)
     }
 
-    /// Drops the indexes of a build once the log has room for that.
+    /// Drops the indexes of a build once the log has room for that, and nobody reads the collection.
     fn give_build_up_later(&self, build: Build) {
         let Some(me) = self.me.upgrade().filter(|_| self.options.background) else {
             return;
         };
-        let op = Operation::new(self.env.clock.clone(), 0);
-        me.spawn("index-builds", op.kill_handle(), move |storage| {
-            // Locks are taken when there is room, not to look for it.
-            let end = || {
+        let kill: Arc<KillFlag> = Arc::default();
+        me.spawn("index-builds", kill.clone(), move |storage| {
+            // In turns: while this waits for a reader, no other one comes in. Locks are taken when there is room, not
+            // to look for it.
+            let end = |op: &Operation| {
+                op.check_now()?;
                 storage.log.wait_for_room().map_err(|error| storage.log_error(error))?;
-                storage.end_build(&op, &build, false)
+                storage.end_build(op, &build, false)
             };
-            while storage.leads() && matches!(end(), Err(StorageError::OutOfSpace(_))) && op.check_now().is_ok() {
+            loop {
+                let op = Operation::with_kill_flag(storage.env.clock.clone(), 0, kill.clone());
+                op.set_deadline_ms(GIVE_UP_PATIENCE_MS);
+                let ended = end(&op);
+                storage.tell_unasked(&op);
+                if !storage.leads() || !matches!(&ended, Err(error) if passes(error)) {
+                    return;
+                }
                 #[expect(clippy::disallowed_methods, reason = "there is nothing to be woken by")]
                 std::thread::sleep(FULL_DISK_PAUSE);
             }
-            storage.tell_unasked(&op);
         });
     }
 
@@ -375,7 +387,7 @@ impl Storage {
         }
     }
 
-    /// Makes the build's indexes ready, or drops them.
+    /// Makes the build's indexes ready, or drops them. Those that are ready stay.
     fn end_build(&self, op: &Operation, build: &Build, ready: bool) -> Result<(), StorageError> {
         let locked = self.lock_for_definition(op, || Ok(vec![self.built(build)?]));
         let (mut next_table, guards) = match locked {
@@ -384,6 +396,10 @@ impl Storage {
         };
         let mut row = CollectionRow::of(&guards[0]);
         let ours = |index: &IndexRow| build.tables.contains(&index.table);
+        // Leadership went and came back while this waited: another builder has ended the build, and said so.
+        if row.indexes.iter().any(|index| ours(index) && index.ready) {
+            return Ok(());
+        }
         match ready {
             true => {
                 let built = row.indexes.iter_mut().filter(|index| ours(index));
@@ -449,6 +465,14 @@ fn take_places(indexes: &mut Vec<IndexRow>, built: &[TableId]) {
             indexes.remove(place);
         }
     }
+}
+
+/// Whether the indexes of a build that is given up can be dropped later, as it was for want of space or of time.
+fn passes(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::OutOfSpace(_) | StorageError::Interrupted(Interrupted::TimeExpired)
+    )
 }
 
 fn building<'g>(collection: &'g Collection, build: &'g Build) -> impl Iterator<Item = usize> + 'g {

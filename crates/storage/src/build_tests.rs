@@ -252,6 +252,56 @@ fn a_killed_build_is_taken_back() {
     );
 }
 
+/// It waited for a reader for as long as that read, though its time was over, and no other reader came in meanwhile.
+#[test]
+fn a_build_whose_time_is_over_waits_for_no_reader_to_be_given_up() {
+    let mut machine = Machine::new(1);
+    machine.background = true;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let started = storage.start_build(&op, &ns("c"), &[unique_u()]);
+    let build = started.unwrap().build.unwrap();
+    let building = || storage.catalog().collection(&ns("c")).unwrap().building_indexes().len();
+    let read = || storage.collection(&machine.operation(), &ns("c"), LockMode::IntentShared);
+    let reader = read().unwrap().unwrap();
+    let killed = machine.operation();
+    killed.kill();
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| storage.run_build(&killed, &build));
+        while !ended.is_finished() {
+            machine.clock.advance(std::time::Duration::from_millis(100));
+            std::thread::yield_now();
+        }
+        let ended = ended.join().unwrap();
+        assert!(
+            matches!(ended, Err(StorageError::Interrupted(Interrupted::Killed))),
+            "{ended:?}"
+        );
+    });
+    assert_eq!(building(), 1);
+    drop(reader);
+    let again = storage.wait_for_builds(&op, &build);
+    assert!(matches!(again, Err(StorageError::IndexBuildAborted(_))), "{again:?}");
+    assert_eq!(building(), 0);
+    storage.close(true).unwrap();
+}
+
+/// Who gave a build up and waited while leadership went and came back dropped what another builder had made ready.
+#[test]
+fn an_index_that_is_ready_is_not_given_up() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let started = storage.start_build(&op, &ns("c"), &[unique_u()]);
+    let build = started.unwrap().build.unwrap();
+    storage.run_build(&op, &build).unwrap();
+    storage.end_build(&op, &build, false).unwrap();
+    assert!(storage.catalog().collection(&ns("c")).unwrap().index("u_1").is_some());
+    storage.assert_valid(&op, "c");
+}
+
 /// A build that met a full disk could not be given up either, for want of space for that entry: its indexes were
 /// building for ever, by nobody, and whoever asked for them again waited for ever.
 #[test]

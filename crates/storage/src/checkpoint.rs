@@ -20,22 +20,27 @@ const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
 const STUCK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 impl Storage {
-    /// The log has so many bytes since the last checkpoint. Answers whether that makes one due; one that found no space
-    /// is tried again when its time has come.
+    /// The log has so many bytes since the last checkpoint. Answers whether one is to be taken; one that found no space
+    /// is tried again when its time has come, and before writes are refused.
     pub(crate) fn log_has_grown(&self, log_bytes: u64) -> bool {
-        let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed);
-        if is_stuck {
-            self.look_for_room(log_bytes);
+        match self.checkpointer.is_stuck.load(Ordering::Relaxed) {
+            true => self.fills_memory(log_bytes) && !self.is_full(),
+            false => self.checkpoint_due(log_bytes),
         }
-        !is_stuck && self.checkpoint_due(log_bytes)
     }
 
-    /// What the engine cannot write stays in its memory.
-    fn look_for_room(&self, log_bytes: u64) {
+    /// Whether so much log is as much as the engine may hold in memory, where what it cannot write stays.
+    fn fills_memory(&self, log_bytes: u64) -> bool {
         let all_in_memory = self.engine.info().capabilities.checkpoint_cost != CheckpointCost::Changes;
-        if !all_in_memory && log_bytes >= self.options.unwritten_bytes_max {
-            self.checkpointer.is_full.store(true, Ordering::Relaxed);
-        }
+        !all_in_memory && log_bytes >= self.options.unwritten_bytes_max
+    }
+
+    /// The engine has written its state, or found no space for it. Under `running`: who takes checkpoints says alone
+    /// whether there is room, so that what a successful one says stands.
+    pub(crate) fn engine_found_space(&self, found: bool) {
+        let is_full = !found && self.fills_memory(self.pipeline.order.lock().log_bytes);
+        self.checkpointer.is_stuck.store(!found, Ordering::Relaxed);
+        self.checkpointer.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// Whether the engine has as much in memory as it may and no space to write it to.
@@ -88,18 +93,21 @@ impl Storage {
     }
 
     /// As [`Storage::checkpoint`], by the one that holds the checkpoint mutex.
-    pub(crate) fn checkpoint_alone(&self, _running: &MutexGuard<'_, ()>) -> Result<Seq, StorageError> {
+    pub(crate) fn checkpoint_alone(&self, running: &MutexGuard<'_, ()>) -> Result<Seq, StorageError> {
+        let is_stuck = || self.checkpointer.is_stuck.load(Ordering::Relaxed);
+        let was_stuck = is_stuck();
+        let taken = self.take_checkpoint(running);
+        if is_stuck() && !was_stuck {
+            // The thread sleeps for longer than it is to from now on.
+            self.checkpointer.wake();
+        }
+        taken
+    }
+
+    fn take_checkpoint(&self, _running: &MutexGuard<'_, ()>) -> Result<Seq, StorageError> {
         self.check_running()?;
         let start = self.env.clock.monotonic();
-        let taken = self.checkpoint_now();
-        let checkpointer = &self.checkpointer;
-        let is_stuck = matches!(taken, Err(StorageError::OutOfSpace(_)));
-        checkpointer.is_stuck.store(is_stuck, Ordering::Relaxed);
-        match is_stuck {
-            true => self.look_for_room(self.pipeline.order.lock().log_bytes),
-            false => checkpointer.is_full.store(false, Ordering::Relaxed),
-        }
-        let durable = taken.inspect_err(|_| {
+        let durable = self.checkpoint_now().inspect_err(|_| {
             self.figures.checkpoints_failed.fetch_add(1, Ordering::Relaxed);
         })?;
         let took_ms = self.env.clock.monotonic().saturating_sub(start).as_millis() as u64;
@@ -109,6 +117,8 @@ impl Storage {
 
     /// The steps. Under `running`.
     fn checkpoint_now(&self) -> Result<Seq, StorageError> {
+        // The entries with the counts are refused where many large ones have come at once.
+        self.log.wait_for_room().map_err(|error| self.log_error(error))?;
         self.write_counts()?;
         let bytes_before = self.pipeline.order.lock().log_bytes;
         let counted_at = self.pipeline.applying.lock().counted_at;
@@ -120,7 +130,14 @@ impl Storage {
                 .purge(self.log.last_seq())
                 .map_err(|error| self.log_error(error))?;
         }
-        let durable = self.engine.checkpoint().map_err(|error| self.checkpoint_error(error))?;
+        let taken = self.engine.checkpoint();
+        match &taken {
+            Ok(_) => self.engine_found_space(true),
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => self.engine_found_space(false),
+            // Of an engine's space the log's failures tell nothing, nor others of its own.
+            Err(_) => {}
+        }
+        let durable = taken.map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.
         let counted_at = if mutated!(RecyclesCounts) { durable } else { counted_at };
         self.log
@@ -217,7 +234,8 @@ impl Storage {
         if wanted {
             // A full disk is tried again after the next period; other failures have stopped the storage, which says so
             // itself.
-            if let Err(error) = self.checkpoint()
+            let taken = self.take_checkpoint(&self.checkpointer.running.lock());
+            if let Err(error) = taken
                 && self.check_running().is_ok()
                 && let Some(handler) = &self.options.on_checkpoint_failure
             {

@@ -26,6 +26,7 @@ use crate::pipeline::{Applied, Leads, Order, Proposed};
 use crate::storage::Storage;
 use engine::{Seq, TableId};
 use hashbrown::HashMap;
+use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -54,7 +55,16 @@ impl Storage {
         entry: &mut EntryWriter,
         derive: impl FnOnce(Seq) -> Effect,
     ) -> Result<Seq, StorageError> {
-        let mut order = self.lock_order_with_room()?;
+        self.propose_in(self.lock_order_with_room()?, entry, derive)
+    }
+
+    /// As [`Storage::propose`], by the holder of the mutex `order`.
+    pub(crate) fn propose_in(
+        &self,
+        mut order: MutexGuard<'_, Order>,
+        entry: &mut EntryWriter,
+        derive: impl FnOnce(Seq) -> Effect,
+    ) -> Result<Seq, StorageError> {
         self.check_running()?;
         self.check_leads(&order, entry)?;
         self.check_entry(entry)?;

@@ -45,5 +45,7 @@ pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;
 pub const WAIT_SLICE: Duration = Duration::from_millis(10);
 /// How long a full disk is waited for before it is tried again.
 pub const FULL_DISK_PAUSE: Duration = Duration::from_millis(100);
+/// How long a build that failed waits for its collection to drop its indexes, before that is left for later.
+pub const GIVE_UP_PATIENCE_MS: u64 = 1_000;
 /// First table id of collections and indexes; those below are the storage layer's own.
 pub const FIRST_USER_TABLE: u32 = 16;

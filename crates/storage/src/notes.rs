@@ -18,10 +18,24 @@ impl Storage {
     }
 
     /// Appends an entry that changes nothing but time.
-    pub fn write_note(&self, note: &RawDocument) -> Result<Seq, StorageError> {
+    #[cfg(test)]
+    pub(crate) fn write_note(&self, note: &RawDocument) -> Result<Seq, StorageError> {
         let mut entry = EntryWriter::default();
         entry.note(note);
         self.commit_derived(&mut entry, |_| Effect::default())
+    }
+
+    /// Appends an entry that changes nothing but time, unless that would have to wait for a barrier or for room in the
+    /// log: `None`.
+    pub fn write_note_at_once(&self, note: &RawDocument) -> Result<Option<Seq>, StorageError> {
+        let Some(order) = self.order_at_once() else {
+            return Ok(None);
+        };
+        let mut entry = EntryWriter::default();
+        entry.note(note);
+        let seq = self.propose_in(order, &mut entry, |_| Effect::default())?;
+        self.wait_stays(seq, entry.epoch)?;
+        Ok(Some(seq))
     }
 
     /// The time for which this server leads: another one when it has ceased to since, though it may lead again. `None`
@@ -32,12 +46,18 @@ impl Storage {
         self.leads().then_some(epoch)
     }
 
-    /// As [`Storage::write_note`], waiting as long as the operation may, and only for as long as a leadership lasts
-    /// ([`Storage::leadership`]). On return this server has led from then until after the call began.
-    pub fn write_note_in(&self, op: &Operation, note: &RawDocument, leadership: u64) -> Result<Seq, StorageError> {
+    /// Appends an entry that changes nothing but time, and waits for it as long as the operation may. Where a
+    /// leadership is given ([`Storage::leadership`]), only for as long as that lasts: on return this server has led
+    /// from then until after the call began.
+    pub fn write_note_in(
+        &self,
+        op: &Operation,
+        note: &RawDocument,
+        leadership: Option<u64>,
+    ) -> Result<Seq, StorageError> {
         self.wait_for_barrier(op)?;
         let mut entry = EntryWriter::default();
-        entry.epoch = Some(leadership);
+        entry.epoch = leadership;
         entry.note(note);
         let seq = self.propose(&mut entry, |_| Effect::default())?;
         self.wait_applied_in(op, seq, entry.epoch)?;

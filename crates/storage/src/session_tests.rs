@@ -193,6 +193,13 @@ fn old_sessions_are_forgotten_and_stay_so() {
     machine.clock.advance(std::time::Duration::from_secs(100));
     insert(&storage, &op, (2, 1), &[0, 5].map(|n| (n, Kept::Nothing)));
     let now_ms = storage.env().clock.now_ms();
+    let barrier = storage.block_writes(&op).unwrap();
+    assert_eq!(
+        storage.forget_sessions(now_ms - 50_000).unwrap(),
+        0,
+        "writes are held back"
+    );
+    drop(barrier);
     assert_eq!(storage.forget_sessions(now_ms - 50_000).unwrap(), 1);
     assert_eq!(storage.forget_sessions(now_ms - 50_000).unwrap(), 0);
     let check = |storage: &Arc<Storage>| {

@@ -466,13 +466,16 @@ impl Storage {
     }
 
     /// Forgets sessions without a write since `before_ms` (wall time), and answers how many. Their retries are then new
-    /// writes. None while entries wait for being committed: their sessions may be among them.
+    /// writes. None while entries wait for being committed: their sessions may be among them. None while a barrier
+    /// holds writes back.
     pub fn forget_sessions(&self, before_ms: i64) -> Result<usize, StorageError> {
         let is_old = |record: &SessionRecord| record.wall_ms < before_ms;
         if !self.sessions.records.lock().values().any(is_old) {
             return Ok(0);
         }
-        let mut order = self.lock_order();
+        let Some(mut order) = self.order_at_once() else {
+            return Ok(0);
+        };
         self.check_running()?;
         let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
         self.check_leads(&order, &entry)?;

@@ -572,22 +572,53 @@ fn what_an_engine_without_space_holds_in_memory_is_bounded() {
     storage.checkpoint().unwrap();
     let put = |id: i32| storage.put(&op, "c", rawdoc! { "_id": id, "s": "x".repeat(1000) });
     put(0).unwrap();
-    // As after a checkpoint that found no space: both are of one disk here, and the log would be full, too.
-    storage
-        .checkpointer
-        .is_stuck
-        .store(true, std::sync::atomic::Ordering::Relaxed);
-    let refused = (1..).find_map(|id| put(id).err().map(|error| (id, error)));
-    let (id, error) = refused.unwrap();
+    // As by a checkpoint that found no space: both are of one disk here, and the log would be full, too.
+    let find_no_space = || storage.engine_found_space(false);
+    let wants_one = || storage.log_has_grown(storage.pipeline.order.lock().log_bytes);
+    find_no_space();
+    let full = (1..100).find(|id| {
+        put(*id).unwrap();
+        wants_one()
+    });
+    let full = full.expect("another is tried before writes are refused");
+    assert!((10..30).contains(&full), "{full} documents were taken");
+    find_no_space();
+    let error = put(full + 1).unwrap_err();
     assert!(
         matches!(&error, StorageError::OutOfSpace(reason) if reason.contains("storage engine")),
         "{error:?}"
     );
-    assert!((10..30).contains(&id), "{id} documents were taken");
+    assert!(!wants_one(), "the thread tries again by itself");
     storage.checkpoint().unwrap();
-    put(id).unwrap();
+    put(full + 1).unwrap();
     storage.assert_valid(&op, "c");
-    assert_eq!(storage.all("c").len(), id as usize + 1);
+    assert_eq!(storage.all("c").len(), full as usize + 2);
+}
+
+/// One that `fsync` had taken left the thread asleep for its whole period: writes were refused though there was space.
+#[test]
+fn a_checkpoint_that_found_no_space_is_tried_again_whoever_took_it() {
+    let mut machine = Machine::new(1);
+    (machine.kind, machine.background) = (Kind::Btree, true);
+    let storage = machine.open_with(|options| options.sync_period = std::time::Duration::ZERO);
+    let (storage, op) = (storage.unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.checkpoint().unwrap();
+    let put = |id: i32| storage.put(&op, "c", rawdoc! { "_id": id, "s": "x".repeat(3000) });
+    (0..10).for_each(|id| put(id).unwrap());
+    storage.wait_durable(storage.last_seq()).unwrap();
+    machine.fs.set_free_bytes(Some(0));
+    assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
+    assert!(storage.checkpointer.is_stuck.load(std::sync::atomic::Ordering::Relaxed));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while storage.stats().checkpoints_failed < 2 {
+        assert!(std::time::Instant::now() < end, "the thread sleeps");
+        std::thread::yield_now();
+    }
+    machine.fs.set_free_bytes(None);
+    storage.checkpoint().unwrap();
+    assert!(!storage.checkpointer.is_stuck.load(std::sync::atomic::Ordering::Relaxed));
+    storage.close(true).unwrap();
 }
 
 /// Each NUL of a string takes two bytes in a key, so that a document within its limit may have a key beyond the

@@ -350,7 +350,8 @@ impl Server {
     }
 
     /// What a member that is alone does each second: stands for election when it may, lets time go on, forgets old
-    /// sessions. With others [`Server::look_after_members`] does it, on a thread that may wait.
+    /// sessions. It waits for no barrier: whoever calls it has other things to do. With others
+    /// [`Server::look_after_members`] does it, on a thread that may wait.
     pub(crate) fn look_after_set(&self, set: &ReplicaSet) {
         if self.storage.standing().is_some() || set.with_member(|member| member.joins_as.is_some()) {
             return;
@@ -359,7 +360,7 @@ impl Server {
         self.storage.durable();
         let now = self.env.clock.monotonic();
         let done = match (member.role, member.config) {
-            (Role::Secondary, Some(config)) if member.frozen_until <= now => {
+            (Role::Secondary, Some(config)) if member.frozen_until <= now && !self.storage.holds_writes_back() => {
                 self.begin_set(set, config, member.consensus, member.id)
             }
             (Role::Primary, _) => self.keep_time(set),
@@ -385,7 +386,7 @@ impl Server {
         let (storage, now_ms) = (&self.storage, self.env.clock.now_ms());
         let idle_ms = now_ms - date_of(storage.applied().time).timestamp_millis();
         if idle_ms >= NOTE_EVERY.as_millis() as i64 {
-            storage.write_note(&rawdoc! { "msg": "periodic noop" })?;
+            storage.write_note_at_once(&rawdoc! { "msg": "periodic noop" })?;
         }
         storage.advance_consensus()?;
         let term = set.with_member(|member| member.term);
@@ -451,7 +452,7 @@ impl Server {
         let wanted = ClusterTime(set.wanted.load(Ordering::Acquire));
         if wanted > self.storage.applied().time {
             self.storage.saw_cluster_time(wanted);
-            self.storage.write_note(&rawdoc! { "msg": "cluster time" })?;
+            self.storage.write_note_at_once(&rawdoc! { "msg": "cluster time" })?;
         }
         Ok(())
     }

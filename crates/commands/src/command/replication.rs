@@ -608,7 +608,7 @@ fn append_note(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> 
     })?;
     set(call)?;
     let data = data.ok_or_else(|| missing_field("appendOplogNote", "data"))?;
-    let seq = call.server.storage.write_note(data)?;
+    let seq = call.server.storage.write_note_in(&call.operation, data, None)?;
     call.wrote(seq);
     Ok(())
 }

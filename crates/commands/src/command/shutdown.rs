@@ -44,8 +44,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     if !force {
         hand_over_to_end(call, Duration::from_secs(timeout_s))?;
     }
-    call.server.fsync_lock.release();
-    call.server.fail_points.release();
+    call.server.release_held();
     call.report.shutdown = true;
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Call<'_> {
             }
             _ if moves_time => {
                 self.check_time(after)?;
-                self.move_time_to(after)
+                self.move_time_to(invocation, after)
             }
             _ => Err(CommandError::new(
                 ErrorCode::InvalidOptions,
@@ -128,10 +128,10 @@ impl Call<'_> {
     }
 
     /// An entry moves time on, to the end of that second: who asks for all times of a second has one entry written.
-    fn move_time_to(&self, time: ClusterTime) -> Result<()> {
+    fn move_time_to(&self, invocation: &Invocation<'_>, time: ClusterTime) -> Result<()> {
         let storage = &self.server.storage;
         storage.saw_cluster_time(ClusterTime(((time.0 >> 32) + 1) << 32));
-        storage.write_note(&rawdoc! { "msg": "cluster time" })?;
+        storage.write_note_in(&invocation.operation, &rawdoc! { "msg": "cluster time" }, None)?;
         Ok(())
     }
 }

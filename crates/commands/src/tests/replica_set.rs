@@ -396,6 +396,26 @@ fn an_idle_primary_lets_time_go_on() {
     assert!(bench.server.storage.applied().time > before.time);
 }
 
+/// The main thread, which hears of signals and lets cursors expire, waited for `fsyncUnlock` to write that time goes
+/// on.
+#[test]
+fn the_upkeep_of_a_primary_waits_for_no_fsync_lock() {
+    let bench = Bench::member(true);
+    succeeded(bench.admin(doc! { "fsync": 1, "lock": true }));
+    let before = bench.server.storage.applied();
+    bench.clock.advance(Duration::from_secs(11));
+    bench.server.tick();
+    assert_eq!(bench.server.storage.applied(), before);
+    succeeded(bench.admin(doc! { "replSetStepDown": 60, "force": true }));
+    bench.clock.advance(Duration::from_secs(60));
+    bench.server.tick();
+    assert_eq!(hello(&bench).get_bool("isWritablePrimary").ok(), Some(false));
+    succeeded(bench.admin(doc! { "fsyncUnlock": 1 }));
+    bench.server.tick();
+    assert_eq!(hello(&bench).get_bool("isWritablePrimary").ok(), Some(true));
+    assert!(bench.server.storage.applied().time > before.time);
+}
+
 #[test]
 fn default_concerns_are_those_of_commands_that_name_none() {
     let bench = Bench::member(true);
