@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 from bson import Timestamp
 from members import ReplicaSet, code_of, database, mongosh, persist, wait
-from pymongo import MongoClient, ReadPreference, WriteConcern
+from pymongo import DeleteMany, InsertOne, MongoClient, ReadPreference, UpdateMany, UpdateOne, WriteConcern
 from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, Secondary
@@ -293,6 +293,65 @@ def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
             each.process.send_signal(signal.SIGCONT)
     rs.wait_healthy()
     assert send(rs.primary, db.name, {"find": "c", "readConcern": {"level": "linearizable"}})["cursor"]["firstBatch"] == [{"_id": 1, "n": 1}]
+
+
+def test_a_change_of_many_documents_does_not_wait_for_each_of_them(rs, db):
+    db.c.with_options(write_concern=WriteConcern(w=3)).insert_many([{"_id": n, "n": 0} for n in range(50)])
+    primary, others = rs.primary, rs.secondaries
+    for each in others:
+        each.process.send_signal(signal.SIGSTOP)
+    try:
+        statement = {"q": {}, "u": {"$inc": {"n": 1}}, "multi": True}
+        reply = send(primary, db.name, {"update": "c", "updates": [statement], "maxTimeMS": 1500})
+        assert reply["ok"] == 0 and reply["code"] in (50, 11602), reply
+        assert primary.direct[db.name].c.count_documents({"n": 1}) == 0, "nobody sees what no majority has"
+    finally:
+        for each in others:
+            each.process.send_signal(signal.SIGCONT)
+    rs.wait_healthy()
+    # What it had put into the log goes its way: more than the one document for which it would have waited first.
+    wait(lambda: db.c.count_documents({"n": 1}) > 1, "more than one document changed")
+
+
+def test_statements_on_many_documents_see_what_those_before_them_did(rs, db):
+    """Each takes effect as a whole before the next one looks for documents, also behind one that fails."""
+    db.c.create_index("a")
+    db.c.create_index("u", unique=True, sparse=True)
+    many = 600
+    db.c.insert_many([{"_id": n, "a": 1} for n in range(many)])
+
+    def multi(filter, change):
+        return {"q": filter, "u": change, "multi": True}
+
+    # An index that is read while it is changed, by more than the primary has on its way at once.
+    updates = [
+        multi({"a": {"$gte": 1}}, {"$inc": {"a": 1}}),
+        multi({"a": 2}, {"$set": {"a": 3}}),
+        {"q": {"_id": -1}, "u": {"$set": {"a": 3}}, "upsert": True},
+        multi({"a": 3}, {"$set": {"u": "one"}}),
+        multi({"u": "one"}, {"$unset": {"u": 1}, "$set": {"a": 4}}),
+        multi({"a": 3}, {"$set": {"a": 5}}),
+    ]
+    reply = db.command({"update": "c", "updates": updates, "ordered": False})
+    # Of the one that fails the first document was changed; it is not counted, as in MongoDB.
+    assert [(each["index"], each["code"]) for each in reply["writeErrors"]] == [(3, 11000)], reply
+    assert (reply["n"], reply["nModified"]) == (many * 2 + 1 + 1 + many, many * 2 + 1 + many), reply
+    assert db.c.count_documents({"a": 5}) == many and db.c.count_documents({"a": 4}) == 1
+
+    deletes = [{"q": {"a": 5, "_id": {"$lt": 500}}, "limit": 0}, {"q": {"a": {"$gt": 0}}, "limit": 0}, {"q": {}, "limit": 0}]
+    reply = db.command({"delete": "c", "deletes": deletes})
+    assert reply["n"] == many + 1, reply
+    assert db.c.count_documents({}) == 0
+
+    bulk = [
+        InsertOne({"_id": 1, "a": 1}),
+        UpdateMany({"a": 1}, {"$set": {"a": 2}}),
+        UpdateOne({"a": 2}, {"$set": {"a": 3}}),
+        DeleteMany({"a": 3}),
+        InsertOne({"_id": 1}),
+    ]
+    result = db.c.bulk_write(bulk)
+    assert (result.inserted_count, result.modified_count, result.deleted_count) == (2, 2, 1)
 
 
 # Write concerns.

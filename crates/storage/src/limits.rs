@@ -33,8 +33,15 @@ pub const NESTING_DEPTH_MAX: usize = 200;
 pub const BUILD_CHUNK_DOCUMENTS: usize = 128;
 /// Bytes of documents an index build takes per chunk (at least one document).
 pub const BUILD_CHUNK_BYTES: usize = 1024 * 1024;
+/// Units that an operation commits ahead before it waits for the last of them: between servers 30 ms apart that is 8,000
+/// units a second, and a round of the majority is little beside the work for so many.
+pub const UNITS_AHEAD_MAX: u32 = 256;
+/// Bytes of rows in such units at which it waits, too: they stay in memory until a majority has them.
+pub const BYTES_AHEAD_MAX: u64 = 4 * 1024 * 1024;
 /// Documents a TTL pass deletes in one unit.
 pub const TTL_UNIT_DOCUMENTS: usize = 64;
+/// Documents a TTL pass looks up at once: the units that delete them wait together.
+pub const TTL_STEP_DOCUMENTS: usize = 8 * TTL_UNIT_DOCUMENTS;
 
 /// Records of one index that a TTL pass leaves because they cannot be read; at so many it goes on with the next index.
 /// Each step passes over all of them.

@@ -52,6 +52,9 @@ pub struct Operation {
     /// The last entry of which it has seen something before it took effect, and the epoch of that entry.
     observed: AtomicU64,
     observed_epoch: AtomicU64,
+    /// Units that it has committed ahead and not waited for yet, and the bytes of their rows.
+    pub(crate) units_ahead: AtomicU32,
+    pub(crate) bytes_ahead: AtomicU64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
     /// It is a user's, who has no right to write while users' writes are held off.
@@ -105,6 +108,8 @@ impl Operation {
             has_awaited: AtomicBool::new(false),
             observed: AtomicU64::new(0),
             observed_epoch: AtomicU64::new(u64::MAX - 1),
+            units_ahead: AtomicU32::new(0),
+            bytes_ahead: AtomicU64::new(0),
             waiting: AtomicU8::new(0),
             is_users: AtomicBool::new(false),
             catalog_changes: Mutex::default(),

@@ -1,16 +1,16 @@
 //! Deleting expired documents.
 //!
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
-//! deleted in small units by the ordinary write path, each looked at again under its lock. Entries of other types than
-//! dates are outside the range; a document with an array of dates goes when the earliest expires, for it has an entry
-//! for each. Of a clustered collection that expires the range is one of documents.
+//! deleted in small units by the ordinary write path, some of which wait together, each looked at again under its lock.
+//! Entries of other types than dates are outside the range; a document with an array of dates goes when the earliest
+//! expires, for it has an entry for each. Of a clustered collection that expires the range is one of documents.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
 //! measurement was. Ids have no time before 1970: where nothing younger has expired, nothing goes.
 
 use crate::index_keys::IndexWrites;
-use crate::limits::{TTL_LEFT_MAX, TTL_UNIT_DOCUMENTS};
+use crate::limits::{TTL_LEFT_MAX, TTL_STEP_DOCUMENTS, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
 use crate::{Collection, CollectionGuard, Index, IndexBatch, LockMode, Operation, RecordId, StorageError, WriteUnit};
 use bson::oid::ObjectId;
@@ -160,7 +160,7 @@ impl Storage {
         cursor.fill(
             &mut batch,
             FillLimits {
-                rows_max: TTL_UNIT_DOCUMENTS + left.len(),
+                rows_max: TTL_STEP_DOCUMENTS + left.len(),
                 bytes_max: 1 << 20,
             },
         )?;
@@ -171,6 +171,7 @@ impl Storage {
         Ok(ids)
     }
 
+    /// Deletes what has expired of these records; it is gone on return.
     fn delete_expired(
         &self,
         op: &Operation,
@@ -183,6 +184,10 @@ impl Storage {
         let mut unit = self.begin_write(op);
         let (mut deleted, mut ids) = (0, ids.iter().peekable());
         while let Some(&id) = ids.peek() {
+            if unit.operations() >= TTL_UNIT_DOCUMENTS {
+                unit.commit_ahead()?;
+                unit = self.begin_write(op);
+            }
             match delete_if_expired(&mut unit, guard, index, expired, id) {
                 Ok(gone) => {
                     deleted += u64::from(gone);
@@ -192,7 +197,7 @@ impl Storage {
                     ids.next();
                 }
                 Err(StorageError::WouldWait) => {
-                    unit.commit()?;
+                    unit.commit_ahead()?;
                     unit = self.begin_write(op);
                 }
                 Err(error) => {
@@ -202,7 +207,8 @@ impl Storage {
                 }
             }
         }
-        unit.commit()?;
+        unit.commit_ahead()?;
+        self.wait_ahead(op)?;
         Ok(deleted)
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{Bson, DateTime, doc, rawdoc};
-use engine::Batch;
+use engine::{Batch, Seq};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vfs::Clock;
@@ -76,6 +76,38 @@ fn many_go_in_small_units() {
     assert_eq!(storage.run_ttl_pass().unwrap(), 300);
     assert_eq!(storage.last_seq().0 - before, 5, "300 documents, 64 at a time");
     assert!(storage.all("c").is_empty());
+}
+
+/// A pass waited for a majority behind each unit: between servers far apart it fell behind what expires.
+#[test]
+fn units_wait_together_where_others_decide() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    let decided = Seq(storage.last_seq().0 + 1_000);
+    storage.commit_to(decided).unwrap();
+    let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 0 });
+    storage.create_indexes(&op, &ns("c"), &[spec]).unwrap();
+    let expired = DateTime::from_millis(machine.clock.now_ms() - 1);
+    // What is decided is used up.
+    let mut id = 0_i64;
+    while storage.last_seq() < decided {
+        storage.put(&op, "c", rawdoc! { "_id": id, "t": expired }).unwrap();
+        id += 1;
+    }
+    std::thread::scope(|scope| {
+        let pass = scope.spawn(|| storage.run_ttl_pass());
+        while storage.log().last_seq().0 < decided.0 + 8 {
+            std::thread::yield_now();
+        }
+        assert_eq!(storage.last_seq(), decided, "nothing of it was decided");
+        while !pass.is_finished() {
+            storage.commit_to(storage.log().last_seq()).unwrap();
+        }
+        assert_eq!(pass.join().unwrap().unwrap(), id as u64);
+    });
+    assert!(storage.all("c").is_empty());
+    storage.assert_valid(&op, "c");
 }
 
 /// Each pass would end at the same record, and nothing behind it would ever go.

@@ -407,13 +407,23 @@ impl<'a> WriteUnit<'a> {
     /// that fails after the log took the entry stops the storage: whether the entry survives is only known after a
     /// restart.
     pub fn commit(mut self) -> Result<Seq, StorageError> {
+        let (storage, op) = (self.evaluator.storage, self.evaluator.op);
+        let (seq, epoch) = self.hand_in()?;
+        if epoch.is_some() {
+            storage.wait_applied_in(op, seq, epoch)?;
+        }
+        Ok(seq)
+    }
+
+    /// All of a commit but the last wait: with an epoch the entry has its place, and its effect is still to come.
+    fn hand_in(&mut self) -> Result<(Seq, Option<u64>), StorageError> {
         let storage = self.evaluator.storage;
         if self.home.is_some() {
             self.end_statement(true);
-            return Ok(storage.last_seq());
+            return Ok((storage.last_seq(), None));
         }
         if self.changes.entry.count() == 0 {
-            return Ok(storage.last_seq());
+            return Ok((storage.last_seq(), None));
         }
         let op = self.evaluator.op;
         let changed = self.changes.touched.iter().map(|touched| touched.guard.namespace());
@@ -428,23 +438,22 @@ impl<'a> WriteUnit<'a> {
         self.evaluator.holding.snapshot = None;
         let effect = std::mem::take(&mut self.changes.effect);
         if !self.changes.definitions.is_empty() {
-            return self.commit_with_definitions(effect);
+            return Ok((self.commit_definitions(effect)?, None));
         }
         let seq = storage.propose(&mut self.changes.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
         // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
         let is_capped = |touched: &Touched| touched.guard.is_capped().is_some();
-        let (op, epoch) = (self.evaluator.op, self.changes.entry.epoch);
+        let epoch = self.changes.entry.epoch;
         if self.changes.touched.iter().any(is_capped) {
             storage.wait_applied_in(op, seq, epoch)?;
         }
         self.evaluator.release_changed(seq);
-        storage.wait_applied_in(op, seq, epoch)?;
-        Ok(seq)
+        Ok((seq, epoch))
     }
 
     /// Definitions come before what fills them. They are everybody's on return.
-    fn commit_with_definitions(mut self, effect: Effect) -> Result<Seq, StorageError> {
+    fn commit_definitions(&mut self, effect: Effect) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
         let turn = storage.next_turn(self.evaluator.op)?;
         let definitions = std::mem::take(&mut self.changes.definitions);
@@ -758,6 +767,7 @@ impl Drop for Evaluator<'_> {
     }
 }
 
+mod ahead;
 mod unique;
 
 #[cfg(test)]

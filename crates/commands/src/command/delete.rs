@@ -3,6 +3,7 @@
 use super::find::{hint, optional};
 use super::insert::check_batch;
 use super::insert::writes_allowed;
+use super::multi;
 use super::timeseries;
 use super::update::{Statement, Target, WriteTargets, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
@@ -147,6 +148,17 @@ pub fn run(
     statement: &Statement<'_>,
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
+    let last = run_ahead(call, namespace, statement, deleted);
+    multi::end(call, last)
+}
+
+/// As [`run`]; what it has deleted may be still there for readers.
+fn run_ahead(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    statement: &Statement<'_>,
+    deleted: &mut u64,
+) -> Result<Option<Bytes>> {
     call.changes(namespace);
     if let Some(buckets) = timeseries::buckets(call, namespace) {
         timeseries::write::delete(call, namespace, &buckets, statement, deleted)?;
@@ -243,15 +255,19 @@ fn delete_one(
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
-        delete_stored(call, unit, 1)?;
+        delete_stored(call, statement, unit, 1)?;
         return Ok(Some(old));
     }
 }
 
-/// Commits a unit that deletes so many documents.
-pub fn delete_stored(call: &Invocation<'_>, unit: WriteUnit<'_>, documents: u64) -> Result<()> {
-    call.before_commit(1)?;
-    call.wrote(unit.commit()?);
+/// Commits a unit of a statement that deletes so many documents.
+pub fn delete_stored(
+    call: &Invocation<'_>,
+    statement: &Statement<'_>,
+    unit: WriteUnit<'_>,
+    documents: u64,
+) -> Result<()> {
+    multi::commit(call, statement, unit)?;
     call.server.metrics.documents.deleted.add(documents);
     Ok(())
 }

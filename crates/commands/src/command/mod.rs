@@ -51,6 +51,7 @@ mod member_streams;
 mod membership;
 mod merge_authorization;
 mod merge_stage;
+mod multi;
 pub(crate) mod parameters;
 mod plan_cache;
 mod pretence;

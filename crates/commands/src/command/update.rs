@@ -1,8 +1,8 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
 use super::find::{empty_document, hint, optional};
-use super::insert::writes_allowed;
-use super::insert::{check_batch, open_or_create};
+use super::insert::{check_batch, open_or_create, writes_allowed};
+use super::multi;
 use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
@@ -359,6 +359,17 @@ pub fn run(
     statement: &Statement<'_>,
     images: Images,
 ) -> Result<Updated> {
+    let done = run_ahead(call, namespace, statement, images);
+    multi::end(call, done)
+}
+
+/// As [`run`]; what it has changed may be still to take effect.
+fn run_ahead(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    statement: &Statement<'_>,
+    images: Images,
+) -> Result<Updated> {
     call.changes(namespace);
     if let Some(buckets) = timeseries::buckets(call, namespace) {
         return timeseries::write::update(call, namespace, &buckets, statement);
@@ -552,7 +563,6 @@ fn update_one(
     done: &mut Updated,
     evaluation: &EvaluationContext<'_>,
 ) -> Result<bool> {
-    let server = call.server;
     let operation = call.operation.clone();
     loop {
         let mut writer = call.writer();
@@ -612,9 +622,8 @@ fn update_one(
             }
             Err(other) => return Err(other.into()),
         }
-        call.before_commit(1)?;
-        call.wrote(unit.commit()?);
-        server.metrics.documents.updated.add(1);
+        multi::commit(call, prepared.statement, unit)?;
+        call.server.metrics.documents.updated.add(1);
         done.matched += weight;
         done.modified += weight;
         if images == Images::Both {
@@ -712,8 +721,7 @@ fn upsert(
         Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         match unit.insert(&guard, &document) {
             Ok(_) => {
-                call.before_commit(1)?;
-                call.wrote(unit.commit()?);
+                multi::commit(call, prepared.statement, unit)?;
                 break;
             }
             Err(StorageError::WouldWait) => {}

@@ -226,7 +226,7 @@ fn delete_in(
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
-        delete_stored(call, unit, gone)?;
+        delete_stored(call, statement, unit, gone)?;
         return Ok(Some(gone));
     }
 }

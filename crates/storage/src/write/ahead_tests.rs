@@ -1,0 +1,135 @@
+use crate::limits::{BYTES_AHEAD_MAX, UNITS_AHEAD_MAX};
+use crate::testing::*;
+use crate::{Operation, RecordId, SessionKey, Storage, StorageError};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use engine::Seq;
+use std::sync::Arc;
+
+/// Documents of numbers, on a server that does not decide alone: nothing stays from here on before the test says so.
+fn undecided(documents: i64) -> (Machine, Arc<Storage>, Vec<RecordId>) {
+    let machine = Machine::new(31);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage
+        .commit_to(Seq(storage.last_seq().0 + 1 + documents as u64))
+        .unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    let ids = (0..documents).map(|id| storage.put(&op, "c", rawdoc! { "_id": id, "n": 0 }).unwrap());
+    let ids = ids.collect();
+    (machine, storage, ids)
+}
+
+/// Replaces a document by one that is made of its newest version. `before_commit` is called with all of it checked.
+fn change(
+    storage: &Arc<Storage>,
+    op: &Operation,
+    id: &RecordId,
+    new: impl FnOnce(&RawDocument) -> RawDocumentBuf,
+    before_commit: impl FnOnce(),
+) -> Result<Seq, StorageError> {
+    let guard = storage.locked(op, "c");
+    let mut unit = storage.begin_write(op);
+    let old = unit.lock_record(&guard, id)?.expect("nobody deletes it");
+    let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+    unit.update(&guard, id, old, &new(old))?;
+    before_commit();
+    unit.commit_ahead()
+}
+
+fn one_more(old: &RawDocument) -> RawDocumentBuf {
+    rawdoc! { "_id": old.get_i64("_id").unwrap(), "n": old.get_i32("n").unwrap() + 1 }
+}
+
+fn counts(storage: &Arc<Storage>) -> Vec<i32> {
+    let all = storage.all("c");
+    all.iter().map(|(_, document)| document.get_i32("n").unwrap()).collect()
+}
+
+/// A change of many documents waited for a majority once for each of them.
+#[test]
+fn one_wait_is_for_all_that_was_committed_ahead() {
+    let (machine, storage, ids) = undecided(3);
+    let op = machine.operation();
+    // The second round finds what the first one made of them.
+    for id in ids.iter().chain(&ids) {
+        change(&storage, &op, id, one_more, || {}).unwrap();
+    }
+    assert_eq!(storage.stats().locks_held, 0);
+    assert_eq!(counts(&storage), [0, 0, 0], "nobody sees what is not decided");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| storage.wait_ahead(&op));
+        storage.commit_to(storage.log().last_seq()).unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert_eq!(counts(&storage), [2, 2, 2]);
+    storage.wait_ahead(&op).unwrap();
+    storage.assert_valid(&op, "c");
+}
+
+/// What is ahead stays in memory, so that there is a bound to it.
+#[test]
+fn who_is_far_ahead_waits() {
+    let (machine, storage, ids) = undecided(1);
+    let interrupted = |result| matches!(result, Err(StorageError::Interrupted(_)));
+    let op = machine.operation();
+    for _ in 1..UNITS_AHEAD_MAX {
+        change(&storage, &op, &ids[0], one_more, || {}).unwrap();
+    }
+    assert!(interrupted(change(&storage, &op, &ids[0], one_more, || op.kill())));
+    assert_eq!(storage.stats().locks_held, 0);
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(counts(&storage), [UNITS_AHEAD_MAX as i32]);
+
+    let large = "x".repeat(BYTES_AHEAD_MAX as usize);
+    let op = machine.operation();
+    let enlarged = change(
+        &storage,
+        &op,
+        &ids[0],
+        |_| rawdoc! { "_id": 0_i64, "n": 1, "large": large },
+        || op.kill(),
+    );
+    assert!(interrupted(enlarged));
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(counts(&storage), [1]);
+}
+
+/// What was proposed may be lost with the leadership: whoever waits for it is told, also when this server leads again.
+#[test]
+fn what_was_ahead_of_a_leadership_that_ends_is_not_acknowledged() {
+    let (machine, storage, ids) = undecided(2);
+    let op = machine.operation();
+    change(&storage, &op, &ids[0], one_more, || {}).unwrap();
+    storage.pipeline.cease_to_lead();
+    storage.pipeline.begin_to_lead();
+    change(&storage, &op, &ids[1], one_more, || {}).unwrap();
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert!(matches!(storage.wait_ahead(&op), Err(StorageError::Interrupted(_))));
+    // Whoever began then has lost nothing.
+    let op = machine.operation();
+    change(&storage, &op, &ids[1], one_more, || {}).unwrap();
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    storage.wait_ahead(&op).unwrap();
+}
+
+/// The record of a session's first statement would be lost if the second one were proposed on what was before both.
+#[test]
+fn statements_of_a_session_wait_for_each_other() {
+    let (machine, storage, ids) = undecided(1);
+    storage.commit_to(Seq(storage.last_seq().0 + 1)).unwrap();
+    storage.keep_sessions().unwrap();
+    let op = machine.operation();
+    let guard = storage.locked(&op, "c");
+    let key = SessionKey {
+        id: [1; 16],
+        user: [0; 32],
+    };
+    let mut unit = storage.begin_write(&op);
+    unit.in_session(key, 1);
+    let old = unit.lock_record(&guard, &ids[0]).unwrap().unwrap();
+    let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+    unit.statement(0, crate::Kept::Nothing);
+    unit.update(&guard, &ids[0], old, &one_more(old)).unwrap();
+    op.kill();
+    assert!(matches!(unit.commit_ahead(), Err(StorageError::Interrupted(_))));
+}
