@@ -605,7 +605,9 @@ fn a_checkpoint_that_found_no_space_is_tried_again_whoever_took_it() {
     storage.make(&op, "c", rawdoc! {});
     storage.checkpoint().unwrap();
     let put = |id: i32| storage.put(&op, "c", rawdoc! { "_id": id, "s": "x".repeat(3000) });
-    (0..10).for_each(|id| put(id).unwrap());
+    for id in 0..10 {
+        put(id).unwrap();
+    }
     storage.wait_durable(storage.last_seq()).unwrap();
     machine.fs.set_free_bytes(Some(0));
     assert!(matches!(storage.checkpoint(), Err(StorageError::OutOfSpace(_))));
