@@ -22,7 +22,7 @@ use crate::tree::Tree;
 use crate::workers::Workers;
 use crate::write_back::WriteBack;
 use crate::write_behind::WriteBehind;
-use blocks::BlockStore;
+use blocks::{BlockAddr, BlockStore};
 use engine::{Batch, Result, Seq};
 use std::path::Path;
 use std::sync::Arc;
@@ -109,6 +109,16 @@ impl Parts {
             #[cfg(test)]
             structure,
         })
+    }
+
+    /// Puts the deltas that the durable checkpoint, at `durable`, saved back into their leaves.
+    pub(crate) fn restore_saved(&self, index: BlockAddr, durable: Seq) -> Result<()> {
+        let applier = &self.applier;
+        crate::saved_deltas::restore(&self.base, index, durable, |tree, key, change, seq, horizon| {
+            applier.write(tree, key, change, seq, horizon)
+        })?;
+        self.base.cache.evict_soon();
+        Ok(())
     }
 
     /// Runs a checkpoint, see [`Checkpointer::checkpoint`], has segments emptied that it has chosen, and gives back

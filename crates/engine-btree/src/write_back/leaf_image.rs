@@ -310,6 +310,7 @@ impl WriteBack {
         self.catalog.table_changed(tree.id);
         drop(running);
         state.disk_image = Some(address);
+        state.saved_bytes = 0;
         state.valid_from = prepared.valid_from;
         state.valid_to = valid_to;
         state.base_is_disk_image = match &view.base {
