@@ -148,7 +148,7 @@ pub(crate) struct LeafState {
     pub(crate) in_clock: bool,
     /// In the queue of those to be consolidated.
     pub(crate) queued: bool,
-    /// What checkpoints have paid, in bytes, for saving rows beside the image on disk.
+    /// What checkpoints have paid, in bytes of rows, for saving beside the image on disk.
     pub(crate) saved_bytes: u32,
 }
 

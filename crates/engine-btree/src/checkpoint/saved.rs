@@ -13,7 +13,7 @@ use rcu::Guard;
 use std::sync::atomic::Ordering;
 
 /// Checkpoints that save changes of a leaf before one writes it, at most.
-const SAVES_MAX: u64 = 8;
+const SAVES_MAX: usize = 8;
 
 /// What a row that is gone counts for, as a part of a leaf, where the leaf's rows are not in memory.
 const GONE_PART: usize = 64;
@@ -23,8 +23,8 @@ impl Run<'_> {
     /// to be written.
     ///
     /// Rows that are saved again and again come to cost more than an image that has them. So an image stays until what
-    /// was saved beside it has as many bytes as its block: together they are never twice of what the better of the two
-    /// ways would have cost (the ski rental problem). A few rows count for a part of the image at least, as a delta also
+    /// was saved beside it has as many bytes as all its rows: together they are never twice of what the better of the
+    /// two ways would have cost (the ski rental problem). A few rows count for a part of all at least, as a delta also
     /// takes memory from what is read.
     pub(super) fn save_delta(&self, tree: &Tree, leaf: &Leaf, pages: &mut SavedPages) -> bool {
         let guard = rcu::pin();
@@ -36,9 +36,12 @@ impl Run<'_> {
         let Some(bytes) = lacking_bytes(tree, &state, view, self.position.seq, &guard) else {
             return false;
         };
-        let cost = (bytes as u64).max(image.bytes() / SAVES_MAX);
-        let saved = u64::from(state.saved_bytes) + cost;
-        let Some(saved) = u32::try_from(saved).ok().filter(|_| saved <= image.bytes()) else {
+        let all_bytes = match &view.base {
+            Base::Image(rows) => rows.row_bytes(),
+            Base::OnDisk(_) | Base::Empty => tree.shape.leaf_bytes,
+        };
+        let saved = state.saved_bytes as usize + bytes.max(all_bytes / SAVES_MAX);
+        let Some(saved) = u32::try_from(saved).ok().filter(|_| saved <= all_bytes) else {
             return false;
         };
         // One that came to the leaf while the checkpoint began belongs to the next.
