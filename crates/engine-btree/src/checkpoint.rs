@@ -143,6 +143,16 @@ impl Checkpointer {
     /// Runs a checkpoint and answers its position. With nothing new to write, and no `force`, it answers the last
     /// one's. With `force` every leaf that changed is written.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
+        self.run(force, !force)
+    }
+
+    /// The same, after which nothing is saved beside images: for a clean end, behind which any version of this format
+    /// can start, at once.
+    pub(crate) fn checkpoint_whole(&self) -> Result<Seq> {
+        self.run(self.parts.saved_deltas.are_there(), false)
+    }
+
+    fn run(&self, force: bool, may_save: bool) -> Result<Seq> {
         let parts = &self.parts;
         let mut last = self.last.lock();
         parts.status.check_running()?;
@@ -157,7 +167,7 @@ impl Checkpointer {
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         parts.workers.set_pressure(parts.cache.budget().is_pressing());
         let mut run = Run::new(parts, position, &changed);
-        run.may_save = !force;
+        run.may_save = may_save;
         let result = run.write(&self.write_ahead);
         parts.workers.set_pressure(false);
         if let Err(error) = &result {

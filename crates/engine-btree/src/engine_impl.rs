@@ -240,7 +240,7 @@ impl Engine for BtreeEngine {
         let _applied = self.applied.lock();
         self.check_running()?;
         let result = match mode {
-            CloseMode::Checkpoint => self.parts.checkpoint(false).map(|_| ()),
+            CloseMode::Checkpoint => self.parts.checkpoint_whole().map(|_| ()),
             CloseMode::Abandon => Ok(()),
         };
         self.parts.base.status.close();

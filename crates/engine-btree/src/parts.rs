@@ -125,9 +125,20 @@ impl Parts {
     /// what history's file no longer needs.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
         let position = self.checkpointer.checkpoint(force)?;
+        self.after_checkpoint();
+        Ok(position)
+    }
+
+    /// The same for a clean end, see [`Checkpointer::checkpoint_whole`].
+    pub(crate) fn checkpoint_whole(&self) -> Result<Seq> {
+        let position = self.checkpointer.checkpoint_whole()?;
+        self.after_checkpoint();
+        Ok(position)
+    }
+
+    fn after_checkpoint(&self) {
         self.relocator.relocate_soon();
         self.base.readers.history().file().trim();
-        Ok(position)
     }
 
     /// After a batch: has the background do what there is to do now.

@@ -44,6 +44,10 @@ struct Kept {
 }
 
 impl SavedDeltas {
+    pub(crate) fn are_there(&self) -> bool {
+        !self.kept.lock().blocks.is_empty()
+    }
+
     pub(crate) fn blocks(&self) -> Vec<BlockAddr> {
         self.kept.lock().blocks.clone()
     }

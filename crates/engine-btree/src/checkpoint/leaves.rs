@@ -22,6 +22,10 @@ impl Run<'_> {
     pub(super) fn write_dirty_leaves(&self, tables: &[&Arc<Table>]) -> Result<()> {
         let mut units: Vec<Unit<'_>> = Vec::new();
         let mut all: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
+        // By id, as the pages of saved deltas want their keys.
+        let mut tables = tables.to_vec();
+        tables.sort_unstable_by_key(|table| table.id.0);
+        let may_save = self.may_save && self.parts.cache.budget().may_keep_deltas();
         for table in tables {
             let mut leaves = table.tree.take_dirty();
             for leaf in &leaves {
@@ -34,7 +38,7 @@ impl Run<'_> {
                 units.push(Unit {
                     tree: &table.tree,
                     leaves: leaves.by_ref().take(UNIT_PAGES).collect(),
-                    may_save: self.may_save && table.lives_at(self.position.seq),
+                    may_save: may_save && table.lives_at(self.position.seq),
                 });
             }
         }
