@@ -106,6 +106,10 @@ impl BlockMover {
         cold: &mut Vec<ClockEntry>,
     ) -> Result<Move> {
         let tree = if block.owner == DIRECTORY.0 {
+            if block.kind == BlockKind::Large {
+                // Saved deltas: the next checkpoint writes them elsewhere.
+                return Ok(Move::Done);
+            }
             if block.kind == BlockKind::Leaf {
                 // Its state at a checkpoint's position comes to be while that runs: only the checkpoint itself may
                 // write it.

@@ -2,7 +2,8 @@
 //!
 //! 1. Take a position: the published one. A snapshot is pinned there, the block store begins a checkpoint, and the
 //!    tables that changed are those it writes. All of that is one step for whoever gives blocks back.
-//! 2. Write every leaf whose image is not good for the position, in parallel, in key order (`leaves`).
+//! 2. Write every leaf whose image is not good for the position, in parallel, in key order (`leaves`). Where few rows
+//!    changed, the image stays, and they are saved beside it (`saved`).
 //! 3. From the lowest level up, write each inner node above a changed address (`inner`), until the checkpoint has the
 //!    root of each tree: from then on what that refers to stays for it.
 //! 4. Put the new roots into the directory, write that like any tree, exclude what has blocks and is not part of the
@@ -13,6 +14,7 @@
 mod exclude;
 mod inner;
 mod leaves;
+mod saved;
 
 use crate::apply::Applier;
 use crate::block_mover::BlockMover;
@@ -28,12 +30,13 @@ use crate::page::LargeRef;
 use crate::pages::Pages;
 use crate::readers::Readers;
 use crate::running::{CheckpointPosition, RunningCheckpoint};
+use crate::saved_deltas::SavedDeltas;
 use crate::status::Status;
 use crate::table_removal::TableRemoval;
 use crate::tables::Table;
 use crate::workers::{Class, Workers};
 use crate::write_back::{Need, WriteBack};
-use blocks::{BlockStore, Referenced};
+use blocks::{BlockAddr, BlockStore, Referenced};
 use directory::RootAddress;
 use engine::{ErrorKind, Result, Seq, WriteAheadRule};
 use parking_lot::Mutex as PlainMutex;
@@ -59,6 +62,7 @@ struct CheckpointParts {
     large_values: Arc<LargeValues>,
     loads: Arc<LoadsInProgress>,
     running: Arc<RunningCheckpoint>,
+    saved_deltas: Arc<SavedDeltas>,
     workers: Arc<Workers>,
     status: Arc<Status>,
     counters: Arc<Counters>,
@@ -102,6 +106,7 @@ impl Checkpointer {
                 large_values: base.large_values.clone(),
                 loads,
                 running: base.running.clone(),
+                saved_deltas: base.saved_deltas.clone(),
                 workers: base.workers.clone(),
                 status: base.status.clone(),
                 counters: base.counters.clone(),
@@ -136,8 +141,18 @@ impl Checkpointer {
     }
 
     /// Runs a checkpoint and answers its position. With nothing new to write, and no `force`, it answers the last
-    /// one's.
+    /// one's. With `force` every leaf that changed is written.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
+        self.run(force, !force)
+    }
+
+    /// The same, after which nothing is saved beside images: for a clean end, behind which any version of this format
+    /// can start, at once.
+    pub(crate) fn checkpoint_whole(&self) -> Result<Seq> {
+        self.run(self.parts.saved_deltas.are_there(), false)
+    }
+
+    fn run(&self, force: bool, may_save: bool) -> Result<Seq> {
         let parts = &self.parts;
         let mut last = self.last.lock();
         parts.status.check_running()?;
@@ -145,21 +160,20 @@ impl Checkpointer {
         if !force && parts.readers.published() <= *last && parts.catalog.is_unchanged() {
             return Ok(*last);
         }
+        parts.list_saved();
         parts.free_unread_large(None);
         let (position, pin, changed) = parts.take_position();
         parts.catalog.pace().begin_cycle(started);
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         parts.workers.set_pressure(parts.cache.budget().is_pressing());
-        let run = Run {
-            parts,
-            position,
-            changed: &changed,
-        };
+        let mut run = Run::new(parts, position, &changed);
+        run.may_save = may_save;
         let result = run.write(&self.write_ahead);
         parts.workers.set_pressure(false);
         if let Err(error) = &result {
             // They are as changed as before.
             changed.iter().for_each(|table| parts.catalog.table_changed(table.id));
+            run.give_up_saved();
             parts.store.abandon_checkpoint();
             if error.kind() != ErrorKind::OutOfSpace {
                 parts.status.stop(&format!("a checkpoint failed: {error}"));
@@ -239,21 +253,40 @@ struct Run<'c> {
     position: CheckpointPosition,
     /// The tables that it looks at.
     changed: &'c [Arc<Table>],
+    /// Changes may be saved beside the images that lack them.
+    may_save: bool,
+    /// The blocks of its saved deltas, as far as they are written.
+    saved: PlainMutex<Vec<BlockAddr>>,
 }
 
-impl Run<'_> {
+impl<'c> Run<'c> {
+    fn new(parts: &'c CheckpointParts, position: CheckpointPosition, changed: &'c [Arc<Table>]) -> Self {
+        Self {
+            parts,
+            position,
+            changed,
+            may_save: true,
+            saved: PlainMutex::default(),
+        }
+    }
+
     /// Steps 2 to 4.
     fn write(&self, write_ahead: &WriteAheadRule) -> Result<()> {
-        let parts = self.parts;
         let oldest = self.oldest_reader();
         let is_written =
             |table: &&Arc<Table>| matches!(self.membership(table, oldest), Membership::Live | Membership::Dropped);
         let written: Vec<&Arc<Table>> = self.changed.iter().filter(is_written).collect();
         self.write_dirty_leaves(&written)?;
+        self.complete(&written, oldest, write_ahead)
+    }
+
+    /// Steps 3 and 4, for these tables; `oldest` is the oldest reader's position when the checkpoint began.
+    fn complete(&self, written: &[&Arc<Table>], oldest: Seq, write_ahead: &WriteAheadRule) -> Result<()> {
+        let parts = self.parts;
         // The log before the data. Here, since no lock is held, little is left to flush after the leaves' time, and an
         // error finds nothing given back yet.
         write_ahead.wait_for_log(self.position.seq)?;
-        let roots = self.write_roots(&written)?;
+        let roots = self.write_roots(written)?;
         let mut rows = Vec::with_capacity(self.changed.len());
         for (table, root) in written.iter().zip(roots) {
             rows.push(directory::row(table, root, self.position.seq));
@@ -277,13 +310,14 @@ impl Run<'_> {
             }
         }
         let root = self.write_directory(rows)?;
+        let saved = self.write_saved_index()?;
         // From here on no block is on its way.
         let _all_is_flushed = parts.write_back.all_flushed();
         parts.free_unread_large(Some(self.position));
         self.exclude_others()?;
         parts
             .store
-            .commit_checkpoint(self.position.seq.0, &directory::encode_root(root))?;
+            .commit_checkpoint(self.position.seq.0, &directory::encode_root(root, saved))?;
         parts.cache.budget().set(Use::Maps, parts.store.map_memory_bytes());
         freed.into_iter().for_each(|table| parts.catalog.forget(table));
         parts.store.plan_relocation(blocks::Urgency::Background);

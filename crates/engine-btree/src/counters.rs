@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) blind_writes: Counter,
     pub(crate) buffers_merged: Counter,
     pub(crate) checkpoints: Counter,
+    /// Leaves whose changes a checkpoint saved beside their images.
+    pub(crate) deltas_saved: Counter,
     pub(crate) checkpoint_ms: Counter,
     pub(crate) checkpoint_ms_last: Counter,
     pub(crate) delays: Counter,

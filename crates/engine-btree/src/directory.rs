@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering;
 /// Owner of the directory's blocks; no table has this id.
 pub(crate) const DIRECTORY: TableId = TableId(u32::MAX);
 const FORMAT_VERSION: u8 = 1;
+const ROOT_WITHOUT_SAVED: u8 = 1;
+const ROOT_WITH_SAVED: u8 = 2;
 const STATE_LIVE: u8 = 0;
 const STATE_DROPPED: u8 = 1;
 const FLAG_HAS_LARGE: u8 = 1;
@@ -170,25 +172,47 @@ pub(crate) fn decode(value: &[u8]) -> Option<TableRow> {
     })
 }
 
-/// What the block store keeps as a checkpoint's root: version, level, address of the directory.
-pub(crate) fn encode_root(root: Option<RootAddress>) -> Vec<u8> {
-    let mut bytes = vec![FORMAT_VERSION, root.map_or(NO_ROOT, |root| root.level)];
-    if let Some(root) = root {
-        root.address.encode(&mut bytes);
+/// What a checkpoint's root says.
+pub(crate) struct Root {
+    /// Where the directory begins.
+    pub(crate) directory: Child,
+    /// The index of the deltas that were saved.
+    pub(crate) saved: Option<BlockAddr>,
+}
+
+/// What the block store keeps as a checkpoint's root: version, level, address of the directory, and, where deltas were
+/// saved, of their index.
+pub(crate) fn encode_root(root: Option<RootAddress>, saved: Option<BlockAddr>) -> Vec<u8> {
+    let version = saved.map_or(ROOT_WITHOUT_SAVED, |_| ROOT_WITH_SAVED);
+    let mut bytes = vec![version, root.map_or(NO_ROOT, |root| root.level)];
+    for address in root.map(|root| root.address).into_iter().chain(saved) {
+        address.encode(&mut bytes);
     }
     bytes
 }
 
-/// The directory's root child.
-pub(crate) fn decode_root(bytes: &[u8]) -> Option<Child> {
-    match bytes {
-        [FORMAT_VERSION, NO_ROOT] => Some(Child::Nothing),
-        [FORMAT_VERSION, level, address @ ..] if *level <= crate::page::LEVEL_MAX => Some(Child::OnDisk {
+/// Takes a root apart; `None` for bytes that mean nothing.
+pub(crate) fn decode_root(bytes: &[u8]) -> Option<Root> {
+    let (&[version, level], addresses) = bytes.split_first_chunk()?;
+    let (directory, saved) = match (version, level) {
+        (ROOT_WITHOUT_SAVED, NO_ROOT) if addresses.is_empty() => (None, None),
+        (ROOT_WITHOUT_SAVED, _) => (Some(addresses), None),
+        (ROOT_WITH_SAVED, _) => {
+            let (directory, saved) = addresses.split_at_checked(BlockAddr::ENCODED_BYTES)?;
+            let saved: &[u8; BlockAddr::ENCODED_BYTES] = saved.try_into().ok()?;
+            (Some(directory), Some(BlockAddr::decode(saved)?))
+        }
+        _ => return None,
+    };
+    let directory = match directory {
+        None => Child::Nothing,
+        Some(address) if level > crate::page::LEVEL_MAX || address.len() != BlockAddr::ENCODED_BYTES => return None,
+        Some(address) => Child::OnDisk {
             address: BlockAddr::decode(address)?,
-            level: *level,
-        }),
-        _ => None,
-    }
+            level,
+        },
+    };
+    Some(Root { directory, saved })
 }
 
 /// Reads the directory as of `at` into the catalog.

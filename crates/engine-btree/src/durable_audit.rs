@@ -4,9 +4,10 @@
 //! address and the block's header), lies in one place of one tree only, and is recorded as used; nothing else is
 //! recorded as used; and pages hold keys of their own range.
 
-use crate::directory::{self, DIRECTORY, decode_root};
+use crate::directory::{self, DIRECTORY, Root, decode_root};
 use crate::maintain::outside;
 use crate::page::{CellValue, LeafImage, PageDamage, decode_inner};
+use crate::saved_deltas::{SavedPage, decode_index};
 use crate::tree::Child;
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Source, VolumeId};
 use engine::{EngineError, ErrorKind, Result, TableId};
@@ -44,10 +45,14 @@ pub(crate) fn check_durable(store: &BlockStore) -> Result<Vec<String>> {
         blocks: Vec::new(),
         problems: Vec::new(),
     };
-    match decode_root(&root.root) {
-        Some(Child::OnDisk { address, level }) => walk.page(address, level, None, None)?,
-        Some(_) => {}
-        None => walk.problems.push("a root that cannot be".to_owned()),
+    let Some(Root { directory, saved }) = decode_root(&root.root) else {
+        return Ok(vec!["a root that cannot be".to_owned()]);
+    };
+    if let Child::OnDisk { address, level } = directory {
+        walk.page(address, level, None, None)?;
+    }
+    if let Some(index) = saved {
+        walk.saved_deltas(index)?;
     }
     for (id, row) in std::mem::take(&mut walk.rows) {
         let Some(row) = directory::decode(&row) else {
@@ -119,6 +124,22 @@ impl DurableWalk<'_> {
 
     fn problem(&mut self, address: BlockAddr, what: &str) {
         self.problems.push(format!("{}: {address:?}: {what}", self.table));
+    }
+
+    /// The pages of saved deltas, whose owner is the directory's.
+    fn saved_deltas(&mut self, index: BlockAddr) -> Result<()> {
+        let Some(pages) = self.read(index, BlockKind::Large, |raw| Ok(decode_index(raw)))? else {
+            return Ok(());
+        };
+        for address in pages.iter().flatten() {
+            if let Some(None) = self.read(*address, BlockKind::Large, |raw| Ok(SavedPage::decode(raw)))? {
+                self.problem(*address, "a page of saved deltas that cannot be");
+            }
+        }
+        if pages.is_none() {
+            self.problem(index, "an index of saved deltas that cannot be");
+        }
+        Ok(())
     }
 
     /// A page and all below it, whose range is from `low` to `high`, exclusive.

@@ -61,8 +61,14 @@ impl BtreeEngine {
             source,
         })?;
         let durable = root.as_ref().map_or(Seq::ZERO, |root| Seq(root.seq));
-        let directory_root = match &root {
-            None => Child::Nothing,
+        let directory::Root {
+            directory: directory_root,
+            saved,
+        } = match &root {
+            None => directory::Root {
+                directory: Child::Nothing,
+                saved: None,
+            },
             Some(root) => decode_root(&root.root).ok_or_else(|| EngineError::Corrupt {
                 path: directory.to_owned(),
                 offset: 0,
@@ -76,6 +82,9 @@ impl BtreeEngine {
         };
         let map_bytes = store.map_memory_bytes();
         let parts = Parts::new(env, directory, options, store, workers, directory_tree, durable)?;
+        if let Some(index) = saved {
+            parts.restore_saved(index, durable)?;
+        }
         parts.base.cache.budget().set(Use::Maps, map_bytes);
         Ok(Self {
             info: EngineInfo {
@@ -231,7 +240,7 @@ impl Engine for BtreeEngine {
         let _applied = self.applied.lock();
         self.check_running()?;
         let result = match mode {
-            CloseMode::Checkpoint => self.parts.checkpoint(false).map(|_| ()),
+            CloseMode::Checkpoint => self.parts.checkpoint_whole().map(|_| ()),
             CloseMode::Abandon => Ok(()),
         };
         self.parts.base.status.close();

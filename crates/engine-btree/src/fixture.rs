@@ -79,6 +79,16 @@ impl Store {
         }
     }
 
+    /// What is left when power is lost now.
+    pub(crate) fn crashed(&self, options: BtreeOptions) -> Self {
+        let fs = Arc::new(self.fs.after_crash(0));
+        Self {
+            engine: open(&fs, options),
+            fs,
+            seq: self.seq,
+        }
+    }
+
     /// Makes another table.
     pub(crate) fn create(&mut self, table: TableId, name: &str) {
         let spec = TableSpec {

@@ -10,6 +10,7 @@ use crate::options::BtreeOptions;
 use crate::pages::Pages;
 use crate::readers::Readers;
 use crate::running::RunningCheckpoint;
+use crate::saved_deltas::SavedDeltas;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::workers::Workers;
@@ -27,6 +28,7 @@ pub(crate) struct Foundation {
     pub(crate) pages: Arc<Pages>,
     pub(crate) large_values: Arc<LargeValues>,
     pub(crate) running: Arc<RunningCheckpoint>,
+    pub(crate) saved_deltas: Arc<SavedDeltas>,
     pub(crate) status: Arc<Status>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) counters: Arc<Counters>,
@@ -74,6 +76,7 @@ impl Foundation {
             pages: Arc::new(pages),
             large_values: Arc::default(),
             running,
+            saved_deltas: Arc::default(),
             status,
             workers,
             counters,

@@ -119,7 +119,8 @@ pub(crate) struct LeafState {
     pub(crate) valid_to: Seq,
     /// The base in memory, if there is one, is the image on disk and nothing else.
     pub(crate) base_is_disk_image: bool,
-    /// The image a running checkpoint uses instead of `disk_image`, and that checkpoint's number.
+    /// The image a running checkpoint uses whatever becomes of `disk_image`, and that checkpoint's number. It is still
+    /// `disk_image` where the checkpoint saves what that lacks.
     pub(crate) checkpoint: Option<(u64, Option<BlockAddr>)>,
     /// Entries in the arena.
     pub(crate) entries: u16,
@@ -147,6 +148,8 @@ pub(crate) struct LeafState {
     pub(crate) in_clock: bool,
     /// In the queue of those to be consolidated.
     pub(crate) queued: bool,
+    /// What checkpoints have paid, in bytes of rows, for saving beside the image on disk.
+    pub(crate) saved_bytes: u32,
 }
 
 impl LeafState {
@@ -185,7 +188,12 @@ impl LeafState {
         self.checkpoint.is_some_and(|(number, _)| number == position.number)
     }
 
-    /// Where the running checkpoint finds the leaf's state at its position.
+    /// Whether a checkpoint saves what the image on disk lacks.
+    pub(crate) fn is_saved_for(&self, position: CheckpointPosition) -> bool {
+        self.disk_image.is_some() && self.checkpoint == Some((position.number, self.disk_image))
+    }
+
+    /// Where the running checkpoint finds the leaf at its position, or what it was before the changes that it saves.
     pub(crate) fn address_for(&self, position: CheckpointPosition) -> Option<BlockAddr> {
         match self.checkpoint {
             Some((number, address)) if number == position.number => address,
@@ -444,6 +452,7 @@ impl Leaf {
                 listed: false,
                 in_clock: false,
                 queued: false,
+                saved_bytes: 0,
             }),
             warmth: AtomicU8::new(1),
         }

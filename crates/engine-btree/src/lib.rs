@@ -9,7 +9,8 @@
 //! - changes: `consolidator` and `restructure` in memory, `write_back` to disk, `apply` for batches, and
 //!   `consolidation_queue` for what they leave to a worker;
 //! - reads: `snapshot`, `walk` with `raw_leaf`, and `read_ahead`, with `coming` and `stretches`, before it is asked;
-//! - what runs in the background: `checkpoint`, `eviction`, `write_behind`, `history_limit`, `relocate`; and on demand:
+//! - what runs in the background: `checkpoint` with `saved_deltas`, `eviction`, `write_behind`, `history_limit`,
+//!   `relocate`; and on demand:
 //!   `bulk`, `maintain`, `audit`; `salvage` rebuilds what damage has left;
 //! - `parts` puts all of that together, for `engine_impl`.
 //!
@@ -62,6 +63,7 @@ mod relocate;
 mod restructure;
 mod running;
 mod salvage;
+mod saved_deltas;
 mod snapshot;
 mod stats;
 mod status;

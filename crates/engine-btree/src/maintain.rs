@@ -10,6 +10,7 @@ use crate::pages::{LoadRows, Pages};
 use crate::readers::Readers;
 use crate::relocate::Relocator;
 use crate::restructure::Structure;
+use crate::saved_deltas::SavedDeltas;
 use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::{Child, Fence, Target, Tree};
@@ -33,6 +34,7 @@ pub(crate) struct Upkeep {
     consolidator: Arc<Consolidator>,
     checkpointer: Arc<Checkpointer>,
     relocator: Arc<Relocator>,
+    saved_deltas: Arc<SavedDeltas>,
     status: Arc<Status>,
 }
 
@@ -53,6 +55,7 @@ impl Upkeep {
             consolidator,
             checkpointer,
             relocator,
+            saved_deltas: base.saved_deltas.clone(),
             status: base.status.clone(),
         }
     }
@@ -63,7 +66,23 @@ impl Upkeep {
         for table in self.catalog.live_tables(id)? {
             self.verify_table(&table, &mut report)?;
         }
+        self.verify_saved(&mut report)?;
         Ok(report)
+    }
+
+    /// What the next start needs of the last checkpoint besides the trees.
+    fn verify_saved(&self, report: &mut MaintenanceReport) -> Result<()> {
+        let _no_checkpoint = self.checkpointer.hold();
+        for address in self.saved_deltas.blocks() {
+            match self.pages.read_saved(self.catalog.directory_tree(), address, |_| ()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    report.problems.push(format!("saved deltas: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn verify_table(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {

@@ -144,6 +144,16 @@ impl Pages {
             .map_err(EngineError::from)
     }
 
+    /// What `take` makes of the raw bytes of a page of saved deltas, or of their index.
+    pub(crate) fn read_saved<T>(
+        &self,
+        directory: &Tree,
+        address: BlockAddr,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T> {
+        self.read_block(directory, address, BlockKind::Large, Near::Others, take)
+    }
+
     /// A leaf's image from disk.
     pub(crate) fn read_leaf(&self, tree: &Tree, address: BlockAddr, near: Near) -> Result<LeafImage> {
         self.read_block(tree, address, BlockKind::Leaf, near, LeafImage::decode)?

@@ -22,7 +22,7 @@ use crate::tree::Tree;
 use crate::workers::Workers;
 use crate::write_back::WriteBack;
 use crate::write_behind::WriteBehind;
-use blocks::BlockStore;
+use blocks::{BlockAddr, BlockStore};
 use engine::{Batch, Result, Seq};
 use std::path::Path;
 use std::sync::Arc;
@@ -111,13 +111,34 @@ impl Parts {
         })
     }
 
+    /// Puts the deltas that the durable checkpoint, at `durable`, saved back into their leaves.
+    pub(crate) fn restore_saved(&self, index: BlockAddr, durable: Seq) -> Result<()> {
+        let applier = &self.applier;
+        crate::saved_deltas::restore(&self.base, index, durable, |tree, key, change, seq, horizon| {
+            applier.write(tree, key, change, seq, horizon)
+        })?;
+        self.base.cache.evict_soon();
+        Ok(())
+    }
+
     /// Runs a checkpoint, see [`Checkpointer::checkpoint`], has segments emptied that it has chosen, and gives back
     /// what history's file no longer needs.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
         let position = self.checkpointer.checkpoint(force)?;
+        self.after_checkpoint();
+        Ok(position)
+    }
+
+    /// The same for a clean end, see [`Checkpointer::checkpoint_whole`].
+    pub(crate) fn checkpoint_whole(&self) -> Result<Seq> {
+        let position = self.checkpointer.checkpoint_whole()?;
+        self.after_checkpoint();
+        Ok(position)
+    }
+
+    fn after_checkpoint(&self) {
         self.relocator.relocate_soon();
         self.base.readers.history().file().trim();
-        Ok(position)
     }
 
     /// After a batch: has the background do what there is to do now.

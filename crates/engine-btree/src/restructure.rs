@@ -338,12 +338,13 @@ impl Structure {
         is_settled: bool,
     ) {
         // Once an image was replaced for it, the checkpoint refers to that one.
-        let is_good =
-            position.is_some_and(|position| !state.is_noted_for(position) && state.has_state_at(position.seq));
+        let on_disk = state.disk_image;
+        let is_good = position.is_some_and(|position| on_disk.is_some() && state.address_for(position) == on_disk);
         if let Some(address) = state.disk_image.take() {
             tree.free_block(&self.store, address, referenced(is_good && is_settled));
         }
         if !is_settled
+            && !is_good
             && let Some(position) = position
             && let Some((number, Some(address))) = state.checkpoint
             && number == position.number

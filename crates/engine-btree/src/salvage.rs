@@ -14,6 +14,7 @@
 mod exchange;
 mod find;
 mod report;
+mod saved;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -25,9 +26,10 @@ use crate::directory::RootAddress;
 use crate::directory::{self, DIRECTORY};
 use crate::tree::Child;
 use crate::{BtreeEngine, BtreeOptions};
-use blocks::{CheckpointRoot, SalvageReader, VolumeId};
+use blocks::{SalvageReader, VolumeId};
 use engine::{Batch, CloseMode, Engine, EngineError, Maintenance, Result, Seq, TableId, TableSpec};
 use find::FoundLeaves;
+use saved::SavedRows;
 use std::collections::BTreeSet;
 use std::path::Path;
 use vfs::Env;
@@ -68,7 +70,11 @@ impl BtreeEngine {
             checkpoint: root.as_ref().map(|root| root.number),
             ..SalvageReport::default()
         };
-        let tables = read_directory(&reader, root.as_ref(), &mut report);
+        let said = root.as_ref().and_then(|root| directory::decode_root(&root.root));
+        let (first, index) = said.map_or((None, None), |said| (Some(said.directory), said.saved));
+        let mut saved = SavedRows::read(&reader, index);
+        report.saved_blocks_lost = saved.blocks_lost;
+        let tables = read_directory(&reader, first, &mut report);
         let gaps: Vec<Gap> = tables
             .iter()
             .flat_map(|table| walk::gaps(&reader, &table.tree))
@@ -88,18 +94,27 @@ impl BtreeEngine {
         report.durable = root.map_or(created, |root| Seq(root.seq).max(created));
         let (unfinished, finished) = exchange::names(directory)?;
         exchange::make_empty(env, &unfinished)?;
-        load(env, &unfinished, options, &reader, &tables, &found, &mut report)?;
+        load(
+            env,
+            &unfinished,
+            options,
+            &reader,
+            &tables,
+            &found,
+            &mut saved,
+            &mut report,
+        )?;
         report.kept = exchange::exchange(env, directory, &unfinished, &finished)?;
         Ok(report)
     }
 }
 
 /// The tables, by id, those that were dropped left out.
-fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report: &mut SalvageReport) -> Vec<OldTable> {
-    let root = match root.map(|root| directory::decode_root(&root.root)) {
-        Some(Some(Child::OnDisk { address, level })) => walk::Root::At(RootAddress { address, level }),
-        Some(Some(_)) => walk::Root::NoRows,
-        Some(None) | None => walk::Root::Unknown,
+fn read_directory(reader: &SalvageReader, directory: Option<Child>, report: &mut SalvageReport) -> Vec<OldTable> {
+    let root = match directory {
+        Some(Child::OnDisk { address, level }) => walk::Root::At(RootAddress { address, level }),
+        Some(_) => walk::Root::NoRows,
+        None => walk::Root::Unknown,
     };
     let tree = SalvagedTree {
         owner: DIRECTORY,
@@ -145,6 +160,10 @@ fn read_directory(reader: &SalvageReader, root: Option<&CheckpointRoot>, report:
 }
 
 /// Fills a fresh store, and closes it.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one step of `salvage`, split off for its length"
+)]
 fn load(
     env: &Env,
     directory: &Path,
@@ -152,6 +171,7 @@ fn load(
     reader: &SalvageReader,
     tables: &[OldTable],
     found: &FoundLeaves,
+    saved: &mut SavedRows,
     report: &mut SalvageReport,
 ) -> Result<()> {
     let fresh = BtreeEngine::open(env, directory, options)?;
@@ -163,7 +183,8 @@ fn load(
         fresh.apply(&batch, report.durable)?;
         for table in tables {
             let mut rows = SalvagedRows::new(reader, &table.tree, found);
-            let count = fresh.bulk_load(table.tree.owner, &mut rows, report.durable)?;
+            let mut all = saved.over(table.tree.owner, rows.by_ref());
+            let count = fresh.bulk_load(table.tree.owner, &mut all, report.durable)?;
             report.tables.push(TableSalvage {
                 id: table.tree.owner,
                 name: table.spec.name.clone(),

@@ -128,6 +128,7 @@ impl TableRemoval {
             tree.free_block(&self.store, address, Referenced::No);
         }
         if let Some((number, Some(address))) = for_checkpoint
+            && on_disk != Some(address)
             && self.running.get().is_some_and(|position| position.number == number)
         {
             // It stayed for the checkpoint that takes the table out.

@@ -299,6 +299,11 @@ impl PageWriter<'_> {
             .map(|(address, _)| address)
     }
 
+    /// Appends a page of the running checkpoint's saved deltas, or their index. It may be referred to after a flush.
+    pub(crate) fn append_saved(&mut self, directory: &Tree, raw: &[u8]) -> Result<BlockAddr> {
+        self.append_piece(directory, Purpose::Checkpoint, &[], raw)
+    }
+
     /// The address of a new block, and its bytes without what is left of the last sector.
     fn append(
         &mut self,

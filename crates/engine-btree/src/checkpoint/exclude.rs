@@ -102,7 +102,8 @@ fn blocks_below(
         Child::Leaf(leaf) => {
             let state = leaf.state.lock();
             let of_position = state.checkpoint.filter(|(number, _)| *number == position.number);
-            blocks.extend(of_position.and_then(|(_, address)| address));
+            let kept = of_position.and_then(|(_, address)| address);
+            blocks.extend(kept.filter(|_| kept != state.disk_image));
             blocks.extend(state.disk_image);
             leaves.extend(state.disk_image);
         }

@@ -2,6 +2,7 @@
 
 use super::{Run, UNIT_PAGES};
 use crate::leaf::Leaf;
+use crate::saved_deltas::SavedPages;
 use crate::tables::Table;
 use crate::tree::Tree;
 use crate::write_back::{Need, PageWriter, Written};
@@ -9,13 +10,22 @@ use engine::Result;
 use std::sync::Arc;
 
 /// Leaves of one tree that one worker writes.
-type Unit<'t> = (&'t Arc<Tree>, Vec<Arc<Leaf>>);
+struct Unit<'t> {
+    tree: &'t Arc<Tree>,
+    leaves: Vec<Arc<Leaf>>,
+    /// Changes may be saved beside images. Not of a table that was dropped: the next start gives its blocks back.
+    may_save: bool,
+}
 
 impl Run<'_> {
     /// Writes the leaves of these tables that are listed as dirty.
     pub(super) fn write_dirty_leaves(&self, tables: &[&Arc<Table>]) -> Result<()> {
         let mut units: Vec<Unit<'_>> = Vec::new();
-        let mut all: Vec<Unit<'_>> = Vec::new();
+        let mut all: Vec<(&Arc<Tree>, Vec<Arc<Leaf>>)> = Vec::new();
+        // By id, as the pages of saved deltas want their keys.
+        let mut tables = tables.to_vec();
+        tables.sort_unstable_by_key(|table| table.id.0);
+        let may_save = self.may_save && self.parts.cache.budget().may_keep_deltas();
         for table in tables {
             let mut leaves = table.tree.take_dirty();
             for leaf in &leaves {
@@ -25,23 +35,34 @@ impl Run<'_> {
             all.push((&table.tree, leaves.clone()));
             let mut leaves = leaves.into_iter().peekable();
             while leaves.peek().is_some() {
-                units.push((&table.tree, leaves.by_ref().take(UNIT_PAGES).collect()));
+                units.push(Unit {
+                    tree: &table.tree,
+                    leaves: leaves.by_ref().take(UNIT_PAGES).collect(),
+                    may_save: may_save && table.lives_at(self.position.seq),
+                });
             }
         }
         // Small trees share a writer: a page each for thousands of tables makes few long runs.
         let mut groups: Vec<Vec<Unit<'_>>> = Vec::new();
         let mut room = 0;
         for unit in units {
-            if room < unit.1.len() || groups.is_empty() {
+            if room < unit.leaves.len() || groups.is_empty() {
                 groups.push(Vec::new());
                 room = UNIT_PAGES;
             }
-            room = room.saturating_sub(unit.1.len());
+            room = room.saturating_sub(unit.leaves.len());
             groups.last_mut().expect("just pushed").push(unit);
         }
         let result = self.parts.in_parallel(groups, |group| {
             let mut writer = self.parts.write_back.writer();
-            for (tree, leaves) in group {
+            let mut saved = SavedPages::default();
+            for Unit {
+                tree,
+                mut leaves,
+                may_save,
+            } in group
+            {
+                leaves.retain(|leaf| !(may_save && self.save_delta(tree, leaf, &mut saved)));
                 for leaf in &leaves {
                     self.parts.pages.expect_base(tree, leaf);
                 }
@@ -51,16 +72,20 @@ impl Run<'_> {
                     }
                 }
             }
-            writer.flush()
+            self.write_saved(saved, &mut writer)
         });
-        // Whatever has changes beyond what is on disk stays listed.
+        // Whatever has changes beyond what is on disk stays listed; those that are saved only count when the next
+        // checkpoint begins, as they are no reason for one.
         for (tree, leaves) in all {
             for leaf in leaves {
                 let state = leaf.state.lock();
                 let is_dirty = !state.is_clean();
+                let is_saved = state.is_saved_for(self.position);
                 let retired = leaf.view.load(&rcu::pin()).retired;
                 drop(state);
-                if is_dirty && !retired {
+                if is_dirty && !retired && is_saved {
+                    self.parts.saved_deltas.add_leaf(tree.clone(), leaf);
+                } else if is_dirty && !retired {
                     self.parts.catalog.list(tree, &leaf);
                 }
             }

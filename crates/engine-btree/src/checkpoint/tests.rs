@@ -76,11 +76,7 @@ fn a_node_on_its_way_to_the_file_refers_to_nothing_that_was_given_back() {
     engine.checkpoint().expect("a checkpoint");
     put(&engine, 2, (0..NUMBERS).map(|number| number * 1000));
     let (position, _pin, changed) = parts.take_position();
-    let run = Run {
-        parts,
-        position,
-        changed: &changed,
-    };
+    let run = Run::new(parts, position, &changed);
     let table = changed[0].clone();
     let tree = &table.tree;
     run.write_dirty_leaves(&[&table]).expect("leaves");
@@ -121,11 +117,7 @@ fn an_image_that_stays_for_a_checkpoint_in_vain_is_not_recorded_as_used() {
     // Some leaf changes, so that the tree is written; another one changes after the position only.
     put(&engine, 2, 0..1);
     let (position, pin, changed) = parts.take_position();
-    let run = Run {
-        parts,
-        position,
-        changed: &changed,
-    };
+    let run = Run::new(parts, position, &changed);
     let tree = &changed[0].tree;
     // A leaf that is not split at once.
     let (number, leaf, kept) = (100..150)
@@ -163,11 +155,7 @@ fn a_value_that_no_base_took_over_is_not_found_in_a_leaf_on_disk() {
     engine.checkpoint().expect("a checkpoint");
     let table = parts.catalog.live(ROWS).expect("the table");
     let position = CheckpointPosition { number: 1, seq: Seq(1) };
-    let run = Run {
-        parts,
-        position,
-        changed: &[],
-    };
+    let run = Run::new(parts, position, &[]);
     let (tree, volume) = (&table.tree, table.tree.shape.volume);
     let key: Box<[u8]> = 1_u64.to_be_bytes().into();
     let address = BlockAddr::decode(&[0, 0, 9, 0, 0, 0, 1, 0, 7, 7, 7, 7]).expect("an address");
@@ -232,11 +220,7 @@ fn a_high_tree_changes_between_the_levels_of_a_checkpoint() {
         put_long(&engine, 3, (0..20).map(|_| below(40_000)));
         let seq = std::cell::Cell::new(3);
         let (position, pin, changed) = parts.take_position();
-        let run = Run {
-            parts,
-            position,
-            changed: &changed,
-        };
+        let run = Run::new(parts, position, &changed);
         let table = changed[0].clone();
         let tree = &table.tree;
         run.write_dirty_leaves(&[&table]).expect("leaves");
@@ -316,11 +300,8 @@ fn a_leaf_splits_while_the_root_is_on_its_way() {
         engine.checkpoint().expect("a checkpoint");
         put(&engine, 2, 0..1);
         let (position, pin, changed) = parts.take_position();
-        let run = Run {
-            parts,
-            position,
-            changed: &changed,
-        };
+        let mut run = Run::new(parts, position, &changed);
+        run.may_save = false;
         let table = changed[0].clone();
         let tree = &table.tree;
         run.write_dirty_leaves(&[&table]).expect("leaves");

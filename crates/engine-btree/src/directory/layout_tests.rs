@@ -51,8 +51,9 @@ fn rows() -> Vec<(&'static str, Bytes)> {
             "dropped",
             value(encode(&table(TableKind::Small, None, "x"), root, STATE_DROPPED)),
         ),
-        ("root", encode_root(root).into()),
-        ("root without tables", encode_root(None).into()),
+        ("root", encode_root(root, None).into()),
+        ("root with saved deltas", encode_root(root, Some(address())).into()),
+        ("root without tables", encode_root(None, None).into()),
     ]
 }
 
@@ -88,5 +89,29 @@ fn rows_that_cannot_be_are_refused() {
         bytes[at] = byte;
         assert!(decode(&bytes).is_none(), "byte {at} is {byte}");
     }
-    assert!(decode_root(&[FORMAT_VERSION, 0, 1]).is_none() && decode_root(&[2, NO_ROOT]).is_none());
+    let roots = [
+        encode_root(None, None),
+        encode_root(
+            Some(RootAddress {
+                address: address(),
+                level: 2,
+            }),
+            Some(address()),
+        ),
+    ];
+    for root in &roots {
+        assert!(decode_root(root).is_some());
+        for length in 0..root.len() {
+            assert!(decode_root(&root[..length]).is_none(), "{length} bytes");
+        }
+        assert!(decode_root(&[&root[..], &[0]].concat()).is_none(), "a byte too many");
+    }
+    for root in [
+        &[3, NO_ROOT][..],
+        &[2, NO_ROOT],
+        &[1, 0, 1],
+        &[1, 49, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9, 10, 11],
+    ] {
+        assert!(decode_root(root).is_none(), "{root:?}");
+    }
 }

@@ -68,6 +68,8 @@ pub struct SalvageReport {
     pub directory_ranges: Vec<LostRange>,
     /// Rows of the table of tables that mean nothing.
     pub bad_directory_rows: u64,
+    /// Blocks of saved deltas that could not be read: rows of any table may be as they were at an earlier checkpoint.
+    pub saved_blocks_lost: u64,
     /// Ids without a table of which leaves were found, and how many: dropped tables, or tables whose row is lost. Only
     /// looked for when pages could not be read.
     pub ownerless: Vec<(TableId, u64)>,
@@ -83,7 +85,10 @@ impl SalvageReport {
 
     /// True when something is missing or may be of another time.
     pub fn is_damaged(&self) -> bool {
-        self.directory_is_damaged() || !self.mark_is_known || self.tables.iter().any(TableSalvage::is_damaged)
+        self.directory_is_damaged()
+            || !self.mark_is_known
+            || self.saved_blocks_lost > 0
+            || self.tables.iter().any(TableSalvage::is_damaged)
     }
 }
 
@@ -116,6 +121,10 @@ impl fmt::Display for SalvageReport {
         }
         if self.bad_directory_rows > 0 {
             writeln!(f, "table of tables: {} rows mean nothing", self.bad_directory_rows)?;
+        }
+        if self.saved_blocks_lost > 0 {
+            let lost = self.saved_blocks_lost;
+            writeln!(f, "saved deltas: {lost} blocks lost, rows may be as they were before")?;
         }
         for table in &self.tables {
             write!(f, "{} ({:?}): {} rows kept", table.name, table.id, table.rows)?;

@@ -228,13 +228,16 @@ impl WriteBack {
         };
         let dropped = std::mem::take(&mut state.dropped_large);
         if base.image.is_empty() && dropped.is_empty() {
+            let delta = (state.entries, state.versions);
             drop(state);
             if self.structure.remove_if_empty(tree, leaf) {
                 return PrepareStep::Over(Written::Retired);
             }
             state = leaf.state.lock();
-            // While it was not locked, others may have done all of this.
-            let is_changed = state.writing.is_some() || state.base_newest > base.newest;
+            // While it was not locked, others may have done all of this, or have written: a start does so at the
+            // published position.
+            let is_written = (state.entries, state.versions) != delta;
+            let is_changed = state.writing.is_some() || state.base_newest > base.newest || is_written;
             if is_changed || leaf.view.load(guard).retired {
                 return PrepareStep::Again;
             }
@@ -310,6 +313,7 @@ impl WriteBack {
         self.catalog.table_changed(tree.id);
         drop(running);
         state.disk_image = Some(address);
+        state.saved_bytes = 0;
         state.valid_from = prepared.valid_from;
         state.valid_to = valid_to;
         state.base_is_disk_image = match &view.base {

@@ -257,7 +257,8 @@ fn a_stopped_engine_tells_what_failed() {
     }
     let engine = open(&fs).unwrap();
     let mut batch = Batch::new();
-    batch.put(table, key(1), b"writing needs no page".to_vec());
+    // Writing needs no page, and the checkpoint needs one of which so much changed.
+    (0..100).for_each(|number| batch.put(table, key(number), vec![7; 200]));
     let seq = written.newest().next();
     engine.apply(&batch, seq).unwrap();
     engine.publish(seq);

@@ -1,0 +1,216 @@
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use super::super::Run;
+use crate::fixture::{ROWS, Store};
+use crate::options::BtreeOptions;
+use engine::{Direction, Engine, FillLimits, KeyRange, Rows, TableId};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+const COUNT: u32 = 3000;
+
+fn options() -> BtreeOptions {
+    BtreeOptions {
+        threads: Some(0),
+        large_value_bytes: 2000,
+        ..BtreeOptions::default()
+    }
+}
+
+fn key(number: u32) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+fn value(number: u32, version: u8) -> Vec<u8> {
+    let mut value = vec![version; 60];
+    value[..4].copy_from_slice(&number.wrapping_mul(2_654_435_761).to_be_bytes());
+    value
+}
+
+/// A store with rows that a checkpoint has written, and what it holds.
+fn written() -> (Store, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let mut store = Store::new(options());
+    let rows: BTreeMap<_, _> = (0..COUNT).map(|number| (key(number), value(number, 1))).collect();
+    store.write(|batch| {
+        rows.iter()
+            .for_each(|(key, value)| batch.put(ROWS, key.clone(), value.clone()))
+    });
+    store.checkpoint();
+    (store, rows)
+}
+
+fn content(store: &Store, table: TableId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let snapshot = store.engine.snapshot().unwrap();
+    let mut cursor = snapshot.cursor(table, KeyRange::all(), Direction::Forward).unwrap();
+    let (mut rows, mut all) = (Rows::new(), BTreeMap::new());
+    loop {
+        cursor.fill(&mut rows, FillLimits::default()).unwrap();
+        if rows.is_empty() {
+            return all;
+        }
+        all.extend((0..rows.len()).map(|row| (rows.key(row).to_vec(), rows.value(row).to_vec())));
+    }
+}
+
+fn saved(store: &Store) -> u64 {
+    store.base().counters.deltas_saved.get()
+}
+
+fn assert_whole(store: &Store) {
+    assert_eq!(store.engine.check_durable().unwrap(), [""; 0]);
+    assert_eq!(store.engine.check_space().unwrap(), [""; 0]);
+}
+
+#[test]
+fn few_changes_are_saved_beside_the_image_and_come_back() {
+    let (mut store, mut rows) = written();
+    // The directory's is there, too.
+    let leaves = store.base().cache.clock_list().len() as u64 - 1;
+    let written = store.base().counters.pages_written.get();
+    for number in (0..COUNT).step_by(40) {
+        rows.insert(key(number), value(number, 2));
+        rows.remove(&key(number + 1));
+        rows.insert([&key(number)[..], b"new"].concat(), value(number, 3));
+        store.write(|batch| {
+            batch.put(ROWS, key(number), value(number, 2));
+            batch.delete(ROWS, key(number + 1));
+            batch.put(ROWS, [&key(number)[..], b"new"].concat(), value(number, 3));
+        });
+    }
+    store.checkpoint();
+    assert!(leaves > 5, "{leaves} leaves");
+    assert_eq!(saved(&store), leaves, "each leaf has a few changes");
+    let pages = store.base().counters.pages_written.get() - written;
+    assert!(pages < leaves / 2 + 3, "{pages} pages for {leaves} leaves");
+    assert_whole(&store);
+    // Nothing but the checkpoint is left.
+    let store = store.crashed(options());
+    assert_eq!(content(&store, ROWS), rows);
+    // And again from what came back.
+    let mut store = store;
+    store.write(|batch| batch.put(ROWS, key(7), value(7, 9)));
+    rows.insert(key(7), value(7, 9));
+    store.checkpoint();
+    assert_whole(&store);
+    let store = store.crashed(options());
+    assert_eq!(content(&store, ROWS), rows);
+    assert_whole(&store);
+}
+
+#[test]
+fn nothing_is_written_again_while_nobody_writes() {
+    let (mut store, _) = written();
+    store.write(|batch| batch.put(ROWS, key(5), value(5, 2)));
+    store.checkpoint();
+    assert_eq!(saved(&store), 1);
+    let written = store.base().store.stats().bytes_written;
+    let seq = store.engine.checkpoint().unwrap();
+    assert_eq!((store.engine.checkpoint().unwrap(), saved(&store)), (seq, 1));
+    assert_eq!(store.base().store.stats().bytes_written, written);
+    // A change elsewhere does not lose it.
+    store.create(TableId(9), "other.rows");
+    store.checkpoint();
+    assert_eq!(saved(&store), 2);
+    assert_eq!(content(&store.crashed(options()), ROWS)[&key(5)], value(5, 2));
+}
+
+#[test]
+fn an_image_is_written_before_it_costs_more_to_save_beside_it() {
+    let (mut store, _) = written();
+    let image = |store: &Store| {
+        let leaf = store.tree(ROWS).leaf_in_memory(&key(100), &rcu::pin()).unwrap();
+        let state = leaf.state.lock();
+        (state.disk_image.unwrap(), u64::from(state.saved_bytes))
+    };
+    let (first, _) = image(&store);
+    let leaf = store.tree(ROWS).leaf_in_memory(&key(100), &rcu::pin()).unwrap();
+    let all_bytes = crate::leaf::base_bytes(&leaf.view.load(&rcu::pin()).base) as u64;
+    let mut rounds = 0;
+    let most = loop {
+        rounds += 1;
+        let (_, most) = image(&store);
+        store.write(|batch| (0..10).for_each(|number| batch.put(ROWS, key(100 + number), value(number, rounds))));
+        store.checkpoint();
+        let (now, saved) = image(&store);
+        assert!(saved <= all_bytes);
+        if now != first {
+            assert_eq!(saved, 0);
+            break most;
+        }
+        assert!(rounds < 200);
+    };
+    assert!(most > all_bytes / 2, "{most} of {all_bytes}");
+    assert!(rounds > 2);
+    assert_whole(&store);
+}
+
+#[test]
+fn what_is_no_row_is_written() {
+    let (mut store, mut rows) = written();
+    store.write(|batch| batch.put(ROWS, key(5), vec![7; 5000]));
+    rows.insert(key(5), vec![7; 5000]);
+    store.checkpoint();
+    assert_eq!(saved(&store), 0, "a value with blocks of its own");
+    store.write(|batch| batch.delete(ROWS, key(5)));
+    rows.remove(&key(5));
+    store.checkpoint();
+    assert_eq!(saved(&store), 0, "and what takes its place");
+    let range = KeyRange {
+        start: Bound::Included(key(1000)),
+        end: Bound::Excluded(key(2000)),
+    };
+    store.write(|batch| batch.delete_range(ROWS, range));
+    rows.retain(|row, _| !(key(1000)..key(2000)).contains(row));
+    store.checkpoint();
+    assert_whole(&store);
+    let store = store.crashed(options());
+    assert_eq!(content(&store, ROWS), rows);
+}
+
+/// Leaves split, go and are written anew between the look at their changes and the end of the checkpoint.
+#[test]
+fn a_saved_leaf_may_change_in_any_way_before_the_checkpoint_ends() {
+    for (step, what) in ["split", "removed", "written back", "dropped"].into_iter().enumerate() {
+        let (mut store, mut rows) = written();
+        store.write(|batch| batch.put(ROWS, key(100), value(100, 2)));
+        rows.insert(key(100), value(100, 2));
+        let checkpointer = store.parts().checkpointer.clone();
+        let parts = &checkpointer.parts;
+        let (position, pin, changed) = parts.take_position();
+        let run = Run::new(parts, position, &changed);
+        let (written, oldest): (Vec<_>, _) = (changed.iter().collect(), run.oldest_reader());
+        run.write_dirty_leaves(&written).unwrap();
+        assert_eq!(saved(&store), 1, "{what}");
+        match step {
+            0 => (0..40_u32).for_each(|more| {
+                store.write(|batch| {
+                    (0..20_u32).for_each(|row| {
+                        let key = [&key(100)[..], &more.to_be_bytes(), &row.to_be_bytes()].concat();
+                        batch.put(ROWS, key, value(row, 5));
+                    });
+                });
+            }),
+            1 => store.write(|batch| batch.delete_range(ROWS, KeyRange::all())),
+            2 => {
+                store.write(|batch| batch.put(ROWS, key(101), value(101, 3)));
+                let tree = store.tree(ROWS);
+                let leaf = tree.leaf_in_memory(&key(100), &rcu::pin()).unwrap();
+                parts.write_back.write_dirty(vec![(tree, leaf)]).unwrap();
+            }
+            _ => store.write(|batch| batch.drop_table(ROWS)),
+        }
+        run.complete(&written, oldest, checkpointer.write_ahead()).unwrap();
+        *parts.running.lock() = None;
+        parts.readers.unpin(pin);
+        assert_whole(&store);
+        let after = store.crashed(options());
+        assert_eq!(
+            content(&after, ROWS),
+            rows,
+            "{what}: the state at the checkpoint's position"
+        );
+        // The next one has what came since.
+        store.checkpoint();
+        assert_whole(&store);
+    }
+}
