@@ -33,8 +33,8 @@ pub const NESTING_DEPTH_MAX: usize = 200;
 pub const BUILD_CHUNK_DOCUMENTS: usize = 128;
 /// Bytes of documents an index build takes per chunk (at least one document).
 pub const BUILD_CHUNK_BYTES: usize = 1024 * 1024;
-/// Units that an operation commits ahead before it waits for the last of them: between servers 30 ms apart that is 8,000
-/// units a second, and a round of the majority is little beside the work for so many.
+/// Units that an operation commits ahead before it waits for the last of them: between servers 30 ms apart that is
+/// 8,000 units a second, and a round of the majority is little beside the work for so many.
 pub const UNITS_AHEAD_MAX: u32 = 256;
 /// Bytes of rows in such units at which it waits, too: they stay in memory until a majority has them.
 pub const BYTES_AHEAD_MAX: u64 = 4 * 1024 * 1024;

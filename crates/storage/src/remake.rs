@@ -170,8 +170,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Step 4. Waiting for the turn with a lock held closes no circle, see [`Storage::lock_for_definition`]. Where writes
-    /// are held back meanwhile, readers wait with it: what it has copied must stay all that there is.
+    /// Step 4. Waiting for the turn with a lock held closes no circle, see [`Storage::lock_for_definition`]. Where
+    /// writes are held back meanwhile, readers wait with it: what it has copied must stay all that there is.
     fn take_place(&self, op: &Operation, source: &CollectionGuard, temporary: &Namespace) -> Result<(), StorageError> {
         loop {
             let mut next_table = self.next_turn(op)?;

@@ -62,8 +62,8 @@ impl Run<'_> {
         true
     }
 
-    /// The image of a leaf that a checkpoint lacks, where deltas may stand beside it: it has nothing that came after the
-    /// position, and the rows in memory, if any, are its.
+    /// The image of a leaf that a checkpoint lacks, where deltas may stand beside it: it has nothing that came after
+    /// the position, and the rows in memory, if any, are its.
     fn image_that_stays(&self, tree: &Tree, state: &LeafState, view: &LeafView) -> Option<BlockAddr> {
         let position = self.position;
         let is_lacking = !state.has_state_at(position.seq) && !state.is_noted_for(position);
