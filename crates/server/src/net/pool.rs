@@ -334,7 +334,7 @@ impl<S: Service> Host for Sockets<S> {
         let progress = shared.progress.load(Ordering::Relaxed);
         let seen = shared.seen_at_end.swap(progress, Ordering::Relaxed);
         // It reads nothing any more and runs nothing: since then it waits for the other end to take its reply.
-        if progress % 2 == 0 && progress == seen {
+        if progress.is_multiple_of(2) && progress == seen {
             let _ = rustix::net::shutdown(&shared.stream, rustix::net::Shutdown::Both);
         }
     }
