@@ -1,20 +1,22 @@
 """A replica set of three members on the engines of the build, with real drivers: what clients see, and what every member has."""
 
 import itertools
+import os
 import shutil
 import signal
 import threading
 import time
 from datetime import datetime
+from random import Random
 
 import pytest
-from bson import Timestamp
+from bson import ObjectId, Timestamp
 from members import ReplicaSet, code_of, database, mongosh, persist, wait
-from pymongo import DeleteMany, InsertOne, MongoClient, ReadPreference, UpdateMany, UpdateOne, WriteConcern
-from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
+from pymongo import DeleteMany, DeleteOne, InsertOne, MongoClient, ReadPreference, ReplaceOne, UpdateMany, UpdateOne, WriteConcern
+from pymongo.errors import AutoReconnect, BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import Nearest, Secondary
-from server import ENGINES, send
+from server import ENGINES, Server, send
 
 TAGS = {"m0": {"tags": {"dc": "east", "rack": "a"}}, "m1": {"tags": {"dc": "west", "rack": "b"}}, "m2": {"tags": {"dc": "west", "rack": "c"}}}
 
@@ -311,6 +313,81 @@ def test_a_change_of_many_documents_does_not_wait_for_each_of_them(rs, db):
     rs.wait_healthy()
     # What it had put into the log goes its way: more than the one document for which it would have waited first.
     wait(lambda: db.c.count_documents({"n": 1}) > 1, "more than one document changed")
+
+
+def bulk_of(random, size):
+    """Statements on a few documents, so that many are about what those before them did."""
+    number = lambda: random.randrange(6)
+    filters = [
+        lambda: {"_id": number()},
+        lambda: {"_id": {"$in": [number(), number()]}, "n": {"$gt": number()}},
+        lambda: {"n": number()},
+        lambda: {"u": number()},
+        lambda: {"list": number()},
+        lambda: {"$expr": {"$eq": ["$n", number()]}},
+        lambda: {"t": {"$exists": True}},
+    ]
+    changes = [
+        lambda: {"$inc": {"n": number() - 2}},
+        lambda: {"$set": {"u": number()}},
+        lambda: {"$unset": {"u": 1}, "$push": {"list": number()}},
+        lambda: {"$set": {"t": [number(), number()]}},
+        lambda: [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}],
+    ]
+    pick = lambda choices: random.choice(choices)()
+    kinds = [
+        lambda: InsertOne({"_id": number(), "n": number(), "list": [number()]}),
+        lambda: UpdateOne(pick(filters), pick(changes), upsert=random.random() < 0.3),
+        lambda: UpdateOne(pick(filters), pick(changes), sort={"n": 1, "_id": -1}),
+        lambda: UpdateMany(pick(filters), pick(changes)),
+        lambda: ReplaceOne(pick(filters), {"n": number(), "u": number()}, upsert=random.random() < 0.3),
+        lambda: DeleteOne(pick(filters)),
+        lambda: DeleteMany({"n": {"$gt": 4}}),
+    ]
+    return [random.choices(kinds, weights=[3, 6, 2, 2, 2, 2, 1])[0]() for _ in range(size)]
+
+
+def test_bulks_come_to_what_they_do_on_one_server(rs, db, new_folder):
+    """Statements of one command do not wait for each other, unless one is about what another did."""
+    seed = int(os.environ.get("BULK_SEED", time.time()))
+    print("BULK_SEED", seed)
+    random = Random(seed)
+    with Server(new_folder("alone")) as alone:
+        one = alone.client(retryWrites=False)[db.name]
+        several = [db, db.client.get_database(db.name), rs.client(retryWrites=False)[db.name]]
+        for each in (one, db):
+            each.c.create_index("u", unique=True, sparse=True)
+            each.c.create_index("n")
+        upserts = lambda found: {place: key if not isinstance(key, ObjectId) else None for place, key in found.items()}
+
+        def outcome(collection, bulk, ordered):
+            try:
+                done = collection.bulk_write(bulk, ordered=ordered).bulk_api_result
+            except BulkWriteError as error:
+                done = error.details
+            errors = [(each["index"], each["code"]) for each in done["writeErrors"]]
+            counts = [done[each] for each in ("nInserted", "nMatched", "nModified", "nRemoved", "nUpserted")]
+            return counts, errors, upserts({each["index"]: each["_id"] for each in done["upserted"]})
+
+        def content(collection):
+            # Documents get their `_id` from the servers where a filter has none.
+            return [{**each, "_id": each["_id"] if isinstance(each["_id"], int) else None} for each in collection.find().sort("_id", 1)]
+
+        for turn in range(60):
+            bulk, ordered = bulk_of(random, random.choice([2, 5, 30])), random.random() < 0.5
+            expected = outcome(one.c, bulk, ordered)
+            found = outcome(several[turn % 3].c, bulk, ordered)
+            assert found == expected, (seed, turn, ordered, bulk)
+            assert content(db.c) == content(one.c), (seed, turn, ordered, bulk)
+            if turn % 10 == 9:
+                # `$merge` is such a command, too.
+                for each in (one, db):
+                    each.source.drop()
+                    each.source.insert_many([{"_id": n, "u": n % 4, "n": n} for n in range(12)])
+                    matched = {"on": "u", "whenMatched": [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, "$$new.n"]}}}]}
+                    stages = [{"$sort": {"_id": 1}}, {"$unset": "_id"}, {"$merge": {"into": "c", **matched}}]
+                    each.source.aggregate(stages)
+                assert content(db.c) == content(one.c), (seed, turn)
 
 
 def test_statements_on_many_documents_see_what_those_before_them_did(rs, db):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from members import ReplicaSet, code_of, database, refused_code, wait
-from pymongo import WriteConcern
+from pymongo import UpdateOne, WriteConcern
 from pymongo.errors import PyMongoError
 from pymongo.monitoring import CommandListener
 
@@ -102,6 +102,37 @@ def test_an_index_build_goes_on_through_a_step_down(rs, db):
         there = each.direct[db.name].c
         wait(lambda there=there: "a_1_b_1" in there.index_information(), "the index everywhere")
         assert len(list(there.find({"a": 7}, {"_id": 1}).hint("a_1_b_1"))) == 200
+
+
+def test_bulks_that_are_sent_again_are_done_once(rs, db):
+    """Their statements do not wait for each other: of some the primary that steps down has told nobody yet."""
+    many, rounds, failed = 300, [0], []
+    db.c.insert_many([{"_id": n, "n": 0} for n in range(many)])
+    is_over = threading.Event()
+
+    def write():
+        bulk = [UpdateOne({"_id": n}, {"$inc": {"n": 1}}) for n in range(many)]
+        while not is_over.is_set():
+            try:
+                assert db.c.bulk_write(bulk).modified_count == many
+            except PyMongoError as error:
+                failed.append(error)
+                return
+            rounds[0] += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for _ in range(3):
+        before = rounds[0]
+        wait(lambda before=before: rounds[0] > before + 2 or failed, "some bulks")
+        rs.step_down()
+    is_over.set()
+    writer.join(60)
+    # Whoever was told of two role changes in a row is told so; a driver sends once more.
+    told = len(failed)
+    assert rounds[0] > 3 and told <= 1, failed
+    found = [each["n"] for each in db.c.find()]
+    assert len(found) == many and all(rounds[0] <= n <= rounds[0] + told for n in found), (rounds, failed, sorted(set(found)))
 
 
 def test_writes_that_wait_through_a_step_down_are_sent_again(rs, db):

@@ -248,6 +248,7 @@ impl Call<'_> {
             transaction: None,
             pinned: None,
             retry: None,
+            changed_ahead: Default::default(),
             max_time_ms: generic.max_time_ms,
             api_strict: generic.api.is_strict(),
             exhaust_allowed: self.request.exhaust_allowed,

@@ -27,7 +27,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let now = server.env.clock.monotonic();
             call.pinned = Some(server.pinned.at(&server.storage, call.read_concern.at, now)?);
         }
-        return (call.command.run)(call, reply);
+        return carry_out(call, reply);
     };
     let server = call.server;
     let key = SessionKey {
@@ -49,7 +49,7 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             retried: Vec::new(),
         });
         call.in_session = Some(session);
-        let result = (call.command.run)(call, reply);
+        let result = carry_out(call, reply);
         // An operation that is interrupted does not wait for what it has written.
         let session = call.in_session.take();
         if let Some(session) = session.filter(|_| call.operation.check_now().is_ok()) {
@@ -71,6 +71,13 @@ pub fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return result;
     }
     statement(call, reply, session, fields)
+}
+
+/// Runs a command outside transactions: what it has written has taken effect on return, or the wait for that has ended
+/// as the error says.
+fn carry_out(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
+    let result = (call.command.run)(call, reply);
+    result.and(call.settle())
 }
 
 /// A statement of a transaction.

@@ -2,6 +2,7 @@
 
 use crate::Client;
 use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
+use crate::changed_ahead::ChangedAhead;
 use crate::cluster_parameters::is_about_cluster_parameters;
 use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern, is_about_defaults};
 use crate::cursors::SessionId;
@@ -118,6 +119,8 @@ pub struct Invocation<'i> {
     pub pinned: Option<PinnedState>,
     /// For a write that may be sent again: what is known of its session's number.
     pub retry: Option<Retry>,
+    /// What its statements have changed ahead.
+    pub(crate) changed_ahead: RefCell<ChangedAhead>,
     /// `maxTimeMS`, 0 when none.
     pub max_time_ms: u64,
     /// Only what Stable API version 1 has is wanted.
@@ -469,6 +472,7 @@ impl<'i> Invocation<'i> {
             transaction: None,
             pinned: None,
             retry: None,
+            changed_ahead: RefCell::default(),
             max_time_ms: 0,
             api_strict: false,
             exhaust_allowed: false,
@@ -504,6 +508,7 @@ impl<'i> Invocation<'i> {
             transaction: None,
             pinned: None,
             retry: None,
+            changed_ahead: RefCell::default(),
             max_time_ms: self.max_time_ms,
             api_strict: self.api_strict,
             exhaust_allowed: false,
@@ -682,6 +687,7 @@ impl<'i> Invocation<'i> {
     /// After something that others have written was in the way, before documents are looked for again: readers see what
     /// has taken effect, and among members that may be long after it was met.
     pub fn wait_to_look_again(&self) -> Result<()> {
+        self.settle()?;
         self.server.storage.wait_observed(&self.operation)?;
         self.operation.check()?;
         self.operation.counters().write_conflicts.add(1);

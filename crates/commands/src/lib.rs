@@ -12,6 +12,7 @@ mod audited;
 mod authentication;
 mod authorization;
 mod catalog_events;
+mod changed_ahead;
 mod client;
 mod cluster_parameters;
 mod command;

@@ -30,8 +30,9 @@ const USES: usize = 6;
 const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
-/// Deltas that stay over a checkpoint where memory is short: one part in so many of the limit.
-const KEPT_PART: u64 = 16;
+/// Deltas that stay over a checkpoint where memory is short: one part in so many of the limit. With more, pages that are
+/// read would have to go for them.
+const KEPT_PART: u64 = 2;
 /// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent: at first, and what
 /// it becomes by what reads miss.
 const BLOCKS_PERCENT_AT_START: u64 = 60;
@@ -160,9 +161,12 @@ impl Budget {
         self.total() + self.limit() / TIGHT_PART > self.target()
     }
 
-    /// Whether deltas may stay in memory over a checkpoint: they are few, or nothing else wants the room.
-    pub(crate) fn may_keep_deltas(&self) -> bool {
-        !self.is_tight() || self.used(Use::Deltas) < self.limit() / KEPT_PART
+    /// Bytes of deltas that may stay in memory over a checkpoint: any, where nothing else wants the room.
+    pub(crate) fn kept_deltas_max(&self) -> u64 {
+        match self.is_tight() {
+            true => self.limit() / KEPT_PART,
+            false => u64::MAX,
+        }
     }
 
     /// Bytes that compressed blocks of leaves may take: of what writes and a quarter for inner pages leave of the

@@ -3,6 +3,7 @@
 
 use crate::apply::Applier;
 use crate::block_mover::BlockMover;
+use crate::budget::DELAY_MAX;
 use crate::bulk::Loader;
 use crate::checkpoint::Checkpointer;
 use crate::consolidator::Consolidator;
@@ -24,8 +25,13 @@ use crate::write_back::WriteBack;
 use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockStore};
 use engine::{Batch, Result, Seq};
+use pins::Horizon;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Delays of a start for room in memory, for each page of saved deltas: a disk without room shall not keep it from
+/// starting.
+const RESTORE_DELAYS_MAX: usize = 200;
 
 /// See the module. Jobs hold the parts they work on weakly: none of them keeps a closed engine alive.
 pub(crate) struct Parts {
@@ -113,12 +119,22 @@ impl Parts {
 
     /// Puts the deltas that the durable checkpoint, at `durable`, saved back into their leaves.
     pub(crate) fn restore_saved(&self, index: BlockAddr, durable: Seq) -> Result<()> {
-        let applier = &self.applier;
-        crate::saved_deltas::restore(&self.base, index, durable, |tree, key, change, seq, horizon| {
-            applier.write(tree, key, change, seq, horizon)
-        })?;
-        self.base.cache.evict_soon();
-        Ok(())
+        let nobody_reads = Horizon::default();
+        crate::saved_deltas::restore(&self.base, index, |page| {
+            for (tree, key, change) in page {
+                self.applier.write(&tree, &key, change, durable, &nobody_reads)?;
+            }
+            // The cache may be smaller than it was.
+            self.base.cache.evict_soon();
+            for _ in 0..RESTORE_DELAYS_MAX {
+                self.base.status.check_running()?;
+                if !self.throttle.is_short() {
+                    break;
+                }
+                self.base.cache.wait_for_room(DELAY_MAX);
+            }
+            Ok(())
+        })
     }
 
     /// Runs a checkpoint, see [`Checkpointer::checkpoint`], has segments emptied that it has chosen, and gives back

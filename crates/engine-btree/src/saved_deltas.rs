@@ -17,9 +17,8 @@ use crate::tree::Tree;
 use crate::version::{Change, Value};
 use blocks::BlockAddr;
 use bytes::Bytes;
-use engine::{Result, Seq, TableId};
+use engine::{Result, TableId};
 use parking_lot::Mutex;
-use pins::Horizon;
 use std::sync::Arc;
 
 const FORMAT_VERSION: u8 = 1;
@@ -163,32 +162,32 @@ pub(crate) fn decode_index(raw: &[u8]) -> Option<Vec<BlockAddr>> {
     chunks.map(BlockAddr::decode).collect()
 }
 
-/// Puts what a checkpoint at `at` saved back into the deltas of its leaves; `index` is where it lies.
+/// Reads what a checkpoint saved, which `write` puts back into the deltas of its leaves, a page at a time; `index` is
+/// where it lies.
 pub(crate) fn restore(
     base: &Foundation,
     index: BlockAddr,
-    at: Seq,
-    write: impl Fn(&Arc<Tree>, &[u8], Change, Seq, &Horizon) -> Result<()>,
+    write: impl Fn(Vec<(Arc<Tree>, Vec<u8>, Change)>) -> Result<()>,
 ) -> Result<()> {
     let (pages, directory) = (&base.pages, base.catalog.directory_tree());
     let damaged = |address| pages.corrupt(Some(address), "saved deltas that cannot be".to_owned());
     let mut blocks = pages
         .read_saved(directory, index, decode_index)?
         .ok_or_else(|| damaged(index))?;
-    let nobody_reads = Horizon::default();
     for &address in &blocks {
         let page = pages
             .read_saved(directory, address, SavedPage::decode)?
             .ok_or_else(|| damaged(address))?;
-        for (id, key, value) in page.rows() {
+        let changes = page.rows().map(|(id, key, value)| {
             let table = base.catalog.live(id).map_err(|_| damaged(address))?;
             let change = match value {
                 // Of its own memory: the page goes.
                 Some(value) => Change::Put(Value::Inline(Bytes::copy_from_slice(&value))),
                 None => Change::Delete,
             };
-            write(&table.tree, &key, change, at, &nobody_reads)?;
-        }
+            Ok((table.tree.clone(), key, change))
+        });
+        write(changes.collect::<Result<_>>()?)?;
     }
     blocks.push(index);
     base.saved_deltas.replace_blocks(blocks);

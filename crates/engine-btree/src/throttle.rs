@@ -36,7 +36,7 @@ impl Throttle {
 
     /// After a batch: the next writers wait for it where memory is short.
     pub(crate) fn note_batch(&self, batch: &Batch) {
-        if self.cache.budget().evictable_excess() > 0 && self.cache.has_workers() {
+        if self.is_short() {
             let bytes = batch.ops().iter().map(|op| match op {
                 Op::Put(_, key, value) => key.len() + value.len(),
                 Op::Delete(_, key) | Op::Add(_, key, _) => key.len(),
@@ -44,6 +44,11 @@ impl Throttle {
             });
             self.unpaid.fetch_add(bytes.sum::<usize>() as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Whether memory is short, and somebody is there to do something about it.
+    pub(crate) fn is_short(&self) -> bool {
+        self.cache.budget().evictable_excess() > 0 && self.cache.has_workers()
     }
 
     /// See [`engine::Engine::throttle`].
@@ -54,7 +59,7 @@ impl Throttle {
             return true;
         }
         let budget = self.cache.budget();
-        if budget.evictable_excess() == 0 || !self.cache.has_workers() {
+        if !self.is_short() {
             self.unpaid.store(0, Ordering::Relaxed);
             return true;
         }

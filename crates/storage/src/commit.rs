@@ -79,7 +79,7 @@ impl Storage {
         let due = self.log_has_grown(order.log_bytes);
         let pipeline = &self.pipeline;
         if self.pending.is_used() {
-            self.pending.add(seq, effect.batch());
+            self.add_pending(seq, &effect);
             if mutated!(ForgetsPending) {
                 self.pending.remove(seq, effect.batch());
             }
@@ -114,6 +114,14 @@ impl Storage {
             self.checkpointer.wake();
         }
         Ok(seq)
+    }
+
+    /// Shows those who evaluate the next changes what is proposed. Under `order`.
+    fn add_pending(&self, seq: Seq, effect: &Effect) {
+        self.pending.add(seq, effect.batch());
+        if let Some(session) = &effect.session {
+            self.sessions.propose(session);
+        }
     }
 
     /// The position that an entry's effect will have: that of the last entry of its chain. Under `order`.
@@ -160,7 +168,7 @@ impl Storage {
         effect.finish(self, place, time);
         let seq = self.append(order, entry, time)?;
         if self.pending.is_used() {
-            self.pending.add(seq, effect.batch());
+            self.add_pending(seq, &effect);
         }
         self.pipeline.queue.lock().push_back(Proposed { seq, effect });
         self.consensus.wake();

@@ -608,6 +608,7 @@ impl Driver {
         order.new_term = None;
         pipeline.queue.lock().clear();
         storage.pending.clear();
+        storage.sessions.clear_proposed();
         if drained {
             pipeline.followed.store(storage.last_seq().0, Ordering::Release);
             pipeline

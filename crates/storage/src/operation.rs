@@ -233,6 +233,11 @@ impl Operation {
         self.observed_epoch.fetch_min(epoch, Ordering::Relaxed);
     }
 
+    /// Whether it has committed units ahead and has not waited for them.
+    pub fn is_ahead(&self) -> bool {
+        self.units_ahead.load(Ordering::Relaxed) > 0
+    }
+
     /// Its client may be told what it saw when this entry has taken effect: [`crate::Storage::wait_observed`]. With the
     /// entry's epoch.
     pub(crate) fn observed(&self) -> (Seq, u64) {

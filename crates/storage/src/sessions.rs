@@ -7,8 +7,9 @@
 //! Rows of the table `SESSIONS` are described in `docs/formats/catalog.md`. A record's row holds what its first
 //! statement came to, which is all that most writes have; other statements have rows of their own.
 //!
-//! Invariant: who writes under a session waits until that has taken effect before the session's next write. So what
-//! memory says of a session is its state before the entry that is being derived.
+//! An entry's record follows from the session's record before it: that of its last entry which is proposed and not
+//! applied yet, else the one that is installed. Those who look whether a write was sent before look at what is
+//! installed: one operation at a time has a session, and it ends when what it has written has taken effect.
 
 use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};
@@ -79,6 +80,8 @@ struct Statements {
 #[derive(Default)]
 pub(crate) struct Sessions {
     records: Mutex<HashMap<SessionKey, SessionRecord>>,
+    /// Of entries that are proposed and not applied yet: the last record of each session.
+    proposed: Mutex<HashMap<SessionKey, SessionRecord>>,
     /// There is a table for them.
     are_kept: AtomicBool,
 }
@@ -309,7 +312,7 @@ impl Effect {
             ..
         } = &**effect;
         let batch = &mut self.overlay.batch;
-        let before = sessions.get(key);
+        let before = sessions.newest(key);
         let mut record = SessionRecord {
             txn_number: *txn_number,
             is_transaction: statements.is_empty(),
@@ -365,6 +368,23 @@ impl Sessions {
         self.records.lock().get(key).cloned()
     }
 
+    /// As the last entry in the log left it. By who proposes or applies the next one.
+    fn newest(&self, key: &SessionKey) -> Option<SessionRecord> {
+        let proposed = self.proposed.lock().get(key).cloned();
+        proposed.or_else(|| self.get(key))
+    }
+
+    /// An entry is proposed, and will take effect later. In the order of the log.
+    pub(crate) fn propose(&self, effect: &SessionEffect) {
+        let record = effect.record.clone().expect("its entry has its place");
+        self.proposed.lock().insert(effect.session.key, record);
+    }
+
+    /// What was proposed is lost.
+    pub(crate) fn clear_proposed(&self) {
+        self.proposed.lock().clear();
+    }
+
     /// From here on there is a table.
     pub(crate) fn set_kept(&self) {
         self.are_kept.store(true, Ordering::Release);
@@ -376,7 +396,13 @@ impl Sessions {
 
     pub(crate) fn install(&self, effect: SessionEffect) {
         let record = effect.record.expect("it was finished when its entry got its place");
-        self.records.lock().insert(effect.session.key, record);
+        let (key, seq) = (effect.session.key, record.seq);
+        self.records.lock().insert(key, record);
+        // Behind that: whoever finds none here finds it there.
+        let mut proposed = self.proposed.lock();
+        if proposed.get(&key).is_some_and(|record| record.seq == seq) {
+            proposed.remove(&key);
+        }
     }
 
     pub(crate) fn forget(&self, forgotten: &[SessionKey]) {

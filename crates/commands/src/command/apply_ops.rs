@@ -196,6 +196,7 @@ fn insert(call: &mut Invocation<'_>, namespace: &Namespace, document: &RawDocume
         ordered: true,
         keep_empty_timestamps: true,
         refused_each: false,
+        is_one_of_many: false,
     };
     let mut errors = WriteErrors::new();
     insert_documents(call, namespace, &batch, &mut errors)?;

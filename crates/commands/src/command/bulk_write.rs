@@ -131,10 +131,17 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .ok_or_else(|| missing_field("bulkWrite", "ops"))?;
     check_batch(documents.len())?;
     options.ids.check(documents.len())?;
+    let are_many = documents.len() > 1;
     let operations: Vec<Operation<'_>> = documents
         .iter()
         .enumerate()
-        .map(|(index, document)| parse(document, &options, namespaces.len(), options.ids.of(index)))
+        .map(|(index, document)| {
+            let mut operation = parse(document, &options, namespaces.len(), options.ids.of(index))?;
+            if let Operation::Update { statement, .. } | Operation::Delete { statement, .. } = &mut operation {
+                statement.is_one_of_many = are_many;
+            }
+            Ok(operation)
+        })
         .collect::<Result<_>>()?;
     let mut totals = carry_out(call, &namespaces, &operations, &options)?;
     call.report.n_inserted = Some(totals.inserted);
@@ -365,6 +372,7 @@ fn insert_run(
         ordered: stops,
         keep_empty_timestamps: options.keep_empty_timestamps,
         refused_each: true,
+        is_one_of_many: false,
     };
     totals.inserted += insert_documents(call, namespace, &batch, &mut errors)?;
     let mut failures = errors.each().peekable();

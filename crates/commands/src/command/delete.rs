@@ -81,8 +81,10 @@ fn delete(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .into_iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
+    let are_many = statements.len() > 1;
     for (index, statement) in statements.iter_mut().enumerate() {
         statement.id = options.ids.of(index);
+        statement.is_one_of_many = are_many;
     }
     check_writable(call, &namespace)?;
     let mut errors = WriteErrors::new();
@@ -148,8 +150,18 @@ pub fn run(
     statement: &Statement<'_>,
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
+    call.changes(namespace);
+    if let Some(buckets) = timeseries::buckets(call, namespace) {
+        call.settle()?;
+        let alone = Statement {
+            is_one_of_many: false,
+            ..*statement
+        };
+        let done = timeseries::write::delete(call, namespace, &buckets, &alone, deleted);
+        return multi::end(call, &alone, done.map(|()| None));
+    }
     let last = run_ahead(call, namespace, statement, deleted);
-    multi::end(call, last)
+    multi::end(call, statement, last)
 }
 
 /// As [`run`]; what it has deleted may be still there for readers.
@@ -159,11 +171,6 @@ fn run_ahead(
     statement: &Statement<'_>,
     deleted: &mut u64,
 ) -> Result<Option<Bytes>> {
-    call.changes(namespace);
-    if let Some(buckets) = timeseries::buckets(call, namespace) {
-        timeseries::write::delete(call, namespace, &buckets, statement, deleted)?;
-        return Ok(None);
-    }
     if statement.multi {
         refuse_multi(call, "limit=0")?;
     }
@@ -184,6 +191,7 @@ fn run_ahead(
         *deleted += 1;
         return Ok(result.image.map(|image| Bytes::from(image.into_bytes())));
     }
+    multi::begin(call, namespace, statement)?;
     let before = *deleted;
     loop {
         let mut last = None;
@@ -255,19 +263,21 @@ fn delete_one(
             Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
-        delete_stored(call, statement, unit, 1)?;
+        if delete_stored(call, statement, unit, 1)? {
+            call.remember(target.guard.namespace(), Some(old.clone()), None)?;
+        }
         return Ok(Some(old));
     }
 }
 
-/// Commits a unit of a statement that deletes so many documents.
+/// Commits a unit of a statement that deletes so many documents; answers as [`multi::commit`] does.
 pub fn delete_stored(
     call: &Invocation<'_>,
     statement: &Statement<'_>,
     unit: WriteUnit<'_>,
     documents: u64,
-) -> Result<()> {
-    multi::commit(call, statement, unit)?;
+) -> Result<bool> {
+    let is_remembered = multi::commit(call, statement, unit)?;
     call.server.metrics.documents.deleted.add(documents);
-    Ok(())
+    Ok(is_remembered)
 }

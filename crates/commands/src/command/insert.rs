@@ -81,6 +81,7 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ordered,
         keep_empty_timestamps,
         refused_each: false,
+        is_one_of_many: false,
     };
     let inserted = insert_documents(call, &namespace, &batch, &mut errors)?;
     if call.write_concern.unacknowledged {
@@ -105,6 +106,8 @@ pub struct InsertBatch<'a> {
     pub keep_empty_timestamps: bool,
     /// A collection that takes no documents is an error of each of them, and not of the command.
     pub refused_each: bool,
+    /// The command has others, and waits for what it has written when it ends.
+    pub is_one_of_many: bool,
 }
 
 impl<'a> InsertBatch<'a> {
@@ -116,6 +119,7 @@ impl<'a> InsertBatch<'a> {
             ordered: true,
             keep_empty_timestamps: true,
             refused_each: false,
+            is_one_of_many: false,
         }
     }
 }
@@ -169,7 +173,10 @@ pub fn insert_documents(
         }
         Err(error) => return Err(error),
     };
-    let (inserted, failure) = insert_all(call, &guard, batch, errors);
+    let (inserted, mut failure) = insert_all(call, &guard, batch, errors);
+    if failure.is_none() && !batch.is_one_of_many {
+        failure = call.settle().err();
+    }
     counted(call, inserted, failure)
 }
 
@@ -272,7 +279,7 @@ fn insert_all(
             return (inserted, Some(error));
         }
         let committed = if in_unit > 0 {
-            unit.commit().map(|seq| {
+            unit.commit_ahead().map(|seq| {
                 inserted += in_unit as u64;
                 call.wrote(seq);
             })

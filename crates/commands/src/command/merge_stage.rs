@@ -3,13 +3,15 @@
 //! Documents are merged one by one, in no order that anybody may count on: one that cannot be does not keep the others
 //! of its batch from being so. What was written when the stage fails stays.
 
-use super::stage_destination::{failure, insert, named, target, unknown_field};
+use super::insert::InsertBatch;
+use super::stage_destination::{failure, insert_batch, named, target, unknown_field};
 use super::update::{self, Images, Statement, WriteTargets};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
+use bytes::Bytes;
 use collation::Collation;
 use query::expression::{Expression, check_user_variable};
 use query::value::{DocumentWriter, SharedDocument, Value};
@@ -448,9 +450,8 @@ fn prepare(call: &Invocation<'_>, merge: &Merge, document: RawDocumentBuf) -> Re
 }
 
 fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<()> {
-    let inserted = std::slice::from_ref(&merging.document);
     if merge.matched == Matched::Fail {
-        return insert(call, &merge.into, inserted);
+        return insert(call, merge, &merging.document);
     }
     for _ in 0..MERGE_RETRIES {
         match update_matched(call, merge, merging) {
@@ -473,7 +474,7 @@ fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
                     "$merge could not find a matching document in the target collection for at least one document in the source collection",
                 ));
             }
-            NotMatched::Insert => match insert(call, &merge.into, inserted) {
+            NotMatched::Insert => match insert(call, merge, &merging.document) {
                 // Somebody else was faster, if it is there now.
                 Err(error) if error.code == ErrorCode::DuplicateKey && is_there(call, merge, &merging.filter)? => {}
                 inserted => return inserted,
@@ -486,7 +487,25 @@ fn merge_document(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -
     ))
 }
 
+/// Inserts a document, one of many.
+fn insert(call: &mut Invocation<'_>, merge: &Merge, document: &RawDocument) -> Result<()> {
+    let documents = [document];
+    let batch = InsertBatch {
+        is_one_of_many: true,
+        ..InsertBatch::of_results(&documents)
+    };
+    insert_batch(call, &merge.into, &batch)?;
+    if call.operation.is_ahead() {
+        // An `_id` that it got is none that a filter of the stage asks for.
+        let inserted = Bytes::copy_from_slice(document.as_bytes());
+        call.remember(&merge.into, None, Some(inserted))?;
+    }
+    Ok(())
+}
+
+/// Whether the document that was in the way is there for readers.
 fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> Result<bool> {
+    call.wait_to_look_again()?;
     let mut statement = Statement::new(None);
     statement.filter = filter;
     statement.collation = merge.of_index.as_deref();
@@ -500,6 +519,7 @@ fn is_there(call: &mut Invocation<'_>, merge: &Merge, filter: &RawDocument) -> R
 fn update_matched(call: &mut Invocation<'_>, merge: &Merge, merging: &Merging) -> Result<bool> {
     let mut statement = Statement::new(None);
     statement.filter = &merging.filter;
+    statement.is_one_of_many = true;
     statement.keep_empty_timestamps = true;
     statement.collation = merge.of_index.as_deref();
     let fields;

@@ -1,28 +1,86 @@
-//! Statements on many documents: where other servers decide with this one, they wait for them once, and not for each
-//! document.
+//! Statements on many documents, and commands of many statements: where other servers decide with this one, they wait
+//! for them once, and not for each document.
+//!
+//! A statement looks for documents among those that readers see, and what the command has committed ahead is not among
+//! them. So the call remembers the documents that its statements have changed ahead ([`crate::changed_ahead`]).
+//! A statement whose filter matches none of those finds what it would find after a wait, as all other documents are
+//! what they were; one whose filter matches any of them waits first. One that names an `_id` and nothing else need not
+//! wait for a document that was changed and is still there: it finds it, and changes its newest version.
 
 use super::update::Statement;
+use crate::changed_ahead::Changed;
 use crate::error::Result;
 use crate::invocation::Invocation;
-use storage::WriteUnit;
+use bson::raw::{RawBsonRef, RawDocument};
+use query::matcher::Matcher;
+use storage::{Namespace, WriteUnit};
 
-/// Commits what a statement does to one document. Of many, readers see it when the statement has ended.
-pub fn commit(call: &Invocation<'_>, statement: &Statement<'_>, unit: WriteUnit<'_>) -> Result<()> {
+/// Before a statement looks for documents: waits where one may be in question that was changed ahead.
+pub fn begin(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<()> {
+    match may_meet_changed(call, namespace, statement) {
+        true => call.settle(),
+        false => Ok(()),
+    }
+}
+
+fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> bool {
+    if !call.operation.is_ahead() {
+        return false;
+    }
+    let ahead = call.changed_ahead.borrow();
+    let is_of_one = names_id_alone(statement.filter);
+    let mut documents = ahead
+        .of(namespace)
+        .filter(|changed| !(is_of_one && changed.stays()))
+        .peekable();
+    if documents.peek().is_none() {
+        return false;
+    }
+    let matcher = call
+        .expressions_on(namespace, statement.variables, statement.collation)
+        .and_then(|expressions| match statement.constants {
+            Some(constants) => expressions.with_constants(constants).map_err(Into::into),
+            None => Ok(expressions),
+        })
+        // One for text or for distances needs an index, and is refused here.
+        .and_then(|expressions| Ok(Matcher::parse(statement.filter, &expressions)?));
+    let Ok(matcher) = matcher else { return true };
+    let evaluation = call.evaluation();
+    documents.flat_map(Changed::images).any(|document| {
+        let document = RawDocument::from_bytes(document);
+        !document.is_ok_and(|document| matches!(matcher.matches(document, &evaluation), Ok(false)))
+    })
+}
+
+/// Whether a filter is `{_id: value}`.
+fn names_id_alone(filter: &RawDocument) -> bool {
+    let mut fields = filter.into_iter();
+    let names_id = matches!(fields.next(), Some(Ok((name, value))) if name == "_id" && !matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)));
+    names_id && fields.next().is_none()
+}
+
+/// Commits what a statement does to one document. Of many, readers see it when the statement, or the command, has
+/// ended; answers whether the call is to remember the document ([`Invocation::remember`]).
+pub fn commit(call: &Invocation<'_>, statement: &Statement<'_>, unit: WriteUnit<'_>) -> Result<bool> {
     call.before_commit(1)?;
-    let seq = match statement.multi {
+    let seq = match statement.multi || statement.is_one_of_many {
         true => unit.commit_ahead()?,
         false => unit.commit()?,
     };
     call.wrote(seq);
-    Ok(())
+    let is_ahead = call.operation.is_ahead();
+    if !is_ahead {
+        call.changed_ahead.borrow_mut().clear();
+    }
+    Ok(statement.is_one_of_many && is_ahead)
 }
 
-/// Ends a statement: what it has done has taken effect on return, however it ended, as the next one looks for documents
-/// among those that readers see. A fatal error ends the command, which is answered after a wait of its own.
-pub fn end<T>(call: &Invocation<'_>, done: Result<T>) -> Result<T> {
-    if done.as_ref().is_err_and(|error| call.is_fatal(error)) {
+/// Ends a statement: what it has done has taken effect on return, however it ended, unless it is one of many, whose
+/// command waits. A fatal error ends the command, which is answered after a wait of its own.
+pub fn end<T>(call: &Invocation<'_>, statement: &Statement<'_>, done: Result<T>) -> Result<T> {
+    if statement.is_one_of_many || done.as_ref().is_err_and(|error| call.is_fatal(error)) {
         return done;
     }
-    call.server.storage.wait_ahead(&call.operation)?;
+    call.settle()?;
     done
 }

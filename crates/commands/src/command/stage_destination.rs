@@ -88,9 +88,13 @@ pub(super) fn first_error(errors: WriteErrors) -> Result<()> {
 
 pub(super) fn insert(call: &mut Invocation<'_>, ns: &Namespace, documents: &[RawDocumentBuf]) -> Result<()> {
     let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
-    let batch = InsertBatch::of_results(&documents);
+    insert_batch(call, ns, &InsertBatch::of_results(&documents))
+}
+
+/// As [`insert`].
+pub(super) fn insert_batch(call: &mut Invocation<'_>, ns: &Namespace, batch: &InsertBatch<'_>) -> Result<()> {
     let mut errors = WriteErrors::new();
-    insert_documents(call, ns, &batch, &mut errors)?;
+    insert_documents(call, ns, batch, &mut errors)?;
     first_error(errors)
 }
 

@@ -68,6 +68,8 @@ pub struct Statement<'a> {
     pub array_filters: Option<&'a RawArray>,
     /// All matching documents.
     pub multi: bool,
+    /// The command has others, and waits for what it has written when it ends.
+    pub is_one_of_many: bool,
     /// Insert when nothing matches.
     pub upsert: bool,
     /// The index to use.
@@ -99,6 +101,7 @@ impl<'a> Statement<'a> {
             inserts_supplied: false,
             array_filters: None,
             multi: false,
+            is_one_of_many: false,
             upsert: false,
             hint: None,
             sort: None,
@@ -237,8 +240,10 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .into_iter()
         .map(|document| parse_statement(document, &options))
         .collect::<Result<Vec<_>>>()?;
+    let are_many = statements.len() > 1;
     for (index, statement) in statements.iter_mut().enumerate() {
         statement.id = options.ids.of(index);
+        statement.is_one_of_many = are_many;
     }
     check_writable(call, &namespace)?;
     let mut errors = WriteErrors::new();
@@ -360,7 +365,7 @@ pub fn run(
     images: Images,
 ) -> Result<Updated> {
     let done = run_ahead(call, namespace, statement, images);
-    multi::end(call, done)
+    multi::end(call, statement, done)
 }
 
 /// As [`run`]; what it has changed may be still to take effect.
@@ -372,6 +377,7 @@ fn run_ahead(
 ) -> Result<Updated> {
     call.changes(namespace);
     if let Some(buckets) = timeseries::buckets(call, namespace) {
+        call.settle()?;
         return timeseries::write::update(call, namespace, &buckets, statement);
     }
     if statement.upsert {
@@ -385,6 +391,7 @@ fn run_ahead(
         return Updated::before_retry(result, statement, images);
     }
     let prepared = prepare(call, namespace, statement)?;
+    multi::begin(call, namespace, statement)?;
     let mut tries = 0;
     loop {
         let mut done = Updated::default();
@@ -622,11 +629,14 @@ fn update_one(
             }
             Err(other) => return Err(other.into()),
         }
-        multi::commit(call, prepared.statement, unit)?;
+        let is_remembered = multi::commit(call, prepared.statement, unit)?;
         call.server.metrics.documents.updated.add(1);
         done.matched += weight;
         done.modified += weight;
-        if images == Images::Both {
+        if is_remembered {
+            let namespace = target.guard.namespace();
+            call.remember(namespace, Some(old), Some(Bytes::from(new)))?;
+        } else if images == Images::Both {
             done.before = Some(old);
             done.after = Some(Bytes::from(new));
         }
@@ -713,27 +723,28 @@ fn upsert(
     let guard = open_or_create(call, namespace)?;
     crate::validation::check(call, &guard, &document, None)?;
     let operation = call.operation.clone();
-    loop {
+    let is_remembered = loop {
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
         let Statement { id, kept, .. } = *prepared.statement;
         let kept = if kept == Kept::Nothing { Kept::Key } else { kept };
         Writer::begin_statement(call.retry.is_some(), &mut unit, id, kept);
         match unit.insert(&guard, &document) {
-            Ok(_) => {
-                multi::commit(call, prepared.statement, unit)?;
-                break;
-            }
+            Ok(_) => break multi::commit(call, prepared.statement, unit)?,
             Err(StorageError::WouldWait) => {}
             Err(other) => return Err(other.into()),
         }
-    }
+    };
     let id = document
         .get("_id")?
         .map(Bson::try_from)
         .transpose()?
         .unwrap_or(Bson::Null);
-    Ok((id, Bytes::from(document.into_bytes())))
+    let document = Bytes::from(document.into_bytes());
+    if is_remembered {
+        call.remember(namespace, None, Some(document.clone()))?;
+    }
+    Ok((id, document))
 }
 
 /// The document that an upsert inserts as it is given.

@@ -101,6 +101,7 @@ pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> R
         ordered: true,
         keep_empty_timestamps: true,
         refused_each: false,
+        is_one_of_many: false,
     };
     insert_documents(call, &store.namespace()?, &batch, &mut errors)?;
     match errors.each().next().map(|(_, error)| error) {

@@ -1,5 +1,6 @@
 //! Step 2: every leaf whose image is not good for the checkpoint's position.
 
+use super::saved::KeptDeltas;
 use super::{Run, UNIT_PAGES};
 use crate::leaf::Leaf;
 use crate::saved_deltas::SavedPages;
@@ -25,7 +26,6 @@ impl Run<'_> {
         // By id, as the pages of saved deltas want their keys.
         let mut tables = tables.to_vec();
         tables.sort_unstable_by_key(|table| table.id.0);
-        let may_save = self.may_save && self.parts.cache.budget().may_keep_deltas();
         for table in tables {
             let mut leaves = table.tree.take_dirty();
             for leaf in &leaves {
@@ -38,7 +38,7 @@ impl Run<'_> {
                 units.push(Unit {
                     tree: &table.tree,
                     leaves: leaves.by_ref().take(UNIT_PAGES).collect(),
-                    may_save: may_save && table.lives_at(self.position.seq),
+                    may_save: self.may_save && table.lives_at(self.position.seq),
                 });
             }
         }
@@ -53,6 +53,7 @@ impl Run<'_> {
             room = room.saturating_sub(unit.leaves.len());
             groups.last_mut().expect("just pushed").push(unit);
         }
+        let keeps = KeptDeltas::new(self.parts.cache.budget().kept_deltas_max());
         let result = self.parts.in_parallel(groups, |group| {
             let mut writer = self.parts.write_back.writer();
             let mut saved = SavedPages::default();
@@ -62,7 +63,7 @@ impl Run<'_> {
                 may_save,
             } in group
             {
-                leaves.retain(|leaf| !(may_save && self.save_delta(tree, leaf, &mut saved)));
+                leaves.retain(|leaf| !(may_save && self.save_delta(tree, leaf, &keeps, &mut saved)));
                 for leaf in &leaves {
                     self.parts.pages.expect_base(tree, leaf);
                 }

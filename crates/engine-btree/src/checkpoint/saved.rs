@@ -10,13 +10,34 @@ use crate::write_back::PageWriter;
 use blocks::{BlockAddr, Referenced};
 use engine::{Result, Seq};
 use rcu::Guard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Checkpoints that save changes of a leaf before one writes it, at most.
 const SAVES_MAX: usize = 8;
 
 /// What a row that is gone counts for, as a part of a leaf, where the leaf's rows are not in memory.
 const GONE_PART: usize = 64;
+
+/// Memory that deltas may take over a checkpoint.
+pub(super) struct KeptDeltas {
+    left: AtomicU64,
+}
+
+impl KeptDeltas {
+    pub(super) fn new(bytes: u64) -> Self {
+        Self {
+            left: AtomicU64::new(bytes),
+        }
+    }
+
+    /// Takes so many bytes, if they are left.
+    fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+            .is_ok()
+    }
+}
 
 impl Run<'_> {
     /// Leaves an image where it is and puts what it lacks into `pages`, if that can be and pays; otherwise the leaf is
@@ -26,7 +47,7 @@ impl Run<'_> {
     /// was saved beside it has as many bytes as all its rows: together they are never twice of what the better of the
     /// two ways would have cost (the ski rental problem). A few rows count for a part of all at least, as a delta also
     /// takes memory from what is read.
-    pub(super) fn save_delta(&self, tree: &Tree, leaf: &Leaf, pages: &mut SavedPages) -> bool {
+    pub(super) fn save_delta(&self, tree: &Tree, leaf: &Leaf, keeps: &KeptDeltas, pages: &mut SavedPages) -> bool {
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
@@ -47,6 +68,9 @@ impl Run<'_> {
         // One that came to the leaf while the checkpoint began belongs to the next.
         let volume = tree.shape.volume;
         if self.parts.store.find_unrecorded(volume, &[image]).is_some() {
+            return false;
+        }
+        if !keeps.take(state.delta_bytes as u64) {
             return false;
         }
         for (key, value) in lacking(&state, view, self.position.seq, &guard) {

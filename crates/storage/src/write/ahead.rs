@@ -3,7 +3,7 @@
 //! An operation that changes many documents, each in a unit of its own, would wait for a majority of the servers once
 //! for each of them. A unit that is committed ahead only gets its place in the log, and the operation has *observed*
 //! it: it waits for the last one in [`Storage::wait_ahead`], and its client is told nothing before that, neither counts
-//! nor an error.
+//! nor an error. The units may be those of a session, whose records follow from each other in the order of the log.
 //!
 //! Invariants: an operation never has more ahead than `limits.rs` says, and one unit. It waits with no lock of a
 //! document held. Readers do not see what is ahead, those of the operation itself neither: whoever looks for documents
@@ -18,15 +18,13 @@ use std::sync::atomic::Ordering;
 
 impl WriteUnit<'_> {
     /// As [`WriteUnit::commit`], but its effect may be still to come on return: for one of many units of an operation,
-    /// which ends with [`Storage::wait_ahead`]. There is no difference in a transaction, in a session that may send the
-    /// write again, and where this server decides alone.
+    /// which ends with [`Storage::wait_ahead`]. There is no difference in a transaction, and where this server decides
+    /// alone.
     ///
     /// Errors: as for [`WriteUnit::commit`]; those of the wait for earlier units, too.
     pub fn commit_ahead(mut self) -> Result<Seq, StorageError> {
         let (storage, op) = (self.evaluator.storage, self.evaluator.op);
-        // The next entry of a session builds on the record that this one installs.
-        let waits = self.changes.effect.session.is_some();
-        if waits || self.home.is_some() || !storage.pending.is_used() {
+        if self.home.is_some() || !storage.pending.is_used() {
             return self.commit();
         }
         let bytes = row_bytes(self.changes.effect.batch());

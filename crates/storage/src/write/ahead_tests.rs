@@ -1,6 +1,6 @@
 use crate::limits::{BYTES_AHEAD_MAX, UNITS_AHEAD_MAX};
 use crate::testing::*;
-use crate::{Operation, RecordId, SessionKey, Storage, StorageError};
+use crate::{Kept, Operation, RecordId, SessionKey, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use engine::Seq;
 use std::sync::Arc;
@@ -112,24 +112,53 @@ fn what_was_ahead_of_a_leadership_that_ends_is_not_acknowledged() {
     storage.wait_ahead(&op).unwrap();
 }
 
-/// The record of a session's first statement would be lost if the second one were proposed on what was before both.
+/// The record of a session's first statement would be lost if the second one followed from what was before both.
 #[test]
-fn statements_of_a_session_wait_for_each_other() {
+fn statements_of_a_session_follow_from_each_other() {
     let (machine, storage, ids) = undecided(1);
     storage.commit_to(Seq(storage.last_seq().0 + 1)).unwrap();
     storage.keep_sessions().unwrap();
-    let op = machine.operation();
-    let guard = storage.locked(&op, "c");
     let key = SessionKey {
         id: [1; 16],
         user: [0; 32],
     };
-    let mut unit = storage.begin_write(&op);
-    unit.in_session(key, 1);
-    let old = unit.lock_record(&guard, &ids[0]).unwrap().unwrap();
-    let old = RawDocument::from_bytes(old.as_ref()).unwrap();
-    unit.statement(0, crate::Kept::Nothing);
-    unit.update(&guard, &ids[0], old, &one_more(old)).unwrap();
-    op.kill();
-    assert!(matches!(unit.commit_ahead(), Err(StorageError::Interrupted(_))));
+    let op = machine.operation();
+    let change = |number: i64, statement: i32| {
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key, number);
+        let old = unit.lock_record(&guard, &ids[0]).unwrap().unwrap();
+        let old = RawDocument::from_bytes(old.as_ref()).unwrap();
+        unit.statement(statement, Kept::Nothing);
+        unit.update(&guard, &ids[0], old, &one_more(old)).unwrap();
+        unit.commit_ahead().unwrap();
+    };
+    let known = |storage: &Storage, number: i64| -> Vec<i32> {
+        let record = storage.session(&key).filter(|record| record.txn_number == number);
+        let is_known = |statement: &i32| {
+            let record = record.as_ref();
+            record.is_some_and(|record| storage.statement(record, &key, *statement).unwrap().is_some())
+        };
+        (0..10).filter(is_known).collect()
+    };
+    [0, 1, 3, 9].into_iter().for_each(|statement| change(1, statement));
+    assert_eq!(
+        known(&storage, 1),
+        [],
+        "whoever sends it again asks for what has taken effect"
+    );
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    storage.wait_ahead(&op).unwrap();
+    assert_eq!(known(&storage, 1), [0, 1, 3, 9]);
+    // Of two numbers in a row nothing is left of the first one.
+    [2, 4].into_iter().for_each(|statement| change(1, statement));
+    change(2, 5);
+    change(2, 7);
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!((known(&storage, 1), known(&storage, 2)), (vec![], vec![5, 7]));
+    assert_eq!(counts(&storage), [8]);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(storage);
+    let again = machine.open().unwrap();
+    assert_eq!((known(&again, 1), known(&again, 2)), (vec![], vec![5, 7]));
 }

@@ -79,6 +79,7 @@ pub fn update(
         change: RawBsonRef::Document(&change),
         hint: hinted.as_deref().map(Hint::Key).or(statement.hint),
         counts_measurements: true,
+        is_one_of_many: false,
         ..*statement
     };
     update::run(call, buckets.namespace(), &of_buckets, Images::None)

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
 use super::super::Run;
+use crate::budget::Use;
 use crate::fixture::{ROWS, Store};
 use crate::options::BtreeOptions;
 use engine::{Direction, Engine, FillLimits, KeyRange, Rows, TableId};
@@ -213,4 +214,44 @@ fn a_saved_leaf_may_change_in_any_way_before_the_checkpoint_ends() {
         store.checkpoint();
         assert_whole(&store);
     }
+}
+
+/// What was saved in a large cache comes back into a small one: it has to leave it as it comes.
+#[test]
+fn what_comes_back_leaves_a_smaller_cache_again() {
+    let large = BtreeOptions {
+        cache_bytes: 256 << 20,
+        ..options()
+    };
+    let count = 100_000;
+    let long = |number: u32, version: u8| value(number, version).repeat(5);
+    let mut store = Store::new(large);
+    let mut rows: BTreeMap<_, _> = (0..count).map(|number| (key(number), long(number, 1))).collect();
+    store.write(|batch| {
+        rows.iter()
+            .for_each(|(key, value)| batch.put(ROWS, key.clone(), value.clone()))
+    });
+    store.checkpoint();
+    for number in (0..count).step_by(8) {
+        rows.insert(key(number), long(number, 2));
+        store.write(|batch| batch.put(ROWS, key(number), long(number, 2)));
+    }
+    store.checkpoint();
+    let small = BtreeOptions {
+        cache_bytes: BtreeOptions::CACHE_BYTES_MIN,
+        threads: Some(1),
+        ..options()
+    };
+    let store = store.crashed(small);
+    let (used, limit) = (
+        store.base().cache.budget().total(),
+        BtreeOptions::CACHE_BYTES_MIN as u64,
+    );
+    assert!(used <= limit + limit / 4, "{used} bytes of {limit}");
+    assert!(saved_memory(&store) > 0, "some of it is there");
+    assert_eq!(content(&store, ROWS), rows);
+}
+
+fn saved_memory(store: &Store) -> u64 {
+    store.base().cache.budget().used(Use::Deltas)
 }
