@@ -289,7 +289,7 @@ impl Applier {
     /// A delta is full. The base has to be in memory to make it smaller.
     pub(crate) fn make_room_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
         if let Some(address) = self.split(tree, leaf, at_end) {
-            self.pages.bring_base_in(tree, leaf, address)?;
+            self.pages.bring_base_in(tree, leaf, address, None)?;
             self.split(tree, leaf, at_end);
         }
         if !Leaf::has_room(&leaf.state.lock()) {
@@ -357,7 +357,7 @@ impl Applier {
                     KeysIn::Retired => continue,
                     KeysIn::OnDisk(address) => {
                         drop(guard);
-                        self.pages.bring_base_in(tree, &leaf, address)?;
+                        self.pages.bring_base_in(tree, &leaf, address, None)?;
                         continue;
                     }
                 };

@@ -224,7 +224,7 @@ impl BlockMover {
             };
             if let Base::OnDisk(address) = leaf.view.load(&guard).base {
                 drop(guard);
-                self.pages.bring_base_in(tree, &leaf, address)?;
+                self.pages.bring_base_in(tree, &leaf, address, None)?;
                 continue;
             }
             if !Leaf::has_room(&leaf.state.lock()) {

@@ -1,5 +1,6 @@
 //! What comes next in a walk: the leaves on disk behind the one that it is in, as the inner nodes in memory have them.
 
+use crate::leaf::{Base, LeafView};
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree};
 use blocks::BlockAddr;
 use engine::{Direction, KeyRange};
@@ -49,6 +50,8 @@ pub(crate) struct ComingLeaf<'g> {
     pub(crate) distance: usize,
     /// It shall be loaded; it is too early for others.
     pub(crate) is_near: bool,
+    /// The leaf is in memory with what was written to it; its rows are on disk.
+    pub(crate) is_base: bool,
 }
 
 impl ComingLeaf<'_> {
@@ -85,6 +88,22 @@ pub(crate) fn is_past(fence: &[u8], direction: Direction, range: &KeyRange) -> b
             Bound::Unbounded => false,
             Bound::Included(start) | Bound::Excluded(start) => fence <= start.as_slice(),
         },
+    }
+}
+
+/// Where a leaf's rows are on disk, if they are not in memory.
+fn leaf_on_disk(child: &Child, guard: &Guard) -> Option<BlockAddr> {
+    match child {
+        Child::OnDisk { address, level: 0 } => Some(*address),
+        Child::Leaf(leaf) => match leaf.view.load(guard) {
+            LeafView {
+                retired: false,
+                base: Base::OnDisk(address),
+                ..
+            } => Some(*address),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -132,15 +151,17 @@ impl<'g> Coming<'g> {
                     Direction::Reverse => indexes.next_back(),
                 }
             {
-                if let Child::OnDisk { address, level: 0 } = parent.children[index].load(guard) {
+                let child = parent.children[index].load(guard);
+                if let Some(address) = leaf_on_disk(child, guard) {
                     coming.leaves.push(ComingLeaf {
                         parent,
                         low: above.low,
                         high: above.high,
                         index,
-                        address: *address,
+                        address,
                         distance: seen + 1,
                         is_near: seen < near,
+                        is_base: matches!(child, Child::Leaf(_)),
                     });
                 }
                 seen += 1;
@@ -182,6 +203,7 @@ impl<'g> Coming<'g> {
 mod tests {
     use super::*;
     use crate::fixture::{block, lone_tree};
+    use crate::leaf::Leaf;
     use crate::page::Separators;
 
     const INNER: usize = 4;
@@ -261,6 +283,30 @@ mod tests {
         assert_eq!(reverse(20), ((5..20).rev().collect(), 5, None));
         assert_eq!(reverse(2), (vec![1, 0], 2, None));
         assert_eq!(reverse(0), (vec![], 0, None));
+    }
+
+    /// Such leaves were read one by one: after a start, all that have saved deltas.
+    #[test]
+    fn leaves_of_which_only_changes_are_in_memory_come_too() {
+        let low = |number: u8| Box::from([number]);
+        let separators = Separators::from_keys(&[&[1][..], &[2], &[3]]);
+        let leaves = [
+            Child::Leaf(Arc::new(Leaf::empty(Box::default()))),
+            Child::Leaf(Arc::new(Leaf::on_disk(low(1), block(101, 1)))),
+            Child::Leaf(Arc::new(Leaf::empty(low(2)))),
+            stored(3, 0),
+        ];
+        let tree = lone_tree(Child::Inner(Arc::new(Inner::new(1, separators, leaves.into()))));
+        let (guard, all) = (rcu::pin(), KeyRange::all());
+        let position = WalkPosition {
+            descent: &tree.descend(Target::First, 0, &guard),
+            direction: Direction::Forward,
+            range: &all,
+            address: None,
+        };
+        let coming = Coming::after(&tree, position, 15, 5, &guard).leaves.into_iter();
+        let found: Vec<_> = coming.map(|leaf| (leaf.key(), leaf.is_base, leaf.distance)).collect();
+        assert_eq!(found, [(vec![1], true, 1), (vec![3], false, 3)]);
     }
 
     #[test]

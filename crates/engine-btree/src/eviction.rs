@@ -233,7 +233,7 @@ mod tests {
         base.cache.eviction().hold();
         let full = base.cache.budget().limit() as isize + 1;
         base.cache.budget().add(Use::Deltas, full);
-        base.pages.bring_base_in(&tree, &leaf, address).expect("a read");
+        base.pages.bring_base_in(&tree, &leaf, address, None).expect("a read");
         assert!(
             matches!(leaf.view.load(&rcu::pin()).base, Base::Image(_)),
             "its rows are there"

@@ -263,7 +263,7 @@ impl Upkeep {
                 NextLeaf::Leaf(leaf, Some(high)) => {
                     let base = leaf.view.load(&rcu::pin()).base.clone();
                     if let Base::OnDisk(address) = base {
-                        self.pages.bring_base_in(tree, &leaf, address)?;
+                        self.pages.bring_base_in(tree, &leaf, address, None)?;
                         continue;
                     }
                     self.consolidator.shed_undo(tree, &leaf);
@@ -296,7 +296,7 @@ impl Upkeep {
                         break next;
                     };
                     drop(guard);
-                    self.pages.bring_base_in(tree, &next, address)?;
+                    self.pages.bring_base_in(tree, &next, address, None)?;
                 }
                 Child::OnDisk { address, level } => {
                     let (address, level) = (*address, *level);

@@ -82,6 +82,11 @@ impl Pages {
     /// Brings a page in before anybody has asked for it. The error, if any, comes again to whoever needs it.
     pub(crate) fn read_ahead(&self, tree: &Arc<Tree>, key: &[u8], address: BlockAddr, level: u8) {
         let _ = self.bring_in(tree, Target::At(key), address, level, LoadRows::WantedInOrder);
+        self.note_read_ahead();
+    }
+
+    /// Counts a page that was brought in before anybody has asked for it.
+    pub(crate) fn note_read_ahead(&self) {
         self.counters.prefetched.add(1);
     }
 
@@ -268,6 +273,19 @@ impl Pages {
         opened.is_ok()
     }
 
+    /// A leaf from a stretch that may have its block.
+    fn open_held(&self, tree: &Tree, address: BlockAddr, stretch: &HeldStretch) -> Option<LeafImage> {
+        let (volume, owner, kind) = (tree.shape.volume, tree.id.0, BlockKind::Leaf);
+        let source = Source::Memory([stretch.block(volume, &address)?, &[]]);
+        let opened = SCRATCH.with_borrow_mut(|scratch| {
+            self.store
+                .read_with(volume, &address, owner, kind, source, scratch, LeafImage::decode)
+        });
+        let image = opened.ok()?.ok()?;
+        self.counters.pages_read.add(1);
+        Some(image)
+    }
+
     /// Counts a leaf that a long walk has read; whether its block stays.
     fn keeps_walked(&self, address: BlockAddr, has_room: bool) -> bool {
         self.counters.pages_read.add(1);
@@ -452,17 +470,25 @@ impl Pages {
         }
     }
 
-    /// Brings a leaf's rows into memory.
-    pub(crate) fn bring_base_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, address: BlockAddr) -> Result<()> {
+    /// Brings the rows of a leaf into memory of which only the changes are there. `stretch` may have its block.
+    pub(crate) fn bring_base_in(
+        &self,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
+        address: BlockAddr,
+        stretch: Option<&HeldStretch>,
+    ) -> Result<()> {
         self.make_room(Some(leaf));
         let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::OnDisk(now) if now == address);
         let is_there = || {
             let _state = leaf.state.lock();
             is_base(leaf.view.load(&rcu::pin()))
         };
-        let Some(image) = read_what_is_there(|| self.load_leaf(tree, address, Near::Nothing), is_there)? else {
-            return Ok(());
+        let image = match stretch.and_then(|stretch| self.open_held(tree, address, stretch)) {
+            Some(image) => Some(image),
+            None => read_what_is_there(|| self.load_leaf(tree, address, Near::Nothing), is_there)?,
         };
+        let Some(image) = image else { return Ok(()) };
         let guard = rcu::pin();
         let state = leaf.state.lock();
         let view = leaf.view.load(&guard);
@@ -669,7 +695,7 @@ impl Pages {
                     if let Some(found) = self.look_up_in_block(tree, address, key) {
                         return self.value_of(tree, with_added(found, added));
                     }
-                    self.bring_base_in(tree, &leaf, address)?;
+                    self.bring_base_in(tree, &leaf, address, None)?;
                 }
                 Missing::Child(address, level) => {
                     if level == 0

@@ -8,6 +8,9 @@
 //! fills the queue again while it passes leaves that are loaded: an idle worker costs a switch of threads. A node in
 //! the queue is in nobody's way: who needs it first loads it.
 //!
+//! Leaves of which only changes are in memory are read ahead as well, and come into memory: what is shown of them is
+//! base and changes together.
+//!
 //! The first leaves of a walk come into memory. Those of a *long* walk do not, as most are not wanted again before
 //! others are: their raw bytes wait in the queue until the walk comes to them, and go when it has passed
 //! ([`Pages::read_for_walk`]). Where they lie side by side, their blocks come in stretches ([`Stretches`]) before they
@@ -15,13 +18,14 @@
 
 use crate::budget::{Use, good_size};
 use crate::coming::{Coming, Node, WalkPosition};
+use crate::leaf::Leaf;
 use crate::pages::{LoadRows, Pages, is_on_disk_at};
 use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::stretches::{STRETCH_BYTES_MAX, STRETCH_BYTES_MIN, Stretches, side_by_side};
-use crate::tree::{Target, Tree};
+use crate::tree::{Child, Target, Tree};
 use blocks::{BlockAddr, SECTOR_BYTES};
 use engine::Result;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rcu::Guard;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -212,11 +216,23 @@ impl LoadQueue {
         };
         // It may have been loaded between the look at the tree that found it and its coming into the queue.
         let target = Target::At(&node.key);
-        let is_there = |guard: &Guard| {
-            let child = self.tree.descend(target, node.level, guard).child;
-            is_on_disk_at(child, node.address)
+        let leaf = {
+            let guard = rcu::pin();
+            match self.tree.descend(target, node.level, &guard).child {
+                Child::Leaf(leaf) => Some(leaf.clone()),
+                child if is_on_disk_at(child, node.address) => None,
+                _ => return,
+            }
         };
-        if !is_there(&rcu::pin()) {
+        if let Some(leaf) = leaf {
+            // Only its rows are missing. The error, if any, comes again when the walk needs them.
+            let stretch = self.stretch_with(node.address);
+            if pages
+                .bring_base_in(&self.tree, &leaf, node.address, stretch.as_deref())
+                .is_ok()
+            {
+                pages.note_read_ahead();
+            }
             return;
         }
         if node.is_for_long {
@@ -404,7 +420,7 @@ impl ReadAhead {
                     key: leaf.key(),
                     address: leaf.address,
                     level: 0,
-                    is_for_long: self.walked + leaf.distance > LEAVES_OF_SHORT,
+                    is_for_long: self.walked + leaf.distance > LEAVES_OF_SHORT && !leaf.is_base,
                 });
             }
         }
@@ -439,6 +455,24 @@ impl ReadAhead {
         }
     }
 
+    /// Brings the rows in of a leaf whose changes are in memory; or the walk looks again.
+    pub(crate) fn fetch_base(
+        &self,
+        pages: &Arc<Pages>,
+        tree: &Arc<Tree>,
+        leaf: &Arc<Leaf>,
+        address: BlockAddr,
+    ) -> Result<()> {
+        let stretch = match &self.queue {
+            None => None,
+            Some(queue) => match self.claim(queue, queue.state.lock(), pages, address) {
+                None => return Ok(()),
+                Some(stretch) => stretch,
+            },
+        };
+        pages.bring_base_in(tree, leaf, address, stretch.as_deref())
+    }
+
     /// The raw bytes of the leaf that the walk needs now, if it is long. `None`: the leaf was brought in, or the walk
     /// looks again, as the leaf may be in memory meanwhile, or have failed to load.
     pub(crate) fn fetch(
@@ -457,37 +491,51 @@ impl ReadAhead {
         if let Some(raw) = state.take_ready(address) {
             return Ok(Some(raw));
         }
-        if !state.loading.contains(&address) && !state.stretches.is_reading(&address) {
-            if self.is_long()
-                && let Some(stretch) = state.stretches.begin_at(&address)
-            {
-                drop(state);
-                queue.read_stretch(pages, stretch);
-                return Ok(None);
+        let Some(stretch) = self.claim(queue, state, pages, address) else {
+            return Ok(None);
+        };
+        if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
+            return Ok(None);
+        }
+        if self.is_long()
+            && let Some(raw) = pages.read_for_walk(tree, target, address, stretch.as_deref(), || queue.buffer())?
+        {
+            return Ok(Some(raw));
+        }
+        pages
+            .bring_in(tree, target, address, 0, LoadRows::WantedInOrder)
+            .map(|()| None)
+    }
+
+    /// Takes a leaf that the walk needs now from the queue; answers the stretch that has its block, if one has. `None`
+    /// where a worker is at it or its stretch is read first: the walk has done something useful or waited meanwhile,
+    /// and looks again.
+    fn claim(
+        &self,
+        queue: &LoadQueue,
+        mut state: MutexGuard<'_, QueueState>,
+        pages: &Pages,
+        address: BlockAddr,
+    ) -> Option<Option<Arc<HeldStretch>>> {
+        if state.loading.contains(&address) || state.stretches.is_reading(&address) {
+            match state.take_last() {
+                Some(other) => {
+                    drop(state);
+                    queue.load(pages, &other);
+                }
+                None => queue.loaded.wait(&mut state),
             }
-            state.waiting.retain(|waiting| waiting.address != address);
-            let stretch = state.stretches.holding(tree.shape.volume, &address);
+            return None;
+        }
+        if self.is_long()
+            && let Some(stretch) = state.stretches.begin_at(&address)
+        {
             drop(state);
-            if !is_on_disk_at(tree.descend(target, 0, &rcu::pin()).child, address) {
-                return Ok(None);
-            }
-            if self.is_long()
-                && let Some(raw) = pages.read_for_walk(tree, target, address, stretch.as_deref(), || queue.buffer())?
-            {
-                return Ok(Some(raw));
-            }
-            return pages
-                .bring_in(tree, target, address, 0, LoadRows::WantedInOrder)
-                .map(|()| None);
+            queue.read_stretch(pages, stretch);
+            return None;
         }
-        match state.take_last() {
-            Some(other) => {
-                drop(state);
-                queue.load(pages, &other);
-            }
-            None => queue.loaded.wait(&mut state),
-        }
-        Ok(None)
+        state.waiting.retain(|waiting| waiting.address != address);
+        Some(state.stretches.holding(queue.tree.shape.volume, &address))
     }
 }
 

@@ -142,10 +142,7 @@ impl Walk {
                 address: None,
             };
             let leaf = match descent.child {
-                Child::Leaf(leaf) => {
-                    self.ahead.pass(pages, tree, here, &guard);
-                    leaf
-                }
+                Child::Leaf(leaf) => leaf,
                 Child::OnDisk { address, level: 0 } => {
                     let address = *address;
                     if let Some(page) = self.page.as_mut().filter(|page| page.address == address) {
@@ -193,10 +190,13 @@ impl Walk {
             }
             if let Err(address) = view.base_at(at) {
                 let leaf = leaf.clone();
+                here.address = Some(address);
+                self.ahead.plan(pages, tree, here, &guard);
                 drop(guard);
-                pages.bring_base_in(tree, &leaf, address)?;
+                self.ahead.fetch_base(pages, tree, &leaf, address)?;
                 continue;
             }
+            self.ahead.pass(pages, tree, here, &guard);
             let stop = take_rows(view, self.direction, &bound, &self.range, at, rows, limits, &guard);
             let fence = stop.is_none().then(|| fence_behind(&descent, self.direction)).flatten();
             drop(guard);

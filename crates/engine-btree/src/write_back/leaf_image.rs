@@ -152,7 +152,7 @@ impl PageWriter<'_> {
             // Neither locked nor pinned: this reads.
             drop(state);
             drop(guard);
-            shared.pages.bring_base_in(tree, leaf, address)?;
+            shared.pages.bring_base_in(tree, leaf, address, None)?;
             return Ok(PrepareStep::CameIn);
         }
         if may_split && is_too_large(tree, view, &state, &guard) {
