@@ -54,8 +54,11 @@ fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &St
 
 /// Whether a filter is `{_id: value}`.
 fn names_id_alone(filter: &RawDocument) -> bool {
-    let mut fields = filter.into_iter();
-    let names_id = matches!(fields.next(), Some(Ok((name, value))) if name == "_id" && !matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_)));
+    let mut fields = filter.into_iter().flatten();
+    let is_compared = |value| matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_));
+    let names_id = fields
+        .next()
+        .is_some_and(|(name, value)| name == "_id" && !is_compared(value));
     names_id && fields.next().is_none()
 }
 
