@@ -17,13 +17,13 @@ use crate::directory::DIRECTORY;
 use crate::foundation::Foundation;
 use crate::leaf::{Base, Elsewhere, Found, Leaf};
 use crate::page::{LargeRef, LeafImage, decode_inner};
-use crate::pages::{LoadRows, Pages};
+use crate::pages::{LoadRows, Pages, if_readable};
 use crate::readers::Readers;
 use crate::running::RunningCheckpoint;
 use crate::status::Status;
 use crate::tree::{Child, Target, Tree};
 use crate::version::NEWEST;
-use crate::write_back::{Move, Need, PageWriter, WriteBack};
+use crate::write_back::{Move, Need, PageWriter, WriteBack, Written};
 use blocks::{BlockAddr, BlockKind, BlockStore, MovingBlock};
 use engine::{ErrorKind, Result, TableId};
 use parking_lot::Mutex;
@@ -216,7 +216,10 @@ impl BlockMover {
                     let (address, level) = (*address, *level);
                     drop(guard);
                     is_cold = level == 0;
-                    self.pages.bring_in(tree, target, address, level, LoadRows::Wanted)?;
+                    let read = self.pages.bring_in(tree, target, address, level, LoadRows::Wanted);
+                    if if_readable(read)?.is_none() {
+                        return Ok(None);
+                    }
                     continue;
                 }
                 Child::Nothing => return Ok(None),
@@ -224,7 +227,9 @@ impl BlockMover {
             };
             if let Base::OnDisk(address) = leaf.view.load(&guard).base {
                 drop(guard);
-                self.pages.bring_base_in(tree, &leaf, address, None)?;
+                if if_readable(self.pages.bring_base_in(tree, &leaf, address, None))?.is_none() {
+                    return Ok(None);
+                }
                 continue;
             }
             if !Leaf::has_room(&leaf.state.lock()) {
@@ -279,7 +284,10 @@ impl BlockMover {
                             leaf.warmth.store(0, Ordering::Relaxed);
                             cold.push((tree.clone(), leaf.clone()));
                         }
-                        writer.write(tree, &leaf, Need::Move)?;
+                        // One that cannot be read stays where it is.
+                        if writer.write(tree, &leaf, Need::Move)? == Written::Unreadable {
+                            return Ok(false);
+                        }
                         self.counters.relocated.add(1);
                         return Ok(true);
                     }
@@ -292,7 +300,10 @@ impl BlockMover {
                 return Ok(false);
             }
             is_cold = level == 0;
-            self.pages.bring_in(tree, target, found, level, LoadRows::Wanted)?;
+            let read = self.pages.bring_in(tree, target, found, level, LoadRows::Wanted);
+            if if_readable(read)?.is_none() {
+                return Ok(false);
+            }
         }
     }
 
@@ -320,8 +331,10 @@ impl BlockMover {
             if found_level < level || (found_level == level && found != address) {
                 return Ok(false);
             }
-            self.pages
-                .bring_in(tree, target, found, found_level, LoadRows::NotYet)?;
+            let read = self.pages.bring_in(tree, target, found, found_level, LoadRows::NotYet);
+            if if_readable(read)?.is_none() {
+                return Ok(false);
+            }
         }
     }
 }

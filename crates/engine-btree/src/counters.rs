@@ -51,6 +51,8 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: Counter,
     /// Leaves whose changes a checkpoint saved beside their images.
     pub(crate) deltas_saved: Counter,
+    /// Times that a leaf could not be written as its rows on disk could not be read.
+    pub(crate) leaves_unreadable: Counter,
     pub(crate) checkpoint_ms: Counter,
     pub(crate) checkpoint_ms_last: Counter,
     pub(crate) delays: Counter,

@@ -19,7 +19,7 @@ use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
 use crate::workers::{Class, Workers};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Source};
 use bytes::Bytes;
-use engine::{EngineError, Result, Seq};
+use engine::{EngineError, ErrorKind, Result, Seq};
 use rcu::Guard;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -596,6 +596,15 @@ fn find_in_block(sections: &mut Sections<'_>, key: &[u8], counters: &Counters) -
 /// Whether a child is on disk, there.
 pub(crate) fn is_on_disk_at(child: &Child, address: BlockAddr) -> bool {
     matches!(child, Child::OnDisk { address: now, .. } if *now == address)
+}
+
+/// What a read came to; `None` where it failed for what is on disk, for those who can do without the page: whoever
+/// asks for its rows is told.
+pub(crate) fn if_readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// Reads a block outside of locks. Its place may be given back meanwhile and used for something else, which the

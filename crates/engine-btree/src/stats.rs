@@ -62,6 +62,7 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("history.spillsRefused", counters.spills_refused.get()),
         ("checkpoint.count", counters.checkpoints.get()),
         ("checkpoint.deltasSaved", counters.deltas_saved.get()),
+        ("checkpoint.leavesUnreadable", counters.leaves_unreadable.get()),
         ("checkpoint.totalMillis", counters.checkpoint_ms.get()),
         ("checkpoint.lastMillis", counters.checkpoint_ms_last.get()),
         ("files.bytes", store.total.file_bytes),

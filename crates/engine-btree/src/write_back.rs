@@ -58,6 +58,8 @@ pub(crate) enum Written {
     Retired,
     /// Somebody else is writing it.
     Busy,
+    /// Its rows are on disk and cannot be read: what was written to it stays in memory.
+    Unreadable,
 }
 
 /// What writers of pages share.

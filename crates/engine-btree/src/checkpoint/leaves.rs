@@ -68,8 +68,10 @@ impl Run<'_> {
                     self.parts.pages.expect_base(tree, leaf);
                 }
                 for leaf in leaves {
-                    if writer.write(tree, &leaf, Need::Checkpoint)? == Written::Busy {
-                        mark_place(tree, &leaf);
+                    match writer.write(tree, &leaf, Need::Checkpoint)? {
+                        Written::Done | Written::Retired => {}
+                        Written::Busy => mark_place(tree, &leaf),
+                        Written::Unreadable => self.save_unreadable(tree, &leaf, &mut saved)?,
                     }
                 }
             }
@@ -109,8 +111,10 @@ impl Run<'_> {
                     return Err(error);
                 }
             };
-            if written == Written::Busy {
-                mark_place(tree, &leaf);
+            match written {
+                Written::Done | Written::Retired => {}
+                Written::Busy => mark_place(tree, &leaf),
+                Written::Unreadable => self.tell_unreadable(tree, &leaf)?,
             }
             let state = leaf.state.lock();
             let is_dirty = !state.is_clean();
@@ -129,13 +133,16 @@ impl Run<'_> {
         leaves: &[Arc<Leaf>],
         writer: &mut PageWriter<'_>,
     ) -> Result<()> {
+        let mut saved = SavedPages::default();
         for leaf in leaves {
-            if writer.write(tree, leaf, Need::Checkpoint)? == Written::Busy {
+            match writer.write(tree, leaf, Need::Checkpoint)? {
+                Written::Done | Written::Retired => {}
                 // Another worker publishes it in a moment.
-                rcu::yield_now();
+                Written::Busy => rcu::yield_now(),
+                Written::Unreadable => self.save_unreadable(tree, leaf, &mut saved)?,
             }
         }
-        writer.flush()
+        self.write_saved(saved, writer)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::write_back::PageWriter;
 use blocks::{BlockAddr, Referenced};
 use engine::{Result, Seq};
 use rcu::Guard;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Checkpoints that save changes of a leaf before one writes it, at most.
@@ -30,6 +31,11 @@ impl KeptDeltas {
         }
     }
 
+    /// Of leaves that cannot be written.
+    fn unbounded() -> Self {
+        Self::new(u64::MAX)
+    }
+
     /// Takes so many bytes, if they are left.
     fn take(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
@@ -40,6 +46,23 @@ impl KeptDeltas {
 }
 
 impl Run<'_> {
+    /// The same for a leaf whose rows on disk cannot be read, whatever it costs. The checkpoint then has all that the
+    /// leaf has, and only those who read its rows meet the damage. The error is that of the read where it cannot be.
+    pub(super) fn save_unreadable(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, pages: &mut SavedPages) -> Result<()> {
+        if self.save(tree, leaf, &KeptDeltas::unbounded(), usize::MAX, pages) {
+            return Ok(());
+        }
+        self.tell_unreadable(tree, leaf)
+    }
+
+    /// The error of a read that has failed. Where it does not fail any more, whoever misses the leaf's image looks again.
+    pub(super) fn tell_unreadable(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> Result<()> {
+        let Base::OnDisk(address) = leaf.view.load(&rcu::pin()).base else {
+            return Ok(());
+        };
+        self.parts.pages.bring_base_in(tree, leaf, address, None)
+    }
+
     /// Leaves an image where it is and puts what it lacks into `pages`, if that can be and pays; otherwise the leaf is
     /// to be written.
     ///
@@ -48,6 +71,15 @@ impl Run<'_> {
     /// two ways would have cost (the ski rental problem). A few rows count for a part of all at least, as a delta also
     /// takes memory from what is read.
     pub(super) fn save_delta(&self, tree: &Tree, leaf: &Leaf, keeps: &KeptDeltas, pages: &mut SavedPages) -> bool {
+        let all_bytes = match &leaf.view.load(&rcu::pin()).base {
+            Base::Image(rows) => rows.row_bytes(),
+            Base::OnDisk(_) | Base::Empty => tree.shape.leaf_bytes,
+        };
+        self.save(tree, leaf, keeps, all_bytes, pages)
+    }
+
+    /// The same, up to so many bytes in all.
+    fn save(&self, tree: &Tree, leaf: &Leaf, keeps: &KeptDeltas, bytes_max: usize, pages: &mut SavedPages) -> bool {
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
@@ -57,12 +89,11 @@ impl Run<'_> {
         let Some(bytes) = lacking_bytes(tree, &state, view, self.position.seq, &guard) else {
             return false;
         };
-        let all_bytes = match &view.base {
-            Base::Image(rows) => rows.row_bytes(),
-            Base::OnDisk(_) | Base::Empty => tree.shape.leaf_bytes,
+        let saved = match bytes_max {
+            usize::MAX => 0,
+            _ => state.saved_bytes as usize + bytes.max(bytes_max / SAVES_MAX),
         };
-        let saved = state.saved_bytes as usize + bytes.max(all_bytes / SAVES_MAX);
-        let Some(saved) = u32::try_from(saved).ok().filter(|_| saved <= all_bytes) else {
+        let Some(saved) = u32::try_from(saved).ok().filter(|_| saved <= bytes_max) else {
             return false;
         };
         // One that came to the leaf while the checkpoint began belongs to the next.

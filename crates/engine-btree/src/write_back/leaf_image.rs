@@ -9,6 +9,7 @@ use crate::consolidation::{image_at, row_bytes, without_blocks};
 use crate::consolidator::NewBase;
 use crate::leaf::{Base, Leaf, LeafState, LeafView};
 use crate::page::LeafImage;
+use crate::pages::if_readable;
 use crate::restructure::Split;
 use crate::running::CheckpointPosition;
 use crate::tree::Tree;
@@ -152,7 +153,11 @@ impl PageWriter<'_> {
             // Neither locked nor pinned: this reads.
             drop(state);
             drop(guard);
-            shared.pages.bring_base_in(tree, leaf, address, None)?;
+            let came_in = if_readable(shared.pages.bring_base_in(tree, leaf, address, None))?;
+            if came_in.is_none() {
+                shared.counters.leaves_unreadable.add(1);
+                return Ok(PrepareStep::Over(Written::Unreadable));
+            }
             return Ok(PrepareStep::CameIn);
         }
         if may_split && is_too_large(tree, view, &state, &guard) {

@@ -2,11 +2,13 @@
 
 use super::super::Run;
 use crate::budget::Use;
-use crate::fixture::{ROWS, Store};
+use crate::fixture::{DIRECTORY, ROWS, Store};
 use crate::options::BtreeOptions;
+use crate::tree::{Child, Target};
 use engine::{Direction, Engine, FillLimits, KeyRange, Rows, TableId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 
 const COUNT: u32 = 3000;
 
@@ -254,4 +256,47 @@ fn what_comes_back_leaves_a_smaller_cache_again() {
 
 fn saved_memory(store: &Store) -> u64 {
     store.base().cache.budget().used(Use::Deltas)
+}
+
+/// The server ended at the first checkpoint after a write to such a leaf, and after each start.
+#[test]
+fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
+    let (store, mut rows) = written();
+    let store = store.reopened(options());
+    let place = {
+        // The way down comes into memory.
+        store.engine.snapshot().unwrap().get(ROWS, &key(0)).unwrap();
+        let (tree, guard) = (store.tree(ROWS), rcu::pin());
+        match tree.descend(Target::At(&key(1500)), 0, &guard).child {
+            Child::OnDisk { address, level: 0 } => address.sector() * blocks::SECTOR_BYTES as u64 + 40,
+            _ => panic!("its rows are on disk only"),
+        }
+    };
+    let file = Path::new(DIRECTORY).join("main.blocks");
+    store.fs.flip_bit(&file, place, 3).unwrap();
+    let mut store = store.crashed(options());
+    let get = |store: &Store, number| store.engine.snapshot().unwrap().get(ROWS, &key(number));
+    assert!(get(&store, 1501).is_err());
+    for version in 2..14 {
+        for number in [5, 1500] {
+            rows.insert(key(number), value(number, version));
+            store.write(|batch| batch.put(ROWS, key(number), value(number, version)));
+        }
+        store.checkpoint();
+    }
+    assert!(store.base().counters.leaves_unreadable.get() > 0);
+    // Nor does eviction end the engine.
+    let leaf = store.tree(ROWS).leaf_in_memory(&key(1500), &rcu::pin()).unwrap();
+    let write_back = &store.parts().checkpointer.parts.write_back;
+    let written = write_back.write_dirty(vec![(store.tree(ROWS), leaf)]);
+    assert!(written.is_ok());
+    let store = store.crashed(options());
+    for number in [5, 1500] {
+        assert_eq!(
+            get(&store, number).unwrap().as_deref(),
+            rows.get(&key(number)).map(Vec::as_slice)
+        );
+    }
+    assert!(get(&store, 1501).is_err());
+    store.engine.close(engine::CloseMode::Checkpoint).unwrap();
 }
