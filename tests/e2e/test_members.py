@@ -339,12 +339,14 @@ def bulk_of(random, size):
         lambda: InsertOne({"_id": number(), "n": number(), "list": [number()]}),
         lambda: UpdateOne(pick(filters), pick(changes), upsert=random.random() < 0.3),
         lambda: UpdateOne(pick(filters), pick(changes), sort={"n": 1, "_id": -1}),
+        # A sparse index: what is not in it is not found.
+        lambda: UpdateOne({"_id": number()}, pick(changes), hint="u_1"),
         lambda: UpdateMany(pick(filters), pick(changes)),
         lambda: ReplaceOne(pick(filters), {"n": number(), "u": number()}, upsert=random.random() < 0.3),
         lambda: DeleteOne(pick(filters)),
         lambda: DeleteMany({"n": {"$gt": 4}}),
     ]
-    return [random.choices(kinds, weights=[3, 6, 2, 2, 2, 2, 1])[0]() for _ in range(size)]
+    return [random.choices(kinds, weights=[3, 6, 2, 2, 2, 2, 2, 1])[0]() for _ in range(size)]
 
 
 def test_bulks_come_to_what_they_do_on_one_server(rs, db, new_folder):

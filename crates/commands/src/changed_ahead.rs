@@ -1,7 +1,5 @@
 //! Documents that a call has changed ahead: readers see them as they were, until the call has waited.
 
-use crate::error::Result;
-use crate::invocation::Invocation;
 use bytes::Bytes;
 use storage::Namespace;
 
@@ -42,36 +40,22 @@ impl ChangedAhead {
             .filter(move |changed| changed.namespace == *namespace)
     }
 
+    /// Adds a document; answers whether there is no room for more.
+    #[must_use]
+    pub fn add(&mut self, namespace: &Namespace, before: Option<Bytes>, after: Option<Bytes>) -> bool {
+        self.bytes += [&before, &after].into_iter().flatten().map(Bytes::len).sum::<usize>();
+        let namespace = namespace.clone();
+        self.documents.push(Changed {
+            namespace,
+            before,
+            after,
+        });
+        self.bytes > BYTES_MAX
+    }
+
     /// Forgets all: they are what readers see.
     pub fn clear(&mut self) {
         self.documents.clear();
         self.bytes = 0;
-    }
-}
-
-impl Invocation<'_> {
-    /// Remembers a document that was changed ahead; `before` or `after` is `None` where it is not there.
-    pub fn remember(&self, namespace: &Namespace, before: Option<Bytes>, after: Option<Bytes>) -> Result<()> {
-        let is_full = {
-            let mut ahead = self.changed_ahead.borrow_mut();
-            ahead.bytes += [&before, &after].into_iter().flatten().map(Bytes::len).sum::<usize>();
-            let namespace = namespace.clone();
-            ahead.documents.push(Changed {
-                namespace,
-                before,
-                after,
-            });
-            ahead.bytes > BYTES_MAX
-        };
-        match is_full {
-            true => self.settle(),
-            false => Ok(()),
-        }
-    }
-
-    /// Waits until what the call has committed ahead has taken effect.
-    pub fn settle(&self) -> Result<()> {
-        self.changed_ahead.borrow_mut().clear();
-        Ok(self.server.storage.wait_ahead(&self.operation)?)
     }
 }

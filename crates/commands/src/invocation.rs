@@ -18,6 +18,7 @@ use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
+use bytes::Bytes;
 use engine::Seq;
 use query::EvaluationContext;
 use query::exec::ExecContext;
@@ -682,6 +683,21 @@ impl<'i> Invocation<'i> {
         if self.transaction.is_none() {
             self.report.last_write.set(Some(seq));
         }
+    }
+
+    /// Remembers a document that was changed ahead; `before` or `after` is `None` where it is not there.
+    pub fn remember(&self, namespace: &Namespace, before: Option<Bytes>, after: Option<Bytes>) -> Result<()> {
+        let is_full = self.changed_ahead.borrow_mut().add(namespace, before, after);
+        match is_full {
+            true => self.settle(),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until what the call has committed ahead has taken effect.
+    pub fn settle(&self) -> Result<()> {
+        self.changed_ahead.borrow_mut().clear();
+        Ok(self.server.storage.wait_ahead(&self.operation)?)
     }
 
     /// After something that others have written was in the way, before documents are looked for again: readers see what

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf, LeafView};
 use crate::page::{KeyParts, LeafImage};
-use crate::pages::{LoadRows, Pages};
+use crate::pages::{LoadRows, Pages, if_readable};
 use crate::restructure::{Split, Structure};
 use crate::tables::Table;
 use crate::tree::{Child, Fence, Target, Tree};
@@ -289,7 +289,12 @@ impl Applier {
     /// A delta is full. The base has to be in memory to make it smaller.
     pub(crate) fn make_room_in(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, at_end: bool) -> Result<()> {
         if let Some(address) = self.split(tree, leaf, at_end) {
-            self.pages.bring_base_in(tree, leaf, address, None)?;
+            let read = self.pages.bring_base_in(tree, leaf, address, None);
+            if read.is_err() && !std::mem::replace(&mut leaf.state.lock().is_unreadable, true) {
+                // It takes more for now: whoever reads its rows is told, and not everybody who writes.
+                return if_readable(read).map(|_| ());
+            }
+            read?;
             self.split(tree, leaf, at_end);
         }
         if !Leaf::has_room(&leaf.state.lock()) {

@@ -134,10 +134,11 @@ impl BlockMover {
                 let Ok(image) = LeafImage::decode(&block.raw) else {
                     return Ok(Move::Impossible);
                 };
-                if self.move_leaf_of(&tree, &image, block, writer, cold)? || !image.is_empty() {
-                    return Ok(Move::Done);
-                }
-                Ok(self.when_not_found(&tree, block))
+                Ok(match self.move_leaf_of(&tree, &image, block, writer, cold)? {
+                    LeafMove::Unreadable => Move::Impossible,
+                    LeafMove::NotThere if image.is_empty() => self.when_not_found(&tree, block),
+                    LeafMove::Moved | LeafMove::NotThere => Move::Done,
+                })
             }
             BlockKind::Inner => {
                 let Ok(page) = decode_inner(&block.raw) else {
@@ -245,7 +246,7 @@ impl BlockMover {
         Ok(None)
     }
 
-    /// Writes the leaf anew whose image this is; false when it is not there any more.
+    /// Writes the leaf anew whose image this is.
     fn move_leaf_of(
         &self,
         tree: &Arc<Tree>,
@@ -253,13 +254,13 @@ impl BlockMover {
         block: &MovingBlock,
         writer: &mut PageWriter<'_>,
         cold: &mut Vec<ClockEntry>,
-    ) -> Result<bool> {
+    ) -> Result<LeafMove> {
         let key = (!image.is_empty()).then(|| image.key(0).to_vec());
         let target = key.as_deref().map_or(target_of(block), Target::At);
         self.move_leaf(tree, target, block.addr, writer, cold)
     }
 
-    /// Writes a leaf anew if its image lies at `address`; false when that is not so.
+    /// Writes a leaf anew if its image lies at `address`.
     fn move_leaf(
         &self,
         tree: &Arc<Tree>,
@@ -267,7 +268,7 @@ impl BlockMover {
         address: BlockAddr,
         writer: &mut PageWriter<'_>,
         cold: &mut Vec<ClockEntry>,
-    ) -> Result<bool> {
+    ) -> Result<LeafMove> {
         let mut is_cold = false;
         loop {
             self.status.check_running()?;
@@ -278,31 +279,30 @@ impl BlockMover {
                         let leaf = leaf.clone();
                         drop(guard);
                         if leaf.state.lock().disk_image != Some(address) {
-                            return Ok(false);
+                            return Ok(LeafMove::NotThere);
                         }
                         if is_cold {
                             leaf.warmth.store(0, Ordering::Relaxed);
                             cold.push((tree.clone(), leaf.clone()));
                         }
-                        // One that cannot be read stays where it is.
                         if writer.write(tree, &leaf, Need::Move)? == Written::Unreadable {
-                            return Ok(false);
+                            return Ok(LeafMove::Unreadable);
                         }
                         self.counters.relocated.add(1);
-                        return Ok(true);
+                        return Ok(LeafMove::Moved);
                     }
                     Child::OnDisk { address, level } => (*address, *level),
-                    Child::Nothing => return Ok(false),
+                    Child::Nothing => return Ok(LeafMove::NotThere),
                     Child::Inner(_) => unreachable!("a way down ends at a leaf or on disk"),
                 }
             };
             if level == 0 && found != address {
-                return Ok(false);
+                return Ok(LeafMove::NotThere);
             }
             is_cold = level == 0;
             let read = self.pages.bring_in(tree, target, found, level, LoadRows::Wanted);
             if if_readable(read)?.is_none() {
-                return Ok(false);
+                return Ok(LeafMove::Unreadable);
             }
         }
     }
@@ -337,6 +337,14 @@ impl BlockMover {
             }
         }
     }
+}
+
+/// What became of a leaf that is to be written elsewhere.
+enum LeafMove {
+    Moved,
+    NotThere,
+    /// It stays where it is.
+    Unreadable,
 }
 
 /// Where to look for a leaf or inner node without a key in it.

@@ -30,8 +30,8 @@ const USES: usize = 6;
 const RESERVE_PART: u64 = 20;
 /// Memory is tight when less than one part in so many of the limit is left below what is evicted at.
 const TIGHT_PART: u64 = 16;
-/// Deltas that stay over a checkpoint where memory is short: one part in so many of the limit. With more, pages that are
-/// read would have to go for them.
+/// Deltas that stay over a checkpoint where memory is short: one part in so many of the limit. With more, pages that
+/// are read would have to go for them.
 const KEPT_PART: u64 = 2;
 /// Share of the memory for leaves that compressed blocks have when pages want all of it, in percent: at first, and what
 /// it becomes by what reads miss.

@@ -18,6 +18,8 @@ const CHUNKS: usize = 11;
 const ENTRIES_MAX: usize = FIRST_CHUNK * ((1 << CHUNKS) - 1);
 /// Entries from which on a leaf takes no new key before it was consolidated or split.
 pub(crate) const WRITES_MAX: usize = 504;
+/// The same of a leaf that cannot be consolidated, as its rows on disk cannot be read.
+pub(crate) const UNREADABLE_WRITES_MAX: usize = ENTRIES_MAX - WRITES_MAX;
 
 /// Keys up to this length lie in their entries: those of documents, and of most indexes of one number.
 const SHORT_KEY_BYTES: usize = 22;

@@ -12,7 +12,7 @@
 //! - a base that is only on disk (`Base::OnDisk`) is that image.
 
 use crate::budget::good_size;
-use crate::delta::{Arena, Entry, Order, WRITES_MAX};
+use crate::delta::{Arena, Entry, Order, UNREADABLE_WRITES_MAX, WRITES_MAX};
 use crate::history_file::Spilled;
 use crate::page::{CellValue, LeafImage, head_u64};
 use crate::running::CheckpointPosition;
@@ -148,6 +148,8 @@ pub(crate) struct LeafState {
     pub(crate) in_clock: bool,
     /// In the queue of those to be consolidated.
     pub(crate) queued: bool,
+    /// Its rows on disk could not be read when they were needed: its delta may become longer than others.
+    pub(crate) is_unreadable: bool,
     /// What checkpoints have paid, in bytes of rows, for saving beside the image on disk.
     pub(crate) saved_bytes: u32,
 }
@@ -452,6 +454,7 @@ impl Leaf {
                 listed: false,
                 in_clock: false,
                 queued: false,
+                is_unreadable: false,
                 saved_bytes: 0,
             }),
             warmth: AtomicU8::new(1),
@@ -483,7 +486,12 @@ impl Leaf {
 
     /// Whether [`Leaf::push`] of a new key finds room.
     pub(crate) fn has_room(state: &LeafState) -> bool {
-        usize::from(state.entries) < WRITES_MAX
+        let most = if state.is_unreadable {
+            UNREADABLE_WRITES_MAX
+        } else {
+            WRITES_MAX
+        };
+        usize::from(state.entries) < most
     }
 
     /// Writes a change of a key; what nobody sees any more by `horizon` is forgotten. The caller holds the lock

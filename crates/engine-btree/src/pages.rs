@@ -478,25 +478,30 @@ impl Pages {
         address: BlockAddr,
         stretch: Option<&HeldStretch>,
     ) -> Result<()> {
-        self.make_room(Some(leaf));
         let is_base = |view: &LeafView| !view.retired && matches!(view.base, Base::OnDisk(now) if now == address);
         let is_there = || {
             let _state = leaf.state.lock();
             is_base(leaf.view.load(&rcu::pin()))
         };
+        if !is_base(leaf.view.load(&rcu::pin())) {
+            // Others were faster.
+            return Ok(());
+        }
+        self.make_room(Some(leaf));
         let image = match stretch.and_then(|stretch| self.open_held(tree, address, stretch)) {
             Some(image) => Some(image),
             None => read_what_is_there(|| self.load_leaf(tree, address, Near::Nothing), is_there)?,
         };
         let Some(image) = image else { return Ok(()) };
         let guard = rcu::pin();
-        let state = leaf.state.lock();
+        let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
         if !is_base(view) {
             return Ok(());
         }
         self.cache.account(tree, image.memory_bytes() as isize, 0);
         leaf.view.replace(view.with_base(Base::Image(image)), &guard);
+        state.is_unreadable = false;
         drop(state);
         drop(guard);
         self.cache.add_to_clock(tree, leaf);

@@ -26,12 +26,12 @@ use crate::write_behind::WriteBehind;
 use blocks::{BlockAddr, BlockStore};
 use engine::{Batch, Result, Seq};
 use pins::Horizon;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Delays of a start for room in memory, for each page of saved deltas: a disk without room shall not keep it from
-/// starting.
-const RESTORE_DELAYS_MAX: usize = 200;
+/// Delays of a start for room in memory: a disk without room shall not keep it from starting.
+const RESTORE_DELAYS_MAX: usize = 12_000;
 
 /// See the module. Jobs hold the parts they work on weakly: none of them keeps a closed engine alive.
 pub(crate) struct Parts {
@@ -120,20 +120,19 @@ impl Parts {
     /// Puts the deltas that the durable checkpoint, at `durable`, saved back into their leaves.
     pub(crate) fn restore_saved(&self, index: BlockAddr, durable: Seq) -> Result<()> {
         let nobody_reads = Horizon::default();
+        let delays = Cell::new(0);
         crate::saved_deltas::restore(&self.base, index, |page| {
             for (tree, key, change) in page {
                 self.applier.write(&tree, &key, change, durable, &nobody_reads)?;
             }
             // The cache may be smaller than it was.
             self.base.cache.evict_soon();
-            for _ in 0..RESTORE_DELAYS_MAX {
+            while self.throttle.is_short() && delays.get() < RESTORE_DELAYS_MAX {
                 self.base.status.check_running()?;
-                if !self.throttle.is_short() {
-                    break;
-                }
                 self.base.cache.wait_for_room(DELAY_MAX);
+                delays.set(delays.get() + 1);
             }
-            Ok(())
+            self.base.status.check_running()
         })
     }
 

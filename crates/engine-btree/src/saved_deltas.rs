@@ -178,7 +178,10 @@ pub(crate) fn restore(
         let page = pages
             .read_saved(directory, address, SavedPage::decode)?
             .ok_or_else(|| damaged(address))?;
-        let changes = page.rows().map(|(id, key, value)| {
+        // A table that was dropped goes at the next checkpoint.
+        let is_dropped = |id| base.catalog.get(id, &rcu::pin()).is_some_and(|table| !table.is_live());
+        let rows = page.rows().filter(|(id, ..)| !is_dropped(*id));
+        let changes = rows.map(|(id, key, value)| {
             let table = base.catalog.live(id).map_err(|_| damaged(address))?;
             let change = match value {
                 // Of its own memory: the page goes.

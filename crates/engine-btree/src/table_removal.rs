@@ -10,7 +10,7 @@ use crate::foundation::Foundation;
 use crate::large_values::LargeValues;
 use crate::leaf::{Base, Leaf};
 use crate::page::{LargeRef, LeafImage};
-use crate::pages::Pages;
+use crate::pages::{Pages, if_readable};
 use crate::restructure::Structure;
 use crate::running::RunningCheckpoint;
 use crate::tables::Table;
@@ -83,8 +83,10 @@ impl TableRemoval {
                 tree.free_block(&self.store, *address, Referenced::No);
             }
             Child::OnDisk { address, level } => {
-                let inner = self.pages.read_inner(tree, *address, *level)?;
-                self.free_children(tree, &inner, deltas)?;
+                // As of a leaf that cannot be read, what lies below one stays.
+                if let Some(inner) = if_readable(self.pages.read_inner(tree, *address, *level))? {
+                    self.free_children(tree, &inner, deltas)?;
+                }
                 tree.free_block(&self.store, *address, Referenced::No);
             }
         }
@@ -140,8 +142,10 @@ impl TableRemoval {
     /// Gives back the blocks of the large values that a leaf's image on disk points to.
     fn free_large_of_image_at(&self, tree: &Tree, address: BlockAddr) -> Result<()> {
         if tree.has_large.load(Ordering::Acquire) {
-            let image = self.pages.read_leaf(tree, address, Near::Nothing)?;
-            self.free_large_of(tree, &image);
+            // Of one that cannot be read the values stay where they are: space that is lost, but no reason to end.
+            if let Some(image) = if_readable(self.pages.read_leaf(tree, address, Near::Nothing))? {
+                self.free_large_of(tree, &image);
+            }
         }
         Ok(())
     }

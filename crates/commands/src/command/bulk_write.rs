@@ -165,6 +165,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .iter()
         .map(RawDocumentBuf::try_from)
         .collect::<std::result::Result<_, _>>()?;
+    // A cursor of results that are not sure would be left behind.
+    call.settle()?;
     listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, options.batch)?;
     for (name, count) in counts {
         reply.int32(name, count as i32);

@@ -77,6 +77,7 @@ pub(crate) mod timeseries;
 mod top;
 mod transactions;
 mod update;
+mod upsert_race;
 pub(crate) mod user_store;
 mod user_writes;
 mod users;

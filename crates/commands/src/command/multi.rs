@@ -4,8 +4,9 @@
 //! A statement looks for documents among those that readers see, and what the command has committed ahead is not among
 //! them. So the call remembers the documents that its statements have changed ahead ([`crate::changed_ahead`]).
 //! A statement whose filter matches none of those finds what it would find after a wait, as all other documents are
-//! what they were; one whose filter matches any of them waits first. One that names an `_id` and nothing else need not
-//! wait for a document that was changed and is still there: it finds it, and changes its newest version.
+//! what they were; one whose filter matches any of them waits first, or where there are many to try. One that names an
+//! `_id` and nothing else need not wait for a document that was changed and is still there: it finds it, and changes
+//! its newest version.
 
 use super::update::Statement;
 use crate::changed_ahead::Changed;
@@ -14,6 +15,9 @@ use crate::invocation::Invocation;
 use bson::raw::{RawBsonRef, RawDocument};
 use query::matcher::Matcher;
 use storage::{Namespace, WriteUnit};
+
+/// Documents that a filter is tried on: with more of them a wait costs less.
+const MATCHED_MAX: usize = 64;
 
 /// Before a statement looks for documents: waits where one may be in question that was changed ahead.
 pub fn begin(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<()> {
@@ -28,13 +32,12 @@ fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &St
         return false;
     }
     let ahead = call.changed_ahead.borrow();
-    let is_of_one = names_id_alone(statement.filter);
-    let mut documents = ahead
-        .of(namespace)
-        .filter(|changed| !(is_of_one && changed.stays()))
-        .peekable();
-    if documents.peek().is_none() {
-        return false;
+    let is_of_one = finds_by_id_alone(statement);
+    let in_question = || ahead.of(namespace).filter(|changed| !(is_of_one && changed.stays()));
+    match in_question().count() {
+        0 => return false,
+        1..=MATCHED_MAX => {}
+        _ => return true,
     }
     let matcher = call
         .expressions_on(namespace, statement.variables, statement.collation)
@@ -46,15 +49,18 @@ fn may_meet_changed(call: &Invocation<'_>, namespace: &Namespace, statement: &St
         .and_then(|expressions| Ok(Matcher::parse(statement.filter, &expressions)?));
     let Ok(matcher) = matcher else { return true };
     let evaluation = call.evaluation();
-    documents.flat_map(Changed::images).any(|document| {
+    in_question().flat_map(Changed::images).any(|document| {
         let document = RawDocument::from_bytes(document);
         !document.is_ok_and(|document| matches!(matcher.matches(document, &evaluation), Ok(false)))
     })
 }
 
-/// Whether a filter is `{_id: value}`.
-fn names_id_alone(filter: &RawDocument) -> bool {
-    let mut fields = filter.into_iter().flatten();
+/// Whether a statement looks for `{_id: value}` and nothing else, in the index of `_id`.
+fn finds_by_id_alone(statement: &Statement<'_>) -> bool {
+    if statement.hint.is_some() || statement.sort.is_some() {
+        return false;
+    }
+    let mut fields = statement.filter.into_iter().flatten();
     let is_compared = |value| matches!(value, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_));
     let names_id = fields
         .next()

@@ -5,6 +5,7 @@ use super::insert::{check_batch, open_or_create, writes_allowed};
 use super::multi;
 use super::read_only::refuse_read_only;
 use super::timeseries;
+use super::upsert_race::collides_with_filter;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
 use crate::arguments::{Arguments, missing_field};
 use crate::definition::{Access, Command, InTransactions};
@@ -416,7 +417,7 @@ fn run_ahead(
             Err(error)
                 if error.code == ErrorCode::DuplicateKey
                     && tries < UPSERT_RETRIES
-                    && collides_with_filter(statement, &error) =>
+                    && collides_with_filter(statement.filter, &error) =>
             {
                 tries += 1;
                 call.wait_to_look_again()?;
@@ -767,45 +768,4 @@ fn supplied<'a>(statement: &Statement<'a>) -> Result<Option<&'a RawDocument>> {
             "the parameter 'upsertSupplied' needs the constant 'new', the document to insert",
         )
     })
-}
-
-/// An upsert that met a duplicate key tries again when every field of that key is fixed by equality in the filter: then
-/// another client has inserted the document meanwhile, and it can be updated.
-fn collides_with_filter(statement: &Statement<'_>, error: &CommandError) -> bool {
-    let Some(pattern) = error
-        .extra
-        .as_ref()
-        .and_then(|extra| extra.get_document("keyPattern").ok())
-    else {
-        return false;
-    };
-    pattern.keys().all(|field| has_equality(statement.filter, field))
-}
-
-/// True for `{ field: value }`, `{ field: { $eq: value } }`, and those inside a top-level `$and`.
-fn has_equality(filter: &RawDocument, field: &str) -> bool {
-    filter
-        .into_iter()
-        .flatten()
-        .any(|(name, value)| match (name.as_str(), value) {
-            ("$and", RawBsonRef::Array(parts)) => parts.into_iter().flatten().any(|part| {
-                part.as_document().is_some_and(|part| {
-                    part.into_iter()
-                        .flatten()
-                        .any(|(name, value)| name.as_str() == field && is_equality(value))
-                })
-            }),
-            (name, value) => name == field && is_equality(value),
-        })
-}
-
-fn is_equality(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Document(document) => match document.into_iter().next() {
-            Some(Ok((name, _))) => !name.as_str().starts_with('$') || name.as_str() == "$eq",
-            _ => true,
-        },
-        RawBsonRef::RegularExpression(_) => false,
-        _ => true,
-    }
 }

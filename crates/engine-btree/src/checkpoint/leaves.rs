@@ -148,7 +148,7 @@ impl Run<'_> {
 
 /// Somebody else is writing a leaf: the inner nodes above it are looked at, which waits until that is done. What gets
 /// to disk may not be what the checkpoint needs.
-fn mark_place(tree: &Tree, leaf: &Leaf) {
+pub(super) fn mark_place(tree: &Tree, leaf: &Leaf) {
     let guard = rcu::pin();
     let _structure = tree.structure.lock();
     tree.mark_path(&leaf.low, &guard);

@@ -1,5 +1,6 @@
 //! Leaves whose images stay: what changed of them goes to pages of saved deltas.
 
+use super::leaves::mark_place;
 use super::{CheckpointParts, Run};
 use crate::leaf::{Base, Leaf, LeafState, LeafView};
 use crate::page::CellValue;
@@ -55,12 +56,15 @@ impl Run<'_> {
         self.tell_unreadable(tree, leaf)
     }
 
-    /// The error of a read that has failed. Where it does not fail any more, whoever misses the leaf's image looks again.
+    /// The error of a read that has failed. Where it does not fail any more, the inner nodes above the leaf are looked
+    /// at again, and miss its image.
     pub(super) fn tell_unreadable(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>) -> Result<()> {
-        let Base::OnDisk(address) = leaf.view.load(&rcu::pin()).base else {
-            return Ok(());
-        };
-        self.parts.pages.bring_base_in(tree, leaf, address, None)
+        let base = leaf.view.load(&rcu::pin()).base.clone();
+        if let Base::OnDisk(address) = base {
+            self.parts.pages.bring_base_in(tree, leaf, address, None)?;
+        }
+        mark_place(tree, leaf);
+        Ok(())
     }
 
     /// Leaves an image where it is and puts what it lacks into `pages`, if that can be and pays; otherwise the leaf is
@@ -104,7 +108,10 @@ impl Run<'_> {
         if !keeps.take(state.delta_bytes as u64) {
             return false;
         }
-        for (key, value) in lacking(&state, view, self.position.seq, &guard) {
+        // A start gives the blocks of a table back that was dropped, and needs no rows of it.
+        let table = self.parts.catalog.get(tree.id, &guard);
+        let lives = table.is_some_and(|table| table.lives_at(self.position.seq));
+        for (key, value) in lacking(&state, view, self.position.seq, &guard).filter(|_| lives) {
             let value = match value {
                 Lacking::Put(bytes) => Some(bytes),
                 Lacking::Gone | Lacking::Elsewhere => None,

@@ -28,6 +28,12 @@ impl WriteUnit<'_> {
             return self.commit();
         }
         let bytes = row_bytes(self.changes.effect.batch());
+        if op.is_ahead() {
+            // What came before it may be lost with its leadership: then this does not come alone.
+            let (_, observed) = op.observed();
+            let epoch = self.changes.entry.epoch.get_or_insert(observed);
+            *epoch = observed.min(*epoch);
+        }
         let (seq, epoch) = self.hand_in()?;
         let Some(epoch) = epoch else { return Ok(seq) };
         op.observe(seq, epoch);

@@ -102,7 +102,7 @@ fn what_was_ahead_of_a_leadership_that_ends_is_not_acknowledged() {
     change(&storage, &op, &ids[0], one_more, || {}).unwrap();
     storage.pipeline.cease_to_lead();
     storage.pipeline.begin_to_lead();
-    change(&storage, &op, &ids[1], one_more, || {}).unwrap();
+    change(&storage, &machine.operation(), &ids[1], one_more, || {}).unwrap();
     storage.commit_to(storage.log().last_seq()).unwrap();
     assert!(matches!(storage.wait_ahead(&op), Err(StorageError::Interrupted(_))));
     // Whoever began then has lost nothing.
@@ -110,6 +110,20 @@ fn what_was_ahead_of_a_leadership_that_ends_is_not_acknowledged() {
     change(&storage, &op, &ids[1], one_more, || {}).unwrap();
     storage.commit_to(storage.log().last_seq()).unwrap();
     storage.wait_ahead(&op).unwrap();
+}
+
+/// Of an operation whose first unit was lost with a leadership the second one would be there alone.
+#[test]
+fn what_comes_behind_a_unit_of_another_leadership_is_refused() {
+    let (machine, storage, ids) = undecided(2);
+    let op = machine.operation();
+    change(&storage, &op, &ids[0], one_more, || {}).unwrap();
+    storage.pipeline.cease_to_lead();
+    storage.pipeline.begin_to_lead();
+    let refused = change(&storage, &op, &ids[1], one_more, || {});
+    assert!(matches!(refused, Err(StorageError::Interrupted(_))));
+    // Whoever begins then is not concerned.
+    change(&storage, &machine.operation(), &ids[1], one_more, || {}).unwrap();
 }
 
 /// The record of a session's first statement would be lost if the second one followed from what was before both.

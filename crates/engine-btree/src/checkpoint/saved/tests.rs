@@ -258,10 +258,9 @@ fn saved_memory(store: &Store) -> u64 {
     store.base().cache.budget().used(Use::Deltas)
 }
 
-/// The server ended at the first checkpoint after a write to such a leaf, and after each start.
-#[test]
-fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
-    let (store, mut rows) = written();
+/// A store of which one leaf, that of the key 1500, cannot be read.
+fn damaged() -> (Store, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let (store, rows) = written();
     let store = store.reopened(options());
     let place = {
         // The way down comes into memory.
@@ -274,9 +273,18 @@ fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
     };
     let file = Path::new(DIRECTORY).join("main.blocks");
     store.fs.flip_bit(&file, place, 3).unwrap();
-    let mut store = store.crashed(options());
-    let get = |store: &Store, number| store.engine.snapshot().unwrap().get(ROWS, &key(number));
-    assert!(get(&store, 1501).is_err());
+    (store.crashed(options()), rows)
+}
+
+fn get(store: &Store, key: &[u8]) -> engine::Result<Option<bytes::Bytes>> {
+    store.engine.snapshot()?.get(ROWS, key)
+}
+
+/// The server ended at the first checkpoint after a write to such a leaf, and after each start.
+#[test]
+fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
+    let (mut store, mut rows) = damaged();
+    assert!(get(&store, &key(1501)).is_err());
     for version in 2..14 {
         for number in [5, 1500] {
             rows.insert(key(number), value(number, version));
@@ -288,15 +296,46 @@ fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
     // Nor does eviction end the engine.
     let leaf = store.tree(ROWS).leaf_in_memory(&key(1500), &rcu::pin()).unwrap();
     let write_back = &store.parts().checkpointer.parts.write_back;
-    let written = write_back.write_dirty(vec![(store.tree(ROWS), leaf)]);
-    assert!(written.is_ok());
+    assert!(write_back.write_dirty(vec![(store.tree(ROWS), leaf)]).is_ok());
     let store = store.crashed(options());
     for number in [5, 1500] {
+        let expected = rows.get(&key(number)).map(Vec::as_slice);
+        assert_eq!(get(&store, &key(number)).unwrap().as_deref(), expected);
+    }
+    assert!(get(&store, &key(1501)).is_err());
+    store.engine.close(engine::CloseMode::Checkpoint).unwrap();
+}
+
+/// More keys than a leaf takes that can be consolidated.
+#[test]
+fn a_leaf_that_cannot_be_read_takes_thousands_of_keys() {
+    let (mut store, _) = damaged();
+    let new = |number: u32| [&key(1500)[..], &number.to_be_bytes()].concat();
+    for number in 0..3000 {
+        store.write(|batch| batch.put(ROWS, new(number), value(number, 2)));
+    }
+    store.checkpoint();
+    let mut store = store.crashed(options());
+    store.write(|batch| batch.put(ROWS, new(3000), value(3000, 2)));
+    for number in [0, 700, 2999, 3000] {
         assert_eq!(
-            get(&store, number).unwrap().as_deref(),
-            rows.get(&key(number)).map(Vec::as_slice)
+            get(&store, &new(number)).unwrap().as_deref(),
+            Some(&value(number, 2)[..])
         );
     }
-    assert!(get(&store, 1501).is_err());
-    store.engine.close(engine::CloseMode::Checkpoint).unwrap();
+}
+
+/// The next start did not know the table whose rows were saved.
+#[test]
+fn a_damaged_table_that_readers_still_have_can_be_dropped() {
+    let (mut store, _) = damaged();
+    let reader = store.engine.snapshot().unwrap();
+    store.write(|batch| batch.put(ROWS, key(1500), value(1500, 2)));
+    store.checkpoint();
+    store.write(|batch| batch.drop_table(ROWS));
+    store.checkpoint();
+    drop(store.crashed(options()));
+    drop(reader);
+    store.checkpoint();
+    drop(store.crashed(options()));
 }
