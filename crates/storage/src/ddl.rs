@@ -507,7 +507,7 @@ impl Storage {
                 Some(_) => {}
             }
         }
-        let before = guard.access_paths().len() + guard.building_indexes().len();
+        let before = guard.access_paths().len() + guard.new_building_indexes().count();
         if !names.is_empty() {
             let mut row = CollectionRow::of(&guard);
             row.indexes.retain(|index| !names.contains(&index.spec.name));
