@@ -673,3 +673,31 @@ fn collections_that_always_have_a_reader_are_dropped() {
     });
     assert!(storage.catalog().databases().is_empty());
 }
+
+/// The one was taken out of the catalog before the other came in: whoever looked in between was told that there is
+/// nothing.
+#[test]
+fn a_name_that_a_collection_takes_from_another_always_stands_for_one() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let (done, name) = (AtomicBool::new(false), ns("c"));
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = (0, 0);
+            while !done.load(Ordering::SeqCst) {
+                looks.0 += 1;
+                looks.1 += usize::from(storage.catalog().collection(&name).is_none());
+            }
+            looks
+        });
+        for _ in 0..5000 {
+            storage.make(&op, "next", rawdoc! {});
+            storage.rename_collection(&op, &ns("next"), &ns("c"), true).unwrap();
+        }
+        done.store(true, Ordering::SeqCst);
+        let (looks, missing) = looks.join().unwrap();
+        assert!(looks > 0);
+        assert_eq!(missing, 0, "of {looks} looks");
+    });
+}
