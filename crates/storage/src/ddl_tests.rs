@@ -7,6 +7,7 @@ use super::*;
 use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
+use engine::Seq;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -700,4 +701,22 @@ fn a_name_that_a_collection_takes_from_another_always_stands_for_one() {
         assert!(looks > 0);
         assert_eq!(missing, 0, "of {looks} looks");
     });
+}
+
+/// 1,024 were forgotten with a checkpoint, and all others stayed, in memory and on disk, where more were dropped in
+/// between.
+#[test]
+fn names_of_many_dropped_tables_are_forgotten_with_one_checkpoint() {
+    let mut machine = Machine::new(1);
+    // What no log tells of needs no name.
+    machine.journal = false;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    for _ in 0..1_500 {
+        storage.make(&op, "c", rawdoc! {});
+        storage.drop_collection(&op, &ns("c")).unwrap();
+    }
+    let names = || storage.catalog().former_names_before(Seq(u64::MAX), usize::MAX).len();
+    assert_eq!(names(), 1_500);
+    storage.checkpoint().unwrap();
+    assert_eq!(names(), 0);
 }
