@@ -60,6 +60,19 @@ impl Storage {
         Ok(collection)
     }
 
+    /// As the last thing before the entry with the definitions: what is prepared is given up when something else is.
+    pub(crate) fn prepare_definitions<'d>(
+        &self,
+        definitions: impl Iterator<Item = &'d Definition>,
+    ) -> Result<(), StorageError> {
+        for definition in definitions {
+            if let Definition::PutCollection { row, former, .. } = definition {
+                self.prepare_tables(row, former.as_deref())?;
+            }
+        }
+        Ok(())
+    }
+
     fn prepare_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
         for (_, spec) in self.new_tables(row, former) {
             self.engine.prepare_table(&spec)?;
@@ -231,11 +244,7 @@ impl Storage {
         }
         commands.iter().for_each(|command| entry.command(command));
         // What may fail about tables fails here: once the log has the entry, applying it must succeed.
-        for definition in &definitions {
-            if let Definition::PutCollection { row, former, .. } = definition {
-                self.prepare_tables(row, former.as_deref())?;
-            }
-        }
+        self.prepare_definitions(definitions.iter())?;
         let changes = self.changes_by(definitions.iter());
         let mut meta = Meta {
             format: FORMAT_VERSION,
