@@ -5,7 +5,7 @@ use crate::error::{CommandError, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use storage::{ClusterTime, PinnedView, Storage};
+use storage::{AppliedPoint, ClusterTime, PinnedView, Storage};
 use wire::ErrorCode;
 
 /// A state is kept for so long after it was last asked for: each keeps history in the engine.
@@ -39,7 +39,8 @@ impl PinnedStates {
     pub fn at(&self, storage: &Storage, time: Option<ClusterTime>, now: Duration) -> Result<PinnedState> {
         let mut states = self.states.lock();
         let newest = storage.newest().time;
-        let time = time.unwrap_or(newest);
+        let asked = time;
+        let time = asked.unwrap_or(newest);
         if time > newest {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
@@ -51,22 +52,7 @@ impl PinnedStates {
             let view = view.clone();
             return Ok(PinnedState { view, time });
         }
-        if time < newest {
-            return Err(CommandError::new(
-                ErrorCode::SnapshotTooOld,
-                "Read timestamp is older than the oldest available timestamp",
-            ));
-        }
-        // The newest: between two looks at which state that is, as long as others write.
-        let mut tries = 0;
-        let (view, time) = loop {
-            let before = storage.newest();
-            let view = storage.read_pinned()?;
-            tries += 1;
-            if storage.newest() == before || tries == TRIES_MAX {
-                break (view, before.time);
-            }
-        };
+        let (view, time) = newest_state(asked, || storage.newest(), || Ok(storage.read_pinned()?))?;
         while states.len() >= KEPT_MAX {
             states.pop_first();
         }
@@ -79,5 +65,58 @@ impl PinnedStates {
         self.states
             .lock()
             .retain(|_, (_, used)| now.saturating_sub(*used) < KEPT_FOR);
+    }
+}
+
+/// The newest state, which must be that of the time that was asked for, and its time: between two looks at which state
+/// that is, as long as others write.
+fn newest_state<V>(
+    asked: Option<ClusterTime>,
+    newest: impl Fn() -> AppliedPoint,
+    read: impl Fn() -> Result<V>,
+) -> Result<(V, ClusterTime)> {
+    let mut tries = 0;
+    loop {
+        let before = newest();
+        if asked.is_some_and(|asked| asked != before.time) {
+            return Err(CommandError::new(
+                ErrorCode::SnapshotTooOld,
+                "Read timestamp is older than the oldest available timestamp",
+            ));
+        }
+        let view = read()?;
+        tries += 1;
+        if newest() == before || asked.is_none() && tries == TRIES_MAX {
+            return Ok((view, before.time));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Whoever asked for a time while others wrote got a later state.
+    #[test]
+    fn a_time_that_is_asked_for_is_that_of_no_later_state() {
+        let at = |time| AppliedPoint {
+            seq: storage::Seq(time),
+            time: ClusterTime(time),
+        };
+        // What is newest at each look.
+        let take = |asked: Option<u64>, looks: &[u64]| {
+            let look = Cell::new(0);
+            let newest = || {
+                look.set(look.get() + 1);
+                at(looks[look.get() - 1])
+            };
+            newest_state(asked.map(ClusterTime), newest, || Ok(look.get()))
+        };
+        assert_eq!(take(Some(1), &[1, 1]).unwrap(), (1, ClusterTime(1)));
+        for later in [&[2, 2][..], &[1, 2, 2, 2]] {
+            assert_eq!(take(Some(1), later).unwrap_err().code, ErrorCode::SnapshotTooOld);
+        }
+        assert_eq!(take(None, &[1, 2, 2, 2]).unwrap(), (3, ClusterTime(2)));
     }
 }

@@ -211,8 +211,8 @@ impl RocksEngine {
         {
             return Err(error);
         }
-        // A full disk ends the compaction or backup that wanted the log first, not the engine: the entry has its place
-        // in the log, and the batch must follow it.
+        // A full disk ends a compaction before its next table, not the engine: the entry has its place in the log, and
+        // the batch must follow it.
         let memtable_bytes = batch.size_in_bytes() + batch.len() * MEMTABLE_ROW_BYTES;
         {
             let mut current = self.current.lock();
@@ -415,19 +415,23 @@ impl RocksEngine {
         let before = stats::property(&self.db, "rocksdb.live-sst-files-size");
         drop(self.writer.lock());
         self.reclaim_dropped()?;
-        // RocksDB flushes what lies in memtables of the range before it compacts.
-        let _log_first = self.log_first()?;
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
         options.set_bottommost_level_compaction(BottommostLevelCompaction::ForceOptimized);
         match tables {
             Some(tables) => {
                 for table in tables {
+                    // RocksDB flushes what lies in memtables of the range before it compacts. Anew for each: where the
+                    // log's disk has become full meanwhile, it lacks batches that the next flush would have.
+                    let _log_first = self.log_first()?;
                     let (from, to) = stored_range(*table, &KeyRange::all());
                     self.db.compact_range_opt(Some(from), Some(to), &options);
                 }
             }
-            None => self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options),
+            None => {
+                let _log_first = self.log_first()?;
+                self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+            }
         }
         let after = stats::property(&self.db, "rocksdb.live-sst-files-size");
         Ok(MaintenanceReport {

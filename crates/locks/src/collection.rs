@@ -6,7 +6,8 @@
 //! that no wake-up is lost.
 //!
 //! A waiting S or X keeps new holders out, so that it is not starved, except operations that hold a collection lock
-//! already: those must never wait for somebody who waits (no cycle can form).
+//! already: those must never wait for somebody who waits (no cycle can form). A [`Claim`] keeps them out, too, for who
+//! wants several locks and waits for one of them at a time.
 
 use crate::waiter::WAIT_SLICE;
 use crate::{LockMode, Waiter};
@@ -162,6 +163,38 @@ impl CollectionLock {
     }
 }
 
+/// Keeps new holders out of a lock as a waiting X does, until it is dropped. Holders stay, and those who hold another
+/// lock, or want S or X, pass.
+pub struct Claim {
+    lock: Arc<CollectionLock>,
+}
+
+impl Claim {
+    /// Never waits.
+    pub fn new(lock: &Arc<CollectionLock>) -> Self {
+        let mut waiting = lock.waiting.lock();
+        waiting.pending += 1;
+        schedule_point();
+        lock.word.fetch_or(PENDING, Ordering::Relaxed);
+        drop(waiting);
+        Self { lock: lock.clone() }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut waiting = self.lock.waiting.lock();
+        waiting.pending -= 1;
+        if waiting.pending == 0 {
+            schedule_point();
+            self.lock.word.fetch_and(!PENDING, Ordering::Relaxed);
+            if waiting.sleepers > 0 {
+                self.lock.released.notify_all();
+            }
+        }
+    }
+}
+
 /// A collection lock held; given back on drop.
 pub struct Held {
     lock: Arc<CollectionLock>,
@@ -280,6 +313,30 @@ mod tests {
             assert_eq!(lock.state().map(|of| of.held), Some([0, 0, 0, 1]));
         });
         assert_eq!((lock.word.load(Ordering::Relaxed), lock.state()), (0, None));
+    }
+
+    #[test]
+    fn a_claim_keeps_newcomers_out_until_it_is_dropped() {
+        let (lock, holder) = (Arc::new(CollectionLock::default()), Client::default());
+        let first = Held::take(&lock, &holder, LockMode::IntentShared).unwrap().0;
+        let claims = [Claim::new(&lock), Claim::new(&lock)];
+        let newcomer = Client::default();
+        newcomer.kill();
+        assert!(Held::take(&lock, &newcomer, LockMode::IntentShared).is_err());
+        drop(Held::take(&lock, &holder, LockMode::IntentExclusive).unwrap());
+        drop(first);
+        // Who waits for X gives up or has it, and the claims stay.
+        drop(Held::take(&lock, &newcomer, LockMode::Exclusive).unwrap());
+        assert!(Held::take(&lock, &newcomer, LockMode::IntentShared).is_err());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| Held::take(&lock, &Client::default(), LockMode::IntentShared).is_ok());
+            while !lock.is_waited_for() {
+                std::thread::yield_now();
+            }
+            drop(claims);
+            assert!(waits.join().unwrap());
+        });
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
 use engine::{Seq, TableId};
-use locks::{Changed, CollectionLock, Held, LockKey, LockMode, LockTable, Taken, Waiter};
+use locks::{Changed, Claim, CollectionLock, Held, LockKey, LockMode, LockTable, Taken, Waiter};
 use rcu::schedule_point;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -121,7 +121,11 @@ fn a_collection_is_given_to_everybody_who_waits() {
                         let client = Client::any();
                         let first = thread_rng().gen_range(0..2);
                         let [outer, inner] = [first, 1 - first].map(|which: usize| &collections[which]);
-                        match thread_rng().gen_range(0..6) {
+                        match thread_rng().gen_range(0..7) {
+                            6 => {
+                                let _claims = collections.each_ref().map(|collection| Claim::new(&collection.lock));
+                                outer.hold(&client, LockMode::Exclusive, || ());
+                            }
                             0 => outer.hold(&client, LockMode::Shared, || ()),
                             1 | 2 => outer.hold(&client, LockMode::Exclusive, || ()),
                             3 => outer.hold(&client, LockMode::IntentShared, || ()),

@@ -8,11 +8,12 @@
 //! before. `buffered` is the bytes from `durable` to `last`. Once `failure` is set nothing is acknowledged any more.
 
 mod readers;
+mod states;
 
 use crate::buffer::{Buffer, BufferedEntries};
 use crate::catalog::Catalog;
 use crate::disk::{Disk, SYNC_DIRECTORY};
-use crate::format::{HARD_STATE_BYTES, HardState, SegmentNumber};
+use crate::format::HardState;
 use crate::limits::{ENTRY_BYTES_MAX, ENTRY_LENGTH_BYTES, flush_soon_bytes, group_bytes};
 use crate::position::PositionFile;
 use crate::reader::Extent;
@@ -305,52 +306,6 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps a hard state; on return it is on disk, with everything appended before. Every later segment begins with
-    /// the newest one, so that purging does not lose it. Errors: those of [`Log::wait_durable`].
-    pub fn write_state(&self, state: HardState) -> Result<()> {
-        // The commit position never falls: one may have been written down apart.
-        self.change_state(&mut |known| {
-            let commit = known.map_or(state.commit, |known| known.commit.max(state.commit));
-            Some(HardState { commit, ..state })
-        })
-    }
-
-    /// Keeps that entries up to `commit` stay, beside term and vote as they are kept. Nothing where no hard state was
-    /// ever written. Errors as [`Log::write_state`].
-    pub fn write_commit(&self, commit: Seq) -> Result<()> {
-        self.change_state(&mut |known| {
-            known
-                .filter(|known| known.commit < commit)
-                .map(|known| HardState { commit, ..known })
-        })
-    }
-
-    /// Keeps what `change` makes of the newest state, unless that is nothing.
-    fn change_state(&self, change: &mut dyn FnMut(Option<HardState>) -> Option<HardState>) -> Result<()> {
-        let shared = &*self.shared;
-        if shared.mode == LogMode::Off {
-            return Err(LogError::NoJournal);
-        }
-        let number = {
-            let mut buffer = shared.buffer.lock();
-            shared.check_open()?;
-            let mut newest = shared.hard_state.lock();
-            let Some(state) = change(*newest) else { return Ok(()) };
-            buffer.push_state(&state);
-            *newest = Some(state);
-            shared.buffered.fetch_add(HARD_STATE_BYTES, Ordering::Relaxed);
-            shared.states_appended.fetch_add(1, Ordering::Relaxed) + 1
-        };
-        let served = || shared.states_durable.load(Ordering::Acquire) >= number;
-        // No entry stands for a state: whoever waits for one is woken when it is its turn to lead.
-        shared.flush_until(SEQ_NEVER, &served, None)
-    }
-
-    /// The hard state written last, if any ever was.
-    pub fn hard_state(&self) -> Option<HardState> {
-        *self.shared.hard_state.lock()
-    }
-
     /// The term of an entry, or of the one before the first that can be read. `Purged`, `NotAppended`. Reads the disk
     /// only for what is older than the engine's mark was at opening.
     pub fn term_of(&self, seq: Seq) -> Result<u64> {
@@ -421,7 +376,11 @@ impl Log {
         while shared.full.load(Ordering::Relaxed) || shared.buffered.load(Ordering::Relaxed) >= shared.buffer_bytes_max
         {
             add(&shared.disk.counters.waits_for_room, 1);
-            shared.flush_to(self.last_seq(), None)?;
+            let last = self.last_seq();
+            // A full disk is tried even when all entries are on it: what it had no room for may be a hard state.
+            let served = || !shared.full.load(Ordering::Relaxed) && shared.durable_seq() >= last;
+            shared.flush_until(last, &served, None)?;
+            shared.check_open()?;
         }
         Ok(())
     }
@@ -505,14 +464,14 @@ impl Log {
         if shared.mode == LogMode::Off {
             return Ok(());
         }
-        let named = shared.note_position()?;
-        let result = shared.catalog.purge(
-            &shared.disk,
-            up_to,
-            named,
-            *shared.retention.lock(),
-            shared.clock.now_ms().max(0) as u64,
-        );
+        let result = {
+            // Until it is done: a truncation has the file name an earlier segment, which must not go then.
+            let mut position = shared.position.lock();
+            let named = position.note(&shared.disk, &shared.catalog, shared.durable_seq())?;
+            let retention = *shared.retention.lock();
+            let now_ms = shared.clock.now_ms().max(0) as u64;
+            shared.catalog.purge(&shared.disk, up_to, named, retention, now_ms)
+        };
         result.map_err(|error| match error {
             LogError::Io {
                 operation: SYNC_DIRECTORY,
@@ -560,7 +519,8 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let shared = &*self.shared;
         LogStats {
-            entries: self.last_seq().0 - shared.opened_at.0,
+            // Less than none, where some of those at the start were taken back.
+            entries: self.last_seq().0.saturating_sub(shared.opened_at.0),
             entry_bytes: shared.entry_bytes.load(Ordering::Relaxed),
             buffered_bytes: shared.buffered.load(Ordering::Relaxed) as u64,
             segments: shared.catalog.len() as u64,
@@ -582,7 +542,7 @@ impl Log {
         let result = shared.check_alive().and_then(|()| match shared.mode {
             LogMode::On => shared
                 .flush_to(self.last_seq(), None)
-                .and_then(|()| shared.note_position().map(drop)),
+                .and_then(|()| shared.note_position()),
             LogMode::Off => Ok(()),
         });
         shared.over.store(true, Ordering::Release);
@@ -614,11 +574,10 @@ impl Shared {
         self.catalog.first_seq().unwrap_or_else(|| self.durable_seq().next())
     }
 
-    /// The mark first, under the lock: the segments are those that hold it, or later ones.
-    fn note_position(&self) -> Result<Option<SegmentNumber>> {
+    /// The mark under the lock: the segments are those that hold it, or later ones.
+    fn note_position(&self) -> Result<()> {
         let mut position = self.position.lock();
-        let durable = self.durable_seq();
-        position.note(&self.disk, &self.catalog, durable)
+        position.note(&self.disk, &self.catalog, self.durable_seq()).map(drop)
     }
 
     /// An error after a failure.

@@ -60,6 +60,19 @@ impl Storage {
         Ok(collection)
     }
 
+    /// As the last thing before the entry with the definitions: what is prepared is given up when something else is.
+    pub(crate) fn prepare_definitions<'d>(
+        &self,
+        definitions: impl Iterator<Item = &'d Definition>,
+    ) -> Result<(), StorageError> {
+        for definition in definitions {
+            if let Definition::PutCollection { row, former, .. } = definition {
+                self.prepare_tables(row, former.as_deref())?;
+            }
+        }
+        Ok(())
+    }
+
     fn prepare_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
         for (_, spec) in self.new_tables(row, former) {
             self.engine.prepare_table(&spec)?;
@@ -154,29 +167,41 @@ impl Storage {
         }
     }
 
-    /// Makes a definition by the entry at `seq` the one in the catalog. By who applies, after publishing.
-    pub(crate) fn install_definition(&self, definition: Definition, seq: Seq) {
+    /// Makes definitions, each by the entry at its position, those in the catalog, as one: a name that one collection
+    /// takes from another always stands for one of the two. By who applies, after publishing.
+    pub(crate) fn install_definitions(&self, definitions: Vec<(Definition, Seq)>) {
         let name = |collection: &Collection| (collection.namespace.clone(), collection.uuid);
-        match definition {
-            Definition::PutCollection { collection, former, .. } => {
-                if let Some(former) = former.filter(|former| former.namespace != collection.namespace) {
-                    self.catalog.put_former_name(former.table, seq, name(&former));
-                }
-                self.catalog.put_collection(collection);
-            }
-            Definition::DropCollection(collection) => {
-                self.catalog.put_former_name(collection.table, seq, name(&collection));
-                self.catalog.remove_collection(&collection);
-                let db = collection.namespace.db();
-                // What a member has of its own in a database ends with that; the primary is told to drop it.
-                if !self.leads() && !self.catalog.database_exists(db) {
-                    for local in self.local_capped_of(db) {
-                        self.drop_local_capped(local.namespace());
+        let mut dropped = Vec::new();
+        self.catalog.change(|names| {
+            for (definition, seq) in definitions {
+                match definition {
+                    Definition::PutCollection { collection, former, .. } => {
+                        if let Some(former) = former.filter(|former| former.namespace != collection.namespace) {
+                            names.put_former_name(former.table, seq, name(&former));
+                        }
+                        names.put_collection(collection);
                     }
+                    Definition::DropCollection(collection) => {
+                        names.put_former_name(collection.table, seq, name(&collection));
+                        names.remove_collection(&collection);
+                        dropped.push(collection);
+                    }
+                    Definition::PutView(view) => names.put_view(view),
+                    Definition::DropView(namespace) => names.remove_view(&namespace),
                 }
             }
-            Definition::PutView(view) => self.catalog.put_view(view),
-            Definition::DropView(namespace) => self.catalog.remove_view(&namespace),
+        });
+        for collection in dropped {
+            if let Some(tail) = &collection.shared.tail {
+                tail.close();
+            }
+            let db = collection.namespace.db();
+            // What a member has of its own in a database ends with that; the primary is told to drop it.
+            if !self.leads() && !self.catalog.database_exists(db) {
+                for local in self.local_capped_of(db) {
+                    self.drop_local_capped(local.namespace());
+                }
+            }
         }
     }
 
@@ -219,11 +244,7 @@ impl Storage {
         }
         commands.iter().for_each(|command| entry.command(command));
         // What may fail about tables fails here: once the log has the entry, applying it must succeed.
-        for definition in &definitions {
-            if let Definition::PutCollection { row, former, .. } = definition {
-                self.prepare_tables(row, former.as_deref())?;
-            }
-        }
+        self.prepare_definitions(definitions.iter())?;
         let changes = self.changes_by(definitions.iter());
         let mut meta = Meta {
             format: FORMAT_VERSION,

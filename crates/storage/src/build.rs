@@ -12,8 +12,8 @@
 //! the indexes are still building in the catalog, maintained, and possibly incomplete: the walk starts over on the same
 //! tables, where writing a row again changes nothing.
 //!
-//! An index that is to be another one with the same name, as a unique one that is to take duplicates, is built beside
-//! that, whose place it takes in step 3.
+//! An index that is to be another one with the same name, as a unique one that is to take duplicates, or the same one
+//! made anew, is built beside that, whose place it takes in step 3.
 //!
 //! A unique index that is being built may hide a duplicate the walk has not met. Its rows are therefore removed only
 //! when they lead to the record that gives the key up (`IndexRow::check_owner`).
@@ -101,11 +101,17 @@ impl Storage {
     /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IndexNotFound`], [`StorageError::IsView`],
     /// [`StorageError::InvalidOptions`] for `_id_`, [`StorageError::IndexBuildAborted`].
     pub fn make_index_non_unique(&self, op: &Operation, ns: &Namespace, name: &str) -> Result<(), StorageError> {
-        let (own, elsewhere) = self.start_successor(op, ns, name)?;
-        if !own.tables.is_empty() {
-            self.run_build(op, &own)?;
+        loop {
+            let (own, elsewhere) = self.start_successor(op, ns, name)?;
+            if !own.tables.is_empty() {
+                return self.run_build(op, &own);
+            }
+            if elsewhere.tables.is_empty() {
+                return Ok(());
+            }
+            // It may be one that is made anew as it is (`reIndex`): look again.
+            self.wait_for_builds(op, &elsewhere)?;
         }
-        self.wait_for_builds(op, &elsewhere)
     }
 
     /// Enters the successor of a unique index into the definition: what is to be built for it, and what somebody else
@@ -140,7 +146,7 @@ impl Storage {
             }
             .normalised();
             let table = TableId(*next_table);
-            match (has_room, guard.count() == 0) {
+            match (has_room, self.is_empty(&guard)?) {
                 (true, _) => former.spec = spec,
                 (false, true) => {
                     *former = IndexRow {
@@ -214,7 +220,10 @@ impl Storage {
             }
         };
         let before = row.index_count();
-        let ready = existing.as_deref().is_none_or(|collection| collection.count() == 0);
+        let ready = match &existing {
+            Some(guard) => self.is_empty(guard)?,
+            None => true,
+        };
         let first_table = next_table.saturating_add(if existing.is_none() { 2 } else { 0 });
         let Added { tables, elsewhere } = add_indexes(&mut row, specs, first_table, ready)?;
         if row.index_count() > INDEXES_MAX {
@@ -243,12 +252,54 @@ impl Storage {
         })
     }
 
+    /// Whether a collection that is locked exclusively has no document. Its records tell: without a journal the count
+    /// may be an older one after a crash, and what is taken for empty gets indexes that nothing is walked for.
+    pub(crate) fn is_empty(&self, guard: &CollectionGuard) -> Result<bool, StorageError> {
+        let mut cursor = self
+            .read()?
+            .records(guard, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
+        let one = FillLimits {
+            rows_max: 1,
+            bytes_max: 1,
+        };
+        Ok(!cursor.fill(&mut RecordBatch::new(), one)?)
+    }
+
     /// Steps 2 and 3.
     pub(crate) fn run_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
         self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
-        let built = self.walk(op, build).and_then(|()| self.end_build(op, build, true));
+        let built = self.try_build(op, build);
         let result = built.or_else(|error| self.give_build_up(op, build, error));
         self.figures.index_builds.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    fn try_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        self.walk(op, build)?;
+        self.end_build(op, build, true)
+    }
+
+    /// As [`Storage::run_build`], of all that was being built of a collection, by whatever commands: where they cannot
+    /// be built together each is built, or given up, alone.
+    fn run_resumed_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
+        if build.tables.len() > 1 {
+            self.figures.index_builds.fetch_add(1, Ordering::Relaxed);
+            let built = self.try_build(op, build);
+            self.figures.index_builds.fetch_sub(1, Ordering::Relaxed);
+            match built {
+                Ok(()) => return Ok(()),
+                Err(error @ StorageError::Interrupted(_)) => return self.give_build_up(op, build, error),
+                Err(_) => {}
+            }
+        }
+        let mut result = Ok(());
+        for &table in &build.tables {
+            let alone = Build {
+                uuid: build.uuid,
+                tables: vec![table],
+            };
+            result = self.run_build(op, &alone).and(result);
+        }
         result
     }
 
@@ -387,15 +438,23 @@ impl Storage {
         }
     }
 
-    /// Makes the build's indexes ready, or drops them. Those that are ready stay.
+    /// Makes the build's indexes ready, or drops what is left of them. Those that are ready stay.
     fn end_build(&self, op: &Operation, build: &Build, ready: bool) -> Result<(), StorageError> {
-        let locked = self.lock_for_definition(op, || Ok(vec![self.built(build)?]));
-        let (mut next_table, guards) = match locked {
-            Err(StorageError::IndexBuildAborted(_)) if !ready => return Ok(()),
-            locked => locked?,
+        let (mut next_table, guards) = self.lock_for_definition(op, || {
+            Ok(match ready {
+                true => vec![self.built(build)?],
+                // One that was dropped ends the build of the others, which have no other builder.
+                false => self.catalog.collection_by_uuid(&build.uuid).into_iter().collect(),
+            })
+        })?;
+        let Some(guard) = guards.first() else {
+            return Ok(());
         };
-        let mut row = CollectionRow::of(&guards[0]);
+        let mut row = CollectionRow::of(guard);
         let ours = |index: &IndexRow| build.tables.contains(&index.table);
+        if !row.indexes.iter().any(ours) {
+            return Ok(());
+        }
         // Leadership went and came back while this waited: another builder has ended the build, and said so.
         if row.indexes.iter().any(|index| ours(index) && index.ready) {
             return Ok(());
@@ -437,12 +496,12 @@ impl Storage {
             // A build that fails on data drops its index; only a failing storage is an error of `open`.
             return builds
                 .iter()
-                .try_for_each(|build| self.run_build(&op, build).or_else(|_| self.check_running()));
+                .try_for_each(|build| self.run_resumed_build(&op, build).or_else(|_| self.check_running()));
         }
         self.spawn("index-builds", op.kill_handle(), move |storage| {
             for build in &builds {
                 // The outcome is in the catalog: ready, dropped, or still building after a shutdown.
-                let _ = storage.run_build(&op, build);
+                let _ = storage.run_resumed_build(&op, build);
                 storage.tell_unasked(&op);
             }
         });

@@ -228,6 +228,46 @@ fn a_dropped_index_or_collection_ends_its_build() {
     ));
 }
 
+/// The others of its command stayed as they were, building, with nobody to build them.
+#[test]
+fn a_dropped_index_takes_the_others_of_its_build_along() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.put(&op, "c", rawdoc! { "_id": 1, "u": 7 }).unwrap();
+    let v = index("v_1", rawdoc! { "v": 1 }, rawdoc! {});
+    let started = storage.start_build(&op, &ns("c"), &[unique_u(), v.clone()]);
+    let build = started.unwrap().build.unwrap();
+    storage.drop_index(&op, &ns("c"), "u_1").unwrap();
+    let ended = storage.run_build(&op, &build);
+    assert!(matches!(ended, Err(StorageError::IndexBuildAborted(_))), "{ended:?}");
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert_eq!(collection.maintained().count(), 1);
+    assert!(storage.create_indexes(&op, &ns("c"), &[v]).unwrap().was_built);
+    storage.assert_valid(&op, "c");
+}
+
+/// A start makes one build of all that was being built: one that failed took those of other commands along.
+#[test]
+fn a_resumed_build_that_fails_leaves_those_of_other_commands() {
+    let machine = Machine::new(1);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..2 {
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": 7, "v": id }).unwrap();
+    }
+    for spec in [unique_u(), index("v_1", rawdoc! { "v": 1 }, rawdoc! {})] {
+        storage.start_build(&op, &ns("c"), &[spec]).unwrap();
+    }
+    storage.close(true).unwrap();
+    storage = machine.open().unwrap();
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    let names: Vec<_> = collection.maintained().map(|index| index.name()).collect();
+    assert_eq!(names, ["_id_", "v_1"]);
+    assert!(collection.building_indexes().is_empty());
+    storage.assert_valid(&op, "c");
+}
+
 #[test]
 fn a_killed_build_is_taken_back() {
     let machine = Machine::new(1);
@@ -544,4 +584,43 @@ fn what_exists_or_conflicts_is_told_without_a_lock() {
     );
     assert_eq!(build().unwrap().elsewhere.tables, unfinished.tables);
     drop(guard);
+}
+
+/// Without a journal a crash may leave an older count: at 0, indexes were made without a walk and had nothing in them.
+#[test]
+fn whether_there_is_anything_to_build_from_does_not_go_by_the_count() {
+    for (makes_non_unique, rebuilds) in [(false, false), (true, false), (false, true)] {
+        let mut machine = Machine::new(9);
+        machine.journal = false;
+        let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.make(&op, "c", rawdoc! {});
+        let is_there_before = makes_non_unique || rebuilds;
+        if is_there_before {
+            storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+        }
+        storage.checkpoint().unwrap();
+        for id in 0..3 {
+            storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+        }
+        // The engine's own checkpoint, a moment later.
+        storage.engine().checkpoint().unwrap();
+        machine.fs.crash();
+        machine.fs.restart();
+        let storage = machine.open().unwrap();
+        assert_eq!(storage.catalog().collection(&ns("c")).unwrap().count(), 0);
+        if !is_there_before {
+            let report = storage.create_indexes(&op, &ns("c"), &[unique_u()]).unwrap();
+            assert!(report.was_built);
+        }
+        if makes_non_unique {
+            storage.make_index_non_unique(&op, &ns("c"), "u_1").unwrap();
+        }
+        if rebuilds {
+            storage.rebuild_indexes(&op, &ns("c")).unwrap();
+        }
+        let again = storage.put(&op, "c", rawdoc! { "_id": 9, "u": 1 });
+        assert_eq!(again.is_ok(), makes_non_unique);
+        let report = storage.validate(&op, &ns("c"), true).unwrap();
+        assert!(report.is_valid(), "{report:?}");
+    }
 }

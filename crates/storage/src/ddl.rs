@@ -19,7 +19,7 @@ use crate::{Collection, CollectionGuard, IndexSpec, LockMode, Namespace, Operati
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
-use locks::{Held, Waiter};
+use locks::{Claim, Held, Waiter};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -160,9 +160,12 @@ impl Storage {
     /// Waits for the turn to change definitions, with the collections that `concerned` finds locked exclusively.
     ///
     /// 1. In the turn, when the catalog stands still, look for the collections and try their locks.
-    /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing.
+    /// 2. When one is taken, give the turn and all locks back and wait for that one, holding nothing. From here on
+    ///    nobody new comes in anywhere: where several collections always have a reader, they would not all be free at
+    ///    once.
     /// 3. With that one lock, wait for the turn, and begin again. This cannot close a circle: whoever has the turn
-    ///    waits for no collection lock. While writes are held back the lock is given back, too.
+    ///    waits for no collection lock, and whoever has a collection comes into others. While writes are held back the
+    ///    lock is given back, too, and all may come in.
     pub(crate) fn lock_for_definition(
         &self,
         op: &Operation,
@@ -182,10 +185,13 @@ impl Storage {
     ) -> Result<(MutexGuard<'_, u32>, Vec<CollectionGuard>), StorageError> {
         let mut turn = self.lock_definitions(op)?;
         let mut waited: Option<(Arc<CollectionShared>, Held)> = None;
+        let mut claims: Vec<Claim> = Vec::new();
         loop {
             let mut guards = Vec::new();
             let mut taken = None;
-            for collection in concerned()? {
+            let concerned = concerned()?;
+            let locks: Vec<_> = concerned.iter().map(|collection| collection.shared.clone()).collect();
+            for collection in concerned {
                 let held = match waited.take_if(|(shared, _)| Arc::ptr_eq(shared, &collection.shared)) {
                     Some((_, held)) => Some(held),
                     None => Held::try_take(&collection.shared.lock, op, LockMode::Exclusive),
@@ -201,6 +207,9 @@ impl Storage {
             let Some(shared) = taken else {
                 return Ok((turn, guards));
             };
+            if locks.len() > 1 {
+                claims = locks.iter().map(|shared| Claim::new(&shared.lock)).collect();
+            }
             // The turn first: nobody is to wait for it while this waits.
             drop(turn);
             drop(guards);
@@ -213,6 +222,7 @@ impl Storage {
                 }
                 None => {
                     drop(held);
+                    claims.clear();
                     self.next_turn(op)?
                 }
             };
@@ -507,7 +517,7 @@ impl Storage {
                 Some(_) => {}
             }
         }
-        let before = guard.access_paths().len() + guard.building_indexes().len();
+        let before = guard.access_paths().len() + guard.new_building_indexes().count();
         if !names.is_empty() {
             let mut row = CollectionRow::of(&guard);
             row.indexes.retain(|index| !names.contains(&index.spec.name));

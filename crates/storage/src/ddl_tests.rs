@@ -7,6 +7,10 @@ use super::*;
 use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
+use engine::Seq;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 fn names(collections: &[Arc<Collection>]) -> Vec<&str> {
     collections
@@ -623,4 +627,96 @@ fn of_two_definitions_that_wait_for_one_collection_the_second_sees_what_the_firs
         drops.into_iter().filter_map(|drop| drop.join().unwrap()).count()
     });
     assert_eq!(dropped, 1);
+}
+
+/// It took one lock after the other, and gave it back for the next: readers that follow each other in two collections
+/// kept it waiting for ever.
+#[test]
+fn collections_that_always_have_a_reader_are_dropped() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let names = ["a", "b"];
+    names.iter().for_each(|name| storage.make(&op, name, rawdoc! {}));
+    let (done, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for name in names {
+            let collection = storage.catalog().collection(&ns(name)).unwrap();
+            let (machine, done, begun) = (&machine, &done, &begun);
+            scope.spawn(move || {
+                let mut reader = None;
+                while !done.load(Ordering::SeqCst) {
+                    // It waits for a moment only; then the one before it ends.
+                    let next = machine.operation();
+                    next.kill();
+                    let lock = &collection.shared.lock;
+                    let is_first = reader.is_none();
+                    reader = Held::take(lock, &next, LockMode::IntentShared).ok();
+                    begun.fetch_add(usize::from(is_first && reader.is_some()), Ordering::SeqCst);
+                }
+            });
+        }
+        while begun.load(Ordering::SeqCst) < names.len() {
+            std::thread::yield_now();
+        }
+        let dropping = machine.operation();
+        let kill = dropping.kill_handle();
+        let (told, ended) = mpsc::channel::<()>();
+        // Otherwise it would wait for ever.
+        scope.spawn(move || {
+            if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(20)) {
+                kill.set(crate::Interrupted::Killed);
+            }
+        });
+        let dropped = storage.drop_database(&dropping, "test");
+        done.store(true, Ordering::SeqCst);
+        drop(told);
+        assert!(dropped.unwrap());
+    });
+    assert!(storage.catalog().databases().is_empty());
+}
+
+/// The one was taken out of the catalog before the other came in: whoever looked in between was told that there is
+/// nothing.
+#[test]
+fn a_name_that_a_collection_takes_from_another_always_stands_for_one() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let (done, name) = (AtomicBool::new(false), ns("c"));
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = (0, 0);
+            while !done.load(Ordering::SeqCst) {
+                looks.0 += 1;
+                looks.1 += usize::from(storage.catalog().collection(&name).is_none());
+            }
+            looks
+        });
+        for _ in 0..5000 {
+            storage.make(&op, "next", rawdoc! {});
+            storage.rename_collection(&op, &ns("next"), &ns("c"), true).unwrap();
+        }
+        done.store(true, Ordering::SeqCst);
+        let (looks, missing) = looks.join().unwrap();
+        assert!(looks > 0);
+        assert_eq!(missing, 0, "of {looks} looks");
+    });
+}
+
+/// 1,024 were forgotten with a checkpoint, and all others stayed, in memory and on disk, where more were dropped in
+/// between.
+#[test]
+fn names_of_many_dropped_tables_are_forgotten_with_one_checkpoint() {
+    let mut machine = Machine::new(1);
+    // What no log tells of needs no name.
+    machine.journal = false;
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    for _ in 0..1_500 {
+        storage.make(&op, "c", rawdoc! {});
+        storage.drop_collection(&op, &ns("c")).unwrap();
+    }
+    let names = || storage.catalog().former_names_before(Seq(u64::MAX), usize::MAX).len();
+    assert_eq!(names(), 1_500);
+    storage.checkpoint().unwrap();
+    assert_eq!(names(), 0);
 }

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
+use vfs::{Env, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
 
 /// Short, so that a test sees many elections.
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -170,7 +170,7 @@ impl Machine {
     fn engine(&self) -> Arc<dyn Engine> {
         let (env, path) = (self.env(), Path::new("/db/engine"));
         match self.on_btree {
-            true => Arc::new(BtreeEngine::open(&env, path, BtreeOptions::default()).expect("opened")),
+            true => Arc::new(BtreeEngine::open(&env, path, btree_options()).expect("opened")),
             false => Arc::new(InMemoryEngine::open(&env, path, InMemoryOptions::default()).expect("opened")),
         }
     }
@@ -249,6 +249,13 @@ impl Machine {
     fn crash(&mut self, network: &Network) {
         self.stop(network);
         self.fs.restart();
+    }
+}
+
+fn btree_options() -> BtreeOptions {
+    BtreeOptions {
+        directory_per_db: true,
+        ..BtreeOptions::default()
     }
 }
 
@@ -348,6 +355,39 @@ fn members_on_several_engines_agree() {
     );
     follower.checkpoint().expect("taken");
     drop((first, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+/// It ended when it met a collection whose file it could not make.
+#[test]
+fn a_member_without_room_for_a_new_file_waits_for_it() {
+    let (network, mut machines) = set(5);
+    let led_by = until("another one leads", || {
+        let led_by = leader(&machines)?;
+        match led_by.standing()?.id {
+            2 => led_by.give_leadership_up(),
+            _ => return Some(led_by),
+        }
+        None
+    });
+    let (fs, member) = (machines[1].fs.clone(), machines[1].storage.clone().expect("up"));
+    let struck = fs.faults_struck();
+    // It finds that out when it opens the file.
+    let file = Fault::new(FaultKind::NoDescriptors).on("/db/engine/fresh/data.blocks");
+    fs.inject(file.times(u64::MAX));
+    let name = Namespace::new("fresh", "c").expect("a name");
+    led_by
+        .create_collection(&operation(), &name, &rawdoc! {})
+        .expect("created");
+    until("it has tried", || (fs.faults_struck() > struck).then_some(()));
+    fs.clear_faults();
+    until("it has the collection", || {
+        member.check_running().expect("it has not ended");
+        member.catalog().collection(&name)
+    });
+    drop((led_by, member));
     for machine in &mut machines {
         machine.stop(&network);
     }

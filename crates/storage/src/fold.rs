@@ -164,8 +164,8 @@ impl Effect {
         for effect in &self.collections {
             effect.install(applied);
         }
-        for (definition, seq) in self.definitions {
-            storage.install_definition(definition, seq);
+        if !self.definitions.is_empty() {
+            storage.install_definitions(self.definitions);
         }
         if !self.forgotten_names.is_empty() {
             storage.catalog.forget_names(&self.forgotten_names);

@@ -8,6 +8,7 @@ use crate::catalog::rows::{FORMAT_VERSION, Meta};
 use crate::definition::Definition;
 use crate::effect::Effect;
 use crate::entry::EntryReader;
+use crate::limits::FULL_DISK_PAUSE;
 use crate::operation::Operation;
 use crate::pipeline::Leads;
 use crate::recovery::Chain;
@@ -139,7 +140,23 @@ impl Storage {
         let definitions = || effect.definitions.iter().map(|(definition, _)| definition);
         let concerned: Vec<_> = definitions().filter_map(former).collect();
         // No barrier rises in the turn.
-        let (mut next_table, guards) = self.lock_in_turn(op, || Ok(concerned.clone()))?;
+        let (mut next_table, guards) = loop {
+            let locked = self.lock_in_turn(op, || Ok(concerned.clone()))?;
+            match self.prepare_definitions(definitions()) {
+                Err(StorageError::OutOfSpace(_)) => {}
+                prepared => {
+                    prepared?;
+                    break locked;
+                }
+            }
+            // As where the engine is full: it is applied when there is space again.
+            drop(locked);
+            let mut changes = self.definition_changes.lock();
+            self.definitions_changed.wait_for(&mut changes, FULL_DISK_PAUSE);
+            drop(changes);
+            op.check_now()?;
+            self.check_not_stopped()?;
+        };
         let changes = self.changes_by(definitions());
         let mut applied = self.pipeline.applying.lock();
         self.check_not_stopped()?;

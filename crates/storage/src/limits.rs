@@ -16,8 +16,10 @@ pub const TRANSACTION_BYTES_MAX: usize = 160 * 1024 * 1024;
 pub(crate) const ENTRY_BYTES_MAX: usize = 40 * 1024 * 1024;
 /// Collections whose counts one entry writes down: others commit in between. Tests have few collections.
 pub(crate) const COUNTS_WRITTEN_MAX: usize = if cfg!(test) { 2 } else { 1024 };
-/// Former names of tables that one entry forgets.
-pub(crate) const FORGOTTEN_NAMES_MAX: usize = 1024;
+/// Former names of tables that one entry forgets. There is one such entry a checkpoint, once a minute: more drops than
+/// these, 270 a second, would let the names grow for as long as that lasts. So many deletions hold writers up for some
+/// milliseconds.
+pub(crate) const FORGOTTEN_NAMES_MAX: usize = 16_384;
 /// Longest key of an `_id` in a clustered collection, MongoDB's limit: an operation has it beside two largest documents
 /// at most, and the log takes that.
 pub const CLUSTERED_KEY_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -340,14 +340,14 @@ impl Storage {
                     }
                     [rows::VIEW_PREFIX, ..] => {
                         let view = rows::parse_view_row(parsed()?).map_err(|reason| rows::corrupt(key, reason))?;
-                        self.catalog.put_view(Arc::new(view));
+                        self.catalog.change(|names| names.put_view(Arc::new(view)));
                     }
                     [rows::FORMER_NAME_PREFIX, rest @ ..] => {
                         let of = rows::read_former_name_key(rest);
                         let (table, until) = of.ok_or_else(|| rows::corrupt(key, "malformed key".to_owned()))?;
                         let name = rows::parse_former_name_row(parsed()?);
                         let name = name.map_err(|reason| rows::corrupt(key, reason))?;
-                        self.catalog.put_former_name(table, until, name);
+                        self.catalog.change(|names| names.put_former_name(table, until, name));
                     }
                     [rows::MULTIKEY_PREFIX, a, b, c, d, field, part] => {
                         let table = TableId(u32::from_be_bytes([*a, *b, *c, *d]));
@@ -372,9 +372,8 @@ impl Storage {
         let mut counted_later = HashMap::new();
         let (compiler, now_ms) = (self.options.predicates.as_ref(), self.env.clock.now_ms());
         for row in collections {
-            let collection = self
-                .catalog
-                .put_collection(Arc::new(row.build(None, &multikey, compiler, now_ms)?));
+            let collection = Arc::new(row.build(None, &multikey, compiler, now_ms)?);
+            self.catalog.change(|names| names.put_collection(collection.clone()));
             if let Some(seq) = self.load_counts(&collection, &snapshot)?
                 && seq > counted.0
             {

@@ -8,7 +8,7 @@
 //! 4. The new one takes its place, as one change. Whatever fails before leaves it alone.
 
 use crate::build::Build;
-use crate::catalog::rows::CollectionRow;
+use crate::catalog::rows::{CollectionRow, IndexRow};
 use crate::definition::Definition;
 use crate::limits::{BUILD_CHUNK_BYTES, BUILD_CHUNK_DOCUMENTS, WAIT_SLICE};
 use crate::storage::Storage;
@@ -85,44 +85,53 @@ impl Storage {
         }
     }
 
-    /// Makes all indexes but `_id_` anew, in new tables, and answers how many indexes there are. Until it returns the
-    /// collection is read without them; unique ones refuse duplicates all the time. A crash lets them be made at the
-    /// next start.
+    /// Makes all indexes but `_id_` anew, in new tables, and answers how many indexes there are. Each new one takes the
+    /// place of the old one, which serves reads and refuses duplicates until then, and stays when this fails. A crash
+    /// lets them be made at the next start.
     ///
-    /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IsView`].
+    /// Errors: [`StorageError::NamespaceNotFound`], [`StorageError::IsView`], [`StorageError::DuplicateKey`] where a
+    /// unique index had missed a document, [`StorageError::IndexBuildAborted`].
     pub fn rebuild_indexes(&self, op: &Operation, ns: &Namespace) -> Result<usize, StorageError> {
-        let (build, indexes) = {
-            let (mut next_table, guard) = self.lock_existing(op, ns)?;
-            let mut row = CollectionRow::of(&guard);
-            let is_empty = guard.count() == 0;
-            let mut tables = Vec::new();
-            // Those that are being built are new.
-            for index in row
-                .indexes
-                .iter_mut()
-                .filter(|index| index.ready && !index.spec.is_id())
-            {
-                index.table = TableId(*next_table + tables.len() as u32);
-                index.ready = is_empty;
-                tables.push(index.table);
-            }
-            let (uuid, indexes) = (row.uuid, row.index_count());
-            if !tables.is_empty() {
-                self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
-            }
-            if is_empty {
-                tables.clear();
-            }
-            (Build { uuid, tables }, indexes)
-        };
+        let (build, indexes) = self.start_rebuild(op, ns)?;
         if !build.tables.is_empty() {
-            // A build that is given up loses its indexes: nobody hurries this one.
-            let unhurried = Operation::new(self.env.clock.clone(), op.id);
-            let built = self.run_build(&unhurried, &build);
-            op.note_catalog_changes(unhurried.take_catalog_changes());
-            built?;
+            self.run_build(op, &build)?;
         }
         Ok(indexes)
+    }
+
+    /// Enters the new indexes into the definition: what is to be built, and how many indexes there are.
+    fn start_rebuild(&self, op: &Operation, ns: &Namespace) -> Result<(Build, usize), StorageError> {
+        let (mut next_table, guard) = self.lock_existing(op, ns)?;
+        let mut row = CollectionRow::of(&guard);
+        let is_empty = self.is_empty(&guard)?;
+        let mut tables = Vec::new();
+        for place in 0..row.indexes.len() {
+            let index = &row.indexes[place];
+            let is_of_name = |other: &&IndexRow| other.spec.name == index.spec.name;
+            // Those that are being built are new, in the place of others too.
+            let has_successor = row.indexes.iter().filter(is_of_name).count() > 1;
+            if !index.ready || index.spec.is_id() || has_successor {
+                continue;
+            }
+            let made = IndexRow {
+                table: TableId(next_table.saturating_add(tables.len() as u32)),
+                ready: is_empty,
+                spec: index.spec.clone(),
+            };
+            tables.push(made.table);
+            match is_empty {
+                true => row.indexes[place] = made,
+                false => row.indexes.push(made),
+            }
+        }
+        let (uuid, indexes) = (row.uuid, row.index_count());
+        if !tables.is_empty() {
+            self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
+        }
+        if is_empty {
+            tables.clear();
+        }
+        Ok((Build { uuid, tables }, indexes))
     }
 
     fn give_up(&self, op: &Operation, made: &Namespace, error: StorageError) -> Result<(), StorageError> {

@@ -122,3 +122,43 @@ fn indexes_are_made_anew_in_tables_of_their_own() {
     storage.make(&op, "empty", rawdoc! {});
     assert_eq!(storage.rebuild_indexes(&op, &ns("empty")).unwrap(), 1);
 }
+
+/// Each index was replaced by an empty one, and then built: what the walk had not met yet could come twice, and when it
+/// met that, all indexes were dropped.
+#[test]
+fn the_old_indexes_serve_until_the_new_ones_are_ready_and_stay_when_that_fails() {
+    let machine = Machine::new(1);
+    let (storage, op) = filled(&machine);
+    let y = index("y_1", rawdoc! { "y": 1 }, rawdoc! {});
+    storage.create_indexes(&op, &ns("c"), &[y]).unwrap();
+    let tables = || -> Vec<_> {
+        let collection = storage.catalog().collection(&ns("c")).unwrap();
+        collection.indexes().iter().map(|index| index.table()).collect()
+    };
+    let before = tables();
+    let (build, indexes) = storage.start_rebuild(&op, &ns("c")).unwrap();
+    assert_eq!((build.tables.len(), indexes), (2, 3));
+    assert_eq!(tables(), before, "they are read");
+    let duplicate = storage.put(&op, "c", document(6, 3));
+    assert!(matches!(duplicate, Err(StorageError::DuplicateKey(_))), "{duplicate:?}");
+    let (again, indexes) = storage.start_rebuild(&op, &ns("c")).unwrap();
+    assert_eq!((again.tables.len(), indexes), (0, 3), "they are being made");
+    let killed = machine.operation();
+    killed.kill();
+    assert!(storage.run_build(&killed, &build).is_err());
+    assert_eq!(tables(), before);
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert!(collection.building_indexes().is_empty());
+    storage.assert_valid(&op, "c");
+    // Who wants another one with the same name waits for the new one, and makes that over.
+    let (build, _) = storage.start_rebuild(&op, &ns("c")).unwrap();
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| storage.make_index_non_unique(&machine.operation(), &ns("c"), "x_1"));
+        storage.run_build(&op, &build).unwrap();
+        changed.join().unwrap().unwrap();
+    });
+    storage.put(&op, "c", document(6, 3)).unwrap();
+    storage.assert_valid(&op, "c");
+    let collection = storage.catalog().collection(&ns("c")).unwrap();
+    assert_eq!((collection.indexes().len(), tables()[2]), (3, build.tables[1]));
+}

@@ -61,6 +61,8 @@ pub(crate) struct Machine {
     pub(crate) buffer_bytes: Option<(usize, usize)>,
     pub(crate) journal: bool,
     pub(crate) background: bool,
+    /// The B-tree has a file for each database.
+    pub(crate) directory_per_db: bool,
     /// The last entry found by the newest `open`.
     pub(crate) found: AtomicU64,
     pub(crate) is_encrypted: bool,
@@ -85,6 +87,7 @@ impl Machine {
             buffer_bytes: None,
             journal: true,
             background: false,
+            directory_per_db: false,
             found: AtomicU64::new(0),
             // Whatever is tested holds for encrypted files, too.
             is_encrypted: seed % 2 == 1,
@@ -136,6 +139,7 @@ impl Machine {
                     record_leaf_bytes: 1 << 10,
                     index_leaf_bytes: 1 << 10,
                     threads: Some(0),
+                    directory_per_db: self.directory_per_db,
                     ..BtreeOptions::default()
                 };
                 Arc::new(BtreeEngine::open(env, Path::new("/db/btree"), options)?)

@@ -7,6 +7,7 @@ use bson::{RawDocumentBuf, rawdoc};
 use engine::Seq;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vfs::{Fault, FaultKind};
 
 fn put(
     transaction: &mut Transaction,
@@ -233,4 +234,40 @@ fn history_tells_the_collection_before_what_is_in_it() {
     assert_eq!(told, ["command", "command", "insert", "insert"]);
     assert_eq!(unit.operations[3].ns.as_ref().unwrap(), &ns("c"));
     assert_eq!(unit.documents().len(), 1, "a transaction is told as a whole");
+}
+
+/// What a statement had prepared was given up when others defined something, and a commit that then found no descriptor
+/// stopped the storage.
+#[test]
+fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
+    let mut machine = Machine::new(1);
+    (machine.kind, machine.directory_per_db) = (Kind::Btree, true);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let of = |db: &str| Namespace::new(db, "c").unwrap();
+    for has_descriptors in [false, true] {
+        let mut transaction = storage.begin_transaction().unwrap();
+        transaction.create_collection(&op, &of("one"), &rawdoc! {}).unwrap();
+        put(&mut transaction, &op, &of("one"), rawdoc! { "_id": 1 }).unwrap();
+        let others = if has_descriptors { "three" } else { "two" };
+        storage
+            .create_collection(&machine.operation(), &of(others), &rawdoc! {})
+            .unwrap();
+        // With it the files that are not used go.
+        storage.checkpoint().unwrap();
+        if !has_descriptors {
+            let none_left = Fault::new(FaultKind::NoDescriptors).times(u64::MAX);
+            machine.fs.inject(none_left);
+        }
+        let committed = transaction.commit(&op);
+        machine.fs.clear_faults();
+        assert_eq!(committed.is_ok(), has_descriptors, "{committed:?}");
+        assert!(
+            matches!(committed, Ok(_) | Err(StorageError::OutOfSpace(_))),
+            "{committed:?}"
+        );
+        assert_eq!(storage.catalog().collection(&of("one")).is_some(), has_descriptors);
+    }
+    storage.wait_durable(storage.last_seq()).unwrap();
+    let storage = restarted(&machine, storage);
+    assert!(storage.validate(&op, &of("one"), true).unwrap().is_valid());
 }

@@ -456,6 +456,8 @@ impl<'a> WriteUnit<'a> {
     fn commit_definitions(&mut self, effect: Effect) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
         let turn = storage.next_turn(self.evaluator.op)?;
+        // Others have defined something since a statement of the transaction did this.
+        storage.prepare_definitions(self.changes.definitions.iter().map(|(definition, _)| definition))?;
         let definitions = std::mem::take(&mut self.changes.definitions);
         let changes = storage.changes_by(definitions.iter().map(|(definition, _)| definition));
         let definitions = definitions.into_iter().map(|(definition, _)| definition);

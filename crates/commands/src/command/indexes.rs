@@ -491,18 +491,19 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         .and_then(|buckets| Some((buckets, buckets.timeseries()?)))
     {
         let mut specs = Vec::new();
-        for index in buckets.indexes().iter().chain(buckets.building_indexes()) {
+        for index in buckets.indexes().iter().chain(buckets.new_building_indexes()) {
             specs.extend(timeseries::indexes::shown_spec(index, options)?);
         }
         return listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch);
     }
     let specs = match catalog.collection(&namespace) {
         Some(collection) => {
-            let indexes = collection.access_paths().iter().chain(collection.building_indexes());
+            let indexes = collection
+                .access_paths()
+                .iter()
+                .chain(collection.new_building_indexes());
             // Buckets are clustered by `_id`, which is no index then.
-            let is_successor = |index: &Index| !index.ready() && collection.index(index.name()).is_some();
-            let is_shown =
-                |index: &&Arc<Index>| !is_successor(index) && (collection.timeseries().is_none() || !index.is_id());
+            let is_shown = |index: &&Arc<Index>| collection.timeseries().is_none() || !index.is_id();
             indexes.filter(is_shown).map(|index| index.spec().to_owned()).collect()
         }
         // The log of a replica set's member has no index, nor has what is the member's alone.
@@ -544,7 +545,7 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     let all: Vec<_> = collection
         .access_paths()
         .iter()
-        .chain(collection.building_indexes())
+        .chain(collection.new_building_indexes())
         .collect();
     let before = all.len();
     let mut names = Vec::new();

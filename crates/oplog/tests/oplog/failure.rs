@@ -2,7 +2,7 @@
 
 use crate::support::{Model, env, options};
 use engine::{ErrorKind, Seq};
-use oplog::{Log, LogError, LogOptions};
+use oplog::{HardState, Log, LogError, LogOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Fault, FaultKind, SimulatedFs};
@@ -100,6 +100,38 @@ fn a_full_disk_is_reported_and_ends_when_space_returns() {
         fs.restart();
         model.compare(&Log::open(&env(&fs, 3), options(), Seq::ZERO).unwrap());
     }
+}
+
+/// All entries were on disk, and so nobody tried: whoever waited for room asked again and again, for ever.
+#[test]
+fn a_state_that_finds_the_disk_full_is_tried_again_by_who_waits_for_room() {
+    let fs = SimulatedFs::new(1);
+    let mut model = Model::default();
+    let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+    model.append(&log, 1, 900).unwrap();
+    log.flush().unwrap();
+    // What comes next needs a new segment.
+    drop(log.pin(Seq::ZERO).unwrap());
+    fs.set_free_bytes(Some(0));
+    let state = HardState {
+        term: 3,
+        ..HardState::default()
+    };
+    let full = |result: oplog::Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::OutOfSpace);
+    full(log.write_state(state));
+    full(log.wait_for_room());
+    let buffered = log.stats().buffered_bytes;
+    full(log.write_state(state));
+    assert_eq!(log.stats().buffered_bytes, buffered, "one that waits is enough");
+    fs.set_free_bytes(None);
+    log.wait_for_room().unwrap();
+    assert_eq!(log.stats().buffered_bytes, 0);
+    drop(log);
+    fs.crash();
+    fs.restart();
+    let log = Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap();
+    assert_eq!(log.hard_state(), Some(state));
+    model.compare(&log);
 }
 
 #[test]

@@ -5,7 +5,10 @@ use crate::support::{DIRECTORY, Model, POSITION_FILE, env, options};
 use engine::Seq;
 use oplog::{EngineAhead, Log, LogError, LogOptions, Result};
 use std::path::{Path, PathBuf};
-use vfs::{Access, FileSystem, SimulatedFs};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::Duration;
+use vfs::{Access, FileSystem, SimulatedFs, Watch, WatchedFs};
 
 /// The bytes of all files of the log.
 fn copy(fs: &SimulatedFs) -> Vec<(PathBuf, Vec<u8>)> {
@@ -140,5 +143,75 @@ fn a_damaged_position_is_none() {
         let mut anew = vec![0; bytes.len()];
         file.read_exact_at(&mut anew, 0).unwrap();
         assert_eq!(anew, bytes, "byte {at}");
+    }
+}
+
+/// Calls it before the change of files that is counted down to.
+struct CallAtChange {
+    left: AtomicI64,
+    call: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Watch for CallAtChange {
+    type Held<'w> = ();
+
+    fn change(&self) {
+        if let Some(call) = self.call.get()
+            && self.left.fetch_sub(1, Ordering::SeqCst) == 0
+        {
+            call();
+        }
+    }
+
+    fn sync(&self) {}
+}
+
+/// The file named the segment that a truncation makes the last one to hold what is durable, and a purge under way that
+/// went by what the file had said before took that away: the log was refused after a crash.
+#[test]
+fn a_truncation_beside_a_purge_leaves_the_segment_that_is_named() {
+    for change in 0..16 {
+        let fs = SimulatedFs::new(1);
+        let watch = CallAtChange {
+            left: AtomicI64::new(change),
+            call: OnceLock::new(),
+        };
+        let (watched, machine) = (Arc::new(WatchedFs::new(env(&fs, 1).fs, watch)), env(&fs, 1));
+        let machine = vfs::Env {
+            fs: watched.clone(),
+            ..machine
+        };
+        let log = Arc::new(Log::open(&machine, options(), Seq::ZERO).unwrap());
+        let mut model = Model::default();
+        for _ in 0..3 {
+            append(&log, &mut model, 20);
+            drop(log.pin(model.last()).unwrap());
+        }
+        let mark = Seq(40);
+        // It may have to wait for the purge.
+        let truncating = Arc::new(Mutex::new(None));
+        let (its_log, thread) = (log.clone(), truncating.clone());
+        let call = move || {
+            let (log, (done, is_done)) = (its_log.clone(), mpsc::channel());
+            *thread.lock().unwrap() = Some(std::thread::spawn(move || {
+                log.truncate(mark.next()).unwrap();
+                let _ = done.send(());
+            }));
+            let _ = is_done.recv_timeout(Duration::from_millis(50));
+        };
+        assert!(watched.watch().call.set(Box::new(call)).is_ok());
+        log.purge(mark).unwrap();
+        watched.watch().left.store(-1, Ordering::SeqCst);
+        let under_way = truncating.lock().unwrap().take();
+        match under_way {
+            Some(thread) => thread.join().unwrap(),
+            None => log.truncate(mark.next()).unwrap(),
+        }
+        model.entries.truncate(mark.0 as usize);
+        append(&log, &mut model, 5);
+        fs.crash();
+        fs.restart();
+        (model.mark, model.acknowledged) = (mark.0, model.last().0);
+        model.compare(&open(&fs, mark, |_| {}).unwrap_or_else(|error| panic!("at change {change}: {error}")));
     }
 }

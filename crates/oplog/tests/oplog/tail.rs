@@ -230,6 +230,20 @@ fn places_and_terms_are_checked() {
     assert!(matches!(log.truncate(Seq(0)), Err(LogError::Purged { .. })));
 }
 
+#[test]
+fn a_tail_of_an_earlier_life_that_is_taken_back_counts_as_no_entry() {
+    let fs = SimulatedFs::new(1);
+    let log = Log::open(&env(&fs, 1), options(), Seq::ZERO).unwrap();
+    let mut model = Model::default();
+    for _ in 0..5 {
+        model.append(&log, 1, 1).unwrap();
+    }
+    log.close().unwrap();
+    let log = Log::open(&env(&fs, 2), options(), Seq::ZERO).unwrap();
+    log.truncate(Seq(3)).unwrap();
+    assert_eq!(log.stats().entries, 0);
+}
+
 /// What waits for an entry, or has read past it, hears that it was taken back, even when another one stands there by
 /// now.
 #[test]

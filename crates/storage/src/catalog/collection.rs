@@ -145,6 +145,11 @@ impl Collection {
         &self.building
     }
 
+    /// Indexes that are being built, without those that are to take the place of a ready one.
+    pub fn new_building_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.building.iter().filter(|index| self.index(index.name()).is_none())
+    }
+
     /// A ready index by name.
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes().iter().find(|index| index.name() == name)

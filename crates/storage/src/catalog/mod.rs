@@ -24,8 +24,9 @@ pub(crate) enum Entry {
     View(Arc<View>),
 }
 
+/// What [`Catalog::change`] changes.
 #[derive(Default)]
-struct Names {
+pub(crate) struct Names {
     entries: HashMap<Namespace, Entry>,
     by_uuid: HashMap<[u8; 16], Arc<Collection>>,
     tables: HashMap<TableId, Arc<Collection>>,
@@ -104,11 +105,6 @@ impl Catalog {
         names.tables.keys().copied().max().max(former)
     }
 
-    /// The entry at `until` took a table's name from it.
-    pub(crate) fn put_former_name(&self, table: TableId, until: Seq, name: (Namespace, [u8; 16])) {
-        self.names.write().former.insert((table, until), name);
-    }
-
     /// Names that no entry from `seq` on was made under, up to a number of them.
     pub(crate) fn former_names_before(&self, seq: Seq, names_max: usize) -> Vec<(TableId, Seq)> {
         let names = self.names.read();
@@ -183,48 +179,52 @@ impl Catalog {
             .collect()
     }
 
-    /// Puts a collection in, in place of its former definition, whatever that was named.
-    pub(crate) fn put_collection(&self, collection: Arc<Collection>) -> Arc<Collection> {
+    /// Changes what it holds, as one: nobody sees a part of it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
         let mut names = self.names.write();
-        if let Some(old) = names.by_uuid.insert(collection.uuid, collection.clone()) {
-            names.remove_tables(&old);
-            if old.namespace != collection.namespace {
-                names.remove(&old.namespace);
-            }
-        }
-        for table in collection.tables() {
-            names.tables.insert(table, collection.clone());
-        }
-        names.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
-        collection.shared.version.store(collection.version, Ordering::Release);
+        let answer = change(&mut names);
         self.changes.fetch_add(1, Ordering::Release);
-        collection
-    }
-
-    /// Takes a collection out and marks it dropped.
-    pub(crate) fn remove_collection(&self, collection: &Collection) {
-        let mut names = self.names.write();
-        names.by_uuid.remove(&collection.uuid);
-        names.remove_tables(collection);
-        names.remove(&collection.namespace);
-        self.changes.fetch_add(1, Ordering::Release);
-        drop(names);
-        collection.shared.dropped.store(true, Ordering::Release);
-        if let Some(tail) = &collection.shared.tail {
-            tail.close();
-        }
-    }
-
-    pub(crate) fn put_view(&self, view: Arc<View>) {
-        self.names.write().insert(view.namespace.clone(), Entry::View(view));
-    }
-
-    pub(crate) fn remove_view(&self, ns: &Namespace) {
-        self.names.write().remove(ns);
+        answer
     }
 }
 
 impl Names {
+    /// Puts a collection in, in place of its former definition, whatever that was named.
+    pub(crate) fn put_collection(&mut self, collection: Arc<Collection>) {
+        if let Some(old) = self.by_uuid.insert(collection.uuid, collection.clone()) {
+            self.remove_tables(&old);
+            if old.namespace != collection.namespace {
+                self.remove(&old.namespace);
+            }
+        }
+        for table in collection.tables() {
+            self.tables.insert(table, collection.clone());
+        }
+        self.insert(collection.namespace.clone(), Entry::Collection(collection.clone()));
+        collection.shared.version.store(collection.version, Ordering::Release);
+    }
+
+    /// Takes a collection out and marks it dropped.
+    pub(crate) fn remove_collection(&mut self, collection: &Collection) {
+        self.by_uuid.remove(&collection.uuid);
+        self.remove_tables(collection);
+        self.remove(&collection.namespace);
+        collection.shared.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn put_view(&mut self, view: Arc<View>) {
+        self.insert(view.namespace.clone(), Entry::View(view));
+    }
+
+    pub(crate) fn remove_view(&mut self, ns: &Namespace) {
+        self.remove(ns);
+    }
+
+    /// The entry at `until` took a table's name from it.
+    pub(crate) fn put_former_name(&mut self, table: TableId, until: Seq, name: (Namespace, [u8; 16])) {
+        self.former.insert((table, until), name);
+    }
+
     fn remove_tables(&mut self, collection: &Collection) {
         for table in collection.tables() {
             self.tables.remove(&table);

@@ -12,7 +12,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::{Batch, Seq, TableId, TableKind, TableSpec};
 use keys::MultikeyPaths;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The table of definitions.
@@ -270,9 +270,10 @@ impl CollectionRow {
         row
     }
 
-    /// Its indexes, the clustered one included.
+    /// Its indexes, the clustered one included. One that is built in the place of another does not count.
     pub(crate) fn index_count(&self) -> usize {
-        self.indexes.len() + usize::from(self.is_clustered())
+        let names: BTreeSet<&str> = self.indexes.iter().map(|index| index.spec.name.as_str()).collect();
+        names.len() + usize::from(self.is_clustered())
     }
 
     /// Whether its documents' table is keyed by `_id`.
