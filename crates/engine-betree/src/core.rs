@@ -116,6 +116,8 @@ pub(crate) struct Core {
     pub(crate) applied: Mutex<Applied>,
     /// Shared by changes of trees, alone by checkpoints: see `checkpoint`.
     pub(crate) structure: RwLock<()>,
+    /// Held by a compaction from start to end, before all other locks.
+    pub(crate) compacting: Mutex<()>,
     pub(crate) retired: Mutex<Retired>,
     pub(crate) loads: Mutex<Vec<Load>>,
     /// Held during a checkpoint; the position of the last one.
@@ -160,6 +162,7 @@ impl Core {
                 freeze_after: Vec::new(),
             }),
             structure: RwLock::new(()),
+            compacting: Mutex::new(()),
             retired: Mutex::default(),
             loads: Mutex::default(),
             checkpoint: Mutex::new(durable),

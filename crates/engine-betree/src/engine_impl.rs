@@ -27,7 +27,7 @@ const FORMAT_VERSION: u32 = 1;
 /// The `betree` engine. See the crate's documentation.
 pub struct BetreeEngine {
     info: EngineInfo,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     workers: Workers,
 }
 

@@ -1,0 +1,171 @@
+//! What calls from outside reach by chance only: stages that meet, errors in the middle of something.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
+
+use crate::change::Change;
+use crate::core::Core;
+use crate::node::{Basement, Child, Inner, Leaf, Node, Segment, Slot, UnitRef};
+use crate::options::BetreeOptions;
+use crate::push::replace_child;
+use crate::run::{Key, OpRef, RunBuilder};
+use crate::{BetreeEngine, table::Table};
+use blocks::BlockAddr;
+use engine::{Batch, Engine, Maintenance, Seq, TableId, TableKind, TableSpec};
+use std::path::Path;
+use std::sync::Arc;
+use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+
+const TABLE: TableId = TableId(3);
+const OTHER: TableId = TableId(4);
+
+/// So small that few rows make several levels; nothing happens in the background.
+fn options() -> BetreeOptions {
+    BetreeOptions {
+        cache_bytes: 1 << 20,
+        node_bytes: 4 << 10,
+        basement_bytes: 600,
+        buffer_bytes: 6 << 10,
+        fanout: 4,
+        memtable_bytes: Some(64 << 10),
+        threads: Some(0),
+        segment_bytes: 32 << 10,
+        ..BetreeOptions::default()
+    }
+}
+
+fn open(fs: &SimulatedFs, options: BetreeOptions) -> BetreeEngine {
+    fs.create_directory_all(Path::new("/data")).unwrap();
+    let env = Env {
+        fs: Arc::new(fs.clone()),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    };
+    BetreeEngine::open(&env, Path::new("/data"), options).unwrap()
+}
+
+fn apply(engine: &BetreeEngine, seq: u64, batch: &Batch) {
+    engine.apply(batch, Seq(seq)).unwrap();
+    engine.publish(Seq(seq));
+}
+
+/// An engine with two tables, at position 1.
+fn begun(fs: &SimulatedFs, options: BetreeOptions) -> BetreeEngine {
+    let engine = open(fs, options);
+    let mut batch = Batch::new();
+    for table in [TABLE, OTHER] {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: format!("db.rows{}", table.0),
+            compressor: None,
+        };
+        batch.create_table(table, spec);
+    }
+    apply(&engine, 1, &batch);
+    engine
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
+}
+
+/// Rows of a hundred bytes.
+fn puts(table: TableId, numbers: impl Iterator<Item = u64>, version: u8) -> Batch {
+    let mut batch = Batch::new();
+    numbers.for_each(|number| batch.put(table, key(number), vec![version; 100]));
+    batch
+}
+
+/// A compaction plans anew what is to move while another asks for each basement: a leaf was written anew although
+/// messages waited for it, and those were gone.
+#[test]
+fn what_waits_for_a_child_stays_when_the_child_is_replaced() {
+    let engine = begun(&SimulatedFs::new(1), options());
+    let core: &Core = &engine.core;
+    let table: Arc<Table> = core.catalog.live(TABLE).unwrap();
+    let _shared = core.structure.read();
+    let mut change = Change::new(core, &table);
+    let basement = |low: &[u8], number: u8| Basement {
+        low: low.into(),
+        unit: UnitRef {
+            first: BlockAddr::decode(&[number, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]).unwrap(),
+            rest: None,
+        },
+        entries: 1,
+        bytes: 100,
+        has_history: false,
+    };
+    let leaf = |low: &[u8], number| {
+        let basements = vec![basement(low, number)];
+        (Key::from(low), Child::Memory(Arc::new(Node::Leaf(Leaf { basements }))))
+    };
+    let mut builder = RunBuilder::new(Seq(1));
+    builder.push(b"c", Seq(1), OpRef::Put(b"waits"));
+    let mut slot = Slot::of(leaf(b"", 1).1);
+    slot.buffer = vec![Segment::pending(builder.finish())];
+    let mut inner = Inner {
+        height: 1,
+        pivots: vec![b"x"[..].into()],
+        slots: vec![slot, Slot::of(leaf(b"x", 2).1)],
+    };
+    replace_child(&mut change, &mut inner, 0, vec![leaf(b"", 3), leaf(b"m", 4)]).unwrap();
+    assert_eq!((inner.slots.len(), inner.slots[0].buffer.len()), (2, 1));
+    let Child::Memory(node) = &inner.slots[0].child else {
+        panic!("it was made just now")
+    };
+    let Node::Leaf(leaf) = &**node else { panic!("a leaf") };
+    let lows: Vec<&[u8]> = leaf.basements.iter().map(|basement| &*basement.low).collect();
+    assert_eq!(lows, [&b""[..], b"m"]);
+    replace_child(&mut change, &mut inner, 0, Vec::new()).unwrap();
+    assert_eq!((inner.slots.len(), inner.slots[0].buffer.len()), (2, 1));
+}
+
+/// Two at once over tables for whose leaves much waits.
+#[test]
+fn two_compactions_at_once_lose_nothing() {
+    for round in 0..6 {
+        let engine = begun(&SimulatedFs::new(round), options());
+        let mut seq = 1;
+        let mut write = |table, numbers: std::ops::Range<u64>, step: usize, version| {
+            for start in numbers.clone().step_by(100) {
+                seq += 1;
+                let numbers = (start..(start + 100).min(numbers.end)).step_by(step);
+                apply(&engine, seq, &puts(table, numbers, version));
+            }
+        };
+        for table in [TABLE, OTHER] {
+            write(table, 0..2500, 1, 1);
+        }
+        engine.checkpoint().unwrap();
+        // Much of the file becomes free, and much waits in buffers.
+        write(OTHER, 0..2500, 1, 2);
+        write(TABLE, 0..2500, 7, 2);
+        engine.checkpoint().unwrap();
+        write(TABLE, 0..2500, 11, 3);
+        std::thread::scope(|scope| {
+            for table in [TABLE, OTHER] {
+                let engine = &engine;
+                scope.spawn(move || engine.maintain(&Maintenance::Compact(Some(vec![table]))).unwrap());
+            }
+        });
+        let view = engine.snapshot().unwrap();
+        for number in 0..2500 {
+            let version = match number % 100 {
+                at if at % 11 == 0 => 3,
+                at if at % 7 == 0 => 2,
+                _ => 1,
+            };
+            assert_eq!(
+                view.get(TABLE, &key(number)).unwrap().unwrap(),
+                vec![version; 100],
+                "{number}"
+            );
+            assert_eq!(
+                view.get(OTHER, &key(number)).unwrap().unwrap(),
+                vec![2; 100],
+                "{number}"
+            );
+        }
+        assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
+        assert_eq!(engine.check_durable().unwrap(), Vec::<String>::new());
+    }
+}
