@@ -4,6 +4,7 @@
 
 use crate::change::Change;
 use crate::core::Core;
+use crate::flush::{flush_above, flush_down};
 use crate::node::{Basement, Child, Inner, Leaf, Node, Segment, Slot, UnitRef};
 use crate::options::BetreeOptions;
 use crate::push::replace_child;
@@ -13,6 +14,8 @@ use blocks::BlockAddr;
 use engine::{Batch, Engine, Maintenance, Seq, TableId, TableKind, TableSpec};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
 
 const TABLE: TableId = TableId(3);
@@ -168,4 +171,55 @@ fn two_compactions_at_once_lose_nothing() {
         assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
         assert_eq!(engine.check_durable().unwrap(), Vec::<String>::new());
     }
+}
+
+/// Fills the memory for messages without a word to whoever flushes.
+fn fill_quietly(engine: &BetreeEngine, table: TableId) {
+    let core = &engine.core;
+    let batch = puts(table, 0..1000, 1);
+    let seq = {
+        let mut applied = core.applied.lock();
+        let seq = applied.last.next();
+        crate::apply::apply(core, &mut applied, &batch, seq).unwrap();
+        applied.last = seq;
+        seq
+    };
+    engine.publish(seq);
+    assert!(core.held.bytes() >= core.options.messages_bytes());
+}
+
+/// All writers wait, and nobody is left to wake those that flush: a batch larger than the memory was not published yet
+/// when they looked. A start that replayed such a batch hung for ever.
+#[test]
+fn who_waits_for_memory_wakes_who_flushes() {
+    let options = BetreeOptions {
+        threads: Some(1),
+        ..options()
+    };
+    let engine = begun(&SimulatedFs::new(1), options);
+    fill_quietly(&engine, TABLE);
+    assert!((0..3000).any(|_| engine.throttle()), "the writers wait for ever");
+    assert!(engine.core.held.bytes() < engine.core.options.messages_bytes());
+}
+
+/// A table that is compacted is locked nearly all the time: who looked for something to flush passed it over, and its
+/// messages filled the memory.
+#[test]
+fn what_is_being_compacted_is_flushed_too() {
+    let engine = begun(&SimulatedFs::new(1), options());
+    fill_quietly(&engine, TABLE);
+    let core = &*engine.core;
+    let table = core.catalog.live(TABLE).unwrap();
+    std::thread::scope(|scope| {
+        let step = table.change.lock();
+        let (ended, end) = channel();
+        scope.spawn(move || {
+            flush_down(core);
+            let _ = ended.send(());
+        });
+        // It waits for the step, or finds nothing and ends.
+        let _ = end.recv_timeout(Duration::from_millis(200));
+        drop(step);
+    });
+    assert!(core.held.bytes() <= flush_above(core));
 }

@@ -51,30 +51,35 @@ pub(crate) fn flush_above(core: &Core) -> u64 {
     core.options.messages_bytes() / 2
 }
 
-/// Flushes the table with the most messages that nobody else works on. False when there is nothing to do.
+/// Flushes the table with the most messages that nobody else works on, and where there is none, one that somebody does
+/// work on. False when there is nothing to do.
 pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
-    for (bytes, table) in core.catalog.by_memory() {
-        // What little many tables have is left for the checkpoint, unless it is all there is.
-        if bytes == 0 {
-            break;
-        }
+    let mut taken = None;
+    for (_, table) in core.catalog.by_memory() {
         let _shared = core.structure.read();
         let Some(_change) = table.change.try_lock() else {
+            taken.get_or_insert(table);
             continue;
         };
-        let frozen = {
-            // Between two batches.
-            let _applied = core.applied.lock();
-            table.freeze()
-        };
-        if frozen.is_empty() {
-            continue;
-        }
-        if flush_oldest(core, &table, core.pins.published())? {
+        if flush_newest_too(core, &table)? {
             return Ok(true);
         }
     }
-    Ok(false)
+    // A compaction has it nearly all the time.
+    let Some(table) = taken else { return Ok(false) };
+    let _shared = core.structure.read();
+    let _change = table.change.lock();
+    Ok(core.held.bytes() > flush_above(core) && flush_newest_too(core, &table)?)
+}
+
+/// Flushes the oldest messages of a table, be they frozen or not. Whoever calls holds `structure` and its `change`.
+fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
+    {
+        // Between two batches.
+        let _applied = core.applied.lock();
+        table.freeze();
+    }
+    flush_oldest(core, table, core.pins.published())
 }
 
 /// Flushes the oldest frozen memtable of a table.

@@ -95,11 +95,7 @@ impl Workers {
             flush_down(core);
             return;
         }
-        let mut signals = self.shared.signals.lock();
-        if !signals.has_work {
-            signals.has_work = true;
-            self.shared.work.notify_all();
-        }
+        self.shared.wake();
     }
 
     /// See [`engine::Engine::throttle`].
@@ -113,6 +109,8 @@ impl Workers {
         }
         let since = core.clock.monotonic();
         let goes_on = if held >= most {
+            // Those that went to sleep may not have been able to flush it then; nobody writes who would wake them.
+            shared.wake();
             shared.wait_for_room(STEP);
             core.held.bytes() < most
         } else {
@@ -176,6 +174,14 @@ impl Shared {
             }
             let _lock = self.room_lock.lock();
             self.room.notify_all();
+        }
+    }
+
+    fn wake(&self) {
+        let mut signals = self.signals.lock();
+        if !signals.has_work {
+            signals.has_work = true;
+            self.work.notify_all();
         }
     }
 
