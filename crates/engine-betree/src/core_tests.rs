@@ -11,7 +11,7 @@ use crate::push::replace_child;
 use crate::run::{Key, OpRef, RunBuilder};
 use crate::{BetreeEngine, table::Table};
 use blocks::BlockAddr;
-use engine::{Batch, Engine, Maintenance, Seq, TableId, TableKind, TableSpec};
+use engine::{Batch, Engine, KeyRange, Maintenance, Seq, TableId, TableKind, TableSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -222,4 +222,28 @@ fn what_is_being_compacted_is_flushed_too() {
         drop(step);
     });
     assert!(core.held.bytes() <= flush_above(core));
+}
+
+/// `dropDatabase` and sessions that expire bring one range for each of thousands of indexes, in one batch: each was
+/// compared with all before it, again and again, and nobody wrote for half an hour.
+#[test]
+fn a_batch_may_take_thousands_of_ranges_away() {
+    const RANGES: u64 = 6000;
+    let engine = begun(&SimulatedFs::new(1), options());
+    for start in (0..2 * RANGES).step_by(100) {
+        apply(&engine, 2 + start, &puts(TABLE, start..start + 100, 1));
+    }
+    engine.checkpoint().unwrap();
+    let mut batch = Batch::new();
+    for number in 0..RANGES {
+        batch.delete_range(TABLE, KeyRange::prefix(&key(2 * number)));
+    }
+    apply(&engine, 2 + 2 * RANGES, &batch);
+    engine.checkpoint().unwrap();
+    let view = engine.snapshot().unwrap();
+    for number in 0..2 * RANGES {
+        let found = view.get(TABLE, &key(number)).unwrap();
+        assert_eq!(found.is_some(), number % 2 == 1, "{number}");
+    }
+    assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
 }

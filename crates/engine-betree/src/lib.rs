@@ -46,6 +46,7 @@ mod node;
 mod optimise;
 mod options;
 mod push;
+mod ranges;
 mod run;
 mod snapshot;
 mod stats;
