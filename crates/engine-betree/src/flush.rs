@@ -55,7 +55,8 @@ pub(crate) fn flush_above(core: &Core) -> u64 {
 /// work on. False when there is nothing to do.
 pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
     let mut taken = None;
-    for (_, table) in core.catalog.by_memory() {
+    let is_sound = |(_, table): &(u64, Arc<Table>)| !table.is_damaged.load(Ordering::Acquire);
+    for (_, table) in core.catalog.by_memory().into_iter().filter(is_sound) {
         let _shared = core.structure.read();
         let Some(_change) = table.change.try_lock() else {
             taken.get_or_insert(table);
@@ -79,18 +80,30 @@ fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
         let _applied = core.applied.lock();
         table.freeze();
     }
-    flush_oldest(core, table, core.pins.published())
+    flush_or_set_aside(core, table)
+}
+
+/// As [`flush_oldest`]; damage is no error of the others' flushes, and a checkpoint tells of it.
+fn flush_or_set_aside(core: &Core, table: &Table) -> Result<bool> {
+    match flush_oldest(core, table, core.pins.published()) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            core.set_aside(table);
+            Ok(true)
+        }
+        flushed => flushed,
+    }
 }
 
 /// Flushes the oldest frozen memtable of a table.
 fn flush_table(core: &Core, table: &Table) -> Result<bool> {
     let _shared = core.structure.read();
     let _change = table.change.lock();
-    flush_oldest(core, table, core.pins.published())?;
+    flush_or_set_aside(core, table)?;
     Ok(true)
 }
 
-/// Flushes until messages take as little memory as they shall. An error other than a full disk stops the engine.
+/// Flushes until messages take as little memory as they shall. An error other than a full disk, or damage, stops the
+/// engine.
 pub(crate) fn flush_down(core: &Core) {
     while core.status.is_running() {
         let urgent = core.urgent.lock().pop();

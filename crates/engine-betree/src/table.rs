@@ -56,6 +56,8 @@ pub(crate) struct Table {
     pub(crate) change: Mutex<()>,
     /// On the list of those that the next checkpoint looks at.
     pub(crate) is_changed: AtomicBool,
+    /// A flush met damage: its messages stay in memory, until it is dropped or the next checkpoint stops the engine.
+    pub(crate) is_damaged: AtomicBool,
 }
 
 impl Table {
@@ -74,6 +76,7 @@ impl Table {
             state: RwLock::new(Arc::new(state)),
             change: Mutex::new(()),
             is_changed: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
         }
     }
 

@@ -103,7 +103,7 @@ impl Workers {
         let shared = &*self.shared;
         let core = &shared.core;
         let (held, start, most) = (core.held.bytes(), flush_above(core), core.options.messages_bytes());
-        if held <= start || self.count == 0 || !core.status.is_running() || core.is_disk_full.load(Ordering::Acquire) {
+        if held <= start || self.count == 0 || !core.status.is_running() || core.is_stuck() {
             shared.debt_ns.store(0, Ordering::Relaxed);
             return true;
         }
