@@ -252,7 +252,8 @@ impl<'c> Change<'c> {
         });
         let old = self.table.install(Tree { root, disk_bytes }, flushed);
         self.core.held.change(kept as usize, given_back as usize);
-        self.core.retired.lock().push(old, std::mem::take(&mut self.retired));
+        let retired = std::mem::take(&mut self.retired);
+        self.core.retired.lock().push(self.table.id, old, retired);
         self.is_done = true;
         self.core.free_unread();
         Ok(())

@@ -224,7 +224,7 @@ impl Run<'_> {
             .loads
             .lock()
             .retain(|load| load.table != table.id || !load.is_installed);
-        self.core.retired.lock().push(tree, blocks);
+        self.core.retired.lock().push(table.id, tree, blocks);
         self.core.catalog.forget(table.id);
         self.core.take_back(table);
         self.core.free_unread();

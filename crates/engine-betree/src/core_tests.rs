@@ -247,3 +247,65 @@ fn a_batch_may_take_thousands_of_ranges_away() {
     }
     assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
 }
+
+/// Who reads one table for long kept all blocks that any table retired: the file grew by all that was written.
+#[test]
+fn a_reader_of_one_table_keeps_no_blocks_of_others() {
+    let engine = begun(&SimulatedFs::new(1), options());
+    let core = &engine.core;
+    let rewrite = |table, seq, version| {
+        apply(&engine, seq, &puts(table, 0..500, version));
+        engine.checkpoint().unwrap();
+    };
+    rewrite(TABLE, 5, 1);
+    rewrite(OTHER, 6, 1);
+    let read = core.catalog.live(TABLE).unwrap().state();
+    rewrite(TABLE, 10, 2);
+    let kept = core.retired.lock().blocks().count();
+    assert!(kept > 0);
+    for version in 3..10 {
+        rewrite(OTHER, 10 + u64::from(version), version);
+    }
+    assert_eq!(core.retired.lock().blocks().count(), kept);
+    assert_eq!(engine.check_space().unwrap(), Vec::<String>::new());
+    drop(read);
+    core.free_unread();
+    assert_eq!(core.retired.lock().blocks().count(), 0);
+}
+
+/// Many times the leaves that are checked at once: nothing is passed over, nothing is told twice.
+#[test]
+fn a_check_in_steps_finds_each_damage() {
+    let fs = SimulatedFs::new(1);
+    let engine = begun(&fs, options());
+    for start in (0..6000).step_by(100) {
+        apply(&engine, 2 + start, &puts(TABLE, start..start + 100, 1));
+    }
+    engine.checkpoint().unwrap();
+    apply(&engine, 9000, &puts(TABLE, (0..6000).step_by(40), 2));
+    engine.checkpoint().unwrap();
+    let report = engine.maintain(&Maintenance::Verify(Some(TABLE))).unwrap();
+    assert_eq!((report.problems, report.rows_checked), (Vec::new(), 6000));
+    let table = engine.core.catalog.live(TABLE).unwrap();
+    let blocks = crate::checkpoint::all_blocks(&engine.core, &table).unwrap();
+    // The nodes are kept: what is below them would be passed over.
+    let (mut damaged, mut scratch) = (0, blocks::ReadScratch::default());
+    for addr in blocks.iter().step_by(3) {
+        let store = &engine.core.store;
+        let is_unit = store.read(crate::core::VOLUME, addr, TABLE.0, crate::core::KIND_ROWS, &mut scratch);
+        if is_unit.is_ok() {
+            let path = Path::new("/data/main.blocks");
+            fs.flip_bit(path, addr.sector() * 512 + addr.bytes() / 2, 1).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 100, "{damaged}");
+    let mut problems = engine.maintain(&Maintenance::Verify(Some(TABLE))).unwrap().problems;
+    // The rows are counted besides, up to the first damage.
+    let counted = problems.pop().unwrap();
+    assert!(problems.contains(&counted), "{counted}");
+    let mut distinct = problems.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!((problems.len(), distinct.len()), (damaged, damaged));
+}

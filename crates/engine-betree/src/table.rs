@@ -14,7 +14,7 @@ use blocks::BlockAddr;
 use codec::Codec;
 use engine::{Seq, TableId, TableKind, TableSpec};
 use parking_lot::{Mutex, RwLock};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -177,33 +177,35 @@ impl Table {
     }
 }
 
-/// Blocks that trees no longer refer to, in the order in which that came to be.
+/// Blocks that trees no longer refer to, for each table in the order in which that came to be.
 #[derive(Default)]
 pub(crate) struct Retired {
-    waiting: VecDeque<(Arc<Tree>, Vec<BlockAddr>)>,
+    /// Each table for itself: who reads one for long keeps no blocks of others. None of the queues is empty.
+    waiting: BTreeMap<TableId, VecDeque<(Arc<Tree>, Vec<BlockAddr>)>>,
 }
 
 impl Retired {
-    /// `tree` was replaced, and only it and those before it have these blocks.
-    pub(crate) fn push(&mut self, tree: Arc<Tree>, blocks: Vec<BlockAddr>) {
-        self.waiting.push_back((tree, blocks));
+    /// `tree` was replaced, and only it and those of its table before it have these blocks.
+    pub(crate) fn push(&mut self, table: TableId, tree: Arc<Tree>, blocks: Vec<BlockAddr>) {
+        self.waiting.entry(table).or_default().push_back((tree, blocks));
     }
 
     /// The blocks that nobody can read any more. One after the other: an older tree may have what a younger one has.
     pub(crate) fn take_unread(&mut self) -> Vec<BlockAddr> {
         let mut unread = Vec::new();
-        while let Some((tree, _)) = self.waiting.front() {
+        self.waiting.retain(|_, trees| {
             // Nobody can come by it any more, so that the count only falls.
-            if Arc::strong_count(tree) > 1 {
-                break;
+            while let Some((_, blocks)) = trees.pop_front_if(|(tree, _)| Arc::strong_count(tree) == 1) {
+                unread.extend(blocks);
             }
-            unread.extend(self.waiting.pop_front().into_iter().flat_map(|(_, blocks)| blocks));
-        }
+            !trees.is_empty()
+        });
         unread
     }
 
     /// Those that are still read.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        self.waiting.iter().flat_map(|(_, blocks)| blocks.iter().copied())
+        let trees = self.waiting.values().flatten();
+        trees.flat_map(|(_, blocks)| blocks.iter().copied())
     }
 }
