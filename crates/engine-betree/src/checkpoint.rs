@@ -26,6 +26,14 @@ use pins::Horizon;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// A table has no more frozen memtables than so many from checkpoints that found the disk full: each lookup asks all of
+/// them. The newest messages are frozen when those before them are in the tree, then.
+const FROZEN_MAX: usize = 4;
+
+fn is_crowded(table: &Table) -> bool {
+    table.state().frozen.len() >= FROZEN_MAX
+}
+
 /// Whether a checkpoint is made where nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
@@ -45,7 +53,8 @@ pub(crate) fn checkpoint(core: &Core, need: Need, threads: usize) -> Result<Seq>
     let (seq, changed) = {
         let _applied = core.applied.lock();
         let changed = core.catalog.take_changed();
-        changed.iter().for_each(|table| drop(table.freeze()));
+        let freeze = changed.iter().filter(|table| !is_crowded(table));
+        freeze.for_each(|table| drop(table.freeze()));
         (core.pins.published(), changed)
     };
     core.free_unread();
@@ -167,7 +176,15 @@ impl Run<'_> {
             });
         }
         let _change = table.change.lock();
+        let was_crowded = is_crowded(table);
         while flush_oldest(self.core, table, self.seq)? {}
+        if was_crowded {
+            {
+                let _applied = self.core.applied.lock();
+                table.freeze();
+            }
+            while flush_oldest(self.core, table, self.seq)? {}
+        }
         self.core.take_back(table);
         let root = self.write_tree(table)?;
         Ok(Row {
@@ -209,6 +226,8 @@ impl Run<'_> {
             write(&directory::key_of(*table), OpRef::Delete);
         }
         let _change = directory.change.lock();
+        // What an attempt on a full disk left goes first, as in any table.
+        while flush_oldest(self.core, directory, self.seq)? {}
         directory.freeze();
         while flush_oldest(self.core, directory, self.seq)? {}
         self.write_tree(directory)

@@ -130,6 +130,8 @@ pub(crate) struct Core {
     pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
     /// The last flush found the disk full: nothing gives memory back now.
     pub(crate) is_disk_full: AtomicBool,
+    /// When flushes are tried again then, in milliseconds of the clock.
+    pub(crate) flush_again_ms: AtomicU64,
     /// Those whose messages cannot be flushed, see [`Table::is_damaged`].
     pub(crate) damaged_tables: AtomicUsize,
     scratches: Mutex<Vec<ReadScratch>>,
@@ -173,6 +175,7 @@ impl Core {
             held,
             urgent: Mutex::default(),
             is_disk_full: AtomicBool::new(false),
+            flush_again_ms: AtomicU64::new(0),
             damaged_tables: AtomicUsize::new(0),
             scratches: Mutex::default(),
         }

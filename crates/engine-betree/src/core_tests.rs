@@ -11,7 +11,8 @@ use crate::push::replace_child;
 use crate::run::{Key, OpRef, RunBuilder};
 use crate::{BetreeEngine, table::Table};
 use blocks::BlockAddr;
-use engine::{Batch, Engine, KeyRange, Maintenance, Seq, TableId, TableKind, TableSpec};
+use codec::Codec;
+use engine::{Batch, Engine, ErrorKind, KeyRange, Maintenance, Seq, TableId, TableKind, TableSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -30,17 +31,18 @@ fn options() -> BetreeOptions {
         buffer_bytes: 6 << 10,
         fanout: 4,
         memtable_bytes: Some(64 << 10),
+        collection_compressor: Codec::None,
         threads: Some(0),
         segment_bytes: 32 << 10,
         ..BetreeOptions::default()
     }
 }
 
-fn open(fs: &SimulatedFs, options: BetreeOptions) -> BetreeEngine {
+fn open(fs: &SimulatedFs, clock: Arc<SimulatedClock>, options: BetreeOptions) -> BetreeEngine {
     fs.create_directory_all(Path::new("/data")).unwrap();
     let env = Env {
         fs: Arc::new(fs.clone()),
-        clock: Arc::new(SimulatedClock::new(0)),
+        clock,
         random: Arc::new(SeededRandom::new(1)),
     };
     BetreeEngine::open(&env, Path::new("/data"), options).unwrap()
@@ -53,7 +55,11 @@ fn apply(engine: &BetreeEngine, seq: u64, batch: &Batch) {
 
 /// An engine with two tables, at position 1.
 fn begun(fs: &SimulatedFs, options: BetreeOptions) -> BetreeEngine {
-    let engine = open(fs, options);
+    begun_at(fs, Arc::new(SimulatedClock::new(0)), options)
+}
+
+fn begun_at(fs: &SimulatedFs, clock: Arc<SimulatedClock>, options: BetreeOptions) -> BetreeEngine {
+    let engine = open(fs, clock, options);
     let mut batch = Batch::new();
     for table in [TABLE, OTHER] {
         let spec = TableSpec {
@@ -308,4 +314,51 @@ fn a_check_in_steps_finds_each_damage() {
     distinct.sort();
     distinct.dedup();
     assert_eq!((problems.len(), distinct.len()), (damaged, damaged));
+}
+
+/// Each flush and each checkpoint that failed left a memtable behind, which every lookup had to ask, and memory grew
+/// without a bound until a checkpoint told of the full disk.
+#[test]
+fn a_full_disk_neither_fills_the_memory_nor_crowds_it() {
+    let (fs, clock) = (SimulatedFs::new(1), Arc::new(SimulatedClock::new(0)));
+    let engine = begun_at(&fs, clock.clone(), options());
+    let core = &engine.core;
+    engine.checkpoint().unwrap();
+    fs.set_free_bytes(Some(0));
+    let (mut seq, mut number, mut refused) = (1, 0, 0);
+    // A checkpoint now and then, too.
+    while engine.check_growth(TABLE, 100).is_ok() {
+        assert!(core.held.bytes() < 2 * core.options.messages_bytes(), "no end");
+        seq += 1;
+        apply(&engine, seq, &puts(TABLE, number..number + 10, 1));
+        number += 10;
+        clock.advance(Duration::from_millis(300));
+        // At first the file has some room.
+        if seq % 5 == 0
+            && let Err(error) = engine.checkpoint()
+        {
+            assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+            refused += 1;
+        }
+    }
+    assert!(refused > 4, "{refused}");
+    assert_eq!(
+        engine.check_growth(TABLE, 100).unwrap_err().kind(),
+        ErrorKind::OutOfSpace
+    );
+    let table = core.catalog.live(TABLE).unwrap();
+    let frozen = || [&table, &core.directory].map(|table| table.state().frozen.len());
+    assert!(frozen().iter().all(|frozen| *frozen <= 4), "{:?}", frozen());
+    // What is not frozen belongs to a checkpoint as well.
+    fs.set_free_bytes(None);
+    clock.advance(Duration::from_secs(1));
+    engine.check_growth(TABLE, 100).unwrap();
+    assert_eq!(engine.checkpoint().unwrap(), Seq(seq));
+    assert_eq!((frozen(), table.memory_bytes()), ([0, 0], 0));
+    drop(engine);
+    let engine = open(&fs, clock, options());
+    let view = engine.snapshot().unwrap();
+    for number in 0..number {
+        assert!(view.get(TABLE, &key(number)).unwrap().is_some(), "{number}");
+    }
 }

@@ -187,6 +187,25 @@ impl Engine for BetreeEngine {
         })
     }
 
+    /// On a full disk messages take no more memory than they may, but for what deletes and changes rows.
+    fn check_growth(&self, _table: TableId, _bytes: usize) -> Result<()> {
+        let core = &*self.core;
+        let is_full =
+            || core.is_disk_full.load(Ordering::Acquire) && core.held.bytes() >= core.options.messages_bytes();
+        if is_full() {
+            // Where all are refused nobody else would have it tried again.
+            self.workers.flush_soon();
+        }
+        match is_full() {
+            false => Ok(()),
+            true => Err(EngineError::Io {
+                operation: "make room for more in memory by writing to",
+                path: core.path.join("main.blocks"),
+                source: std::io::ErrorKind::StorageFull.into(),
+            }),
+        }
+    }
+
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
         stats::report(&self.core, sink);
     }

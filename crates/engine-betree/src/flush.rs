@@ -9,11 +9,15 @@ use crate::table::Table;
 use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A memtable is pushed in pieces of so many times what an inner node holds, and of no more bytes than that: it may be
 /// larger than a run can be, and each piece is in memory twice on its way.
 const PIECE_BUFFERS: usize = 16;
 const PIECE_BYTES_MAX: usize = 256 << 20;
+
+/// After a flush found the disk full none is tried for so long: each reads and writes much in vain.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
 /// Whoever calls holds `structure` and the table's `change`.
@@ -75,7 +79,8 @@ pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
 
 /// Flushes the oldest messages of a table, be they frozen or not. Whoever calls holds `structure` and its `change`.
 fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
-    {
+    // What an attempt on a full disk froze goes first: else each attempt would leave a small memtable behind.
+    if table.state().frozen.is_empty() {
         // Between two batches.
         let _applied = core.applied.lock();
         table.freeze();
@@ -105,6 +110,10 @@ fn flush_table(core: &Core, table: &Table) -> Result<bool> {
 /// Flushes until messages take as little memory as they shall. An error other than a full disk, or damage, stops the
 /// engine.
 pub(crate) fn flush_down(core: &Core) {
+    let is_full = core.is_disk_full.load(Ordering::Acquire);
+    if is_full && core.clock.monotonic().as_millis() < u128::from(core.flush_again_ms.load(Ordering::Acquire)) {
+        return;
+    }
     while core.status.is_running() {
         let urgent = core.urgent.lock().pop();
         let flushed = match urgent {
@@ -116,6 +125,8 @@ pub(crate) fn flush_down(core: &Core) {
             Ok(true) => core.is_disk_full.store(false, Ordering::Release),
             Ok(false) => return,
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                let again = core.clock.monotonic() + FULL_DISK_PAUSE;
+                core.flush_again_ms.store(again.as_millis() as u64, Ordering::Release);
                 core.is_disk_full.store(true, Ordering::Release);
                 return;
             }

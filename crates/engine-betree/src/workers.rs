@@ -91,11 +91,15 @@ impl Workers {
             return;
         }
         self.shared.unpaid_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.count == 0 {
-            flush_down(core);
-            return;
+        self.flush_soon();
+    }
+
+    /// Has the memory looked at.
+    pub(crate) fn flush_soon(&self) {
+        match self.count {
+            0 => flush_down(&self.shared.core),
+            _ => self.shared.wake(),
         }
-        self.shared.wake();
     }
 
     /// See [`engine::Engine::throttle`].
