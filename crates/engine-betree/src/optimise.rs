@@ -81,6 +81,9 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
         core.status.check_running()?;
         let _shared = core.structure.read();
         let _change = table.change.lock();
+        if is_loaded_for_later(core, table) {
+            return Ok(());
+        }
         let state = table.state();
         let Some(root) = &state.tree.root else {
             return Ok(());
@@ -102,6 +105,13 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
             None => return Ok(()),
         }
     }
+}
+
+/// Checkpoints before the position of a load leave the blocks out that the load wrote: they must not become others yet.
+fn is_loaded_for_later(core: &Core, table: &Table) -> bool {
+    let published = core.pins.published();
+    let loads = core.loads.lock();
+    loads.iter().any(|load| load.table == table.id && load.seq > published)
 }
 
 /// What a step did.
