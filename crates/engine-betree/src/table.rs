@@ -177,11 +177,14 @@ impl Table {
     }
 }
 
+/// A tree that was replaced, and the blocks that only it and those before it have.
+type Replaced = (Arc<Tree>, Vec<BlockAddr>);
+
 /// Blocks that trees no longer refer to, for each table in the order in which that came to be.
 #[derive(Default)]
 pub(crate) struct Retired {
     /// Each table for itself: who reads one for long keeps no blocks of others. None of the queues is empty.
-    waiting: BTreeMap<TableId, VecDeque<(Arc<Tree>, Vec<BlockAddr>)>>,
+    waiting: BTreeMap<TableId, VecDeque<Replaced>>,
 }
 
 impl Retired {
@@ -195,9 +198,9 @@ impl Retired {
         let mut unread = Vec::new();
         self.waiting.retain(|_, trees| {
             // Nobody can come by it any more, so that the count only falls.
-            while let Some((_, blocks)) = trees.pop_front_if(|(tree, _)| Arc::strong_count(tree) == 1) {
-                unread.extend(blocks);
-            }
+            let is_read = |(tree, _): &Replaced| Arc::strong_count(tree) > 1;
+            let count = trees.iter().position(is_read).unwrap_or(trees.len());
+            unread.extend(trees.drain(..count).flat_map(|(_, blocks)| blocks));
             !trees.is_empty()
         });
         unread
