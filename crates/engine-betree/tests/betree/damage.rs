@@ -480,8 +480,8 @@ fn a_value_of_several_blocks_is_whole_or_damaged() {
     assert!(get(&fs).unwrap().as_deref() == Some(&long[..]));
 }
 
-/// All that is left to do with a collection whose nodes are damaged is to drop it. Each checkpoint failed then, and ended
-/// the server, and so did what was flushed before the drop was replayed.
+/// All that is left to do with a collection whose nodes are damaged is to drop it. Each checkpoint failed then, and
+/// ended the server, and so did what was flushed before the drop was replayed.
 #[test]
 fn a_damaged_table_can_be_dropped() {
     let (fs, before) = filled();
