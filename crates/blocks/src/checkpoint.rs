@@ -294,6 +294,12 @@ impl BlockStore {
     /// Step 6.
     fn shrink_files(&self) {
         for volume in self.all_volumes() {
+            // Else it would be found out when the last hole has gone.
+            let is_full = self.state.lock().spaces.get(&volume.id).is_some_and(SpaceMap::is_full);
+            if is_full && volume.can_grow() {
+                let mut state = self.state.lock();
+                state.spaces.get_mut(&volume.id).map(SpaceMap::forget_full);
+            }
             volume.shrink(|lower| {
                 let mut state = self.state.lock();
                 if state.pins > 0 {

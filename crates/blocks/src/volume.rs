@@ -113,6 +113,18 @@ impl Volume {
         Ok(())
     }
 
+    /// Makes the file longer by a step, for nobody yet: whether the disk has room again.
+    pub fn can_grow(&self) -> bool {
+        let _growing = self.growth.lock();
+        let length = self.length();
+        let aim = Self::aim(length + 1);
+        let grows = self.file.allocate(length, aim - length).is_ok();
+        if grows {
+            self.length.store(aim, Ordering::Release);
+        }
+        grows
+    }
+
     /// Gives back space at the end. `busy_end` tells the bytes in use, `None` when the file must stay; it is called
     /// with the growth lock held and must itself take the lock under which space is handed out: what is handed out
     /// later lies beyond the new length, and waits in `reserve` until the file is cut.

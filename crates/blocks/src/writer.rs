@@ -13,6 +13,7 @@ use crate::stats::add;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, Purpose, Result, SECTOR_BYTES, VolumeId, sections};
 use codec::{Codec, Compressor};
+use engine::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -390,11 +391,14 @@ impl RunWriter {
     }
 
     /// Gives back all that was not flushed, and the runs: what comes next, of whatever writer, should be tried
-    /// elsewhere, as the file may not become longer.
+    /// elsewhere, within the file where that could not become longer.
     fn fail(&mut self, error: BlockError) -> BlockError {
         self.void_pending();
         if let Some(space) = self.store.state.lock().spaces.get_mut(&self.id) {
             space.resume_at(None);
+            if let (Some(volume), ErrorKind::OutOfSpace) = (&self.volume, error.kind()) {
+                space.note_full(volume.length() / SECTOR_BYTES as u64);
+            }
             for run in [&mut self.run, &mut self.spare] {
                 release_run(space, run);
                 *run = 0..0;

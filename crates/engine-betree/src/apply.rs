@@ -90,8 +90,10 @@ fn delete_range(
     let (added, removed) = memtable.delete_range(tombstone, &applied.horizon);
     core.held.change(added, removed);
     if memtable.tombstones() > crate::memtable::TOMBSTONES_MAX {
-        // Each lookup goes through all of them: the next ones go to a memtable of their own, after this batch.
-        applied.freeze_after.push(table);
+        // The next ones go to a memtable of their own, after this batch.
+        if !applied.freeze_after.iter().any(|other| Arc::ptr_eq(other, &table)) {
+            applied.freeze_after.push(table);
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! any more is retired with the old one; when it fails, what it wrote is given back and the old tree stays.
 
 use crate::cache::Unit;
+use crate::checkpoint::collect;
 use crate::core::{Core, KIND_FILTER, KIND_NODE, KIND_ROWS, VOLUME, count};
 use crate::filter::{self, Filter};
 use crate::memtable::Memtable;
@@ -99,19 +100,9 @@ impl<'c> Change<'c> {
         self.retired.extend(blocks);
     }
 
-    /// Retires all of a subtree: nodes are read, rows are not.
+    /// Retires all of a subtree, as far as it can be read.
     pub(crate) fn retire_all(&mut self, child: &Child, height: Option<u8>) -> Result<()> {
-        let node = self.load_node(child, height)?;
-        if let Child::Disk(unit) = child {
-            self.retired.extend(unit.blocks());
-        }
-        self.retired.extend(node.blocks());
-        if let Node::Inner(inner) = &*node {
-            for slot in &inner.slots {
-                self.retire_all(&slot.child, Some(inner.height - 1))?;
-            }
-        }
-        Ok(())
+        collect(self.core, self.table.id, child, height, &mut self.retired)
     }
 
     pub(crate) fn load_node(&self, child: &Child, height: Option<u8>) -> Result<Arc<Node>> {
@@ -261,7 +252,8 @@ impl<'c> Change<'c> {
         });
         let old = self.table.install(Tree { root, disk_bytes }, flushed);
         self.core.held.change(kept as usize, given_back as usize);
-        self.core.retired.lock().push(old, std::mem::take(&mut self.retired));
+        let retired = std::mem::take(&mut self.retired);
+        self.core.retired.lock().push(self.table.id, old, retired);
         self.is_done = true;
         self.core.free_unread();
         Ok(())

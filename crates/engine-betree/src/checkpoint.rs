@@ -16,15 +16,23 @@ use crate::change::Change;
 use crate::core::{Core, VOLUME, count};
 use crate::directory;
 use crate::flush::flush_oldest;
-use crate::node::{Child, UnitRef};
+use crate::node::{Child, Node, UnitRef};
 use crate::run::OpRef;
 use crate::table::Table;
 use blocks::BlockAddr;
-use engine::{ErrorKind, Result, Seq};
+use engine::{EngineError, ErrorKind, Result, Seq, TableId};
 use parking_lot::Mutex;
 use pins::Horizon;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A table has no more frozen memtables than so many from checkpoints that found the disk full: each lookup asks all of
+/// them. The newest messages are frozen when those before them are in the tree, then.
+const FROZEN_MAX: usize = 4;
+
+fn is_crowded(table: &Table) -> bool {
+    table.state().frozen.len() >= FROZEN_MAX
+}
 
 /// Whether a checkpoint is made where nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +53,8 @@ pub(crate) fn checkpoint(core: &Core, need: Need, threads: usize) -> Result<Seq>
     let (seq, changed) = {
         let _applied = core.applied.lock();
         let changed = core.catalog.take_changed();
-        changed.iter().for_each(|table| drop(table.freeze()));
+        let freeze = changed.iter().filter(|table| !is_crowded(table));
+        freeze.for_each(|table| drop(table.freeze()));
         (core.pins.published(), changed)
     };
     core.free_unread();
@@ -133,7 +142,7 @@ impl Run<'_> {
                 match self.write_table(table) {
                     Ok(row) => rows.lock().push(row),
                     Err(error) => {
-                        failed.lock().get_or_insert(error);
+                        failed.lock().get_or_insert(with_remedy(error, table));
                         next.store(tables.len(), Ordering::Relaxed);
                         return;
                     }
@@ -167,7 +176,16 @@ impl Run<'_> {
             });
         }
         let _change = table.change.lock();
+        let was_crowded = is_crowded(table);
         while flush_oldest(self.core, table, self.seq)? {}
+        if was_crowded {
+            {
+                let _applied = self.core.applied.lock();
+                table.freeze();
+            }
+            while flush_oldest(self.core, table, self.seq)? {}
+        }
+        self.core.take_back(table);
         let root = self.write_tree(table)?;
         Ok(Row {
             table: table.clone(),
@@ -192,7 +210,7 @@ impl Run<'_> {
     }
 
     /// Step 3.
-    fn write_directory(&self, rows: &[Row], removed: &[engine::TableId]) -> Result<Option<UnitRef>> {
+    fn write_directory(&self, rows: &[Row], removed: &[TableId]) -> Result<Option<UnitRef>> {
         let directory = &self.core.directory;
         let horizon = Horizon::new(Seq(u64::MAX), Vec::new());
         let memtable = directory.active();
@@ -208,6 +226,8 @@ impl Run<'_> {
             write(&directory::key_of(*table), OpRef::Delete);
         }
         let _change = directory.change.lock();
+        // What an attempt on a full disk left goes first, as in any table.
+        while flush_oldest(self.core, directory, self.seq)? {}
         directory.freeze();
         while flush_oldest(self.core, directory, self.seq)? {}
         self.write_tree(directory)
@@ -223,32 +243,59 @@ impl Run<'_> {
             .loads
             .lock()
             .retain(|load| load.table != table.id || !load.is_installed);
-        self.core.retired.lock().push(tree, blocks);
+        self.core.retired.lock().push(table.id, tree, blocks);
         self.core.catalog.forget(table.id);
+        self.core.take_back(table);
         self.core.free_unread();
         Ok(())
     }
 }
 
-/// Every block of a table's tree.
+/// Every block of a table's tree. Below a node that is damaged nobody knows what there is: see
+/// [`Core::lose_subtree`].
 pub(crate) fn all_blocks(core: &Core, table: &Table) -> Result<Vec<BlockAddr>> {
     let mut blocks = Vec::new();
     if let Some(root) = &table.state().tree.root {
-        collect(core, table, root, None, &mut blocks)?;
+        collect(core, table.id, root, None, &mut blocks)?;
     }
     Ok(blocks)
 }
 
-fn collect(core: &Core, table: &Table, child: &Child, height: Option<u8>, blocks: &mut Vec<BlockAddr>) -> Result<()> {
-    let node = core.load_node(table.id, child, height)?;
+/// All blocks of a subtree, as [`all_blocks`]: nodes are read, rows are not.
+pub(crate) fn collect(
+    core: &Core,
+    table: TableId,
+    child: &Child,
+    height: Option<u8>,
+    blocks: &mut Vec<BlockAddr>,
+) -> Result<()> {
     if let Child::Disk(unit) = child {
         blocks.extend(unit.blocks());
     }
+    let Some(node) = core.lose_subtree(core.load_node(table, child, height))? else {
+        return Ok(());
+    };
     blocks.extend(node.blocks());
-    if let crate::node::Node::Inner(inner) = &*node {
+    if let Node::Inner(inner) = &*node {
         for slot in &inner.slots {
             collect(core, table, &slot.child, Some(inner.height - 1), blocks)?;
         }
     }
     Ok(())
+}
+
+/// What an error that stops the engine says of a damaged table: who reads it can do something about it.
+fn with_remedy(error: EngineError, table: &Table) -> EngineError {
+    match error {
+        EngineError::Corrupt { path, offset, reason } => EngineError::Corrupt {
+            path,
+            offset,
+            reason: format!(
+                "{reason}. It belongs to {}: drop that collection, or its index, within a minute after a start, or \
+                 restore a backup",
+                table.spec.name
+            ),
+        },
+        error => error,
+    }
 }

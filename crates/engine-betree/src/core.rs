@@ -11,11 +11,11 @@ use crate::options::BetreeOptions;
 use crate::run::Run;
 use crate::table::{Retired, Table};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, Source, VolumeId};
-use engine::{EngineError, Result, Seq, TableId, WriteAheadRule};
+use engine::{EngineError, ErrorKind, Result, Seq, TableId, WriteAheadRule};
 use parking_lot::{Mutex, RwLock};
 use pins::{Horizon, Pins};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use vfs::Clock;
 
@@ -92,6 +92,7 @@ pub(crate) struct Counters {
     pub(crate) dropped_children: AtomicU64,
     pub(crate) throttled_us: AtomicU64,
     pub(crate) filter_misses: AtomicU64,
+    pub(crate) lost_subtrees: AtomicU64,
 }
 
 pub(crate) fn count(counter: &AtomicU64, number: u64) {
@@ -116,6 +117,8 @@ pub(crate) struct Core {
     pub(crate) applied: Mutex<Applied>,
     /// Shared by changes of trees, alone by checkpoints: see `checkpoint`.
     pub(crate) structure: RwLock<()>,
+    /// Held by a compaction from start to end, before all other locks.
+    pub(crate) compacting: Mutex<()>,
     pub(crate) retired: Mutex<Retired>,
     pub(crate) loads: Mutex<Vec<Load>>,
     /// Held during a checkpoint; the position of the last one.
@@ -127,6 +130,10 @@ pub(crate) struct Core {
     pub(crate) urgent: Mutex<Vec<Arc<Table>>>,
     /// The last flush found the disk full: nothing gives memory back now.
     pub(crate) is_disk_full: AtomicBool,
+    /// When flushes are tried again then, in milliseconds of the clock.
+    pub(crate) flush_again_ms: AtomicU64,
+    /// Those whose messages cannot be flushed, see [`Table::is_damaged`].
+    pub(crate) damaged_tables: AtomicUsize,
     scratches: Mutex<Vec<ReadScratch>>,
 }
 
@@ -160,6 +167,7 @@ impl Core {
                 freeze_after: Vec::new(),
             }),
             structure: RwLock::new(()),
+            compacting: Mutex::new(()),
             retired: Mutex::default(),
             loads: Mutex::default(),
             checkpoint: Mutex::new(durable),
@@ -167,6 +175,8 @@ impl Core {
             held,
             urgent: Mutex::default(),
             is_disk_full: AtomicBool::new(false),
+            flush_again_ms: AtomicU64::new(0),
+            damaged_tables: AtomicUsize::new(0),
             scratches: Mutex::default(),
         }
     }
@@ -317,6 +327,37 @@ impl Core {
             self.cache.insert(&unit.first, Unit::Node(node.clone()));
         }
         Ok(node)
+    }
+
+    /// For what is thrown away: `None` for a node that is damaged. What lies below it stays marked as used, and is lost
+    /// space.
+    pub(crate) fn lose_subtree(&self, loaded: Result<Arc<Node>>) -> Result<Option<Arc<Node>>> {
+        match loaded {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                count(&self.counters.lost_subtrees, 1);
+                Ok(None)
+            }
+            loaded => loaded.map(Some),
+        }
+    }
+
+    /// A flush met damage in a table.
+    pub(crate) fn set_aside(&self, table: &Table) {
+        if !table.is_damaged.swap(true, Ordering::AcqRel) {
+            self.damaged_tables.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// What was set aside could be flushed after all, or has gone.
+    pub(crate) fn take_back(&self, table: &Table) {
+        if table.is_damaged.swap(false, Ordering::AcqRel) {
+            self.damaged_tables.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Nothing that writers could wait for gives memory back now.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_disk_full.load(Ordering::Acquire) || self.damaged_tables.load(Ordering::Acquire) > 0
     }
 
     /// What is not needed to be kept, as of now.

@@ -27,7 +27,7 @@ const FORMAT_VERSION: u32 = 1;
 /// The `betree` engine. See the crate's documentation.
 pub struct BetreeEngine {
     info: EngineInfo,
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     workers: Workers,
 }
 
@@ -185,6 +185,25 @@ impl Engine for BetreeEngine {
             free_bytes: 0,
             memory_bytes: table.memory_bytes(),
         })
+    }
+
+    /// On a full disk messages take no more memory than they may, but for what deletes and changes rows.
+    fn check_growth(&self, _table: TableId, _bytes: usize) -> Result<()> {
+        let core = &*self.core;
+        let is_full =
+            || core.is_disk_full.load(Ordering::Acquire) && core.held.bytes() >= core.options.messages_bytes();
+        if is_full() {
+            // Where all are refused nobody else would have it tried again.
+            self.workers.flush_soon();
+        }
+        match is_full() {
+            false => Ok(()),
+            true => Err(EngineError::Io {
+                operation: "make room for more in memory by writing to",
+                path: core.path.join("main.blocks"),
+                source: std::io::ErrorKind::StorageFull.into(),
+            }),
+        }
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

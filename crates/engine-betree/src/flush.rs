@@ -9,11 +9,15 @@ use crate::table::Table;
 use engine::{ErrorKind, Result, Seq};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A memtable is pushed in pieces of so many times what an inner node holds, and of no more bytes than that: it may be
 /// larger than a run can be, and each piece is in memory twice on its way.
 const PIECE_BUFFERS: usize = 16;
 const PIECE_BYTES_MAX: usize = 256 << 20;
+
+/// After a flush found the disk full none is tried for so long: each reads and writes much in vain.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
 /// Whoever calls holds `structure` and the table's `change`.
@@ -51,42 +55,65 @@ pub(crate) fn flush_above(core: &Core) -> u64 {
     core.options.messages_bytes() / 2
 }
 
-/// Flushes the table with the most messages that nobody else works on. False when there is nothing to do.
+/// Flushes the table with the most messages that nobody else works on, and where there is none, one that somebody does
+/// work on. False when there is nothing to do.
 pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
-    for (bytes, table) in core.catalog.by_memory() {
-        // What little many tables have is left for the checkpoint, unless it is all there is.
-        if bytes == 0 {
-            break;
-        }
+    let mut taken = None;
+    let is_sound = |(_, table): &(u64, Arc<Table>)| !table.is_damaged.load(Ordering::Acquire);
+    for (_, table) in core.catalog.by_memory().into_iter().filter(is_sound) {
         let _shared = core.structure.read();
         let Some(_change) = table.change.try_lock() else {
+            taken.get_or_insert(table);
             continue;
         };
-        let frozen = {
-            // Between two batches.
-            let _applied = core.applied.lock();
-            table.freeze()
-        };
-        if frozen.is_empty() {
-            continue;
-        }
-        if flush_oldest(core, &table, core.pins.published())? {
+        if flush_newest_too(core, &table)? {
             return Ok(true);
         }
     }
-    Ok(false)
+    // A compaction has it nearly all the time.
+    let Some(table) = taken else { return Ok(false) };
+    let _shared = core.structure.read();
+    let _change = table.change.lock();
+    Ok(core.held.bytes() > flush_above(core) && flush_newest_too(core, &table)?)
+}
+
+/// Flushes the oldest messages of a table, be they frozen or not. Whoever calls holds `structure` and its `change`.
+fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
+    // What an attempt on a full disk froze goes first: else each attempt would leave a small memtable behind.
+    if table.state().frozen.is_empty() {
+        // Between two batches.
+        let _applied = core.applied.lock();
+        table.freeze();
+    }
+    flush_or_set_aside(core, table)
+}
+
+/// As [`flush_oldest`]; damage is no error of the others' flushes, and a checkpoint tells of it.
+fn flush_or_set_aside(core: &Core, table: &Table) -> Result<bool> {
+    match flush_oldest(core, table, core.pins.published()) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            core.set_aside(table);
+            Ok(true)
+        }
+        flushed => flushed,
+    }
 }
 
 /// Flushes the oldest frozen memtable of a table.
 fn flush_table(core: &Core, table: &Table) -> Result<bool> {
     let _shared = core.structure.read();
     let _change = table.change.lock();
-    flush_oldest(core, table, core.pins.published())?;
+    flush_or_set_aside(core, table)?;
     Ok(true)
 }
 
-/// Flushes until messages take as little memory as they shall. An error other than a full disk stops the engine.
+/// Flushes until messages take as little memory as they shall. An error other than a full disk, or damage, stops the
+/// engine.
 pub(crate) fn flush_down(core: &Core) {
+    let is_full = core.is_disk_full.load(Ordering::Acquire);
+    if is_full && core.clock.monotonic().as_millis() < u128::from(core.flush_again_ms.load(Ordering::Acquire)) {
+        return;
+    }
     while core.status.is_running() {
         let urgent = core.urgent.lock().pop();
         let flushed = match urgent {
@@ -98,6 +125,8 @@ pub(crate) fn flush_down(core: &Core) {
             Ok(true) => core.is_disk_full.store(false, Ordering::Release),
             Ok(false) => return,
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
+                let again = core.clock.monotonic() + FULL_DISK_PAUSE;
+                core.flush_again_ms.store(again.as_millis() as u64, Ordering::Release);
                 core.is_disk_full.store(true, Ordering::Release);
                 return;
             }

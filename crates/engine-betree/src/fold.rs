@@ -207,22 +207,37 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Tombstones without those that a newer one covers and nobody needs.
+/// Tombstones without those that a newer one covers and nobody needs; the newest first.
 pub(crate) fn coalesce(tombstones: &mut Vec<Tombstone>, horizon: &Horizon) {
     if tombstones.len() < 2 {
         return;
     }
-    tombstones.sort_by_key(|tombstone| std::cmp::Reverse(tombstone.seq));
+    // One that covers another stands before it, so that each is compared with those alone that reach its start. What
+    // covers one that went covers what that one would have.
+    let end_falls = |a: &Tombstone, b: &Tombstone| match (&a.end, &b.end) {
+        (Some(a), Some(b)) => b.cmp(a),
+        (a, b) => a.is_some().cmp(&b.is_some()),
+    };
+    tombstones.sort_by(|a, b| {
+        let start = a.start.cmp(&b.start);
+        start.then_with(|| end_falls(a, b)).then_with(|| b.seq.cmp(&a.seq))
+    });
     let mut kept: Vec<Tombstone> = Vec::with_capacity(tombstones.len());
+    let mut reaching: Vec<usize> = Vec::new();
     for tombstone in tombstones.drain(..) {
-        let is_covered = kept.iter().any(|newer| {
-            newer.covers_all(&tombstone.start, tombstone.end.as_deref())
-                && (newer.seq == tombstone.seq || !horizon.needs(tombstone.seq, newer.seq))
+        reaching.retain(|at| kept[*at].end.as_ref().is_none_or(|end| tombstone.start < *end));
+        let is_covered = reaching.iter().any(|at| {
+            let other = &kept[*at];
+            other.seq >= tombstone.seq
+                && other.covers_all(&tombstone.start, tombstone.end.as_deref())
+                && (other.seq == tombstone.seq || !horizon.needs(tombstone.seq, other.seq))
         });
         if !is_covered {
+            reaching.push(kept.len());
             kept.push(tombstone);
         }
     }
+    kept.sort_by_key(|tombstone| std::cmp::Reverse(tombstone.seq));
     *tombstones = kept;
 }
 
@@ -301,5 +316,39 @@ mod tests {
             [seen(b"a"), seen(b"b"), seen(b"c"), seen(b"d")],
             [vec![5], vec![3], vec![7, 3], vec![7]]
         );
+    }
+
+    /// Those that one newer and wider covers go, unless a snapshot stands between; whatever order they come in.
+    #[test]
+    fn covered_tombstones_go() {
+        let tombstone = |start: &[u8], end: Option<&[u8]>, seq| Tombstone {
+            start: start.into(),
+            end: end.map(Into::into),
+            seq: Seq(seq),
+        };
+        let all = [
+            tombstone(b"a", Some(b"c"), 2),
+            tombstone(b"a", Some(b"c"), 2),
+            tombstone(b"b", Some(b"c"), 5),
+            tombstone(b"a", Some(b"d"), 4),
+            tombstone(b"a", None, 3),
+            tombstone(b"x", None, 3),
+            tombstone(b"x", None, 9),
+        ];
+        for turn in 0..all.len() {
+            let left = |horizon: &Horizon| {
+                let mut turned = all.to_vec();
+                turned.rotate_left(turn);
+                coalesce(&mut turned, horizon);
+                let left: Vec<_> = turned.iter().map(|t| (t.start.to_vec(), t.seq.0)).collect();
+                assert!(turned.is_sorted_by_key(|t| std::cmp::Reverse(t.seq)));
+                left
+            };
+            let (a, b, x) = (b"a".to_vec(), b"b".to_vec(), b"x".to_vec());
+            let quiet = [(x.clone(), 9), (b.clone(), 5), (a.clone(), 4), (a.clone(), 3)];
+            assert_eq!(left(&Horizon::new(Seq(9), vec![])), quiet);
+            let held = [(x, 9), (b, 5), (a.clone(), 4), (a.clone(), 3), (a, 2)];
+            assert_eq!(left(&Horizon::new(Seq(9), vec![Seq(2)])), held);
+        }
     }
 }

@@ -28,6 +28,8 @@ mod catalog;
 mod change;
 mod checkpoint;
 mod core;
+#[cfg(test)]
+mod core_tests;
 mod cursor;
 mod directory;
 mod engine_impl;
@@ -44,6 +46,7 @@ mod node;
 mod optimise;
 mod options;
 mod push;
+mod ranges;
 mod run;
 mod snapshot;
 mod stats;

@@ -6,7 +6,8 @@
 //! Invariant: versions of one key are folded as far as the horizon of their writer allows, so that a key that
 //! is written again and again does not fill the memory.
 
-use crate::fold::{Level, Seeing, Seen, coalesce, fold};
+use crate::fold::{Level, Seeing, Seen, fold};
+use crate::ranges::Ranges;
 use crate::run::{Key, OpRef, Run, RunBuilder, Tombstone, behind};
 use engine::Seq;
 use parking_lot::RwLock;
@@ -18,8 +19,8 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What a version takes beside its bytes: its place in the tree, and what the heap adds.
-const OVERHEAD_BYTES: usize = 72;
-/// With more tombstones a memtable is flushed: each lookup goes through all of them.
+pub(crate) const OVERHEAD_BYTES: usize = 72;
+/// With more tombstones a memtable is flushed: a reader that scans takes all of them with it.
 pub(crate) const TOMBSTONES_MAX: usize = 128;
 
 /// How much is copied, about: whole keys, and at least one.
@@ -166,7 +167,7 @@ impl<'a> Borrow<dyn Place + 'a> for Slot {
 #[derive(Default)]
 struct Content {
     slots: BTreeSet<Slot>,
-    tombstones: Vec<Tombstone>,
+    tombstones: Ranges,
     newest: Seq,
 }
 
@@ -176,20 +177,6 @@ impl Content {
         let at = At(key, seq);
         self.slots
             .range::<dyn Place, _>((Included(&at as &dyn Place), Unbounded))
-    }
-
-    /// Positions of the tombstones over a key that a reader at `seq` sees, newest first.
-    fn covering(&self, key: &[u8], seq: Seq) -> Vec<Seq> {
-        if self.tombstones.is_empty() {
-            return Vec::new();
-        }
-        let over = self
-            .tombstones
-            .iter()
-            .filter(|tombstone| tombstone.seq <= seq && tombstone.covers(key));
-        let mut covering: Vec<Seq> = over.map(|tombstone| tombstone.seq).collect();
-        covering.sort_by(|a, b| b.cmp(a));
-        covering
     }
 }
 
@@ -263,7 +250,7 @@ impl Memtable {
     /// Puts all versions of the key anew, as far as they are needed.
     fn write_folded(content: &mut Content, key: &[u8], seq: Seq, op: OpRef<'_>, horizon: &Horizon) -> (usize, usize) {
         let mut kept = Vec::new();
-        let covering = content.covering(key, Seq(u64::MAX));
+        let covering = content.tombstones.covering(key, Seq(u64::MAX));
         let older: Vec<&Slot> = content
             .from(key, Seq(u64::MAX))
             .take_while(|slot| slot.key() == key)
@@ -311,21 +298,14 @@ impl Memtable {
 
     /// Takes a range away.
     pub(crate) fn delete_range(&self, tombstone: Tombstone, horizon: &Horizon) -> (usize, usize) {
-        let weigh = |tombstones: &[Tombstone]| -> usize {
-            let of = |t: &Tombstone| t.start.len() + t.end.as_ref().map_or(0, |end| end.len()) + OVERHEAD_BYTES;
-            tombstones.iter().map(of).sum()
-        };
         let mut content = self.content.write();
         content.newest = content.newest.max(tombstone.seq);
-        let before = weigh(&content.tombstones);
-        content.tombstones.push(tombstone);
-        coalesce(&mut content.tombstones, horizon);
-        let after = weigh(&content.tombstones);
+        let (added, removed) = content.tombstones.add(tombstone, horizon);
         self.entries
             .store((content.slots.len() + content.tombstones.len()) as u64, Relaxed);
         drop(content);
-        self.held.change(after, before);
-        (after, before)
+        self.held.change(added, removed);
+        (added, removed)
     }
 
     /// Looks at the versions of a key that a reader at `seq` sees; `take` gets what the reader finds, if that
@@ -338,7 +318,7 @@ impl Memtable {
         take: impl FnOnce(Seen<'_>) -> T,
     ) -> Option<T> {
         let content = self.content.read();
-        let covered = content.covering(key, seq).first().copied();
+        let covered = content.tombstones.covering(key, seq).first().copied();
         for slot in content.from(key, seq).take_while(|slot| slot.key() == key) {
             if covered.is_some_and(|covered| covered > slot.seq) {
                 break;
@@ -372,12 +352,9 @@ impl Memtable {
             builder.push(slot.key(), slot.seq, slot.op());
         }
         let end = cut.as_deref().or(high);
-        for tombstone in &content.tombstones {
-            tombstone
-                .clipped(low, end)
-                .into_iter()
-                .for_each(|tombstone| builder.push_tombstone(tombstone));
-        }
+        let over = content.tombstones.overlapping(low, end);
+        over.filter_map(|tombstone| tombstone.clipped(low, end))
+            .for_each(|tombstone| builder.push_tombstone(tombstone));
         (builder.finish(), cut)
     }
 
@@ -412,12 +389,9 @@ impl Memtable {
             builder.push(slot.key(), slot.seq, slot.op());
         }
         let start = cut.as_deref().unwrap_or(low);
-        for tombstone in &content.tombstones {
-            tombstone
-                .clipped(start, high)
-                .into_iter()
-                .for_each(|tombstone| builder.push_tombstone(tombstone));
-        }
+        let over = content.tombstones.overlapping(start, high);
+        over.filter_map(|tombstone| tombstone.clipped(start, high))
+            .for_each(|tombstone| builder.push_tombstone(tombstone));
         (builder.finish(), cut)
     }
 
@@ -434,7 +408,8 @@ impl Memtable {
             }
             builder.push(slot.key(), slot.seq, slot.op());
         }
-        let over = content.tombstones.iter().filter(|tombstone| tombstone.seq <= upto);
+        let over = content.tombstones.overlapping(low, cut.as_deref());
+        let over = over.filter(|tombstone| tombstone.seq <= upto);
         for tombstone in over.filter_map(|tombstone| tombstone.clipped(low, cut.as_deref())) {
             builder.push_tombstone(tombstone);
         }
@@ -455,8 +430,7 @@ impl Memtable {
             rest.slots.insert(slot);
         }
         for tombstone in content.tombstones.iter().filter(|tombstone| tombstone.seq > upto) {
-            held += tombstone.start.len() + OVERHEAD_BYTES;
-            rest.tombstones.push(tombstone.clone());
+            held += rest.tombstones.insert(tombstone.clone());
         }
         let entries = (rest.slots.len() + rest.tombstones.len()) as u64;
         (entries > 0).then(|| Memtable {

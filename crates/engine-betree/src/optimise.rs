@@ -9,7 +9,7 @@ use crate::directory::DIRECTORY;
 use crate::flush::flush_oldest;
 use crate::leaf_merge::merge_into_leaf;
 use crate::merge::Messages;
-use crate::node::{Child, Inner, Leaf, Node, Slot};
+use crate::node::{Child, Inner, Leaf, Node};
 use crate::push::{Successors, flush_child, grow, relieve, replace_child, settle};
 use crate::run::Key;
 use crate::table::Table;
@@ -22,6 +22,9 @@ const ROUNDS_MAX: usize = 12;
 
 /// Gives space back: of these tables, or of all; files are made shorter as a whole.
 pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -> Result<MaintenanceReport> {
+    // One at a time: each chooses anew what is to move, which undoes what another has emptied.
+    let _compacting = core.compacting.lock();
+    core.status.check_running()?;
     let before = core.store.stats().total.file_bytes;
     let chosen = match tables {
         None => core.catalog.all(),
@@ -78,6 +81,9 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
         core.status.check_running()?;
         let _shared = core.structure.read();
         let _change = table.change.lock();
+        if is_loaded_for_later(core, table) {
+            return Ok(());
+        }
         let state = table.state();
         let Some(root) = &state.tree.root else {
             return Ok(());
@@ -99,6 +105,13 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
             None => return Ok(()),
         }
     }
+}
+
+/// Checkpoints before the position of a load leave the blocks out that the load wrote: they must not become others yet.
+fn is_loaded_for_later(core: &Core, table: &Table) -> bool {
+    let published = core.pins.published();
+    let loads = core.loads.lock();
+    loads.iter().any(|load| load.table == table.id && load.seq > published)
 }
 
 /// What a step did.
@@ -148,12 +161,10 @@ fn optimise_at(
             let index = inner.find(at);
             let (child_low, child_high) = inner.range(index, low, high);
             let (child_low, child_high) = (Key::from(child_low), child_high.map(Key::from));
-            let slot = inner.slots[index].clone();
-            let step = optimise_at(change, &slot.child, height - 1, &child_low, child_high.as_deref(), at)?;
+            let child = inner.slots[index].child.clone();
+            let step = optimise_at(change, &child, height - 1, &child_low, child_high.as_deref(), at)?;
             if let Some(successors) = step.successors {
-                // Messages that wait on stay with the keys they are for.
-                inner.slots[index].buffer.clear();
-                replace_under_buffer(change, &mut inner, index, successors, slot.buffer)?;
+                replace_child(change, &mut inner, index, successors)?;
                 is_changed = true;
             }
             (inner, is_changed, step.next)
@@ -170,56 +181,6 @@ fn optimise_at(
     };
     retire_if(change, child, is_changed);
     Ok(Step { successors, next })
-}
-
-/// A child takes another form while messages wait for it: those go on waiting, for all of its successors, which
-/// become one node again.
-fn replace_under_buffer(
-    change: &mut Change<'_>,
-    inner: &mut Inner,
-    index: usize,
-    successors: Successors,
-    buffer: Vec<crate::node::Segment>,
-) -> Result<()> {
-    if buffer.is_empty() {
-        return replace_child(change, inner, index, successors);
-    }
-    inner.slots[index] = Slot {
-        child: joined(successors, inner.height - 1),
-        buffer,
-    };
-    Ok(())
-}
-
-/// Several nodes as one of the same height, which may be too large for a while.
-fn joined(successors: Successors, height: u8) -> Child {
-    let mut joined: Option<Node> = None;
-    for (low, child) in successors {
-        let Child::Memory(node) = child else {
-            unreachable!("successors are in memory")
-        };
-        joined = Some(match (joined, (*node).clone()) {
-            (None, node) => node,
-            (Some(Node::Leaf(mut a)), Node::Leaf(mut b)) => {
-                if let Some(first) = b.basements.first_mut() {
-                    first.low = low;
-                }
-                a.basements.append(&mut b.basements);
-                Node::Leaf(a)
-            }
-            (Some(Node::Inner(mut a)), Node::Inner(mut b)) => {
-                a.pivots.push(low);
-                a.pivots.append(&mut b.pivots);
-                a.slots.append(&mut b.slots);
-                Node::Inner(a)
-            }
-            _ => unreachable!("successors are of one height"),
-        });
-    }
-    match joined {
-        Some(node) => Child::Memory(Arc::new(node)),
-        None => crate::push::empty_subtree(height),
-    }
 }
 
 fn is_moved(change: &Change<'_>, child: &Child) -> bool {
@@ -268,6 +229,11 @@ fn optimise_leaves(change: &mut Change<'_>, inner: &mut Inner, low: &[u8], high:
             // It stands for another look then, with nothing waiting.
             flush_child(change, inner, index, low, high)?;
             is_changed = true;
+            continue;
+        }
+        if !slot.buffer.is_empty() {
+            // What is to move may have been chosen anew since it was asked: what was not emptied stays as it is.
+            index += 1;
             continue;
         }
         let (child_low, child_high) = inner.range(index, low, high);

@@ -234,18 +234,19 @@ pub(crate) fn flush_child(
     replace_child(change, inner, index, successors)
 }
 
-/// Step 3, for one child.
+/// Step 3, for one child. One for which messages wait has one successor, that has the rows of all.
 pub(crate) fn replace_child(
     change: &mut Change<'_>,
     inner: &mut Inner,
     index: usize,
     successors: Successors,
 ) -> Result<()> {
-    let buffer = std::mem::take(&mut inner.slots[index].buffer);
-    debug_assert!(
-        buffer.is_empty(),
-        "what waits for a child is pushed before the child is replaced"
-    );
+    let slot = &mut inner.slots[index];
+    if !slot.buffer.is_empty() {
+        // Messages that wait on stay with the keys they are for.
+        slot.child = joined(successors, inner.height - 1);
+        return Ok(());
+    }
     if successors.is_empty() {
         if inner.slots.len() > 1 {
             remove_slot(inner, index);
@@ -266,6 +267,37 @@ pub(crate) fn replace_child(
     }
     debug_assert_eq!(inner.pivots.len() + 1, inner.slots.len());
     Ok(())
+}
+
+/// Several nodes as one of the same height, which may be too large for a while.
+fn joined(successors: Successors, height: u8) -> Child {
+    let mut joined: Option<Node> = None;
+    for (low, child) in successors {
+        let Child::Memory(node) = child else {
+            unreachable!("successors are in memory")
+        };
+        joined = Some(match (joined, (*node).clone()) {
+            (None, node) => node,
+            (Some(Node::Leaf(mut a)), Node::Leaf(mut b)) => {
+                if let Some(first) = b.basements.first_mut() {
+                    first.low = low;
+                }
+                a.basements.append(&mut b.basements);
+                Node::Leaf(a)
+            }
+            (Some(Node::Inner(mut a)), Node::Inner(mut b)) => {
+                a.pivots.push(low);
+                a.pivots.append(&mut b.pivots);
+                a.slots.append(&mut b.slots);
+                Node::Inner(a)
+            }
+            _ => unreachable!("successors are of one height"),
+        });
+    }
+    match joined {
+        Some(node) => Child::Memory(Arc::new(node)),
+        None => empty_subtree(height),
+    }
 }
 
 /// Joins a small child with a neighbour that has room.

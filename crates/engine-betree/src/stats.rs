@@ -27,6 +27,8 @@ pub(crate) fn report(core: &Core, sink: &mut dyn FnMut(&str, StatValue)) {
     number("flush.memtables", get(&core.counters.flushes));
     number("flush.children", get(&core.counters.flushed_children));
     number("flush.dropped_children", get(&core.counters.dropped_children));
+    number("flush.damaged_tables", core.damaged_tables.load(Relaxed) as u64);
+    number("flush.lost_subtrees", get(&core.counters.lost_subtrees));
     number("flush.basements_written", get(&core.counters.basements_written));
     number("flush.segments_written", get(&core.counters.segments_written));
     number("flush.nodes_written", get(&core.counters.nodes_written));

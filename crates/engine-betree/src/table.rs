@@ -14,7 +14,7 @@ use blocks::BlockAddr;
 use codec::Codec;
 use engine::{Seq, TableId, TableKind, TableSpec};
 use parking_lot::{Mutex, RwLock};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -56,6 +56,8 @@ pub(crate) struct Table {
     pub(crate) change: Mutex<()>,
     /// On the list of those that the next checkpoint looks at.
     pub(crate) is_changed: AtomicBool,
+    /// A flush met damage: its messages stay in memory, until it is dropped or the next checkpoint stops the engine.
+    pub(crate) is_damaged: AtomicBool,
 }
 
 impl Table {
@@ -74,6 +76,7 @@ impl Table {
             state: RwLock::new(Arc::new(state)),
             change: Mutex::new(()),
             is_changed: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
         }
     }
 
@@ -174,33 +177,38 @@ impl Table {
     }
 }
 
-/// Blocks that trees no longer refer to, in the order in which that came to be.
+/// A tree that was replaced, and the blocks that only it and those before it have.
+type Replaced = (Arc<Tree>, Vec<BlockAddr>);
+
+/// Blocks that trees no longer refer to, for each table in the order in which that came to be.
 #[derive(Default)]
 pub(crate) struct Retired {
-    waiting: VecDeque<(Arc<Tree>, Vec<BlockAddr>)>,
+    /// Each table for itself: who reads one for long keeps no blocks of others. None of the queues is empty.
+    waiting: BTreeMap<TableId, VecDeque<Replaced>>,
 }
 
 impl Retired {
-    /// `tree` was replaced, and only it and those before it have these blocks.
-    pub(crate) fn push(&mut self, tree: Arc<Tree>, blocks: Vec<BlockAddr>) {
-        self.waiting.push_back((tree, blocks));
+    /// `tree` was replaced, and only it and those of its table before it have these blocks.
+    pub(crate) fn push(&mut self, table: TableId, tree: Arc<Tree>, blocks: Vec<BlockAddr>) {
+        self.waiting.entry(table).or_default().push_back((tree, blocks));
     }
 
     /// The blocks that nobody can read any more. One after the other: an older tree may have what a younger one has.
     pub(crate) fn take_unread(&mut self) -> Vec<BlockAddr> {
         let mut unread = Vec::new();
-        while let Some((tree, _)) = self.waiting.front() {
+        self.waiting.retain(|_, trees| {
             // Nobody can come by it any more, so that the count only falls.
-            if Arc::strong_count(tree) > 1 {
-                break;
-            }
-            unread.extend(self.waiting.pop_front().into_iter().flat_map(|(_, blocks)| blocks));
-        }
+            let is_read = |(tree, _): &Replaced| Arc::strong_count(tree) > 1;
+            let count = trees.iter().position(is_read).unwrap_or(trees.len());
+            unread.extend(trees.drain(..count).flat_map(|(_, blocks)| blocks));
+            !trees.is_empty()
+        });
         unread
     }
 
     /// Those that are still read.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockAddr> + '_ {
-        self.waiting.iter().flat_map(|(_, blocks)| blocks.iter().copied())
+        let trees = self.waiting.values().flatten();
+        trees.flat_map(|(_, blocks)| blocks.iter().copied())
     }
 }

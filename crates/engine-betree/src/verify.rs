@@ -15,6 +15,9 @@ use engine::{
 };
 use std::sync::Arc;
 
+/// Leaves of a table that are checked while its tree is held.
+const LEAVES_A_STEP: usize = 32;
+
 /// Checks every block of a table, or of all, and counts the rows.
 pub(crate) fn verify(core: &Arc<Core>, table: Option<TableId>) -> Result<MaintenanceReport> {
     let snapshot = Arc::new(BetreeSnapshot::new(core));
@@ -24,24 +27,39 @@ pub(crate) fn verify(core: &Arc<Core>, table: Option<TableId>) -> Result<Mainten
     };
     let mut report = MaintenanceReport::default();
     for table in tables.iter().filter(|table| table.lives_at(snapshot.position())) {
-        // It keeps the blocks of its tree, whatever happens meanwhile.
-        let state = table.state();
-        if let Some(root) = &state.tree.root {
-            let mut walk = Walk {
-                core,
-                table: table.id,
-                problems: &mut report.problems,
-                blocks: None,
-            };
-            walk.node(root, None, &[], None)?;
-        }
-        drop(state);
+        walk(core, table, &mut report.problems)?;
         match count_rows(&snapshot, table) {
             Ok(rows) => report.rows_checked += rows,
             Err(error) => note(&mut report.problems, table.id, error)?,
         }
     }
     Ok(report)
+}
+
+/// Checks a table's blocks, a few leaves at a time: as long as a tree is held, none of what its table retires is given
+/// back, and a large one takes hours.
+fn walk(core: &Core, table: &Table, problems: &mut Vec<String>) -> Result<()> {
+    let mut from = Key::from(&[][..]);
+    loop {
+        let state = table.state();
+        let Some(root) = &state.tree.root else {
+            return Ok(());
+        };
+        let mut walk = Walk {
+            core,
+            table: table.id,
+            problems: &mut *problems,
+            blocks: None,
+            from,
+            leaves_left: LEAVES_A_STEP,
+            next: None,
+        };
+        walk.node(root, None, &[], None)?;
+        match walk.next {
+            Some(next) => from = next,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Damage is a problem, everything else an error.
@@ -72,6 +90,12 @@ struct Walk<'w> {
     problems: &'w mut Vec<String>,
     /// Where every block is noted.
     blocks: Option<&'w mut Vec<BlockAddr>>,
+    /// What lies below was checked before.
+    from: Key,
+    /// It ends after so many.
+    leaves_left: usize,
+    /// Where the next one begins; `None` at the end.
+    next: Option<Key>,
 }
 
 impl Walk<'_> {
@@ -87,6 +111,7 @@ impl Walk<'_> {
     }
 
     fn node(&mut self, child: &Child, height: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        self.core.status.check_running()?;
         let node = match child {
             Child::Memory(node) => node.clone(),
             Child::Disk(unit) => {
@@ -120,11 +145,23 @@ impl Walk<'_> {
                     let (low, high) = leaf.range(index, low, high);
                     self.run(&basement.unit, basement.entries, basement.bytes, low, high, true)?;
                 }
+                self.leaves_left -= 1;
+                if self.leaves_left == 0 {
+                    self.next = high.map(Key::from);
+                }
             }
             Node::Inner(inner) => {
                 for (index, slot) in inner.slots.iter().enumerate() {
                     let (low, high) = inner.range(index, low, high);
-                    for segment in &slot.buffer {
+                    if self.next.is_some() {
+                        return Ok(());
+                    }
+                    if high.is_some_and(|high| *high <= *self.from) {
+                        continue;
+                    }
+                    // One that reaches down to before was checked with what was there.
+                    let is_new = *low >= *self.from;
+                    for segment in slot.buffer.iter().filter(|_| is_new) {
                         let SegmentPlace::Disk(unit) = &segment.place else {
                             self.problems
                                 .push(format!("{:?}: a segment that was not written", self.table));
@@ -253,6 +290,9 @@ pub(crate) fn check_durable(core: &Arc<Core>) -> Result<Vec<String>> {
             table: id,
             problems: &mut problems,
             blocks: Some(&mut blocks),
+            from: Key::from(&[][..]),
+            leaves_left: usize::MAX,
+            next: None,
         };
         walk.node(&Child::Disk(unit), None, &[], None)?;
     }

@@ -91,14 +91,14 @@ impl Workers {
             return;
         }
         self.shared.unpaid_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if self.count == 0 {
-            flush_down(core);
-            return;
-        }
-        let mut signals = self.shared.signals.lock();
-        if !signals.has_work {
-            signals.has_work = true;
-            self.shared.work.notify_all();
+        self.flush_soon();
+    }
+
+    /// Has the memory looked at.
+    pub(crate) fn flush_soon(&self) {
+        match self.count {
+            0 => flush_down(&self.shared.core),
+            _ => self.shared.wake(),
         }
     }
 
@@ -107,12 +107,14 @@ impl Workers {
         let shared = &*self.shared;
         let core = &shared.core;
         let (held, start, most) = (core.held.bytes(), flush_above(core), core.options.messages_bytes());
-        if held <= start || self.count == 0 || !core.status.is_running() || core.is_disk_full.load(Ordering::Acquire) {
+        if held <= start || self.count == 0 || !core.status.is_running() || core.is_stuck() {
             shared.debt_ns.store(0, Ordering::Relaxed);
             return true;
         }
         let since = core.clock.monotonic();
         let goes_on = if held >= most {
+            // Those that went to sleep may not have been able to flush it then; nobody writes who would wake them.
+            shared.wake();
             shared.wait_for_room(STEP);
             core.held.bytes() < most
         } else {
@@ -176,6 +178,14 @@ impl Shared {
             }
             let _lock = self.room_lock.lock();
             self.room.notify_all();
+        }
+    }
+
+    fn wake(&self) {
+        let mut signals = self.signals.lock();
+        if !signals.has_work {
+            signals.has_work = true;
+            self.work.notify_all();
         }
     }
 

@@ -144,7 +144,7 @@ pub trait Engine: Send + Sync {
     /// Whether a table may grow by a row of so many bytes. Asked before the log gets the entry, by who inserts: what
     /// is in the log is applied whatever this says, so a limit may be passed by what was under way. Yes by default.
     ///
-    /// Errors: `OutOfSpace` for a limit that was configured.
+    /// Errors: `OutOfSpace` for a limit that was configured, or for a full disk.
     fn check_growth(&self, _table: TableId, _bytes: usize) -> Result<()> {
         Ok(())
     }

@@ -25,6 +25,8 @@ pub(crate) struct SpaceMap {
     evacuating: BTreeSet<u32>,
     free_sectors: u64,
     live_sectors: u64,
+    /// The file could not become longer: from this segment on none is to be found as long as others will do.
+    full_from: Option<u32>,
     /// Where the last writer that ended would have gone on, unless another has.
     pub(super) resume_at: Option<u64>,
 }
@@ -48,6 +50,7 @@ impl SpaceMap {
             evacuating: BTreeSet::new(),
             free_sectors: 0,
             live_sectors: 0,
+            full_from: None,
             resume_at: None,
         };
         space.grow_to(1);
@@ -89,11 +92,53 @@ impl SpaceMap {
 
     pub(super) fn grow_to(&mut self, segments: usize) {
         while self.segments.len() < segments {
-            let segment = Segment::new(self.segment_sectors);
-            let room = Some(self.room_of(&segment));
-            self.index.change(self.segments.len() as u32, None, room);
+            let (segment, number) = (Segment::new(self.segment_sectors), self.segments.len() as u32);
+            let room = self.is_within_file(number).then(|| self.room_of(&segment));
+            self.index.change(number, None, room);
             self.free_sectors += u64::from(self.segment_sectors);
             self.segments.push(segment);
+        }
+    }
+
+    fn is_within_file(&self, number: u32) -> bool {
+        self.full_from.is_none_or(|from| number < from)
+    }
+
+    /// Whether something in a segment may be handed out.
+    pub(super) fn is_usable(&self, number: usize) -> bool {
+        let is_within = self.is_within_file(number as u32);
+        is_within && self.segments.get(number).is_some_and(|segment| !segment.evacuating)
+    }
+
+    /// The file cannot become longer than so many sectors, of which the last segment is left out, too, unless it is the
+    /// only one: a hole in it may lie behind the end.
+    pub fn note_full(&mut self, sectors: u64) {
+        let from = u32::try_from(sectors / u64::from(self.segment_sectors)).unwrap_or(u32::MAX);
+        self.set_full_from(Some(from.max(1)));
+    }
+
+    /// The file may be able to become longer. False when nobody said that it was not.
+    pub fn forget_full(&mut self) -> bool {
+        let was_full = self.is_full();
+        self.set_full_from(None);
+        was_full
+    }
+
+    /// [`SpaceMap::note_full`] was called, and nothing has shown the opposite since.
+    pub fn is_full(&self) -> bool {
+        self.full_from.is_some()
+    }
+
+    fn set_full_from(&mut self, full_from: Option<u32>) {
+        let count = self.segments.len();
+        let first = |from: Option<u32>| from.map_or(count, |from| (from as usize).min(count));
+        let (before, after) = (first(self.full_from), first(full_from));
+        self.full_from = full_from;
+        for number in before.min(after)..before.max(after) {
+            let segment = &self.segments[number];
+            let room = (!segment.evacuating).then(|| self.room_of(segment));
+            let (old, new) = if after < before { (room, None) } else { (None, room) };
+            self.index.change(number as u32, old, new);
         }
     }
 
@@ -159,7 +204,8 @@ impl SpaceMap {
         let segment = &self.segments[number];
         let id = number as u32;
         let after = self.room_of(segment);
-        let usable = |evacuating: bool, room: Room| (!evacuating).then_some(room);
+        let is_within = self.is_within_file(id);
+        let usable = |evacuating: bool, room: Room| (is_within && !evacuating).then_some(room);
         self.index
             .change(id, usable(evacuating, before), usable(segment.evacuating, after));
         self.free_sectors = self.free_sectors - u64::from(before.free) + u64::from(after.free);
@@ -239,8 +285,8 @@ impl SpaceMap {
         {
             let number = self.segments.len() - 1;
             self.change(number, |segment| segment.evacuating = false);
-            let room = self.room_of(&self.segments[number]);
-            self.index.change(number as u32, Some(room), None);
+            let room = self.is_usable(number).then(|| self.room_of(&self.segments[number]));
+            self.index.change(number as u32, room, None);
             self.free_sectors -= u64::from(self.segment_sectors);
             self.segments.pop();
         }
@@ -271,7 +317,7 @@ impl SpaceMap {
             let id = number as u32;
             assert_eq!(self.touched.contains(&id), segment.is_touched(), "segment {number}");
             assert_eq!(self.evacuating.contains(&id), segment.evacuating, "segment {number}");
-            rooms.push((!segment.evacuating).then(|| self.room_of(segment)));
+            rooms.push(self.is_usable(number).then(|| self.room_of(segment)));
             free += u64::from(segment.free());
             live += u64::from(segment.live());
         }

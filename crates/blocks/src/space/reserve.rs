@@ -17,7 +17,10 @@ impl SpaceMap {
     /// chosen for itself, and would stay free as long as the file grows.
     pub fn reserve(&mut self, min: u32, want: u32, after: Option<u64>) -> Range<u64> {
         debug_assert!(0 < min && min <= want && want <= self.segment_sectors);
-        let found = self.find_hole(min, want, after);
+        let mut found = self.find_hole(min, want, after);
+        if found.is_none() && self.forget_full() {
+            found = self.find_hole(min, want, after);
+        }
         let (number, hole) = found.unwrap_or_else(|| {
             let number = self.segments().len();
             self.grow_to(number + 1);
@@ -38,8 +41,7 @@ impl SpaceMap {
                 return Some(found);
             }
             let number = (after / u64::from(self.segment_sectors)) as usize;
-            let segment = self.segments().get(number);
-            if segment.is_some_and(|segment| !segment.evacuating && segment.hole_max() >= good) {
+            if self.is_usable(number) && self.segments()[number].hole_max() >= good {
                 return Some(self.longest_hole_in(number));
             }
         }
@@ -55,7 +57,7 @@ impl SpaceMap {
         let lowest = is_roomy.then(|| self.index.lowest(good, hole_of)).flatten();
         let found = lowest.or_else(|| self.index.emptiest(good, hole_of)).or_else(|| {
             let sectors = self.segments().len() as u64 * u64::from(self.segment_sectors);
-            let is_to_grow = self.sums().free_sectors * GROWTH_SHARE < sectors;
+            let is_to_grow = !self.is_full() && self.sums().free_sectors * GROWTH_SHARE < sectors;
             // What is nearly full stays full, and what is nearly empty becomes so.
             (!is_to_grow).then(|| self.index.fullest(min, hole_of)).flatten()
         });
@@ -66,8 +68,10 @@ impl SpaceMap {
     fn hole_at(&self, sector: u64, min: u32) -> Option<(usize, Range<usize>)> {
         let length = u64::from(self.segment_sectors);
         let (number, start) = ((sector / length) as usize, (sector % length) as usize);
-        let segment = self.segments().get(number).filter(|segment| !segment.evacuating)?;
-        let hole = segment.hole_from(start);
+        if !self.is_usable(number) {
+            return None;
+        }
+        let hole = self.segments()[number].hole_from(start);
         (hole.len() >= min as usize).then_some((number, hole))
     }
 
@@ -84,7 +88,11 @@ impl SpaceMap {
     pub fn reserve_long(&mut self, sectors: u32) -> u64 {
         debug_assert!(sectors > self.segment_sectors);
         let count = sectors.div_ceil(self.segment_sectors);
-        let first = self.index.row(count).unwrap_or_else(|| {
+        let mut row = self.index.row(count);
+        if row.is_none() && self.forget_full() {
+            row = self.index.row(count);
+        }
+        let first = row.unwrap_or_else(|| {
             // What is free at the end is the start of it.
             let segments = self.segments().len() as u32;
             let first = self.index.last_row(segments).unwrap_or(segments);

@@ -234,7 +234,11 @@ fn random_lives_agree_with_the_model() {
             pinned: false,
         };
         for _ in 0..600 {
-            match random.next_u64() % 18 {
+            match random.next_u64() % 19 {
+                18 => match random.next_u64().is_multiple_of(2) {
+                    true => model.space.note_full(random.next_u64() % 4000),
+                    false => drop(model.space.forget_full()),
+                },
                 16.. if model.phase() == Phase::Running => model.mend(&random),
                 0..7 => model.append(&random),
                 7..12 => model.free(&random),
@@ -422,5 +426,30 @@ fn a_new_writer_goes_on_where_the_last_one_ended() {
     assert_eq!(space.reserve(13, 13, None).start, 256 + 13, "taken");
     space.resume_at(Some(1 << 40));
     assert_eq!(space.reserve(13, 13, None).start, 256 + 26, "beyond the end");
+    space.check_invariants();
+}
+
+/// As long as something within the file will do, nothing behind its end is handed out.
+#[test]
+fn segments_behind_the_end_of_a_full_disk_come_last() {
+    let mut space = SpaceMap::new(128);
+    let runs: Vec<_> = (0..5).map(|_| space.reserve(100, 128, None)).collect();
+    for run in &runs {
+        space.mark(run.start, (run.end - run.start) as u32, Mark::Next);
+    }
+    let all = space.sums().segments;
+    assert!(space.free(runs[1].start, 64, Referenced::No, Phase::Idle));
+    let new = space.reserve(100, 100, None);
+    assert_eq!(new.start, all * 128);
+    space.release(new.start, 100, false);
+    space.note_full(all * 128 + 30);
+    space.check_invariants();
+    assert_eq!(space.reserve(10, 64, Some(new.start)).start, runs[1].start);
+    assert!(space.is_full());
+    assert_eq!(space.reserve(100, 100, None).start, new.start, "nothing else is left");
+    assert!(!space.is_full());
+    space.note_full(all * 128);
+    let long = space.reserve_long(200);
+    assert!(long >= new.start);
     space.check_invariants();
 }

@@ -479,3 +479,66 @@ fn a_value_of_several_blocks_is_whole_or_damaged() {
     }
     assert!(get(&fs).unwrap().as_deref() == Some(&long[..]));
 }
+
+/// All that is left to do with a collection whose nodes are damaged is to drop it. Each checkpoint failed then, and
+/// ended the server, and so did what was flushed before the drop was replayed.
+#[test]
+fn a_damaged_table_can_be_dropped() {
+    let (fs, before) = filled();
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    let is_its_node = |block: &SalvagedBlock| block.kind == BlockKind::Inner && block.owner == RECORDS.0;
+    let nodes: Vec<SalvagedBlock> = blocks_of(&fs).into_iter().filter(is_its_node).collect();
+    for (at, node) in nodes.iter().enumerate() {
+        // Once all of its nodes, the root among them, and then each by itself.
+        for picked in [&nodes[..], &nodes[at..=at]].iter().skip(usize::from(at > 0)) {
+            let damaged = fs.after_crash(1);
+            for node in *picked {
+                let at = node.addr.sector() * SECTOR_BYTES + node.addr.bytes() / 2;
+                damaged.flip_bit(&path, at, 3).unwrap();
+            }
+            let what = format!("{} damaged, {:?}", picked.len(), node.addr);
+            let engine = open(&damaged).unwrap();
+            let mut written = Written {
+                states: before.states.clone(),
+            };
+            // So much that it has to be flushed.
+            write(&engine, &mut written, 3, all).unwrap();
+            (4..9).for_each(|version| write(&engine, &mut written, version, all).unwrap());
+            assert!(engine.throttle(), "{what}: nothing gives memory back");
+            engine.snapshot().unwrap();
+            let seq = written.newest().next();
+            let mut batch = Batch::new();
+            batch.drop_table(RECORDS);
+            engine.apply(&batch, seq).unwrap();
+            engine.publish(seq);
+            let mut state = written.at(written.newest()).clone();
+            state.retain(|(table, _), _| *table != RECORDS);
+            written.states.insert(seq, state);
+            assert_eq!(engine.checkpoint().unwrap(), seq, "{what}");
+            expect_content(&engine, written.at(seq), &what);
+            engine.close(CloseMode::Checkpoint).unwrap();
+            drop(engine);
+            let engine = open(&damaged).unwrap();
+            expect_content(&engine, written.at(seq), &what);
+            engine.checkpoint().unwrap();
+        }
+    }
+}
+
+/// A checkpoint cannot do without the messages of a table that is damaged: it tells whose the damage is.
+#[test]
+fn a_checkpoint_names_the_damaged_table() {
+    let (fs, mut written) = filled();
+    let path = Path::new(DIRECTORY).join("main.blocks");
+    for block in blocks_of(&fs) {
+        if block.kind == BlockKind::Inner && block.owner == INDEX.0 {
+            let at = block.addr.sector() * SECTOR_BYTES + block.addr.bytes() / 2;
+            fs.flip_bit(&path, at, 3).unwrap();
+        }
+    }
+    let engine = open(&fs).unwrap();
+    (3..9).for_each(|version| write(&engine, &mut written, version, all).unwrap());
+    let error = engine.checkpoint().unwrap_err();
+    expect_corrupt(&error, "a checkpoint");
+    assert!(error.to_string().contains("db.rows4"), "{error}");
+}
