@@ -320,9 +320,6 @@ impl Call<'_> {
             self.server.cursors.check_in(cursor);
         }
         closes |= invocation.report.closes.get();
-        if invocation.report.users_changed {
-            self.server.access.changed();
-        }
         if invocation.report.cluster_parameters_changed {
             result = result.and(self.server.load_cluster_parameters());
         }
