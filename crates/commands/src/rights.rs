@@ -105,6 +105,8 @@ pub struct AccessControl {
     enabled: bool,
     /// How often somebody asked for all to be read anew.
     invalidations: AtomicU64,
+    /// Somebody on the same machine may make the first user.
+    lets_local_begin: AtomicBool,
     /// There is a user or was one since the start: the first has been made.
     pub users_seen: AtomicBool,
     /// Failed proofs of late.
@@ -118,6 +120,7 @@ impl AccessControl {
         Self {
             enabled,
             invalidations: AtomicU64::new(0),
+            lets_local_begin: AtomicBool::new(true),
             users_seen: AtomicBool::new(false),
             throttle: Throttle::default(),
             internal: InternalVerifiers::default(),
@@ -127,6 +130,16 @@ impl AccessControl {
     /// Is it on?
     pub fn is_enabled(&self) -> bool {
         self.enabled
+    }
+
+    /// May somebody on the same machine make the first user?
+    pub fn lets_local_begin(&self) -> bool {
+        self.lets_local_begin.load(Ordering::Relaxed)
+    }
+
+    /// Says whether they may. At the start only.
+    pub fn let_local_begin(&self, lets: bool) {
+        self.lets_local_begin.store(lets, Ordering::Relaxed);
     }
 
     /// The generation of users and roles: the storage moves it when a change has taken effect, whoever made it.
