@@ -324,13 +324,17 @@ fn heard(
     let reason = match exchange.finish(proof) {
         Ok(Verdict::Proven(_)) if is_barred(call, claimed)? => "not allowed from this address".to_owned(),
         Ok(Verdict::Proven(message)) => {
-            key.inspect(|key| throttle.succeeded(*key));
+            if let Some(key) = key {
+                throttle.succeeded(key);
+            }
             return Ok(Ok(message));
         }
         Ok(Verdict::Refused) => "the proof is wrong, or there is no such user".to_owned(),
         Err(error) => error.to_string(),
     };
-    key.inspect(|key| throttle.failed(*key, &call.operation));
+    if let Some(key) = key {
+        throttle.failed(key, &call.operation);
+    }
     Ok(Err(reason))
 }
 
