@@ -177,6 +177,16 @@ def test_options_that_do_not_go_together_are_refused_by_name(tmp_path, options, 
     assert not list(server.data.iterdir())
 
 
+def test_a_key_command_that_does_not_end_is_ended(tmp_path):
+    # It held the start up for as long as it ran.
+    command = tmp_path / "fetch-key"
+    command.write_text(f"#!/bin/sh\ncat {new_key(tmp_path)}\nexec >&- sleep 1000\n")
+    command.chmod(0o700)
+    server = Server(tmp_path, options=["--enableEncryption", "--encryptionKeyCommand", str(command)])
+    assert "closed its output and did not end" in refusal(server)
+    assert not list(server.data.iterdir())
+
+
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine not in CIPHERED])
 def test_an_engine_that_cannot_encrypt_is_refused(tmp_path, engine):
     server = encrypted(tmp_path, engine)

@@ -8,7 +8,7 @@ import threading
 import pytest
 from members import ReplicaSet, code_of, mongosh, refused_code, wait
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from server import ENGINES, Server, of_extent, send
 
 
@@ -322,6 +322,50 @@ def test_members_prove_themselves(tmp_path):
         wait(lambda: client.shop.c.insert_one({}).acknowledged)
         for each in (client, member):
             each.close()
+
+
+def test_rights_end_with_the_user_on_every_member(tmp_path):
+    """The client did not wait for the end of the change. Who asked for anything before it had taken effect kept its rights."""
+    key = tmp_path / "key"
+    key.write_text("aSharedSecretOfTheSet0123456789ab")
+    key.chmod(0o600)
+    with ReplicaSet(tmp_path, [ENGINES[0]] * 2, options=["--keyFile", str(key)], election_ms=60000) as rs:
+        first, second = rs.members
+        config = rs.config()
+        config["members"][1]["priority"] = 0
+        local = MongoClient("127.0.0.1", first.port, directConnection=True)
+        local.admin.command("replSetInitiate", config)
+        wait(lambda: local.admin.command("hello")["isWritablePrimary"])
+        local.admin.command("createUser", "root", pwd="r00t", roles=["root"])
+
+        def login(member, user, password, **options):
+            options |= {"directConnection": True, "maxPoolSize": 1, "read_preference": ReadPreference.NEAREST}
+            return MongoClient("127.0.0.1", member.port, username=user, password=password, **options)
+
+        root = login(first, "root", "r00t")
+        wait(lambda: [each["stateStr"] for each in root.admin.command("replSetGetStatus")["members"]] == ["PRIMARY", "SECONDARY"])
+        root.admin.command("createUser", "eve", pwd="x", roles=[{"role": "read", "db": "shop"}], writeConcern={"w": 2})
+        root.shop.get_collection("c", write_concern=WriteConcern(2)).insert_one({"_id": 1})
+        eves = [login(member, "eve", "x") for member in rs.members]
+        assert [eve.shop.c.find_one() for eve in eves] == [{"_id": 1}] * 2
+        os.kill(second.process.pid, signal.SIGSTOP)
+        try:
+            assert code_of(root.admin.command, {"dropUser": "eve", "maxTimeMS": 500}) == 50
+            assert eves[0].shop.c.find_one() == {"_id": 1}, "it has not taken effect"
+        finally:
+            os.kill(second.process.pid, signal.SIGCONT)
+        wait(lambda: not root.admin.command("usersInfo", "eve")["users"])
+
+        def is_shut_out(eve):
+            try:
+                return eve.shop.c.find_one() is None
+            except OperationFailure as error:
+                return error.code == 13
+
+        for eve in eves:
+            wait(lambda eve=eve: is_shut_out(eve), "the end of her rights")
+        for client in (local, root, *eves):
+            client.close()
 
 
 def test_a_configuration_that_cannot_be_used_is_replaced(tmp_path):

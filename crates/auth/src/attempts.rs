@@ -86,6 +86,16 @@ impl Attempts {
         failures.next = failures.next.max(now + delay(failures.count));
     }
 
+    /// How many users and addresses are remembered.
+    pub fn len(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// Is nothing remembered?
+    pub fn is_empty(&self) -> bool {
+        self.failures.is_empty()
+    }
+
     /// The attempt succeeded: what failed before is forgotten.
     pub fn succeeded(&mut self, key: u64) {
         self.failures.remove(&key);

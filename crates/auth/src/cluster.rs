@@ -16,6 +16,8 @@ pub const INTERNAL_DATABASE: &str = "local";
 
 /// Characters of a key, white space aside.
 const KEY_LENGTH: std::ops::RangeInclusive<usize> = 6..=1024;
+/// A key of so many characters is not guessed, however often somebody tries: 192 bits, when it is a random one.
+const UNGUESSABLE_LENGTH_MIN: usize = 32;
 /// More keys than this are no change of keys.
 const KEYS_MAX: usize = 16;
 
@@ -58,6 +60,11 @@ impl ClusterKeys {
     /// The keys, as passwords of [`INTERNAL_USER`].
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(String::as_str)
+    }
+
+    /// Is one of them so short that somebody might guess it?
+    pub fn are_guessable(&self) -> bool {
+        self.iter().any(|key| key.len() < UNGUESSABLE_LENGTH_MIN)
     }
 
     /// What proofs of each key are checked against. All have the same salt: a client is told one before it is known
@@ -167,6 +174,14 @@ mod tests {
         assert_eq!(ClusterKeys::new(["abcdef", ""]), Err(ClusterKeyError::Length(0)));
         assert_eq!(ClusterKeys::new(Vec::<String>::new()), Err(ClusterKeyError::None));
         assert_eq!(ClusterKeys::new(vec!["abcdef"; 17]), Err(ClusterKeyError::TooMany));
+    }
+
+    #[test]
+    fn short_keys_may_be_guessed() {
+        let are_guessable = |keys: &[String]| ClusterKeys::new(keys).unwrap().are_guessable();
+        assert!(!are_guessable(&["x".repeat(32), "y".repeat(756)]));
+        assert!(are_guessable(&["x".repeat(31)]));
+        assert!(are_guessable(&["x".repeat(756), "short1".to_owned()]));
     }
 
     #[test]

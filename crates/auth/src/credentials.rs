@@ -137,8 +137,15 @@ impl fmt::Debug for Credentials {
 }
 
 /// What tells the sessions of a user from those of others: SHA-256 of its name and database, as MongoDB writes it.
+///
+/// Both may have an `@`. Where the database has one, the length of the name follows, behind a slash, which no name of a
+/// database has: `a@b` of `c` is not `a` of `b@c`.
 pub fn session_user(user: &str, database: &str) -> [u8; 32] {
-    sha2::Sha256::digest(format!("{user}@{database}")).into()
+    let mut text = format!("{user}@{database}");
+    if database.contains('@') {
+        text.push_str(&format!("/{}", user.len()));
+    }
+    sha2::Sha256::digest(text).into()
 }
 
 /// What the mechanism takes for the password.
@@ -157,4 +164,19 @@ pub(crate) fn secret_of<'p>(
 fn digest(user: &str, password: &str) -> String {
     let hash = Md5::digest(format!("{user}:mongo:{password}"));
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They had their transactions, and what is kept of their retryable writes, in common.
+    #[test]
+    fn users_whose_names_run_together_have_sessions_of_their_own() {
+        assert_ne!(session_user("a@b", "c"), session_user("a", "b@c"));
+        assert_ne!(session_user("a@b", "c@d"), session_user("a", "b@c@d"));
+        assert_ne!(session_user("a@b@c", "d"), session_user("a@b", "c@d"));
+        let as_mongodb: [u8; 32] = sha2::Sha256::digest("a@b@c").into();
+        assert_eq!(session_user("a@b", "c"), as_mongodb);
+    }
 }

@@ -75,12 +75,13 @@ pub fn refused(call: &Invocation<'_>) -> CommandError {
 const SHOWN_BYTES_MAX: usize = 2048;
 
 /// The way in for who sets a server up: as long as no user was seen, somebody on the same machine may make one, or
-/// a role for one, on `admin`.
+/// a role for one, on `admin`. Behind a proxy on this machine everybody is; the one who starts the server can shut it.
 fn may_make_the_first(call: &Invocation<'_>) -> Result<bool> {
     // The only member of a set takes no write before it is initiated.
     let makes =
         matches!(call.command.name, "createUser" | "createRole" | "replSetInitiate") && call.database == "admin";
-    Ok(makes && call.client.peer().is_local() && !users_exist(call)?)
+    let is_open = call.server.access.lets_local_begin();
+    Ok(is_open && makes && call.client.peer().is_local() && !users_exist(call)?)
 }
 
 /// Is there a user, or was there one since the start? Asked again when the first is written, with other changes

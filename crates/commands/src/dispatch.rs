@@ -71,15 +71,6 @@ impl Server {
     ) -> std::result::Result<Arc<Self>, String> {
         let server = Self::with_commands(&COMMANDS, env, storage, logger, settings);
         for (name, value) in &server.settings.parameters {
-            // Only the one who starts the server may allow them.
-            if name == "enableTestCommands" {
-                match value.as_str() {
-                    "1" | "true" => server.fail_points.enable(),
-                    "0" | "false" => {}
-                    _ => return Err(format!("enableTestCommands is 0 or 1, not {value}")),
-                }
-                continue;
-            }
             set_at_start(&server, name, value).map_err(|error| error.message)?;
         }
         server.apply_parameters();
@@ -320,9 +311,6 @@ impl Call<'_> {
             self.server.cursors.check_in(cursor);
         }
         closes |= invocation.report.closes.get();
-        if invocation.report.users_changed {
-            self.server.access.changed();
-        }
         if invocation.report.cluster_parameters_changed {
             result = result.and(self.server.load_cluster_parameters());
         }

@@ -1,7 +1,7 @@
 //! `__system` of `local`, the user that other members of the cluster are. It may do everything, and no collection holds
 //! it: neither users' commands nor a restored dump reach it.
 
-use auth::{ClusterAuth, Credentials, INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
+use auth::{ClusterAuth, ClusterKeys, Credentials, INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
 use bson::{Document, doc};
 use std::sync::OnceLock;
 
@@ -28,6 +28,12 @@ impl InternalVerifiers {
 /// Is this the user that members are, where there are any?
 pub fn is_internal(auth: Option<&ClusterAuth>, database: &str, user: &str) -> bool {
     auth.is_some() && database == INTERNAL_DATABASE && user == INTERNAL_USER
+}
+
+/// May somebody come to be a member by guessing? Where nobody can, whoever tries must hold up no member that comes from
+/// the same address.
+pub fn is_guessable(auth: &ClusterAuth) -> bool {
+    auth.accepted_keys().is_some_and(ClusterKeys::are_guessable)
 }
 
 /// As if it were one of the users' documents.

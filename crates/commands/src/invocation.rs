@@ -11,7 +11,7 @@ use crate::error::{CommandError, Result};
 use crate::parked::Parked;
 use crate::pinned::PinnedState;
 use crate::request::{Request, Resume};
-use crate::rights::{Rights, is_about_users};
+use crate::rights::Rights;
 use crate::server::Server;
 use crate::stable_api::{self, ApiParameters};
 use crate::tickets::Ticket;
@@ -538,7 +538,7 @@ impl<'i> Invocation<'i> {
 
     /// Documents of the collection are about to be changed, or the collection itself.
     pub fn changes(&mut self, namespace: &Namespace) {
-        self.report.users_changed |= is_about_users(namespace);
+        self.report.users_changed |= namespace.is_about_access();
         self.report.cluster_parameters_changed |= is_about_cluster_parameters(namespace);
         self.report.default_concerns_changed |= is_about_defaults(namespace);
     }

@@ -1,9 +1,9 @@
 //! What the caller of a command may do.
 //!
 //! What a user may do is worked out once and kept with the connection as a [`Grant`]. Whatever changes users or
-//! roles moves the server on to the next generation, and a grant of an older one is worked out anew before the next
-//! command: rights that were taken away are gone in open connections, too, and a command pays one comparison for
-//! that.
+//! roles, a command or an entry from another member, moves the server on to the next generation when it takes effect,
+//! and a grant of an older one is worked out anew before the next command: rights that were taken away are gone in open
+//! connections, too, and a command pays one comparison for that.
 
 use crate::authentication::Identity;
 use crate::internal_user::InternalVerifiers;
@@ -11,7 +11,7 @@ use crate::throttle::Throttle;
 use auth::{ActionSet, Privileges, RoleName, Target};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use storage::Namespace;
+use storage::Storage;
 
 /// SHA-256 of nothing: the user of sessions without one.
 const NOBODY: [u8; 32] = [
@@ -103,7 +103,10 @@ impl Rights {
 /// The server's part of access control.
 pub struct AccessControl {
     enabled: bool,
-    generation: AtomicU64,
+    /// How often somebody asked for all to be read anew.
+    invalidations: AtomicU64,
+    /// Somebody on the same machine may make the first user.
+    lets_local_begin: AtomicBool,
     /// There is a user or was one since the start: the first has been made.
     pub users_seen: AtomicBool,
     /// Failed proofs of late.
@@ -116,7 +119,8 @@ impl AccessControl {
     pub(crate) fn new(enabled: bool) -> Self {
         Self {
             enabled,
-            generation: AtomicU64::new(1),
+            invalidations: AtomicU64::new(0),
+            lets_local_begin: AtomicBool::new(true),
             users_seen: AtomicBool::new(false),
             throttle: Throttle::default(),
             internal: InternalVerifiers::default(),
@@ -128,18 +132,24 @@ impl AccessControl {
         self.enabled
     }
 
-    /// The generation of users and roles.
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
+    /// May somebody on the same machine make the first user?
+    pub fn lets_local_begin(&self) -> bool {
+        self.lets_local_begin.load(Ordering::Relaxed)
     }
 
-    /// Users or roles have changed: every grant is to be worked out anew.
-    pub fn changed(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
+    /// Says whether they may. At the start only.
+    pub fn let_local_begin(&self, lets: bool) {
+        self.lets_local_begin.store(lets, Ordering::Relaxed);
     }
-}
 
-/// Do clients change users or roles by changing this collection?
-pub fn is_about_users(namespace: &Namespace) -> bool {
-    namespace.as_str().starts_with("admin.system.")
+    /// The generation of users and roles: the storage moves it when a change has taken effect, whoever made it.
+    pub fn generation(&self, storage: &Storage) -> u64 {
+        // Neither ever goes back, so that no sum comes again.
+        storage.access_changes() + self.invalidations.load(Ordering::SeqCst)
+    }
+
+    /// Every grant is to be worked out anew, though nothing has changed.
+    pub fn invalidate(&self) {
+        self.invalidations.fetch_add(1, Ordering::SeqCst);
+    }
 }

@@ -249,6 +249,11 @@ impl Server {
         self.clients.lock().remove(&client.id());
     }
 
+    /// Whether a client has still to prove who it is. Without access control nobody has.
+    pub fn is_stranger(&self, client: &Client) -> bool {
+        self.access.is_enabled() && client.authentication.lock().user.is_none()
+    }
+
     /// Whether a command needs no ticket, and goes before those that do when there are many.
     pub fn is_urgent(&self, command: &str) -> bool {
         let found = self.commands.find(command);

@@ -7,14 +7,20 @@
 use crate::authentication::Identity;
 use crate::error::{CommandError, Result};
 use crate::rights::Rights;
+use auth::{INTERNAL_DATABASE, INTERNAL_USER};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use storage::SessionKey;
 use wire::ErrorCode;
 
 /// Sessions at a time, as MongoDB's `maxSessions` has it.
 pub const SESSIONS_MAX: usize = 1_000_000;
+/// The last tenth of them is for users who have few: one who has many keeps nobody else from having any.
+const RESERVED_PART: usize = 10;
+/// A hundredth of them is few.
+const FEW_PART: usize = 100;
 /// Each look for sessions that have ended goes through one part of them.
 const PARTS: usize = 16;
 
@@ -28,14 +34,32 @@ pub struct SessionUse {
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct SessionCache {
+    sessions_max: usize,
     parts: [Mutex<HashMap<SessionKey, SessionUse>>; PARTS],
     count: AtomicUsize,
+    /// How many each user has, with access control. Locked with a part locked, or without.
+    of_users: Mutex<HashMap<[u8; 32], usize>>,
     next_part: AtomicUsize,
 }
 
+impl Default for SessionCache {
+    fn default() -> Self {
+        Self::of(SESSIONS_MAX)
+    }
+}
+
 impl SessionCache {
+    fn of(sessions_max: usize) -> Self {
+        Self {
+            sessions_max,
+            parts: Default::default(),
+            count: AtomicUsize::new(0),
+            of_users: Mutex::default(),
+            next_part: AtomicUsize::new(0),
+        }
+    }
+
     fn part(&self, key: &SessionKey) -> &Mutex<HashMap<SessionKey, SessionUse>> {
         &self.parts[usize::from(key.id[15]) % PARTS]
     }
@@ -50,22 +74,52 @@ impl SessionCache {
             session.last_ms = now_ms;
             return Ok(());
         }
-        if self.count.load(Ordering::Relaxed) >= SESSIONS_MAX {
+        let user = rights.user().cloned().map(Box::new);
+        let used = self.count.load(Ordering::Relaxed);
+        let is_full = match &user {
+            Some(user) if !is_member(user) => {
+                let mut of_users = self.of_users.lock();
+                let own = of_users.get(&key.user).copied().unwrap_or(0);
+                let room = match own < self.sessions_max / FEW_PART {
+                    true => self.sessions_max,
+                    false => self.sessions_max - self.sessions_max / RESERVED_PART,
+                };
+                if used < room {
+                    of_users.insert(key.user, own + 1);
+                }
+                used >= room
+            }
+            _ => used >= self.sessions_max,
+        };
+        if is_full {
             return Err(CommandError::new(
                 ErrorCode::TooManyLogicalSessions,
                 "Unable to add session into the cache because the number of active sessions is too high",
             ));
         }
-        let user = rights.user().cloned().map(Box::new);
         sessions.insert(key, SessionUse { last_ms: now_ms, user });
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Sessions are gone, each of the user of its key.
+    fn gone<'k>(&self, keys: impl ExactSizeIterator<Item = &'k SessionKey>) {
+        self.count.fetch_sub(keys.len(), Ordering::Relaxed);
+        let mut of_users = self.of_users.lock();
+        for key in keys {
+            if let Entry::Occupied(mut own) = of_users.entry(key.user) {
+                *own.get_mut() -= 1;
+                if *own.get() == 0 {
+                    own.remove();
+                }
+            }
+        }
+    }
+
     /// A session has been ended by its user.
     pub fn remove(&self, key: &SessionKey) {
         if self.part(key).lock().remove(key).is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.gone(std::iter::once(key));
         }
     }
 
@@ -81,7 +135,7 @@ impl SessionCache {
             }
             keeps
         });
-        self.count.fetch_sub(ended.len(), Ordering::Relaxed);
+        self.gone(ended.iter());
         ended
     }
 
@@ -102,9 +156,56 @@ impl SessionCache {
     }
 }
 
+/// Members are not held to a user's share.
+fn is_member(user: &Identity) -> bool {
+    user.database == INTERNAL_DATABASE && user.user == INTERNAL_USER
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rights::Grant;
+    use auth::Privileges;
+    use std::sync::Arc;
+
+    fn rights(user: &str, database: &str) -> Rights {
+        Rights::Of(Arc::new(Grant {
+            generation: 0,
+            session_user: auth::session_user(user, database),
+            user: Identity {
+                user: user.to_owned(),
+                database: database.to_owned(),
+                id: None,
+            },
+            roles: Vec::new(),
+            privileges: Privileges::default(),
+        }))
+    }
+
+    /// A user without any role could use all sessions that there may be, and nobody else had one.
+    #[test]
+    fn who_has_many_sessions_leaves_some_to_others() {
+        let cache = SessionCache::of(1000);
+        let touch = |rights: &Rights, n: usize| {
+            let mut id = [0; 16];
+            id[8..].copy_from_slice(&n.to_be_bytes());
+            let user = rights.session_user();
+            cache.touch(SessionKey { id, user }, rights, 1)
+        };
+        let begin = |rights: &Rights| (0..=1000).take_while(|n| touch(rights, *n).is_ok()).count();
+        let (greedy, modest) = (rights("greedy", "test"), rights("modest", "test"));
+        assert_eq!(begin(&greedy), 900);
+        assert_eq!(begin(&modest), 10);
+        touch(&greedy, 0).unwrap();
+        assert_eq!(begin(&rights("__system", "local")), 90, "members take what there is");
+        assert_eq!(begin(&rights("late", "test")), 0);
+        // What has ended counts no more.
+        for _ in 0..PARTS {
+            cache.expire(2, |key| key.user != greedy.session_user());
+        }
+        assert_eq!(cache.len(), 100);
+        assert_eq!(begin(&modest), 810);
+    }
 
     fn key(n: u8) -> SessionKey {
         SessionKey {

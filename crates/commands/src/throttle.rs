@@ -8,7 +8,7 @@ use auth::{Admission, Attempts};
 use parking_lot::{Condvar, Mutex};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use storage::Operation;
@@ -17,6 +17,8 @@ use storage::Operation;
 const WAITING_MAX: u32 = 64;
 /// How often a wait looks whether its operation was killed.
 const SLICE: Duration = Duration::from_millis(100);
+/// The first 64 bits of an IPv6 address, which a host is given its network by.
+const IPV6_NETWORK: u128 = !0 << 64;
 
 /// The server's memory of failed attempts.
 #[derive(Default)]
@@ -30,9 +32,19 @@ pub struct Throttle {
 
 /// A user, by name and database, and where the client is. `secret` keeps clients from choosing names that collide.
 pub fn key(secret: &[u8], user: &str, database: &str, address: Option<IpAddr>) -> u64 {
+    let address = address.map(network);
     let mut hasher = DefaultHasher::new();
     (secret, user, database, address).hash(&mut hasher);
     hasher.finish()
+}
+
+/// What counts as one address. Of IPv6 a single host has a whole network of them, and could come from another one for
+/// every attempt.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
+    }
 }
 
 impl Throttle {
@@ -73,8 +85,28 @@ impl Throttle {
         self.attempts.lock().failed(key, operation.clock().monotonic());
     }
 
+    /// Whose failures are remembered, for tests.
+    #[cfg(test)]
+    pub fn remembered(&self) -> usize {
+        self.attempts.lock().len()
+    }
+
     /// The attempt was heard and succeeded.
     pub fn succeeded(&self, key: u64) {
         self.attempts.lock().succeeded(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of the 2^64 addresses that one host has made three attempts for nothing.
+    #[test]
+    fn all_addresses_of_an_ipv6_network_count_as_one() {
+        let key = |address: &str| key(b"secret", "amy", "shop", address.parse().ok());
+        assert_eq!(key("2001:db8:1:2:3::4"), key("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+        assert_ne!(key("2001:db8:1:2::1"), key("2001:db8:1:3::1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
     }
 }

@@ -8,7 +8,7 @@ use commands::EncryptionStatus;
 use crypt::{Keys, MasterKey};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -17,8 +17,12 @@ use zeroize::Zeroizing;
 pub const CIPHER_MODE: &str = "AES256-GCM";
 /// A longer text is no key.
 const KEY_TEXT_BYTES_MAX: u64 = 1024;
-/// So long the key command may take.
+/// So long the key command may take to print the key.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(60);
+/// So long it may take to end when its output has.
+const COMMAND_END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has.
+const COMMAND_END_SLICE: Duration = Duration::from_millis(10);
 
 /// Where a master key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +81,7 @@ fn output_of(command: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     if text.is_err() || is_long {
         let _ = child.kill();
     }
-    let status = child.wait().map_err(|error| failed(&error))?;
+    let ended = wait_for_end(&mut child).map_err(|error| failed(&error))?;
     let text = match text {
         Ok(text) => text.map_err(|error| failed(&error))?,
         Err(_) => return Err(failed(&format_args!("took more than {} s", COMMAND_PATIENCE.as_secs()))),
@@ -86,10 +90,27 @@ fn output_of(command: &str) -> Result<Zeroizing<Vec<u8>>, String> {
     if is_long {
         return Err(failed(&"printed more than 1 KiB"));
     }
-    match status.success() {
-        true => Ok(text),
-        false => Err(failed(&format_args!("{program} ended with {status}"))),
+    match ended {
+        Some(status) if status.success() => Ok(text),
+        Some(status) => Err(failed(&format_args!("{program} ended with {status}"))),
+        None => Err(failed(&format_args!(
+            "{program} closed its output and did not end within {} s",
+            COMMAND_END_PATIENCE.as_secs()
+        ))),
     }
+}
+
+/// Waits until a program has ended whose output has, or which was killed. One that goes on is killed: `None`.
+fn wait_for_end(child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    let slices = COMMAND_END_PATIENCE.as_millis() / COMMAND_END_SLICE.as_millis();
+    for _ in 0..slices {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::park_timeout(COMMAND_END_SLICE);
+    }
+    child.kill()?;
+    child.wait().map(|_| None)
 }
 
 /// The master key, where encryption is switched on and the engine carries it. To be asked before anything is made or

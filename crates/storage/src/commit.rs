@@ -239,7 +239,12 @@ impl Storage {
         if awaited {
             self.pending.remove(seq, effect.batch());
         }
+        let changes_access = effect.changes_access();
         effect.install(self, applied);
+        // Not before readers see the change: whoever counts first and reads then would keep what was there before.
+        if changes_access {
+            self.access_changes.fetch_add(1, Ordering::SeqCst);
+        }
         // Behind what it tells of, and before those are woken who wait for it.
         self.pipeline.set_installed(seq, time);
         // Where this server decides alone, those who follow history may wait for what is on disk already.

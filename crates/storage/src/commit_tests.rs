@@ -447,3 +447,40 @@ fn nobody_goes_on_before_an_effect_is_installed() {
         assert_eq!((storage.applied(), storage.newest().seq), (storage.newest(), seq));
     });
 }
+
+/// Whoever changed users gave up waiting, and what the users might do was read once more before that had taken effect:
+/// it was kept for what they might do from then on.
+#[test]
+fn a_change_of_users_is_counted_when_it_has_taken_effect() {
+    let machine = Machine::new(22);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    let users = Namespace::new("admin", "system.users").unwrap();
+    storage.commit_to(Seq(storage.last_seq().0 + 2)).unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    let unrelated = storage.access_changes();
+    storage.create_collection(&op, &users, &rawdoc! {}).unwrap();
+    let made = storage.access_changes();
+    assert!(made > unrelated);
+    let change = |name: &Namespace| {
+        let killed = machine.operation();
+        let guard = storage.collection(&killed, name, LockMode::IntentExclusive).unwrap();
+        let guard = guard.expect("it was made");
+        let mut unit = storage.begin_write(&killed);
+        unit.insert(&guard, &rawdoc! { "_id": 1 }).unwrap();
+        killed.kill();
+        assert!(matches!(unit.commit(), Err(StorageError::Interrupted(_))));
+    };
+    change(&ns("c"));
+    change(&users);
+    assert_eq!(storage.access_changes(), made);
+    storage.commit_to(Seq(storage.log().last_seq().0 - 1)).unwrap();
+    assert_eq!(storage.access_changes(), made, "other collections do not count");
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(storage.access_changes(), made + 1);
+    // To take the collection away by another name is a change, too.
+    let seq = storage.log().last_seq();
+    storage.commit_to(Seq(seq.0 + 1)).unwrap();
+    storage.rename_collection(&op, &users, &ns("away"), false).unwrap();
+    assert_eq!(storage.access_changes(), made + 2);
+}

@@ -30,6 +30,15 @@ impl Definition {
             Self::DropView(namespace) => namespace,
         }
     }
+
+    /// What the collection was called before, when it was there.
+    pub(crate) fn former_namespace(&self) -> Option<&Namespace> {
+        match self {
+            Self::PutCollection { former, .. } => former.as_ref().map(|former| &former.namespace),
+            _ => None,
+        }
+    }
+
     /// It takes the place of nothing that writers use.
     pub(crate) fn adds(&self) -> bool {
         matches!(self, Self::PutCollection { former: None, .. } | Self::PutView(_))

@@ -14,7 +14,7 @@ use crate::overlay::Overlay;
 use crate::record::split_from_start;
 use crate::session_key::SessionKey;
 use crate::sessions::SessionEffect;
-use crate::{Collection, Index, RecordId, RecordIds, StorageError};
+use crate::{Collection, Index, Namespace, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
 use engine::{Batch, Seq, TableId};
 use keys::MultikeyPaths;
@@ -241,6 +241,16 @@ impl Effect {
         self.collections
             .iter()
             .any(|effect| is_configuration(&effect.collection))
+    }
+
+    /// Whether it changes users, roles, or what else the server keeps about access.
+    pub(crate) fn changes_access(&self) -> bool {
+        let changed = || self.collections.iter().map(|effect| &effect.collection.namespace);
+        let defined = || {
+            let definitions = self.definitions.iter();
+            definitions.flat_map(|(definition, _)| [Some(definition.namespace()), definition.former_namespace()])
+        };
+        changed().chain(defined().flatten()).any(Namespace::is_about_access)
     }
 
     /// What it changes in the counts: table, documents, bytes.

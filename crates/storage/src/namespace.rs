@@ -72,6 +72,11 @@ impl Namespace {
         &self.full[usize::from(self.split) + 1..]
     }
 
+    /// Whether the server keeps users, roles or other things about access there: one of `admin.system.*`.
+    pub fn is_about_access(&self) -> bool {
+        self.db() == "admin" && self.collection().starts_with("system.")
+    }
+
     /// The full text.
     pub fn as_str(&self) -> &str {
         &self.full

@@ -173,6 +173,8 @@ pub struct Storage {
     /// See `user_writes.rs`. Set under nothing, and looked at with `order` locked.
     pub(crate) user_writes_blocked: AtomicBool,
     pub(crate) definitions_changed: Condvar,
+    /// See [`Storage::access_changes`].
+    pub(crate) access_changes: AtomicU64,
     pub(crate) owners: AtomicU64,
     /// What open transactions are about to make.
     pub(crate) reserved: ReservedNames,
@@ -233,6 +235,7 @@ impl Storage {
             user_writes_blocked: AtomicBool::new(false),
             definition_changes: Mutex::default(),
             definitions_changed: Condvar::new(),
+            access_changes: AtomicU64::new(0),
             owners: AtomicU64::new(1),
             reserved: ReservedNames::default(),
             temporaries: TemporaryNames::default(),
@@ -430,6 +433,12 @@ impl Storage {
             Err(LogError::Interrupted) => Err(op.check_now().err().unwrap_or(Interrupted::Killed).into()),
             other => other.map_err(|error| self.log_error(error)),
         }
+    }
+
+    /// Counts entries that took effect, whoever wrote them, and changed a collection that is about access
+    /// ([`Namespace::is_about_access`]). What is read behind a count is as new as the count.
+    pub fn access_changes(&self) -> u64 {
+        self.access_changes.load(Ordering::SeqCst)
     }
 
     /// The last log entry published.

@@ -97,6 +97,13 @@ impl Default for Codecs {
     }
 }
 
+/// What a compressed message says is in it, in bytes with a header of its own; `None` when it says no such thing.
+pub fn uncompressed_bytes(message: &[u8]) -> Option<usize> {
+    let fields = message.get(HEADER_BYTES..)?.first_chunk::<FIELDS_BYTES>()?;
+    let size = i32::from_le_bytes([fields[4], fields[5], fields[6], fields[7]]);
+    usize::try_from(size).ok().map(|size| HEADER_BYTES + size)
+}
+
 impl Codecs {
     /// Writes the message inside a compressed one into `out` (cleared first), with a header of its own, and returns
     /// that header and the compressor. The ids are the outer message's.

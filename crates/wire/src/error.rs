@@ -12,6 +12,12 @@ pub enum WireError {
         /// The length given.
         length: i32,
     },
+    /// The client has still to prove who it is.
+    #[error("message length {length} is above 65536, the most before authentication")]
+    StrangerMessageLength {
+        /// The length given, uncompressed.
+        length: usize,
+    },
     /// A message of this kind is not understood.
     #[error("unknown or removed op code {op_code}")]
     UnknownOpCode {

@@ -2,6 +2,10 @@
 
 /// Longest message in bytes, header included: what `hello` announces as `maxMessageSizeBytes`.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
+/// Longest message in bytes of a client that has still to prove who it is. What is said until then is some hundred
+/// bytes, or a few thousand: who sets up a server may name a set of 50 members. Whoever sends a message piece by piece
+/// has the server keep the pieces, and is to be known before that is much.
+pub const STRANGER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Longest document in bytes that clients may store: `maxBsonObjectSize`.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest document in bytes in a message: a command that carries a document of [`DOCUMENT_BYTES_MAX`] needs room

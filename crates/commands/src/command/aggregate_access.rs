@@ -5,6 +5,7 @@
 //! it must be needs nothing, because it fails. What names a collection must be there once: were each of several to be
 //! looked at, the work would be their product, for whoever may do nothing.
 
+use super::insert::asks_for_bypass;
 use crate::arguments::once;
 use crate::authorization::target;
 use crate::error::Result;
@@ -23,28 +24,17 @@ pub fn aggregate(call: &Invocation<'_>) -> Result<bool> {
     };
     let mut pipelines = 0;
     for element in call.body {
-        match element? {
-            (name, RawBsonRef::Array(stages)) if name.as_str() == "pipeline" => {
-                pipelines += 1;
-                if !pipeline(call, subject, stages)? {
-                    return Ok(false);
-                }
-            }
-            (name, value)
-                if name.as_str() == "bypassDocumentValidation" && !may_bypass_validation(call, subject, value) =>
-            {
+        if let (name, RawBsonRef::Array(stages)) = element?
+            && name.as_str() == "pipeline"
+        {
+            pipelines += 1;
+            if !pipeline(call, subject, stages)? {
                 return Ok(false);
             }
-            _ => {}
         }
     }
     // Without a pipeline nothing is read; but whether there are such collections is nobody's business either.
     Ok(pipelines > 0 || subject.may(call, &[Action::Find]))
-}
-
-fn may_bypass_validation(call: &Invocation<'_>, subject: Subject<'_>, value: RawBsonRef<'_>) -> bool {
-    let off = matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null);
-    off || subject.may(call, &[Action::BypassDocumentValidation])
 }
 
 /// What a pipeline works on: a collection, or with `None` the database.
@@ -225,8 +215,12 @@ fn written(
     target: RawBsonRef<'_>,
     actions: &[Action],
 ) -> Result<bool> {
-    let target = named(subject, stage, target)?;
-    Ok(target.is_none_or(|target| target.may(call, actions)))
+    let Some(target) = named(subject, stage, target)? else {
+        return Ok(true);
+    };
+    // It is about the validator of what is written, not about what is read.
+    let bypasses = asks_for_bypass(call.body)?;
+    Ok(target.may(call, actions) && (!bypasses || target.may(call, &[Action::BypassDocumentValidation])))
 }
 
 /// `$merge`: into a collection, or into what `into` names.

@@ -36,16 +36,6 @@ impl<'a> Attempt<'a> {
         Self { is_speculative, ..self }
     }
 
-    /// The database.
-    pub fn database(&self) -> &'a str {
-        self.database
-    }
-
-    /// The user.
-    pub fn user(&self) -> &'a str {
-        self.user
-    }
-
     /// It begins.
     pub fn begin(&self, call: &Invocation<'_>) {
         self.count(call, |counters| &counters.received);

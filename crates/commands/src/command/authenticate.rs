@@ -6,7 +6,7 @@
 //! proves to be another afterwards is only that one.
 
 use super::attempt::Attempt;
-use super::authenticate_x509::{self, Request, X509};
+use super::authenticate_x509::{self, EXTERNAL, Request, X509};
 use super::role_store::Held;
 use super::user_store;
 use crate::arguments::{Arguments, missing_field, wrong_type};
@@ -299,7 +299,8 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     Ok(())
 }
 
-/// Hears the proof, later the more of them failed before: what the server says to it, or why it is refused.
+/// Hears the proof, later the more of them failed before: what the server says to it, or why it is refused. Proofs of
+/// members' keys that cannot be guessed are heard at once.
 fn heard(
     call: &mut Invocation<'_>,
     claimed: &Identity,
@@ -307,21 +308,33 @@ fn heard(
     proof: &[u8],
 ) -> Result<std::result::Result<String, String>> {
     let throttle = &Arc::clone(call.server).access.throttle;
-    let address = call.client.peer().address();
-    let key = throttle::key(call.server.pretence(), &claimed.user, &claimed.database, address);
-    if !throttle.wait(key, &call.operation)? {
+    let cluster_auth = call.server.settings.cluster_auth.as_ref();
+    let is_guessed = cluster_auth
+        .filter(|_| internal_user::is_internal(cluster_auth, &claimed.database, &claimed.user))
+        .is_none_or(internal_user::is_guessable);
+    let key = is_guessed.then(|| {
+        let address = call.client.peer().address();
+        throttle::key(call.server.pretence(), &claimed.user, &claimed.database, address)
+    });
+    if let Some(key) = key
+        && !throttle.wait(key, &call.operation)?
+    {
         return Ok(Err("too many attempts failed".to_owned()));
     }
     let reason = match exchange.finish(proof) {
         Ok(Verdict::Proven(_)) if is_barred(call, claimed)? => "not allowed from this address".to_owned(),
         Ok(Verdict::Proven(message)) => {
-            throttle.succeeded(key);
+            if let Some(key) = key {
+                throttle.succeeded(key);
+            }
             return Ok(Ok(message));
         }
         Ok(Verdict::Refused) => "the proof is wrong, or there is no such user".to_owned(),
         Err(error) => error.to_string(),
     };
-    throttle.failed(key, &call.operation);
+    if let Some(key) = key {
+        throttle.failed(key, &call.operation);
+    }
     Ok(Err(reason))
 }
 
@@ -362,13 +375,16 @@ pub fn supported(call: &mut Invocation<'_>, name: &str) -> Result<Vec<&'static s
         .split_once('.')
         .ok_or_else(|| CommandError::bad_value("UserName must contain a '.' separated database.user pair"))?;
     call.server.metrics.attempts.mechanisms_asked_for.add(1);
+    // Whether or not there is such a user.
+    if database == EXTERNAL {
+        return Ok(vec![X509]);
+    }
     let cluster_auth = call.server.settings.cluster_auth.as_ref();
     let document = match internal_user::is_internal(cluster_auth, database, user) {
         true => None,
         false => user_store::find_one(call, database, user)?,
     };
     let mechanisms = match document {
-        Some(document) if user_store::is_external(&document) => return Ok(vec![X509]),
         Some(document) => user_store::mechanisms(&document),
         None => Mechanism::ALL.to_vec(),
     };
@@ -393,26 +409,17 @@ pub fn failed() -> CommandError {
 }
 
 /// Takes the client for the user that it has proven to be without a conversation; refuses it when there is no such
-/// user, or not here. As with passwords it waits the longer the more attempts failed before.
+/// user, or not here. There is nothing to guess: no attempt waits for those before it.
 pub fn admit(call: &mut Invocation<'_>, attempt: &Attempt<'_>, claimed: Option<Identity>) -> Result<()> {
-    let throttle = &Arc::clone(call.server).access.throttle;
-    let address = call.client.peer().address();
-    let key = throttle::key(call.server.pretence(), attempt.user(), attempt.database(), address);
-    if !throttle.wait(key, &call.operation)? {
-        attempt.fail(call, "too many attempts failed");
-        return Err(failed());
-    }
     let reason = match claimed {
         None => "there is no such user",
         Some(claimed) if is_barred(call, &claimed)? => "not allowed from this address",
         Some(claimed) => {
-            throttle.succeeded(key);
             become_user(call, claimed);
             attempt.succeed(call);
             return Ok(());
         }
     };
-    throttle.failed(key, &call.operation);
     attempt.fail(call, reason);
     Err(failed())
 }

@@ -1,7 +1,7 @@
 //! `bulkWrite`: inserts, updates and deletes on several collections in one command (since MongoDB 8.0).
 
 use super::find::{hint, optional};
-use super::insert::{InsertBatch, check_batch, insert_documents};
+use super::insert::{InsertBatch, asks_for_bypass, check_batch, insert_documents};
 use super::listing;
 use super::update::asks_for_upsert;
 use super::update::{Images, Statement, check_writable};
@@ -198,8 +198,7 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
             return Ok(false);
         }
     }
-    let bypasses = call.body.get("bypassDocumentValidation")?;
-    let bypasses = !matches!(bypasses, None | Some(RawBsonRef::Boolean(false) | RawBsonRef::Null));
+    let bypasses = asks_for_bypass(call.body)?;
     // Whoever names a collection may write to it in some way, even when no operation is about it.
     Ok(namespaces.iter().all(|namespace| {
         let target = Target::Collection(namespace.db(), namespace.collection());

@@ -50,7 +50,9 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
         }
     }
     let view_on = view_on.and_then(|name| name.as_str());
+    // As the command reads them: which stage is the first decides what is needed.
     let pipeline = pipeline.and_then(|stages| stages.as_array());
+    let pipeline = pipeline.map(without_nulls).transpose()?;
     if view_on.is_none() && pipeline.is_none() {
         return Ok(true);
     }
@@ -61,11 +63,11 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
         .and_then(|namespace| catalog.view(&namespace));
     let view = view.as_ref();
     let collection = view_on.or_else(|| view.map(|view| view.view_on()));
-    let stages = pipeline.or_else(|| view.map(|view| view.pipeline()));
-    match (collection, stages) {
-        (Some(_), Some(stages)) => aggregate_access::pipeline(call, Subject { database, collection }, stages),
-        _ => Ok(true),
-    }
+    let stages = pipeline.as_deref().or_else(|| view.map(|view| view.pipeline()));
+    // Without a view there is nothing to change yet, but there may be one by the time the command runs.
+    let nothing = RawArrayBuf::new();
+    let stages = stages.unwrap_or(&nothing);
+    aggregate_access::pipeline(call, Subject { database, collection }, stages)
 }
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -24,9 +24,10 @@ pub fn create(call: &Invocation<'_>) -> Result<bool> {
         }
     }
     let may_create = call.may(target, Action::CreateCollection);
-    if capped {
-        return Ok(may_create && call.may(target, Action::ConvertToCapped));
+    if capped && !(may_create && call.may(target, Action::ConvertToCapped)) {
+        return Ok(false);
     }
+    // Whatever else is asked for: what `create` reads as no, such as a null, must not hide that it makes a view.
     let Some(RawBsonRef::String(collection)) = view_on else {
         return Ok(may_create || call.may(target, Action::Insert));
     };

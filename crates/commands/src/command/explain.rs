@@ -38,6 +38,8 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
         return Ok(true);
     };
     match call.server.commands.find(name.as_str()) {
+        // It is refused anyway. To look into it would take as many levels of the stack as a document may have.
+        Some((command, _)) if command.name == call.command.name => Ok(true),
         Some((command, _)) => permitted(&call.within(command, explained, call.database)),
         None => Ok(true),
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// What the caller may do, with access control.
 pub fn current(call: &mut Invocation<'_>) -> Result<Rights> {
     // Read before the users are: what changes meanwhile makes the grant an old one.
-    let generation = call.server.access.generation();
+    let generation = call.server.access.generation(&call.server.storage);
     let user = {
         let state = call.client.authentication.lock();
         match (&state.user, &state.grant) {

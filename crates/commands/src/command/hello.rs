@@ -42,6 +42,10 @@ pub const IS_MASTER: Command = Command::new(
 /// Longest `client` metadata document, see the handshake specification.
 const METADATA_BYTES_MAX: usize = 512;
 
+/// A reply that follows another one unasked waits so long for news, whatever its request says: without a wait, one
+/// request of somebody who need not have logged in would keep a thread at work for ever.
+const REPEATED_PATIENCE_MIN: Duration = Duration::from_millis(100);
+
 /// Compressors this server speaks.
 const COMPRESSORS: [&str; 3] = ["snappy", "zlib", "zstd"];
 
@@ -97,7 +101,11 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             if let (Some(known), Some(patience)) = (known, patience) {
                 // A chain of replies goes on from what the one before told, not from what its request knew.
                 let told = call.client.told_topology().filter(|_| call.is_repeated);
-                let until = call.patient_until(patience);
+                let patience_min = match call.is_repeated {
+                    true => REPEATED_PATIENCE_MIN,
+                    false => Duration::ZERO,
+                };
+                let until = call.patient_until(patience.max(patience_min));
                 let known = told.unwrap_or(known);
                 let waits = set.wait_for_change(&call.operation, known, until, || call.waker())?;
                 if let Some((waker, place)) = waits {

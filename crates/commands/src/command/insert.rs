@@ -47,10 +47,21 @@ fn access(call: &Invocation<'_>) -> Result<bool> {
 /// May the caller do `actions`, and what further fields ask for, to the collection that is written?
 pub fn writes_allowed(call: &Invocation<'_>, actions: &[Action]) -> Result<bool> {
     let target = target(call)?;
-    let bypasses = call.body.get("bypassDocumentValidation")?;
-    let bypasses = !matches!(bypasses, None | Some(RawBsonRef::Boolean(false) | RawBsonRef::Null));
     let may_bypass = || call.may(target, Action::BypassDocumentValidation);
-    Ok(call.rights.allow(target, ActionSet::of(actions)) && (!bypasses || may_bypass()))
+    Ok(call.rights.allow(target, ActionSet::of(actions)) && (!asks_for_bypass(call.body)? || may_bypass()))
+}
+
+/// Does a command say `bypassDocumentValidation`, in any of its fields of that name?
+pub fn asks_for_bypass(body: &RawDocument) -> Result<bool> {
+    for element in body {
+        let (name, value) = element?;
+        if name.as_str() == "bypassDocumentValidation"
+            && !matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {

@@ -4,6 +4,7 @@
 //! projection; where results go is `$out` or `$merge`. Each function is what `$function` would be given.
 
 use super::find::optional;
+use super::insert::asks_for_bypass;
 use super::write_stages;
 use crate::arguments::{Arguments, missing_field, type_name};
 use crate::authorization::target;
@@ -69,14 +70,13 @@ struct Request<'a> {
 
 /// What the fields need: to read the collection, and to write what `out` names. Each occurrence of a field counts.
 fn may_run(call: &Invocation<'_>) -> Result<bool> {
-    let (mut bypasses, mut outputs) = (false, Vec::new());
+    let bypasses = asks_for_bypass(call.body)?;
+    let mut outputs = Vec::new();
     for element in call.body {
         let (name, value) = element?;
-        match name.as_str() {
-            // What cannot be read fails before anything is written.
-            "out" => outputs.extend(parse_output(value)),
-            "bypassDocumentValidation" => bypasses |= !matches!(value, RawBsonRef::Boolean(false) | RawBsonRef::Null),
-            _ => {}
+        // What cannot be read fails before anything is written.
+        if name.as_str() == "out" {
+            outputs.extend(parse_output(value));
         }
     }
     let may_write = |output: &Output<'_>| {

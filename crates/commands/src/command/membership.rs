@@ -415,7 +415,6 @@ impl Server {
         }
         if !is_primary {
             // These change by what others write.
-            self.access.changed();
             let taken_up = self.own_call(default_concerns::load);
             self.note_upkeep(taken_up.and_then(|()| self.load_cluster_parameters()));
         }

@@ -105,7 +105,8 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
             let auth = server.settings.cluster_auth.as_ref();
             Bson::String(auth.map_or("undefined", |auth| auth.mode.name()).to_owned())
         }
-        "enableTestCommands" => Bson::Boolean(server.fail_points.is_enabled()),
+        LOCALHOST_BYPASS => Bson::Boolean(server.access.lets_local_begin()),
+        TEST_COMMANDS => Bson::Boolean(server.fail_points.is_enabled()),
         "maxBSONDepth" => Bson::Int32((wire::limits::NESTING_MAX - 1) as i32),
         "tlsMode" => {
             let tls = server.settings.tls.as_ref();
@@ -119,11 +120,19 @@ fn fixed(server: &Server, name: &str) -> Option<Bson> {
     })
 }
 
-pub(crate) const FIXED: [&str; 10] = [
+/// Whether somebody on the same machine may make the first user.
+const LOCALHOST_BYPASS: &str = "enableLocalhostAuthBypass";
+/// Whether there are the commands that are for tests.
+const TEST_COMMANDS: &str = "enableTestCommands";
+/// Switches that only the one who starts the server may turn.
+const START_SWITCHES: [&str; 2] = [LOCALHOST_BYPASS, TEST_COMMANDS];
+
+pub(crate) const FIXED: [&str; 11] = [
     "authSchemaVersion",
     "authenticationMechanisms",
     "clusterAuthMode",
-    "enableTestCommands",
+    LOCALHOST_BYPASS,
+    TEST_COMMANDS,
     feature_version::NAME,
     "logComponentVerbosity",
     "logLevel",
@@ -139,7 +148,7 @@ fn read(call: &Invocation<'_>, name: &str) -> Option<Bson> {
 /// A parameter's value, and when it can be set.
 fn described(name: &str, value: Bson) -> Document {
     let is_changeable = !FIXED.contains(&name) || matches!(name, "logComponentVerbosity" | "logLevel");
-    let is_start_option = !FIXED.contains(&name) || matches!(name, "enableTestCommands" | "logLevel");
+    let is_start_option = !FIXED.contains(&name) || START_SWITCHES.contains(&name) || name == "logLevel";
     doc! { "value": value, "settableAtRuntime": is_changeable, "settableAtStartup": is_start_option }
 }
 
@@ -255,6 +264,19 @@ fn prepare<'p>(server: &'p Server, name: &str, value: &Bson) -> Result<Prepared<
 
 /// Sets a parameter to what the command line says.
 pub(crate) fn set_at_start(server: &Server, name: &str, value: &str) -> Result<()> {
+    match name {
+        TEST_COMMANDS => {
+            if start_switch(name, value)? {
+                server.fail_points.enable();
+            }
+            return Ok(());
+        }
+        LOCALHOST_BYPASS => {
+            server.access.let_local_begin(start_switch(name, value)?);
+            return Ok(());
+        }
+        _ => {}
+    }
     let value = Bson::from(value);
     let prepared = match name {
         "logLevel" => Prepared::Verbosity(vec![(Component::Default, Some(log_level(&value)?))]),
@@ -262,6 +284,15 @@ pub(crate) fn set_at_start(server: &Server, name: &str, value: &str) -> Result<(
     };
     prepared.make(server);
     Ok(())
+}
+
+/// The value of one of [`START_SWITCHES`].
+fn start_switch(name: &str, value: &str) -> Result<bool> {
+    match value {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err(CommandError::bad_value(format!("{name} is 0 or 1, not {value}"))),
+    }
 }
 
 fn log_level(value: &Bson) -> Result<i8> {
@@ -283,10 +314,7 @@ pub fn check_parameters(parameters: &[(String, String)]) -> std::result::Result<
     let scratch = Parameters::new(0, false);
     for (name, value) in parameters {
         let is_right = match (name.as_str(), Bson::String(value.clone())) {
-            ("enableTestCommands", _) if matches!(value.as_str(), "0" | "1" | "true" | "false") => Ok(()),
-            ("enableTestCommands", _) => Err(CommandError::bad_value(format!(
-                "enableTestCommands is 0 or 1, not {value}"
-            ))),
+            (name, _) if START_SWITCHES.contains(&name) => start_switch(name, value).map(drop),
             ("logLevel", value) => log_level(&value).map(drop),
             (fixed, _) if FIXED.contains(&fixed) => {
                 Err(CommandError::bad_value(format!("not allowed to change [{name}]")))

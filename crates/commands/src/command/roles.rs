@@ -137,7 +137,7 @@ pub const INVALIDATE_USER_CACHE: Command = Command::new(
     Access::cluster(&[Action::InvalidateUserCache]),
     |call, _| {
         call.for_each_field(|_, _| Ok(false))?;
-        call.server.access.changed();
+        call.server.access.invalidate();
         Ok(())
     },
 )

@@ -633,6 +633,24 @@ fn the_first_user_is_made_from_this_machine_and_no_other() {
     refusal(&bench, &bench.client, "admin", create("bob"));
 }
 
+/// Behind a proxy on this machine everybody comes from it.
+#[test]
+fn who_starts_the_server_can_shut_the_way_of_the_first_user() {
+    let with = |value: &str| Bench::build(&[("enableLocalhostAuthBypass", value)], None, true, None);
+    assert!(with("2").is_err());
+    let create = doc! { "createUser": "mallory", "pwd": "x", "roles": ["root"] };
+    let bench = with("0").unwrap();
+    refusal(&bench, &bench.client, "admin", create.clone());
+    bench.keep_user("admin", "root", &[role("root", "admin")]);
+    bench.become_user(&bench.client, "admin", "root");
+    let parameter = succeeded(bench.admin(doc! { "getParameter": 1, "enableLocalhostAuthBypass": 1 }));
+    assert_eq!(parameter, doc! { "enableLocalhostAuthBypass": false });
+    let set = bench.admin(doc! { "setParameter": 1, "enableLocalhostAuthBypass": true });
+    assert_eq!(code(&set), 20);
+    let bench = with("true").unwrap();
+    succeeded(bench.admin(create));
+}
+
 #[test]
 fn a_user_sees_and_ends_its_own_operations_alone() {
     let bench = bench();

@@ -115,3 +115,20 @@ fn the_user_of_members_is_no_user() {
     );
     assert_eq!(hello.get_array("saslSupportedMechs").unwrap().len(), 2);
 }
+
+/// A stranger who comes from the address that members come from, as behind one router, failed on and on, and members
+/// were refused for as long.
+#[test]
+fn nobody_holds_members_up_whose_key_cannot_be_guessed() {
+    let fails = |key: &str| {
+        let bench = bench(keys(&[key]));
+        for wrong in ["wrong+key", "another+wrong+key"] {
+            log_in(&bench, &bench.stranger(), &keys(&[wrong])).expect_err("it is another key");
+        }
+        let remembered = bench.server.access.throttle.remembered();
+        log_in(&bench, &bench.stranger(), &keys(&[key])).unwrap();
+        remembered
+    };
+    assert_eq!(fails("short+key"), 1);
+    assert_eq!(fails(&"long/key".repeat(4)), 0);
+}

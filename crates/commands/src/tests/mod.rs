@@ -1,6 +1,7 @@
 //! Commands, document in and document out, against a storage on the in-memory engine.
 
 mod access;
+mod access_by_fields;
 mod administration;
 mod among_others;
 mod apply_ops;

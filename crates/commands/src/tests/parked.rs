@@ -93,6 +93,39 @@ fn a_hello_waits_until_the_set_changes_or_its_patience_is_over() {
     assert_eq!(told.get_i32("setVersion").ok(), Some(2));
 }
 
+/// One request without patience made replies as fast as its client read them, each at once.
+#[test]
+fn a_chain_of_hellos_waits_between_its_replies() {
+    let bench = Bench::member(true);
+    let now = bench
+        .admin(doc! { "hello": 1 })
+        .get("topologyVersion")
+        .cloned()
+        .unwrap();
+    let mut body = hello(&now, 0);
+    body.insert("$db", "admin");
+    let body = RawDocumentBuf::try_from(&body).unwrap();
+    let resume = || -> Resume { Box::new(|| {}) };
+    let ask = |is_repeated: bool, is_resumed: bool| {
+        let request = Request {
+            exhaust_allowed: true,
+            is_repeated,
+            is_resumed,
+            resume: Some(&resume),
+            ..Request::of(&body)
+        };
+        bench.server.handle(&bench.client, &request, &mut Vec::new())
+    };
+    let first = ask(false, false);
+    assert!(first.more_to_come && !first.put_off);
+    assert!(ask(true, false).put_off);
+    bench.clock.advance(Duration::from_millis(99));
+    assert!(ask(true, true).put_off);
+    bench.clock.advance(Duration::from_millis(1));
+    let next = ask(true, true);
+    assert!(next.more_to_come && !next.put_off);
+}
+
 fn cursor_of(reply: &Document) -> (i64, usize) {
     let cursor = reply.get_document("cursor").unwrap();
     let batch = cursor

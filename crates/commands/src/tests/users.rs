@@ -257,6 +257,15 @@ fn hello_names_mechanisms_and_begins_the_conversation() {
         (2, 1, 2)
     );
     assert_eq!(bench.code(doc! { "hello": 1, "saslSupportedMechs": "amy" }), 2);
+    // Nobody learns which certificates there are users for.
+    bench.keep_user("$external", "CN=amy", &[]);
+    for user in ["$external.CN=amy", "$external.CN=nobody"] {
+        let reply = bench.ok(doc! { "hello": 1, "saslSupportedMechs": user });
+        assert_eq!(
+            reply.get_array("saslSupportedMechs").unwrap(),
+            &vec!["MONGODB-X509".into()]
+        );
+    }
     let mut request = start("amy", "SCRAM-SHA-256");
     request.insert("db", "test");
     let reply = bench.ok(doc! { "hello": 1, "speculativeAuthenticate": request.clone() });

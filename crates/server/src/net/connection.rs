@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::Clock;
+use wire::limits::STRANGER_MESSAGE_BYTES_MAX;
 use wire::{Answer, Codecs, Compressor, Form, HEADER_BYTES, Header, Message, MsgFlags, OpCode, Rejection, WireError};
 
 /// Bytes a thread's buffers keep while it waits.
@@ -178,7 +179,7 @@ impl Worker {
             self.received = std::mem::take(&mut connection.pending);
         }
         let leave = loop {
-            let header = match self.receive(connection, turn, is_busy) {
+            let header = match self.receive(service, connection, turn, is_busy) {
                 Ok(header) => header,
                 Err(leave) => break leave,
             };
@@ -266,6 +267,7 @@ impl Worker {
     /// Receives until a whole message stands at `start`.
     fn receive<S: Service>(
         &mut self,
+        service: &S,
         connection: &mut Connection<S>,
         turn: &Turn<'_, Sockets<S>>,
         is_busy: bool,
@@ -281,6 +283,8 @@ impl Worker {
                 }
                 Some(head) => {
                     let header = Header::parse(head).map_err(Leave::Rejected)?;
+                    // Before anything is kept of it.
+                    check_length(service, &connection.shared, header.length)?;
                     if available.len() >= header.length {
                         return Ok(header);
                     }
@@ -391,6 +395,9 @@ impl Worker {
             };
             return respond(service, connection, turn, message, &incoming, &mut self.reply, None);
         }
+        if let Some(uncompressed) = wire::uncompressed_bytes(message) {
+            check_length(service, &connection.shared, uncompressed)?;
+        }
         let (inner, compressor) = self
             .codecs
             .decompress(&header, message, &mut self.decompressed)
@@ -410,6 +417,14 @@ impl Worker {
             &mut self.reply,
             squeeze,
         )
+    }
+}
+
+/// Checks the length of a message, which is bounded further for clients that have still to prove who they are.
+fn check_length<S: Service>(service: &S, shared: &Shared<S>, length: usize) -> Result<(), Leave> {
+    match length > STRANGER_MESSAGE_BYTES_MAX && service.is_stranger(&shared.client) {
+        true => Err(Leave::Rejected(WireError::StrangerMessageLength { length })),
+        false => Ok(()),
     }
 }
 

@@ -19,6 +19,9 @@ pub trait Service: Send + Sync + 'static {
     /// The client has shown a certificate of this name, which TLS has verified. Called before its first request.
     fn certified(&self, client: &Arc<Self::Client>, name: SubjectName);
 
+    /// Whether the client has still to prove who it is.
+    fn is_stranger(&self, client: &Self::Client) -> bool;
+
     /// A connection was closed as soon as it came, because there are too many.
     fn count_refused(&self);
 
@@ -77,6 +80,10 @@ impl Service for CommandService {
 
     fn certified(&self, client: &Arc<Client>, name: SubjectName) {
         client.set_certificate_name(name);
+    }
+
+    fn is_stranger(&self, client: &Client) -> bool {
+        self.server.is_stranger(client)
     }
 
     fn count_refused(&self) {

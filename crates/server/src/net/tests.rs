@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+mod strangers;
+
 use super::*;
 use bson::raw::RawDocument;
 use bson::{RawDocumentBuf, rawdoc};
@@ -30,6 +32,8 @@ struct Bench {
     queue_max: AtomicUsize,
     /// Requests of which too many came.
     too_many: AtomicU32,
+    /// The clients have still to prove who they are.
+    are_strangers: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,6 +80,10 @@ impl Service for Bench {
     }
 
     fn certified(&self, _client: &Arc<BenchClient>, _name: auth::SubjectName) {}
+
+    fn is_stranger(&self, _client: &BenchClient) -> bool {
+        self.are_strangers.load(Ordering::SeqCst)
+    }
 
     fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::SeqCst);
