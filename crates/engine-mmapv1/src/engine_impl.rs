@@ -282,8 +282,18 @@ impl Engine for Mmapv1Engine {
         Ok(Arc::new(Mmapv1Snapshot::new(&self.core.shared)))
     }
 
-    /// Room in the namespace file, and a file more where the database is new.
+    /// A file more where the database is new.
     fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
+        let shared = &self.core.shared;
+        shared.check_open()?;
+        match shared.databases.read().contains_key(database_of(&spec.name)) {
+            true => Ok(()),
+            false => check_descriptors(shared),
+        }
+    }
+
+    /// Room in the namespace file, and the quota.
+    fn check_new_table(&self, spec: &TableSpec) -> Result<()> {
         let shared = &self.core.shared;
         shared.check_open()?;
         let slots = slots_for(spec).ok_or_else(|| EngineError::Invalid {
@@ -292,7 +302,7 @@ impl Engine for Mmapv1Engine {
         })?;
         let name = database_of(&spec.name);
         let Some(database) = shared.databases.read().get(name).cloned() else {
-            return check_descriptors(shared);
+            return Ok(());
         };
         let used = database.namespaces.lock().used_bytes() + (slots * SLOT_BYTES) as u64;
         if used > shared.options.namespace_bytes {

@@ -141,6 +141,15 @@ pub trait Engine: Send + Sync {
     /// Nothing by default.
     fn database_details(&self, _database: &str, _sink: &mut dyn FnMut(&str, StatValue)) {}
 
+    /// Whether the limits that were configured let such a table be made. Asked before [`Engine::prepare_table`], by who
+    /// decides that there shall be one: what others have decided is applied whatever this says, and so a limit may be
+    /// passed by what they make, and by what was under way. Yes by default.
+    ///
+    /// Errors: `OutOfSpace` for a limit that was configured, `Invalid` for a name that cannot be kept.
+    fn check_new_table(&self, _spec: &TableSpec) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a table may grow by a row of so many bytes. Asked before the log gets the entry, by who inserts: what
     /// is in the log is applied whatever this says, so a limit may be passed by what was under way. Yes by default.
     ///

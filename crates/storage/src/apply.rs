@@ -56,7 +56,7 @@ impl Storage {
         former: Option<&Collection>,
     ) -> Result<Arc<Collection>, StorageError> {
         let collection = self.build_collection(row, former)?;
-        self.prepare_tables(row, former)?;
+        self.prepare_own_tables(row, former)?;
         Ok(collection)
     }
 
@@ -67,14 +67,30 @@ impl Storage {
     ) -> Result<(), StorageError> {
         for definition in definitions {
             if let Definition::PutCollection { row, former, .. } = definition {
-                self.prepare_tables(row, former.as_deref())?;
+                self.prepare_own_tables(row, former.as_deref())?;
             }
         }
         Ok(())
     }
 
-    fn prepare_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
+    /// As [`Storage::prepare_definitions`], of what another server has decided: no limit of this one refuses it.
+    pub(crate) fn prepare_followed<'d>(
+        &self,
+        definitions: impl Iterator<Item = &'d Definition>,
+    ) -> Result<(), StorageError> {
+        for definition in definitions {
+            if let Definition::PutCollection { row, former, .. } = definition {
+                for (_, spec) in self.new_tables(row, former.as_deref()) {
+                    self.engine.prepare_table(&spec)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_own_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
         for (_, spec) in self.new_tables(row, former) {
+            self.engine.check_new_table(&spec)?;
             self.engine.prepare_table(&spec)?;
         }
         Ok(())

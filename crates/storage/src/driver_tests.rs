@@ -14,14 +14,18 @@ use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use engine::{CloseMode, Engine, Seq, TableId};
 use engine_btree::{BtreeEngine, BtreeOptions};
 use engine_inmemory::{InMemoryEngine, InMemoryOptions};
+use engine_mmapv1::{Mmapv1Engine, Mmapv1Options};
 use oplog::{EngineAhead, HardState, Log, LogOptions};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Env, Fault, FaultKind, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
+use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
+
+#[path = "driver_follow_tests.rs"]
+mod following;
 
 /// Short, so that a test sees many elections.
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -81,11 +85,21 @@ impl Outlet for Post {
     }
 }
 
+#[derive(Clone, Copy)]
+enum Kind {
+    InMemory,
+    Btree,
+    /// Its databases have room for a few tables.
+    Mmapv1,
+}
+
 /// A machine of a member.
 struct Machine {
     id: u64,
     fs: SimulatedFs,
-    on_btree: bool,
+    kind: Kind,
+    /// Changes that this member could not apply at once for want of files.
+    waits: Arc<AtomicU64>,
     storage: Option<Arc<Storage>>,
 }
 
@@ -154,7 +168,11 @@ impl Machine {
         Self {
             id,
             fs,
-            on_btree: id.is_multiple_of(2),
+            kind: match id.is_multiple_of(2) {
+                true => Kind::Btree,
+                false => Kind::InMemory,
+            },
+            waits: Arc::default(),
             storage: None,
         }
     }
@@ -169,9 +187,10 @@ impl Machine {
 
     fn engine(&self) -> Arc<dyn Engine> {
         let (env, path) = (self.env(), Path::new("/db/engine"));
-        match self.on_btree {
-            true => Arc::new(BtreeEngine::open(&env, path, btree_options()).expect("opened")),
-            false => Arc::new(InMemoryEngine::open(&env, path, InMemoryOptions::default()).expect("opened")),
+        match self.kind {
+            Kind::Btree => Arc::new(BtreeEngine::open(&env, path, btree_options()).expect("opened")),
+            Kind::Mmapv1 => Arc::new(Mmapv1Engine::open(&env, path, mmapv1_options()).expect("opened")),
+            Kind::InMemory => Arc::new(InMemoryEngine::open(&env, path, InMemoryOptions::default()).expect("opened")),
         }
     }
 
@@ -215,6 +234,11 @@ impl Machine {
         options.sync_period = Duration::ZERO;
         options.ttl_sleep = Duration::ZERO;
         options.instance = Some(instance(self.id));
+        let waits = self.waits.clone();
+        options.on_apply_wait = Some(Arc::new(move |error| {
+            assert!(matches!(error, StorageError::OutOfSpace(_)), "{error:?}");
+            waits.fetch_add(1, Ordering::SeqCst);
+        }));
         let storage = Storage::open(self.env(), engine, log, options).expect("opened");
         self.storage = Some(storage.clone());
         storage.set_apply_delay(delay);
@@ -259,6 +283,16 @@ fn btree_options() -> BtreeOptions {
     }
 }
 
+fn mmapv1_options() -> Mmapv1Options {
+    Mmapv1Options {
+        first_file_bytes: 64 << 10,
+        file_bytes_max: 4 << 20,
+        namespace_bytes: 8 << 10,
+        preallocate: false,
+        ..Mmapv1Options::with_cache(64 << 20)
+    }
+}
+
 fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -294,8 +328,12 @@ fn write(storage: &Arc<Storage>, number: i64) -> Result<(), StorageError> {
 
 /// Three members on two engines, the first of which made the set.
 fn set(seed: u64) -> (Arc<Network>, Vec<Machine>) {
+    set_of((1..=3).map(|id| Machine::new(id, seed + id)).collect())
+}
+
+/// As [`set`], of these machines.
+fn set_of(mut machines: Vec<Machine>) -> (Arc<Network>, Vec<Machine>) {
     let network = Arc::new(Network::default());
-    let mut machines: Vec<_> = (1..=3).map(|id| Machine::new(id, seed + id)).collect();
     let first = machines[0].start(&network);
     assert!(first.membership().expect("read").is_none());
     first.stand_for_election(1).expect("elected");
@@ -355,39 +393,6 @@ fn members_on_several_engines_agree() {
     );
     follower.checkpoint().expect("taken");
     drop((first, follower));
-    for machine in &mut machines {
-        machine.stop(&network);
-    }
-}
-
-/// It ended when it met a collection whose file it could not make.
-#[test]
-fn a_member_without_room_for_a_new_file_waits_for_it() {
-    let (network, mut machines) = set(5);
-    let led_by = until("another one leads", || {
-        let led_by = leader(&machines)?;
-        match led_by.standing()?.id {
-            2 => led_by.give_leadership_up(),
-            _ => return Some(led_by),
-        }
-        None
-    });
-    let (fs, member) = (machines[1].fs.clone(), machines[1].storage.clone().expect("up"));
-    let struck = fs.faults_struck();
-    // It finds that out when it opens the file.
-    let file = Fault::new(FaultKind::NoDescriptors).on("/db/engine/fresh/data.blocks");
-    fs.inject(file.times(u64::MAX));
-    let name = Namespace::new("fresh", "c").expect("a name");
-    led_by
-        .create_collection(&operation(), &name, &rawdoc! {})
-        .expect("created");
-    until("it has tried", || (fs.faults_struck() > struck).then_some(()));
-    fs.clear_faults();
-    until("it has the collection", || {
-        member.check_running().expect("it has not ended");
-        member.catalog().collection(&name)
-    });
-    drop((led_by, member));
     for machine in &mut machines {
         machine.stop(&network);
     }
@@ -742,7 +747,7 @@ fn what_others_wrote_counts_towards_a_followers_next_checkpoint() {
     let (network, mut machines) = set(41);
     let led_by = until("a leader is there", || leader(&machines));
     write(&led_by, 2).expect("written");
-    for machine in machines.iter().filter(|machine| machine.on_btree) {
+    for machine in machines.iter().filter(|machine| matches!(machine.kind, Kind::Btree)) {
         let storage = machine.storage.as_ref().expect("up");
         until("all is applied", || {
             (storage.last_seq() >= led_by.last_seq()).then_some(())

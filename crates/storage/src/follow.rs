@@ -139,18 +139,24 @@ impl Storage {
         }
         let definitions = || effect.definitions.iter().map(|(definition, _)| definition);
         let concerned: Vec<_> = definitions().filter_map(former).collect();
+        let mut has_told = false;
         // No barrier rises in the turn.
         let (mut next_table, guards) = loop {
             let locked = self.lock_in_turn(op, || Ok(concerned.clone()))?;
-            match self.prepare_definitions(definitions()) {
-                Err(StorageError::OutOfSpace(_)) => {}
+            let error = match self.prepare_followed(definitions()) {
+                Err(error @ StorageError::OutOfSpace(_)) => error,
                 prepared => {
                     prepared?;
                     break locked;
                 }
-            }
+            };
             // As where the engine is full: it is applied when there is space again.
             drop(locked);
+            if let Some(handler) = &self.options.on_apply_wait
+                && !std::mem::replace(&mut has_told, true)
+            {
+                handler(&error);
+            }
             let mut changes = self.definition_changes.lock();
             self.definitions_changed.wait_for(&mut changes, FULL_DISK_PAUSE);
             drop(changes);

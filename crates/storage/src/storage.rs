@@ -69,6 +69,9 @@ pub type ProgressHandler = Arc<dyn Fn(RecoveryProgress) + Send + Sync>;
 /// Told of a checkpoint of the background thread that could not be taken, and will be tried again. It must not call the
 /// storage.
 pub type CheckpointFailureHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
+/// Told once of each change of another member that waits until there is room for the files it needs, with what is
+/// missing. Nothing after it is applied meanwhile. It must not call the storage.
+pub type ApplyWaitHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the
 /// storage.
 pub type TtlFailureHandler = Arc<dyn Fn(&Namespace, &StorageError) + Send + Sync>;
@@ -98,6 +101,8 @@ pub struct StorageOptions {
     pub on_progress: Option<ProgressHandler>,
     /// Told of checkpoints that fail and are tried again.
     pub on_checkpoint_failure: Option<CheckpointFailureHandler>,
+    /// Told of what others wrote and cannot be applied yet.
+    pub on_apply_wait: Option<ApplyWaitHandler>,
     /// Told of what TTL passes leave.
     pub on_ttl_failure: Option<TtlFailureHandler>,
     /// Told of changes of the catalog that no caller has asked for.
@@ -127,6 +132,7 @@ impl StorageOptions {
             collection_compressor: None,
             on_progress: None,
             on_checkpoint_failure: None,
+            on_apply_wait: None,
             on_ttl_failure: None,
             on_catalog_change: None,
             decides_alone: true,

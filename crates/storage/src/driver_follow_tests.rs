@@ -1,0 +1,79 @@
+//! What members do with what others have defined.
+
+use super::*;
+use engine::{ErrorKind, TableKind, TableSpec};
+use vfs::{Fault, FaultKind};
+
+fn led_by_another_than(id: u64, machines: &[Machine]) -> Arc<Storage> {
+    until("another one leads", || {
+        let led_by = leader(machines)?;
+        match led_by.standing()?.id == id {
+            true => led_by.give_leadership_up(),
+            false => return Some(led_by),
+        }
+        None
+    })
+}
+
+/// It ended when it met a collection whose file it could not make.
+#[test]
+fn a_member_without_room_for_a_new_file_waits_for_it() {
+    let (network, mut machines) = set(5);
+    let led_by = led_by_another_than(2, &machines);
+    let (fs, member) = (machines[1].fs.clone(), machines[1].storage.clone().expect("up"));
+    let struck = fs.faults_struck();
+    // It finds that out when it opens the file.
+    let file = Fault::new(FaultKind::NoDescriptors).on("/db/engine/fresh/data.blocks");
+    fs.inject(file.times(u64::MAX));
+    let name = Namespace::new("fresh", "c").expect("a name");
+    led_by
+        .create_collection(&operation(), &name, &rawdoc! {})
+        .expect("created");
+    until("it has tried again", || (fs.faults_struck() > struck + 2).then_some(()));
+    fs.clear_faults();
+    until("it has the collection", || {
+        member.check_running().expect("it has not ended");
+        member.catalog().collection(&name)
+    });
+    assert_eq!(machines[1].waits.load(Ordering::SeqCst), 1, "it says so once");
+    drop((led_by, member));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
+
+/// It waited for ever for room in a namespace file that others do not have, and applied nothing more.
+#[test]
+fn a_member_follows_beyond_the_limits_of_its_own_engine() {
+    let mut machines: Vec<_> = (1..=3).map(|id| Machine::new(id, 80 + id)).collect();
+    machines[2].kind = Kind::Mmapv1;
+    let (network, mut machines) = set_of(machines);
+    let led_by = led_by_another_than(3, &machines);
+    let member = machines[2].storage.clone().expect("up");
+    let is_refused = || {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: "test.own".to_owned(),
+            compressor: None,
+        };
+        member
+            .engine
+            .check_new_table(&spec)
+            .is_err_and(|error| error.kind() == ErrorKind::OutOfSpace)
+    };
+    assert!(!is_refused(), "it begins within its limits");
+    for number in 0..40 {
+        let name = Namespace::new("test", &format!("c{number}")).expect("a name");
+        led_by
+            .create_collection(&operation(), &name, &rawdoc! {})
+            .expect("created");
+    }
+    let last = Namespace::new("test", "c39").expect("a name");
+    until("it has the last collection", || member.catalog().collection(&last));
+    assert!(is_refused(), "what it decided itself it would refuse");
+    assert_eq!(machines[2].waits.load(Ordering::SeqCst), 0);
+    drop((led_by, member));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}
