@@ -77,3 +77,27 @@ fn a_member_follows_beyond_the_limits_of_its_own_engine() {
         machine.stop(&network);
     }
 }
+
+/// Such an entry defines a collection several times. A member waited for the lock that it had itself.
+#[test]
+fn members_follow_a_transaction_that_defines_a_collection_several_times() {
+    let (network, mut machines) = set(91);
+    let led_by = until("a leader is there", || leader(&machines));
+    let (op, name) = (operation(), ns("d"));
+    let mut transaction = led_by.begin_transaction().expect("begun");
+    transaction.create_collection(&op, &name, &rawdoc! {}).expect("made");
+    for (name_of_index, pattern) in [("a_1", rawdoc! { "a": 1 }), ("b_1", rawdoc! { "b": 1 })] {
+        let one = index(name_of_index, pattern, rawdoc! {});
+        transaction.create_indexes(&op, &name, &[one]).expect("made");
+    }
+    transaction.commit(&op).expect("committed");
+    for machine in &machines {
+        let storage = machine.storage.as_ref().expect("up");
+        let collection = until("it has the collection", || storage.catalog().collection(&name));
+        assert_eq!(collection.indexes().len(), 3, "member {}", machine.id);
+    }
+    drop(led_by);
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}

@@ -138,7 +138,7 @@ impl Storage {
             return self.enter_unbarred(op, seq, effect);
         }
         let definitions = || effect.definitions.iter().map(|(definition, _)| definition);
-        let concerned: Vec<_> = definitions().filter_map(former).collect();
+        let concerned = concerned_by(definitions());
         let mut has_told = false;
         // No barrier rises in the turn.
         let (mut next_table, guards) = loop {
@@ -238,6 +238,20 @@ impl Storage {
         *leads = now;
         self.pipeline.leads.store(now == Leads::Yes, Ordering::Release);
     }
+}
+
+/// The collections as they were before an entry. An entry may define one several times, and its lock is to be taken once.
+fn concerned_by<'d>(definitions: impl Iterator<Item = &'d Definition>) -> Vec<Arc<Collection>> {
+    let mut concerned: Vec<Arc<Collection>> = Vec::new();
+    for collection in definitions.filter_map(former) {
+        if !concerned
+            .iter()
+            .any(|known| Arc::ptr_eq(&known.shared, &collection.shared))
+        {
+            concerned.push(collection);
+        }
+    }
+    concerned
 }
 
 /// The collection as it was before a definition.
