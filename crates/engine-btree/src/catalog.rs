@@ -33,8 +33,8 @@ pub(crate) struct Catalog {
     /// Tables that the next checkpoint has to look at. Invariant: a table is in it when its `listed` says so.
     changed: Mutex<Vec<Arc<Table>>>,
     /// Held from when a table's volume is looked up until the table is known, and while an unused volume is removed.
-    /// The volume that was prepared last, if no table is in it yet.
-    volumes: Mutex<Option<VolumeId>>,
+    /// The volumes that were prepared last, as far as no table is in them yet.
+    volumes: Mutex<Vec<VolumeId>>,
     /// How fast leaves become dirty, for `write_behind`.
     pace: WritePace,
     store: Arc<BlockStore>,
@@ -56,7 +56,7 @@ impl Catalog {
             tables: Tables::default(),
             directory_tree,
             changed: Mutex::new(Vec::new()),
-            volumes: Mutex::new(None),
+            volumes: Mutex::default(),
             pace: WritePace::default(),
             store,
             env,
@@ -215,7 +215,7 @@ impl Catalog {
         let tree = Arc::new(Tree::new(id, self.shape_in(spec, volume)?, Child::Nothing));
         self.tables.put(Arc::new(Table::new(spec, tree, seq)));
         // From here on the table keeps its volume.
-        *volumes = None;
+        volumes.retain(|prepared| *prepared != volume);
         self.table_changed(id);
         Ok(())
     }
@@ -226,29 +226,49 @@ impl Catalog {
         self.options.directory_per_db.then_some(database)
     }
 
-    /// Makes the volume of a table that is to be created. Until it is, the volume is empty, and nobody removes it.
-    pub(crate) fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
-        let Some(database) = self.own_volume(spec) else {
-            return Ok(());
-        };
-        let before = {
+    /// Makes the volumes of tables that are to be created. Until they are, the volumes are empty, and nobody removes
+    /// them.
+    pub(crate) fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
+        let mut prepared = Vec::new();
+        let (result, given_up) = {
             let mut volumes = self.volumes.lock();
-            if !self.store.has_volume(database) {
-                let path = self.path.join(database);
-                self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
-                    operation: "open another file in",
-                    path,
-                    source,
-                })?;
+            let mut databases = specs.iter().filter_map(|spec| self.own_volume(spec)).peekable();
+            if databases.peek().is_none() {
+                return Ok(());
             }
-            let volume = self.store.volume(database)?;
-            volumes.replace(volume).filter(|before| *before != volume)
+            let result = databases.try_for_each(|database| {
+                let volume = self.prepare_volume(database)?;
+                if !prepared.contains(&volume) {
+                    prepared.push(volume);
+                }
+                Ok(())
+            });
+            let kept = match result {
+                Ok(()) => prepared.clone(),
+                Err(_) => Vec::new(),
+            };
+            let before = std::mem::replace(&mut *volumes, kept);
+            prepared.extend(before);
+            prepared.retain(|volume| !volumes.contains(volume));
+            (result, prepared)
         };
-        // Whatever that was prepared for has not come to be.
-        if let Some(before) = before {
-            self.remove_volume_if_unused(before);
+        // Whatever these were prepared for has not come to be.
+        for volume in given_up {
+            self.remove_volume_if_unused(volume);
         }
-        Ok(())
+        result
+    }
+
+    fn prepare_volume(&self, database: &str) -> Result<VolumeId> {
+        if !self.store.has_volume(database) {
+            let path = self.path.join(database);
+            self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
+                operation: "open another file in",
+                path,
+                source,
+            })?;
+        }
+        Ok(self.store.volume(database)?)
     }
 
     /// Drops a table. Snapshots from before go on seeing it.
@@ -270,7 +290,7 @@ impl Catalog {
         }
         let volumes = self.volumes.lock();
         let is_used = |other: &Arc<Table>| other.tree.shape.volume == volume && !other.tree.is_dead();
-        if *volumes != Some(volume) && !self.tables.all().iter().any(is_used) {
+        if !volumes.contains(&volume) && !self.tables.all().iter().any(is_used) {
             self.store.remove_volume_if_empty(volume);
         }
     }

@@ -156,9 +156,9 @@ impl Engine for BtreeEngine {
         Ok(Arc::new(BtreeSnapshot::new(self.parts.read_side.clone())))
     }
 
-    fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
+    fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
         self.check_running()?;
-        self.parts.base.catalog.prepare_table(spec)
+        self.parts.base.catalog.prepare_tables(specs)
     }
 
     fn apply(&self, batch: &Batch, seq: Seq) -> Result<()> {

@@ -282,11 +282,13 @@ impl Engine for Mmapv1Engine {
         Ok(Arc::new(Mmapv1Snapshot::new(&self.core.shared)))
     }
 
-    /// A file more where the database is new.
-    fn prepare_table(&self, spec: &TableSpec) -> Result<()> {
+    /// A file more where a database is new.
+    fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
         let shared = &self.core.shared;
         shared.check_open()?;
-        match shared.databases.read().contains_key(database_of(&spec.name)) {
+        let databases = shared.databases.read();
+        let is_known = |spec: &TableSpec| databases.contains_key(database_of(&spec.name));
+        match specs.iter().all(is_known) {
             true => Ok(()),
             false => check_descriptors(shared),
         }

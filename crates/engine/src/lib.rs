@@ -60,13 +60,13 @@ pub trait Engine: Send + Sync {
     /// microsecond is the aim).
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 
-    /// Does what may fail about creating a table: a file of its own is made and opened here, not in [`Engine::apply`],
-    /// which **must not** fail for want of it. Called before the log gets the entry that creates the table, one caller
-    /// at a time, and followed by that batch or by nothing; nothing of the table is to be seen meanwhile, and only the
-    /// last call counts.
+    /// Does what may fail about creating tables: files of their own are made and opened here, not in
+    /// [`Engine::apply`], which **must not** fail for want of them. Called before the log gets the entry that creates
+    /// the tables, all of them, one caller at a time, and followed by that batch or by nothing; nothing of the tables
+    /// is to be seen meanwhile, and only the last call counts.
     ///
     /// Errors: `OutOfSpace` (of file descriptors too), `Io`; everything is as it was then.
-    fn prepare_table(&self, _spec: &TableSpec) -> Result<()> {
+    fn prepare_tables(&self, _specs: &[TableSpec]) -> Result<()> {
         Ok(())
     }
 
@@ -141,7 +141,7 @@ pub trait Engine: Send + Sync {
     /// Nothing by default.
     fn database_details(&self, _database: &str, _sink: &mut dyn FnMut(&str, StatValue)) {}
 
-    /// Whether the limits that were configured let such a table be made. Asked before [`Engine::prepare_table`], by who
+    /// Whether the limits that were configured let such a table be made. Asked before [`Engine::prepare_tables`], by who
     /// decides that there shall be one: what others have decided is applied whatever this says, and so a limit may be
     /// passed by what they make, and by what was under way. Yes by default.
     ///

@@ -56,7 +56,8 @@ impl Storage {
         former: Option<&Collection>,
     ) -> Result<Arc<Collection>, StorageError> {
         let collection = self.build_collection(row, former)?;
-        self.prepare_own_tables(row, former)?;
+        let tables = self.new_tables(row, former).into_iter();
+        self.prepare_own_tables(&tables.map(|(_, spec)| spec).collect::<Vec<_>>())?;
         Ok(collection)
     }
 
@@ -65,12 +66,7 @@ impl Storage {
         &self,
         definitions: impl Iterator<Item = &'d Definition>,
     ) -> Result<(), StorageError> {
-        for definition in definitions {
-            if let Definition::PutCollection { row, former, .. } = definition {
-                self.prepare_own_tables(row, former.as_deref())?;
-            }
-        }
-        Ok(())
+        self.prepare_own_tables(&self.tables_made_by(definitions))
     }
 
     /// As [`Storage::prepare_definitions`], of what another server has decided: no limit of this one refuses it.
@@ -78,22 +74,25 @@ impl Storage {
         &self,
         definitions: impl Iterator<Item = &'d Definition>,
     ) -> Result<(), StorageError> {
-        for definition in definitions {
-            if let Definition::PutCollection { row, former, .. } = definition {
-                for (_, spec) in self.new_tables(row, former.as_deref()) {
-                    self.engine.prepare_table(&spec)?;
-                }
-            }
-        }
-        Ok(())
+        Ok(self.engine.prepare_tables(&self.tables_made_by(definitions))?)
     }
 
-    fn prepare_own_tables(&self, row: &CollectionRow, former: Option<&Collection>) -> Result<(), StorageError> {
-        for (_, spec) in self.new_tables(row, former) {
-            self.engine.check_new_table(&spec)?;
-            self.engine.prepare_table(&spec)?;
+    fn prepare_own_tables(&self, specs: &[TableSpec]) -> Result<(), StorageError> {
+        for spec in specs {
+            self.engine.check_new_table(spec)?;
         }
-        Ok(())
+        Ok(self.engine.prepare_tables(specs)?)
+    }
+
+    fn tables_made_by<'d>(&self, definitions: impl Iterator<Item = &'d Definition>) -> Vec<TableSpec> {
+        definitions
+            .filter_map(|definition| match definition {
+                Definition::PutCollection { row, former, .. } => Some(self.new_tables(row, former.as_deref())),
+                _ => None,
+            })
+            .flatten()
+            .map(|(_, spec)| spec)
+            .collect()
     }
 
     /// Adds the operations of a definition that the entry at `seq` makes to a batch. The next table rises above those

@@ -297,7 +297,7 @@ fn fill(
     let created = databases.len() as u64;
     for (batch, seq) in databases.iter().zip((1..).map(Seq)).filter(|(_, seq)| *seq > begun) {
         if let Some(Op::CreateTable(_, spec)) = batch.ops().first() {
-            engine.prepare_table(spec)?;
+            engine.prepare_tables(std::slice::from_ref(spec))?;
         }
         engine.apply(batch, seq)?;
         engine.publish(seq);

@@ -248,6 +248,7 @@ fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
         let mut transaction = storage.begin_transaction().unwrap();
         transaction.create_collection(&op, &of("one"), &rawdoc! {}).unwrap();
         put(&mut transaction, &op, &of("one"), rawdoc! { "_id": 1 }).unwrap();
+        transaction.create_collection(&op, &of("more"), &rawdoc! {}).unwrap();
         let others = if has_descriptors { "three" } else { "two" };
         storage
             .create_collection(&machine.operation(), &of(others), &rawdoc! {})

@@ -506,6 +506,7 @@ fn a_table_that_is_prepared_needs_no_more_files() {
     };
     let fs = disk(1);
     let engine = open_with(&fs, options.clone()).unwrap();
+    let prepare = |names: &[&str]| engine.prepare_tables(&names.iter().map(|name| spec(name)).collect::<Vec<_>>());
     let create = |number: u32, name: &str| {
         let mut batch = Batch::new();
         batch.create_table(TableId(number), spec(name));
@@ -516,16 +517,16 @@ fn a_table_that_is_prepared_needs_no_more_files() {
     };
     let no_descriptors = |opened| Fault::new(FaultKind::NoDescriptors).after(opened).times(u64::MAX);
 
-    engine.prepare_table(&spec("first.rows")).unwrap();
+    prepare(&["first.rows"]).unwrap();
     fs.inject(no_descriptors(0));
     create(10, "first.rows");
-    engine.prepare_table(&spec("first.more")).unwrap();
+    prepare(&["first.more"]).unwrap();
     create(11, "first.more");
     fs.clear_faults();
     // Wherever the descriptors run out.
     for opened in 0.. {
         fs.inject(no_descriptors(opened));
-        let result = engine.prepare_table(&spec("second.rows"));
+        let result = prepare(&["second.rows"]);
         fs.clear_faults();
         match result {
             Ok(()) => {
@@ -536,25 +537,44 @@ fn a_table_that_is_prepared_needs_no_more_files() {
         }
     }
     fs.set_free_bytes(Some(0));
-    let error = engine.prepare_table(&spec("third.rows")).unwrap_err();
+    let error = prepare(&["third.rows"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
     fs.set_free_bytes(None);
     // Prepared, not created, and then something else is: nothing of it is left.
-    engine.prepare_table(&spec("fourth.rows")).unwrap();
-    engine.prepare_table(&spec("second.rows")).unwrap();
+    prepare(&["fourth.rows"]).unwrap();
+    prepare(&["second.rows"]).unwrap();
     create(12, "second.rows");
     engine.checkpoint().unwrap();
     assert!(!fs.exists(&Path::new(DIRECTORY).join("fourth/data.blocks")).unwrap());
     // A checkpoint does not take away what was prepared before it.
-    engine.prepare_table(&spec("fifth.rows")).unwrap();
+    prepare(&["fifth.rows"]).unwrap();
     engine.checkpoint().unwrap();
     fs.inject(no_descriptors(0));
     create(13, "fifth.rows");
     fs.clear_faults();
+    // All that one entry makes, or none of it.
+    fs.inject(
+        Fault::new(FaultKind::NoDescriptors)
+            .on("/data/seventh/data.blocks")
+            .times(u64::MAX),
+    );
+    let error = prepare(&["sixth.rows", "seventh.rows"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    fs.clear_faults();
+    engine.checkpoint().unwrap();
+    assert!(!fs.exists(&Path::new(DIRECTORY).join("sixth/data.blocks")).unwrap());
+    prepare(&["sixth.rows", "seventh.rows", "fifth.more", "sixth.more"]).unwrap();
+    engine.checkpoint().unwrap();
+    fs.inject(no_descriptors(0));
+    create(14, "seventh.rows");
+    create(15, "fifth.more");
+    create(16, "sixth.rows");
+    create(17, "sixth.more");
+    fs.clear_faults();
     engine.close(CloseMode::Checkpoint).unwrap();
     let engine = open_with(&fs, options).unwrap();
     let view = engine.snapshot().unwrap();
-    for number in 10..=13 {
+    for number in 10..=17 {
         assert_eq!(view.get(TableId(number), b"key").unwrap().unwrap()[..], *b"value");
     }
 }
