@@ -283,8 +283,11 @@ fn payload(reply: &Document) -> &[u8] {
     reply.get_binary_generic("payload").map_or(&[], Vec::as_slice)
 }
 
-/// From the system; nobody must be able to guess it.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+/// Bytes from the system that nobody can guess.
+///
+/// # Errors
+/// The system has none.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| DumpError::Choice(format!("/dev/urandom cannot be read: {error}")))?;

@@ -212,6 +212,7 @@ impl MigrateCommand {
             no_options: false,
             stop_on_error: true,
             bypass_validation: false,
+            write_concern: doc! { "w": 1 },
             parallel: usize::from(self.num_parallel_collections),
             interrupt: interrupt.clone(),
             progress: progress.clone(),
