@@ -143,8 +143,8 @@ pub struct ArchiveReader<R> {
     /// The namespace of the segment that is being read.
     current: Option<Namespace>,
     open: HashMap<Namespace, Checksum>,
-    /// What was announced and has not ended, time series by the names of their buckets. Views need not end, as they have
-    /// no documents.
+    /// What was announced and has not ended, time series by the names of their buckets. Views need not end, as they
+    /// have no documents.
     awaited: HashSet<Namespace>,
 }
 

@@ -251,8 +251,8 @@ fn jobs(client: &mut Client, options: &DumpOptions, lacks_users_and_roles: &mut 
     Ok(jobs)
 }
 
-/// A filter of measurements as one of their buckets, which are dumped: what is said of `meta` is true of all measurements
-/// in a bucket. What is said of other fields would choose among buckets by fields that they do not have.
+/// A filter of measurements as one of their buckets, which are dumped: what is said of `meta` is true of all
+/// measurements in a bucket. What is said of other fields would choose among buckets by fields that they do not have.
 fn of_buckets(query: &RawDocument, meta_field: Option<&str>) -> Result<RawDocumentBuf> {
     let refused = |name: &str| {
         let can = meta_field.map_or_else(String::new, |field| format!(", but for its metaField {field}"));
@@ -337,8 +337,8 @@ fn dump_collection(
     output.finish().doing(doing)
 }
 
-/// Whether a folder of this name is where it should be: servers have no other databases, and nobody checks what a server
-/// says.
+/// Whether a folder of this name is where it should be: servers have no other databases, and nobody checks what a
+/// server says.
 fn is_plain(database: &str) -> bool {
     !database.is_empty() && !matches!(database, "." | "..") && !database.contains(['/', '\0'])
 }

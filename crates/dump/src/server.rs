@@ -2,7 +2,7 @@
 
 use crate::error::{DumpError, Result};
 use crate::tls::{Encryption, TlsChoice};
-use auth::{ClientConversation, Mechanism, ScramError};
+use auth::{ClientConversation, INTERNAL_DATABASE, INTERNAL_USER, Mechanism, ScramError};
 use bench::connection::Connection;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, RawDocumentBuf, doc};
@@ -221,6 +221,16 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 impl Login {
+    /// The user that members of a cluster are to each other: whoever has their key, which may do everything.
+    pub fn of_cluster(key: String) -> Self {
+        Self {
+            user: INTERNAL_USER.to_owned(),
+            password: key,
+            source: INTERNAL_DATABASE.to_owned(),
+            mechanism: Some(Mechanism::ScramSha256),
+        }
+    }
+
     /// Proves to the server who this is, and makes sure that the server knows it.
     pub(crate) fn log_in(&self, connection: &mut Connection) -> Result<()> {
         let mechanism = match self.mechanism {

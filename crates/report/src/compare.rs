@@ -20,7 +20,7 @@ pub struct Comparison {
     pub lines: Vec<Line>,
     /// What could not be compared, or only with care, in sentences.
     pub notes: Vec<String>,
-    /// What the older session measured and the newer one lacks: it failed there, collapsed, or is missing. In sentences.
+    /// What the older session measured and the newer one lacks: it failed there, collapsed, or is missing. Sentences.
     pub failures: Vec<String>,
 }
 

@@ -379,8 +379,8 @@ fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt
     Ok((files.len(), bytes, journal))
 }
 
-/// What to copy of the server's log: its segments from the backup's last one on, which may have grown since. Before them
-/// the key store of what is encrypted: it has all keys that the backup's has, and perhaps more.
+/// What to copy of the server's log: its segments from the backup's last one on, which may have grown since. Before
+/// them the key store of what is encrypted: it has all keys that the backup's has, and perhaps more.
 fn added_files(held: &Held, journal: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
     let mut files = Vec::new();
     for (path, bytes) in &held.files {

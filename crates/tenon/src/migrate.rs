@@ -8,7 +8,6 @@
 
 use crate::connect;
 use anyhow::{Context as _, Result, anyhow, bail};
-use auth::{INTERNAL_DATABASE, INTERNAL_USER, Mechanism};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
@@ -87,15 +86,9 @@ impl Key {
         written.with_context(|| format!("writing {}", path.display()))?;
         // Servers are started in this program's working directory.
         let file = path.to_str().context("the name of --out is not UTF-8")?.to_owned();
-        let login = Login {
-            user: INTERNAL_USER.to_owned(),
-            password: text,
-            source: INTERNAL_DATABASE.to_owned(),
-            mechanism: Some(Mechanism::ScramSha256),
-        };
         Ok(Self {
             file,
-            login: Arc::new(login),
+            login: Arc::new(Login::of_cluster(text)),
         })
     }
 

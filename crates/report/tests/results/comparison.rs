@@ -98,7 +98,7 @@ fn what_cannot_be_compared_is_named() {
     }
 }
 
-/// A check passed though the newer session had lost acknowledged writes, stood still, or lacked what was to be measured.
+/// A check passed though the newer session had lost acknowledged writes, stood still, or lacked what was measured.
 #[test]
 fn what_does_not_work_any_more_is_worse() {
     let before = fixture::repeated(1, 1.0);
