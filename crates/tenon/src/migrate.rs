@@ -370,6 +370,9 @@ pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::
     if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
         return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
     }
+    if let Some(error) = reply.get("writeConcernError") {
+        return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
+    }
     let schema = doc! {
         "update": "system.version",
         "updates": [{ "q": { "_id": "authSchema" }, "u": { "$setOnInsert": { "currentVersion": 5 } }, "upsert": true }],
