@@ -126,11 +126,19 @@ impl MigrateCommand {
             label: name.to_owned(),
             config: None,
             // Documents that expire meanwhile would be missing on one side.
-            arguments: ["--setParameter", "ttlMonitorEnabled=false", "--keyFile", &key.file]
-                .iter()
-                .chain(arguments)
-                .map(|&argument| argument.to_owned())
-                .collect(),
+            arguments: [
+                "--setParameter",
+                "ttlMonitorEnabled=false",
+                // Nobody makes the first user meanwhile.
+                "--setParameter",
+                "enableLocalhostAuthBypass=false",
+                "--keyFile",
+                &key.file,
+            ]
+            .iter()
+            .chain(arguments)
+            .map(|&argument| argument.to_owned())
+            .collect(),
             directory: work.0.join(name),
             limits: Wanted::default(),
         };
