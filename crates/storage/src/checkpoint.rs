@@ -140,12 +140,15 @@ impl Storage {
         let durable = taken.map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.
         let counted_at = if mutated!(RecyclesCounts) { durable } else { counted_at };
-        self.log
-            .purge(durable.min(counted_at))
-            .map_err(|error| self.log_error(error))?;
+        let purged = self.log.purge(durable.min(counted_at));
         self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
-        Ok(durable)
+        match purged {
+            Ok(()) => Ok(durable),
+            // The segments are there still, and the next checkpoint tries again.
+            Err(error @ oplog::LogError::Io { .. }) => Err(StorageError::Log(error)),
+            Err(error) => Err(self.log_error(error)),
+        }
     }
 
     /// A full disk may pass; anything else that a checkpoint meets does not.
