@@ -194,7 +194,7 @@ impl stages::Execution for PipelineExecution<'_> {
 
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
         let open = || super::aggregate::open_foreign(self.context, self.db, self.blocking, request);
-        Ok(Box::new(DeepStage(on_enough_stack(open)?)))
+        Ok(Box::new(DeepStage::new(on_enough_stack(open)?)))
     }
 
     fn open_join(&self, request: stages::JoinRequest<'_>) -> Result<Option<Box<dyn stages::EqualityJoin>>, QueryError> {
