@@ -494,6 +494,8 @@ impl Running {
         self.serving.server.resign();
         self.serving.listeners.stop();
         self.serving.server.begin_shutdown();
+        // What came in between would hold up the end of the storage.
+        self.serving.server.release_held();
         if let Some(http) = &mut self.serving.http {
             http.stop(END_PATIENCE);
         }

@@ -758,6 +758,26 @@ fn connections_whose_machine_is_gone_are_found_within_minutes() {
     assert!(tcp_keepintvl(&stream).unwrap() <= Duration::from_secs(1));
 }
 
+/// Each had a thread for as long as it liked, without a login, too.
+#[test]
+fn a_client_that_does_not_read_is_not_waited_for_without_an_end() {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let ours = rustix::fd::OwnedFd::from(ours);
+    listener::limit_sending(&ours);
+    let patience = socket_timeout(&ours, Timeout::Send).unwrap().unwrap();
+    assert!(patience <= Duration::from_secs(3600), "{patience:?}");
+    set_socket_timeout(&ours, Timeout::Send, Some(Duration::from_millis(1))).unwrap();
+    let bytes = vec![7; 4 << 20];
+    let refused = loop {
+        if let Err(error) = connection::send_some(&ours, &bytes) {
+            break error;
+        }
+    };
+    assert_eq!(refused, rustix::io::Errno::AGAIN);
+    drop(theirs);
+}
+
 /// A few hundred connections in bursts: all served, then few threads left waiting.
 #[test]
 fn idle_connections_hold_no_threads() {
