@@ -234,8 +234,8 @@ impl Server {
         self.metrics.connections_rejected.add(1);
     }
 
-    /// The client takes no replies any more: what runs for it ends. Requests that it has sent before may follow, so that
-    /// it is known until [`Server::disconnect`].
+    /// The client takes no replies any more: what runs for it ends. Requests that it has sent before may follow, so
+    /// that it is known until [`Server::disconnect`].
     pub fn abandon(&self, client: &Client) {
         client.set_gone();
         if let Some(id) = client.streamed() {

@@ -73,8 +73,8 @@ impl SessionCache {
         }
     }
 
-    /// Takes out, and answers, some of the sessions that nobody has used since `before`; all of them within as many calls
-    /// as there are parts. `is_running` is asked about each.
+    /// Takes out, and answers, some of the sessions that nobody has used since `before`; all of them within as many
+    /// calls as there are parts. `is_running` is asked about each.
     pub fn expire(&self, before: Duration, mut is_running: impl FnMut(&SessionKey) -> bool) -> Vec<SessionKey> {
         let part = self.next_part.fetch_add(1, Ordering::Relaxed) % PARTS;
         let mut ended = Vec::new();

@@ -17,7 +17,7 @@ use storage::{Charge, Operation, StorageError};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
-use crate::stages::on_enough_stack_for_scripts;
+use crate::stack::on_enough_stack_for_scripts;
 
 /// Bytes of the heap at first.
 const HEAP_BYTES_MIN: u64 = 8 << 20;

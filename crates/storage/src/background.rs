@@ -1,7 +1,6 @@
 //! The background threads: how they are woken and ended.
 
 use crate::KillFlag;
-use crate::storage::Storage;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,8 +54,8 @@ pub(crate) struct Thread {
     pub(crate) kill: Option<Arc<KillFlag>>,
 }
 
-/// What a thread of the storage does.
-pub(crate) type Work = Box<dyn FnOnce(Arc<Storage>) + Send>;
+/// What a thread does.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// Work whose thread could not be started.
 pub(crate) struct Delayed {

@@ -168,6 +168,13 @@ impl Storage {
         kill: Arc<KillFlag>,
         work: impl FnOnce(Arc<Storage>) + Send + 'static,
     ) {
+        // The storage itself keeps it while it waits for a thread.
+        let me = self.me.clone();
+        let work = move || {
+            if let Some(storage) = me.upgrade() {
+                work(storage);
+            }
+        };
         let delayed = Delayed {
             name: name.to_owned(),
             kill,
@@ -176,15 +183,15 @@ impl Storage {
         self.spawn_or_delay(delayed);
     }
 
-    fn spawn_or_delay(self: &Arc<Self>, Delayed { name, kill, work }: Delayed) {
+    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed) {
         // A thread that cannot start does not give its work back.
         let work = Arc::new(Mutex::new(Some(work)));
-        let (storage, of_thread) = (self.clone(), work.clone());
+        let of_thread = work.clone();
         let take = |work: &Mutex<Option<Work>>| work.lock().take();
         let thread = std::thread::Builder::new().name(name.clone());
         let started = thread.spawn(move || {
             if let Some(work) = take(&of_thread) {
-                work(storage);
+                work();
             }
         });
         if let Ok(handle) = started {
@@ -198,7 +205,7 @@ impl Storage {
     }
 
     /// Tries again to start threads that the system did not have.
-    fn spawn_delayed(self: &Arc<Self>) {
+    fn spawn_delayed(&self) {
         for delayed in std::mem::take(&mut *self.checkpointer.delayed.lock()) {
             self.spawn_or_delay(delayed);
         }
@@ -356,7 +363,7 @@ mod tests {
         storage.checkpointer.delayed.lock().push(Delayed {
             name: "builds".to_owned(),
             kill: Arc::default(),
-            work: Box::new(move |_| done.store(true, Ordering::SeqCst)),
+            work: Box::new(move || done.store(true, Ordering::SeqCst)),
         });
         assert!(storage.checkpoint_period() > Duration::ZERO, "it is not asked for");
         storage.spawn_delayed();

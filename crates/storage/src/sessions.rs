@@ -6,7 +6,8 @@
 //!
 //! Rows of the table `SESSIONS` are described in `docs/formats/catalog.md`. A record's row holds what its first
 //! statement came to, which is all that most writes have; other statements have rows of their own. Memory has the
-//! records of all sessions, and of a first statement only what is small: images of documents are read when somebody asks.
+//! records of all sessions, and of a first statement only what is small: images of documents are read when somebody
+//! asks.
 //!
 //! An entry's record follows from the session's record before it: that of its last entry which is proposed and not
 //! applied yet, else the one that is installed. Those who look whether a write was sent before look at what is

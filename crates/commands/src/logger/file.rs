@@ -48,8 +48,8 @@ impl LogFile {
         })
     }
 
-    /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one and nobody else has
-    /// moved it.
+    /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one and nobody else
+    /// has moved it.
     pub fn rotate(&self, now_ms: i64) -> io::Result<Option<PathBuf>> {
         let mut file = self.file.write();
         let renamed = match self.rotate {

@@ -1,7 +1,7 @@
 //! The plan cache: which candidate won for a shape of query, and how much work it took.
 //!
-//! Bounded in number and in bytes, in memory, shared by the process. An entry is a hint that the planner checks; it is dropped when the plan
-//! turns out to work much more than it did in its race.
+//! Bounded in number and in bytes, in memory, shared by the process. An entry is a hint that the planner checks; it is
+//! dropped when the plan turns out to work much more than it did in its race.
 
 use super::hashes::QueryHashes;
 use super::planner::Choice;

@@ -6,30 +6,12 @@
 
 use super::{Stage, StageContext};
 use crate::error::QueryError;
+use crate::stack::on_enough_stack;
 use crate::value::SharedDocument;
 use bson::Document;
 
 /// Stages between two looks at the stack.
 const STAGES_PER_LOOK: usize = 16;
-
-/// What is left for so many stages, or for opening another level, in builds without optimisation, too.
-const ROOM_BYTES: usize = 768 << 10;
-
-/// What is left for scripts: they have as much wherever they run.
-const SCRIPT_ROOM_BYTES: usize = script::STACK_FREE_BYTES_MIN;
-
-/// A new piece of stack.
-const PIECE_BYTES: usize = 4 << 20;
-
-/// Calls `work` with room on the stack.
-pub(crate) fn on_enough_stack<T>(work: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(ROOM_BYTES, PIECE_BYTES, work)
-}
-
-/// As [`on_enough_stack`], for calls of scripts.
-pub(crate) fn on_enough_stack_for_scripts<T>(work: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(SCRIPT_ROOM_BYTES, PIECE_BYTES, work)
-}
 
 /// A stage that is asked, and goes, with room on the stack.
 pub(crate) struct DeepStage(Box<dyn Stage>);
