@@ -22,6 +22,7 @@ use wire::{Codecs, Compressor, Form, Header, MsgFlags, OpCode};
 struct Bench {
     connected: AtomicU32,
     disconnected: AtomicU32,
+    abandoned: AtomicU32,
     handled: AtomicU64,
     refused: AtomicU64,
     gate: Mutex<Gate>,
@@ -73,8 +74,13 @@ impl Service for Bench {
     }
 
     fn disconnect(&self, client: &Arc<BenchClient>) {
-        client.gone.store(true, Ordering::SeqCst);
         self.disconnected.fetch_add(1, Ordering::SeqCst);
+        self.abandon(client);
+    }
+
+    fn abandon(&self, client: &Arc<BenchClient>) {
+        self.abandoned.fetch_add(1, Ordering::SeqCst);
+        client.gone.store(true, Ordering::SeqCst);
         let _order = self.gate.lock();
         self.change.notify_all();
     }
@@ -425,11 +431,11 @@ fn clients_that_are_put_off_and_go_away_are_found_and_so_are_those_at_the_end() 
     wait_until(|| site.bench.queue.lock().len() == 2 && site.pool.active() == 0);
     let mut seen = HashMap::new();
     site.pool.find_gone(&mut seen);
-    assert_eq!(site.bench.disconnected.load(Ordering::SeqCst), 0);
+    assert_eq!(site.bench.abandoned.load(Ordering::SeqCst), 0);
     drop(gone);
     wait_until(|| {
         site.pool.find_gone(&mut seen);
-        site.bench.disconnected.load(Ordering::SeqCst) > 0
+        site.bench.abandoned.load(Ordering::SeqCst) > 0
     });
     // The layer above resumes it then, to have it end.
     let first = site.bench.queue.lock().remove(0);
@@ -555,6 +561,8 @@ fn a_client_that_is_gone_has_its_operation_interrupted() {
         site.pool.open() == 0
     });
     assert!(!site.bench.gate.lock().released);
+    // It was known until it was closed: what it had sent before could have followed.
+    assert_eq!(site.bench.disconnected.load(Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -764,6 +772,19 @@ fn connections_whose_machine_is_gone_are_found_within_minutes() {
     assert!(socket_keepalive(&stream).unwrap());
     assert!(tcp_keepidle(&stream).unwrap() <= Duration::from_secs(300));
     assert!(tcp_keepintvl(&stream).unwrap() <= Duration::from_secs(1));
+}
+
+/// Each had a thread for as long as it liked, without a login, too.
+#[test]
+fn a_client_that_does_not_read_is_not_waited_for_without_an_end() {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout};
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let ours = rustix::fd::OwnedFd::from(ours);
+    listener::limit_sending(&ours);
+    let patience = socket_timeout(&ours, Timeout::Send).unwrap().unwrap();
+    assert!(patience <= Duration::from_secs(3600), "{patience:?}");
+    set_socket_timeout(&ours, Timeout::Send, Some(Duration::from_millis(1))).unwrap();
+    while connection::send_some(&ours, &[7; 1 << 20]).is_ok() {}
 }
 
 /// A few hundred connections in bursts: all served, then few threads left waiting.
