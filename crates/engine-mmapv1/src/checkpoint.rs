@@ -13,7 +13,7 @@
 use crate::apply::Applier;
 use crate::bytes_at::{checksum, put, u32_at};
 use crate::cache::CapturedPage;
-use crate::database::Database;
+use crate::database::{Database, file_path};
 use crate::files::{DataFile, ENTRIES_PER_PAGE, Page, first_data_page, header_page, io_error, map_pages};
 use crate::journal::{Image, Journal};
 use crate::loc::{ALL_SECTORS, NAMESPACE_FILE, PAGE_BYTES, SECTOR_BYTES};
@@ -524,10 +524,9 @@ fn settle(shared: &Shared, cut: &Cut, plan: &Plan) {
 pub(crate) fn files_of(root: &Root, directory: &Path) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     for database in &root.databases {
-        let home = crate::database::directory(directory, &database.name, database.own_directory);
-        let stem = crate::database::file_stem(&database.name);
-        paths.insert(home.join(format!("{stem}.ns")));
-        paths.extend((0..database.files.len()).map(|number| home.join(format!("{stem}.{number}"))));
+        let path = |extension: &str| file_path(directory, &database.name, database.own_directory, extension);
+        paths.insert(path("ns"));
+        paths.extend((0..database.files.len()).map(|number| path(&number.to_string())));
     }
     paths
 }

@@ -5,7 +5,7 @@
 
 use crate::bytes_at::checksum;
 use crate::checkpoint::{Disk, NamedFile, Written, entries, files_of, put_in_place};
-use crate::database::{Database, directory as database_directory, file_stem};
+use crate::database::{Database, directory as database_directory, file_path};
 use crate::files::{DataFile, Page, check_header, corrupt, io_error, map_pages, read_page_at};
 use crate::journal::{Image, Journal};
 use crate::loc::NAMESPACE_FILE;
@@ -85,12 +85,15 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
 fn data_files(env: &Env, directory: &Path) -> Result<BTreeSet<PathBuf>> {
     let is_data = |name: &Path| {
         let extension = name.extension().and_then(|extension| extension.to_str());
-        let is_root = crate::root::FILE_NAMES.iter().any(|root| name == Path::new(root));
-        !is_root && extension.is_some_and(|text| text == "ns" || text.bytes().all(|byte| byte.is_ascii_digit()))
+        extension.is_some_and(|text| text == "ns" || text.bytes().all(|byte| byte.is_ascii_digit()))
     };
+    let is_root = |name: &Path| crate::root::FILE_NAMES.iter().any(|root| name == Path::new(root));
     let mut found = BTreeSet::new();
     for name in env.fs.list(directory).map_err(io_error("list", directory))? {
         let path = directory.join(&name);
+        if is_root(&name) {
+            continue;
+        }
         if is_data(&name) {
             found.insert(path);
         } else if let Ok(below) = env.fs.list(&path) {
@@ -124,11 +127,11 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
         };
         let home = database_directory(directory, &known.name, known.own_directory);
         vfs::create_directory_durably(&*env.fs, &home).map_err(io_error("create", &home))?;
-        let stem = file_stem(&known.name);
-        let path = match image.file {
-            NAMESPACE_FILE => home.join(format!("{stem}.ns")),
-            number => home.join(format!("{stem}.{number}")),
+        let extension = match image.file {
+            NAMESPACE_FILE => "ns".to_owned(),
+            number => number.to_string(),
         };
+        let path = file_path(directory, &known.name, known.own_directory, &extension);
         let file = env
             .fs
             .open(&path, Access::OpenOrCreate)

@@ -27,6 +27,8 @@ pub(crate) fn version(keys: Option<&Keys>) -> u32 {
     }
 }
 
+/// What the names of both begin with.
+pub(crate) const FILE_STEM: &str = "root";
 pub(crate) const FILE_NAMES: [&str; 2] = ["root.0", "root.1"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
