@@ -103,6 +103,9 @@ pub(crate) fn draw(shared: &Shared, applier: &mut Applier) -> Cut {
         }
         !is_empty
     });
+    // Loads run on beside this: the files are listed behind the pages, so that each page's file is among them. What a
+    // load gets meanwhile is free at the next start, whatever the owner maps say of it.
+    let pages = shared.cache.capture();
     let cut_one = |database: Arc<Database>| {
         let mut namespaces = database.namespaces.lock();
         let mut space = database.space.lock();
@@ -133,7 +136,7 @@ pub(crate) fn draw(shared: &Shared, applier: &mut Applier) -> Cut {
         seq,
         databases: shared.all_databases().into_iter().map(cut_one).collect(),
         removed,
-        pages: shared.cache.capture(),
+        pages,
     }
 }
 
@@ -226,11 +229,13 @@ fn plan(disk: &Disk, cut: &Cut, is_sealed: bool) -> Plan {
         .collect();
     for captured in &cut.pages {
         let (database, file, page) = Database::place_of(captured.id);
-        // A database that has gone has nothing to keep; a file that has gone likewise.
+        // A database that has gone has nothing to keep. Pages of a file that was given back left the cache before.
         let Some(&number) = number_of.get(&database) else {
             continue;
         };
-        if usize::from(file) < cut.databases[number].files.len() {
+        let has_file = usize::from(file) < cut.databases[number].files.len();
+        debug_assert!(has_file, "{:?} lies in a file that the cut lacks", captured.id);
+        if has_file {
             checksums
                 .entry((number, file))
                 .or_default()
