@@ -164,9 +164,10 @@ impl Core {
 
     fn checkpoint(&self) -> Result<Seq> {
         let mut disk = self.disk.lock();
-        self.shared.check_open()?;
         let cut = {
             let mut applier = self.applier.lock();
+            // Under the applier: a batch waited for may have failed half way, and no half of one may become durable.
+            self.shared.check_open()?;
             let seq = applier.last.max(self.shared.pins.published());
             if seq.0 == self.durable.load(Relaxed) && !self.owes_checkpoint.load(Relaxed) {
                 return Ok(seq);
@@ -479,3 +480,7 @@ fn info() -> EngineInfo {
 fn history_max(cache_bytes: u64, percent: u32) -> usize {
     usize::try_from(history_bytes(cache_bytes, percent)).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+#[path = "engine_impl_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! Interleavings that only the engine's own locks can bring about.
+
+use super::*;
+use crate::files::ENTRIES_PER_PAGE;
+use crate::loc::Loc;
+use crate::space::Owner;
+use engine::TableKind;
+use vfs::{FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
+
+fn open_engine() -> (SimulatedFs, Mmapv1Engine) {
+    let fs = SimulatedFs::new(1);
+    fs.create_directory_all(Path::new("/d")).expect("a new disk");
+    let env = Env {
+        fs: Arc::new(fs.clone()),
+        clock: Arc::new(SimulatedClock::new(0)),
+        random: Arc::new(SeededRandom::new(1)),
+    };
+    let options = Mmapv1Options {
+        first_file_bytes: 64 << 10,
+        namespace_bytes: 64 << 10,
+        preallocate: false,
+        ..Mmapv1Options::with_cache(16 << 20)
+    };
+    let engine = Mmapv1Engine::open(&env, Path::new("/d"), options).expect("an empty directory");
+    (fs, engine)
+}
+
+fn create_tables(engine: &Mmapv1Engine, names: &[&str]) {
+    let mut batch = Batch::new();
+    for (number, name) in (1..).zip(names) {
+        let spec = TableSpec {
+            kind: TableKind::Records,
+            name: (*name).into(),
+            compressor: None,
+        };
+        batch.create_table(TableId(number), spec);
+        batch.put(TableId(number), 1u64.to_be_bytes().to_vec(), vec![7; 100]);
+    }
+    engine.apply(&batch, Seq(1)).expect("tables");
+    engine.publish(Seq(1));
+}
+
+/// A load got its first page in a new file of a database while a checkpoint's cut was drawn, behind the list of that
+/// database's files: the page was taken to be written, and was nowhere.
+#[test]
+fn pages_that_a_load_adds_while_a_cut_is_drawn_stay_dirty() {
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t", "b.t"]);
+    let core = &engine.core;
+    let databases = core.shared.all_databases();
+    let first_file = databases[0].files().remove(0);
+    let listed = Arc::strong_count(&first_file) + 1;
+    let page = thread::scope(|scope| {
+        let in_the_way = databases[1].space.lock();
+        let checkpoint = scope.spawn(|| engine.checkpoint());
+        // The first database is in the cut; the second one's turn comes behind the lock.
+        while Arc::strong_count(&first_file) < listed {
+            thread::yield_now();
+        }
+        let extent = databases[0]
+            .allocate(ENTRIES_PER_PAGE, ENTRIES_PER_PAGE, Owner::UNFINISHED)
+            .expect("a new file");
+        assert!(extent.file > 0, "{extent:?}");
+        let page = Loc::of_page(extent.file, extent.start);
+        let pager = core.shared.pager(&databases[0], Owner::UNFINISHED);
+        pager.create(page, |page| page[0] = 9).expect("a place of the database");
+        drop(in_the_way);
+        checkpoint.join().expect("no panic").expect("there is room");
+        page
+    });
+    let written = || databases[0].files()[page.file() as usize].checksums.read()[page.page() as usize] != 0;
+    assert!(!written());
+    core.owes_checkpoint.store(true, Relaxed);
+    engine.checkpoint().expect("there is room");
+    assert!(written(), "the next checkpoint has it");
+}
+
+/// A checkpoint waited for a batch that failed half way, and made that half durable.
+#[test]
+fn a_checkpoint_that_waited_for_a_batch_that_failed_writes_nothing() {
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t"]);
+    let core = &engine.core;
+    let durable = engine.durable_seq();
+    thread::scope(|scope| {
+        let mut applier = core.applier.lock();
+        let checkpoint = scope.spawn(|| engine.checkpoint());
+        while core.disk.try_lock().is_some() {
+            thread::yield_now();
+        }
+        applier.last = Seq(2);
+        core.shared.close(Some("a batch failed".into()));
+        drop(applier);
+        let answer = checkpoint.join().expect("no panic");
+        assert!(matches!(answer, Err(EngineError::Stopped(_))), "{answer:?}");
+    });
+    assert_eq!((engine.durable_seq(), core.disk.lock().root.seq), (durable, durable));
+}
