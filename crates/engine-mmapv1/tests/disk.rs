@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a failed step is a failed test")]
 
-use engine::{Batch, CloseMode, Engine, Maintenance, Result, Seq, TableId, TableKind, TableSpec};
-use engine_mmapv1::{Mmapv1Engine, Mmapv1Options};
+use engine::{Batch, CloseMode, Engine, Maintenance, Result, TableId, TableKind, TableSpec};
+use engine_mmapv1::{Allocation, Mmapv1Engine, Mmapv1Options};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
@@ -117,5 +117,33 @@ fn databases_may_be_called_like_the_engines_own_files() {
         let engine = open(&fs, &options).unwrap();
         assert_eq!(value_bytes(&engine, 3, 19), Some(10_000));
         assert_eq!(engine.tables().unwrap().len(), 1);
+    }
+}
+
+/// Of a list of free slots only the first was looked at: one that was too short hid all behind it, and each round took
+/// new room.
+#[test]
+fn room_of_deleted_records_is_used_again() {
+    for (allocation, sizes) in [
+        (Allocation::PowersOfTwo, [2_500_000, 1_500_000]),
+        (Allocation::Exact, [2_500_000, 2_200_000]),
+        (Allocation::Exact, [900, 600]),
+    ] {
+        let fs = new_disk();
+        let options = Mmapv1Options { allocation, ..small() };
+        let engine = open(&fs, &options).unwrap();
+        create(&engine, 1, "db.records");
+        put(&engine, 1, 0, 100);
+        let round = || {
+            (1..).zip(sizes).for_each(|(id, bytes)| put(&engine, 1, id, bytes));
+            (1..=2).for_each(|id| delete(&engine, 1, id));
+            engine.table_stats(TableId(1)).unwrap().storage_bytes
+        };
+        let first = round();
+        let last = (0..30).map(|_| round()).last().unwrap();
+        assert_eq!(first, last, "{allocation:?} {sizes:?}");
+        put(&engine, 1, 1, sizes[0]);
+        verify(&engine);
+        assert_eq!(value_bytes(&engine, 1, 1), Some(sizes[0]));
     }
 }
