@@ -33,6 +33,8 @@ pub(crate) struct Database {
     pub(crate) namespaces: Mutex<Namespaces>,
     /// The namespace file, once it is there on disk.
     pub(crate) namespace_handle: std::sync::OnceLock<Arc<dyn File>>,
+    /// Descriptors for files that no checkpoint has made yet.
+    kept_descriptors: Mutex<Vec<Arc<dyn File>>>,
     first_file_pages: u32,
     file_pages_max: u32,
 }
@@ -58,6 +60,7 @@ impl Database {
             space: Mutex::default(),
             namespaces: Mutex::default(),
             namespace_handle: std::sync::OnceLock::new(),
+            kept_descriptors: Mutex::default(),
             first_file_pages: pages(options.first_file_bytes),
             file_pages_max: pages(options.file_bytes_max),
         }
@@ -76,6 +79,16 @@ impl Database {
     /// The directory its files lie in.
     pub(crate) fn directory(&self) -> PathBuf {
         directory(&self.root, &self.name, self.own_directory)
+    }
+
+    /// Keeps descriptors for its first files.
+    pub(crate) fn keep_descriptors(&self, kept: Vec<Arc<dyn File>>) {
+        *self.kept_descriptors.lock() = kept;
+    }
+
+    /// Frees one that was kept, for a file that is opened now; false when none is left.
+    pub(crate) fn give_back_descriptor(&self) -> bool {
+        self.kept_descriptors.lock().pop().is_some()
     }
 
     pub(crate) fn namespace_path(&self) -> PathBuf {

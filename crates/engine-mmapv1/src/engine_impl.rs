@@ -5,8 +5,9 @@ use crate::checkpoint::{self, Disk, Failure, Written};
 use crate::compact::{compact_table, drop_free_files, is_worth_it};
 use crate::database::database_of;
 use crate::namespaces::{SLOT_BYTES, slots_for};
-use crate::open::{self, check_descriptors};
+use crate::open;
 use crate::options::Mmapv1Options;
+use crate::room::no_room;
 use crate::sealing::stored_page_bytes;
 use crate::shared::Shared;
 use crate::snapshot::Mmapv1Snapshot;
@@ -293,7 +294,7 @@ impl Engine for Mmapv1Engine {
         })?;
         let name = database_of(&spec.name);
         let Some(database) = shared.databases.read().get(name).cloned() else {
-            return check_descriptors(shared);
+            return shared.prepare_database(name);
         };
         let used = database.namespaces.lock().used_bytes() + (slots * SLOT_BYTES) as u64;
         if used > shared.options.namespace_bytes {
@@ -450,14 +451,6 @@ impl Engine for Mmapv1Engine {
         self.core.shared.close(None);
         self.end_checkpointer();
         result
-    }
-}
-
-fn no_room(message: String) -> EngineError {
-    EngineError::Backend {
-        operation: "grow",
-        kind: ErrorKind::OutOfSpace,
-        message,
     }
 }
 

@@ -28,7 +28,7 @@ const REPLAYED_AT_ONCE: usize = 4096;
 
 /// Opens a directory, and finishes a checkpoint that a crash left between journal and root.
 pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Result<(Shared, Disk)> {
-    let (root_files, newest, same) = RootFiles::open(env, directory)?;
+    let (root_files, newest, stale) = RootFiles::open(env, directory)?;
     let journal = Journal::open(env, directory)?;
     let unfinished = journal
         .read_root()?
@@ -40,8 +40,9 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
             root
         }
         (None, Some(root)) => {
-            if !same {
-                root_files.write(&root)?;
+            // The other one alone: until both are whole again this one is all there is.
+            if let Some(stale) = stale {
+                root_files.write_one(&root, stale)?;
             }
             root
         }
@@ -76,6 +77,7 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
         root_files,
         journal,
         unsynced: BTreeSet::new(),
+        made: BTreeSet::new(),
         written: Written::default(),
     };
     Ok((shared, disk))
