@@ -89,6 +89,11 @@ impl Applier {
         self.residue.len() + self.released.len()
     }
 
+    /// Whether extents wait to be given back that nobody reads any more.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// Puts a batch in as of `seq`. After an error part of it is in: the engine must stop.
     pub(crate) fn apply(&mut self, shared: &Shared, batch: &Batch, seq: Seq) -> Result<()> {
         if seq <= self.last {

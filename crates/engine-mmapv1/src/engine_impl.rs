@@ -30,6 +30,8 @@ use vfs::Env;
 const NAME: &str = "mmapv1";
 /// A writer waits so long at a call of [`Engine::throttle`].
 const THROTTLE: Duration = Duration::from_millis(5);
+/// Where writers are refused, a checkpoint is tried again so often.
+const FULL_RETRY: Duration = Duration::from_secs(5);
 
 /// See the crate.
 pub struct Mmapv1Engine {
@@ -130,6 +132,13 @@ impl Core {
         loop {
             match *wanted {
                 Wanted::End => return,
+                Wanted::Nothing if self.is_stuck.load(Relaxed) => {
+                    let waited = self.changed.wait_for(&mut wanted, FULL_RETRY);
+                    // Nobody writes then, and so nobody asks for it.
+                    if waited.timed_out() && *wanted == Wanted::Nothing && self.is_full() {
+                        *wanted = Wanted::Checkpoint;
+                    }
+                }
                 Wanted::Nothing => self.changed.wait(&mut wanted),
                 Wanted::Checkpoint => {
                     *wanted = Wanted::Nothing;
@@ -151,6 +160,27 @@ impl Core {
         }
     }
 
+    /// As much as the cache is to hold is dirty, and the disk has no room for it.
+    fn is_full(&self) -> bool {
+        self.is_stuck.load(Relaxed) && self.shared.cache.dirty_bytes() > self.shared.options.cache_bytes
+    }
+
+    /// Holds a load up while too much is dirty, which it could do without end. Errors: those of a checkpoint, without
+    /// which it cannot go on.
+    fn pace_load(&self) -> Result<()> {
+        while self.shared.cache.dirty_bytes() > 2 * self.dirty_aim() {
+            // No position tells of the load: a checkpoint would find nothing to do where nobody else writes.
+            self.owes_checkpoint.store(true, Relaxed);
+            if self.is_stuck.load(Relaxed) {
+                self.checkpoint()?;
+            }
+            if self.throttle() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn throttle(&self) -> bool {
         if self.shared.cache.dirty_bytes() <= 2 * self.dirty_aim() || self.is_stuck.load(Relaxed) {
             return true;
@@ -165,7 +195,7 @@ impl Core {
 
     fn checkpoint(&self) -> Result<Seq> {
         let mut disk = self.disk.lock();
-        let cut = {
+        let (cut, has_more) = {
             let mut applier = self.applier.lock();
             // Under the applier: a batch waited for may have failed half way, and no half of one may become durable.
             self.shared.check_open()?;
@@ -175,13 +205,19 @@ impl Core {
             }
             applier.sweep_history(&self.shared);
             self.owes_checkpoint.store(false, Relaxed);
-            checkpoint::draw(&self.shared, &mut applier)
+            let cut = checkpoint::draw(&self.shared, &mut applier);
+            (cut, applier.has_released())
         };
         match checkpoint::write(&self.shared, &mut disk, &cut, &self.write_ahead) {
             Ok(()) => {
                 self.durable.store(cut.seq.0, Relaxed);
                 *self.written.lock() = disk.written;
                 self.is_stuck.store(false, Relaxed);
+                if has_more {
+                    // The rest of what was dropped goes with the next ones.
+                    self.owes_checkpoint.store(true, Relaxed);
+                    self.want_checkpoint();
+                }
                 Ok(cut.seq)
             }
             Err(Failure::Harmless(error)) => {
@@ -341,6 +377,10 @@ impl Engine for Mmapv1Engine {
         self.core.throttle()
     }
 
+    fn is_full(&self) -> bool {
+        self.core.is_full()
+    }
+
     fn publish(&self, seq: Seq) {
         self.core.shared.pins.publish(seq);
     }
@@ -360,7 +400,7 @@ impl Engine for Mmapv1Engine {
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, _seq: Seq) -> Result<u64> {
         let core = &self.core;
         core.shared.check_open()?;
-        let pace = || while !core.throttle() {};
+        let pace = || core.pace_load();
         let loaded = bulk::load(&core.shared, &core.applier, table, rows, &pace)?;
         core.owes_checkpoint.store(true, Relaxed);
         Ok(loaded)

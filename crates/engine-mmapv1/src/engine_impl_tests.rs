@@ -8,6 +8,10 @@ use engine::TableKind;
 use vfs::{FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
 
 fn open_engine() -> (SimulatedFs, Mmapv1Engine) {
+    open_with_files_of(64 << 10)
+}
+
+fn open_with_files_of(first_file_bytes: u64) -> (SimulatedFs, Mmapv1Engine) {
     let fs = SimulatedFs::new(1);
     fs.create_directory_all(Path::new("/d")).expect("a new disk");
     let env = Env {
@@ -16,7 +20,7 @@ fn open_engine() -> (SimulatedFs, Mmapv1Engine) {
         random: Arc::new(SeededRandom::new(1)),
     };
     let options = Mmapv1Options {
-        first_file_bytes: 64 << 10,
+        first_file_bytes,
         namespace_bytes: 64 << 10,
         preallocate: false,
         ..Mmapv1Options::with_cache(16 << 20)
@@ -95,4 +99,22 @@ fn a_checkpoint_that_waited_for_a_batch_that_failed_writes_nothing() {
         assert!(matches!(answer, Err(EngineError::Stopped(_))), "{answer:?}");
     });
     assert_eq!((engine.durable_seq(), core.disk.lock().root.seq), (durable, durable));
+}
+
+/// A checkpoint gives back a gigabyte of what was dropped. Where nobody wrote any more the rest stayed.
+#[test]
+fn what_a_checkpoint_did_not_give_back_the_next_one_does_without_being_asked() {
+    const GIGABYTE_PAGES: u32 = 128 << 10;
+    let (_fs, engine) = open_with_files_of(2 << 30);
+    create_tables(&engine, &["a.t"]);
+    let core = &engine.core;
+    let database = core.shared.all_databases().remove(0);
+    let pages = GIGABYTE_PAGES + 10_000;
+    let dropped = database
+        .allocate(pages, pages, Owner::table(TableId(9)))
+        .expect("the first file has them");
+    core.applier.lock().release(&database, &[dropped]);
+    engine.checkpoint().expect("there is room");
+    let applier = core.applier.lock();
+    assert!(core.owes_checkpoint.load(Relaxed) || !applier.has_released());
 }

@@ -97,6 +97,12 @@ pub trait Engine: Send + Sync {
         true
     }
 
+    /// Whether the engine has as much in memory as it may and the disk has no room for it: who begins a write is then
+    /// refused. It **must** try by itself whether there is room again. Never, by default.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may
     /// lie above the last batch when log entries came between that concern no engine. Going back is ignored.
     fn publish(&self, seq: Seq);
