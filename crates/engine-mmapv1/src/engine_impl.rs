@@ -22,7 +22,7 @@ use engine::{
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::Env;
@@ -53,6 +53,8 @@ struct Core {
     written: Mutex<Written>,
     /// Something changed that no position tells of: files were given back, a table was loaded.
     owes_checkpoint: AtomicBool,
+    /// How often files that lie as they are, for who copies them, were asked for.
+    files_kept: AtomicUsize,
     /// The last checkpoint found no room: writers need not wait for the next.
     is_stuck: AtomicBool,
     wanted: Mutex<Wanted>,
@@ -84,6 +86,7 @@ impl Mmapv1Engine {
             write_ahead: WriteAheadRule::default(),
             written: Mutex::default(),
             owes_checkpoint: AtomicBool::new(false),
+            files_kept: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
             wanted: Mutex::new(Wanted::Nothing),
             changed: Condvar::new(),
@@ -144,7 +147,7 @@ impl Core {
                     *wanted = Wanted::Nothing;
                     drop(wanted);
                     // A failure is told to who asks for a checkpoint next, or has stopped the engine.
-                    self.is_stuck.store(self.checkpoint().is_err(), Relaxed);
+                    self.is_stuck.store(self.checkpoint_unasked().is_err(), Relaxed);
                     wanted = self.wanted.lock();
                     self.changed.notify_all();
                 }
@@ -172,7 +175,7 @@ impl Core {
             // No position tells of the load: a checkpoint would find nothing to do where nobody else writes.
             self.owes_checkpoint.store(true, Relaxed);
             if self.is_stuck.load(Relaxed) {
-                self.checkpoint()?;
+                self.checkpoint_unasked()?;
             }
             if self.throttle() {
                 break;
@@ -194,7 +197,20 @@ impl Core {
     }
 
     fn checkpoint(&self) -> Result<Seq> {
+        self.checkpoint_on(&mut self.disk.lock())
+    }
+
+    /// A checkpoint of the engine's own accord: none while files are to lie as they are.
+    fn checkpoint_unasked(&self) -> Result<()> {
         let mut disk = self.disk.lock();
+        // Under the lock of the disk: whoever copies takes a checkpoint first, and none may begin behind that one.
+        if self.files_kept.load(Relaxed) > 0 {
+            return Ok(());
+        }
+        self.checkpoint_on(&mut disk).map(drop)
+    }
+
+    fn checkpoint_on(&self, disk: &mut Disk) -> Result<Seq> {
         let (cut, has_more) = {
             let mut applier = self.applier.lock();
             // Under the applier: a batch waited for may have failed half way, and no half of one may become durable.
@@ -208,7 +224,7 @@ impl Core {
             let cut = checkpoint::draw(&self.shared, &mut applier);
             (cut, applier.has_released())
         };
-        match checkpoint::write(&self.shared, &mut disk, &cut, &self.write_ahead) {
+        match checkpoint::write(&self.shared, disk, &cut, &self.write_ahead) {
             Ok(()) => {
                 self.durable.store(cut.seq.0, Relaxed);
                 *self.written.lock() = disk.written;
@@ -292,7 +308,7 @@ impl Core {
         };
         if dropped {
             self.owes_checkpoint.store(true, Relaxed);
-            self.checkpoint()?;
+            self.checkpoint_unasked()?;
         }
         Ok(MaintenanceReport {
             bytes_freed: before.saturating_sub(file_bytes()),
@@ -481,6 +497,18 @@ impl Engine for Mmapv1Engine {
             engine: NAME,
             operation: "backup",
         })
+    }
+
+    /// The files change in checkpoints alone: the engine takes none by itself.
+    fn keep_files(&self, keep: bool) -> Result<()> {
+        let core = &self.core;
+        core.shared.check_open()?;
+        if keep {
+            core.files_kept.fetch_add(1, Relaxed);
+        } else if core.files_kept.fetch_sub(1, Relaxed) == 1 && core.owes_checkpoint.load(Relaxed) {
+            core.want_checkpoint();
+        }
+        Ok(())
     }
 
     fn close(&self, mode: CloseMode) -> Result<()> {

@@ -377,3 +377,29 @@ fn a_load_of_long_rows_on_an_idle_engine_keeps_to_the_cache() {
     assert_eq!(value_bytes(&engine, 1, 59), Some(500_000));
     verify(&engine);
 }
+
+/// A compaction took a checkpoint whenever it gave files back, also while somebody copied the files one by one: the
+/// copy was of two states.
+#[test]
+fn nothing_is_written_while_files_are_kept() {
+    let fs = new_disk();
+    let engine = open(&fs, &small()).unwrap();
+    create(&engine, 1, "db.a");
+    create(&engine, 2, "db.b");
+    put(&engine, 1, 1, 10);
+    (0..40).for_each(|id| put(&engine, 2, id, 10_000));
+    engine.checkpoint().unwrap();
+    let mut batch = Batch::new();
+    batch.drop_table(TableId(2));
+    apply(&engine, &batch);
+    engine.keep_files(true).unwrap();
+    engine.checkpoint().unwrap();
+    let before = fs.operations();
+    engine.maintain(&Maintenance::Compact(None)).unwrap();
+    assert_eq!(fs.operations(), before);
+    assert!(exists(&fs, "db.2"));
+    engine.keep_files(false).unwrap();
+    engine.checkpoint().unwrap();
+    assert!(!exists(&fs, "db.2"));
+    verify(&engine);
+}
