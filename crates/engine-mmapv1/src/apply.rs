@@ -168,7 +168,7 @@ impl Applier {
     }
 
     fn put(&mut self, shared: &Shared, table: &Arc<Table>, key: &[u8], value: &[u8], seq: Seq) -> Result<()> {
-        let mut state = table.state.write();
+        let mut state = table.change();
         self.note(shared, table, &mut state, key, seq)?;
         state.store.put(&table.pager(shared), table.spec.kind, key, value)?;
         self.changed.insert(table.id);
@@ -176,7 +176,7 @@ impl Applier {
     }
 
     fn delete(&mut self, shared: &Shared, table: &Arc<Table>, key: &[u8], seq: Seq) -> Result<()> {
-        let mut state = table.state.write();
+        let mut state = table.change();
         self.note(shared, table, &mut state, key, seq)?;
         if state.store.delete(&table.pager(shared), table.spec.kind, key)? {
             self.changed.insert(table.id);
@@ -190,7 +190,7 @@ impl Applier {
         if !self.keeps {
             return Ok(());
         }
-        let State { store, history } = state;
+        let State { store, history, .. } = state;
         let bytes = history.bytes();
         let noted = history.note(key, seq, self.horizon.open(), || {
             store.get(&table.pager(shared), table.spec.kind, key, Bytes::copy_from_slice)
@@ -204,7 +204,7 @@ impl Applier {
 
     fn delete_range(&mut self, shared: &Shared, table: &Arc<Table>, range: &KeyRange, seq: Seq) -> Result<()> {
         if *range == KeyRange::all() && !self.keeps {
-            let mut state = table.state.write();
+            let mut state = table.change();
             state.store.rows = 0;
             self.changed.insert(table.id);
             self.reset_if_empty(table, &mut state);
@@ -305,7 +305,7 @@ impl Applier {
             }
             match self.residue.pop_front() {
                 Some((_, Left::Row(table, key))) => {
-                    let mut state = table.state.write();
+                    let mut state = table.write();
                     let bytes = state.history.bytes();
                     let is_left = state.history.clear(&key, self.horizon.open());
                     self.history_bytes = self.history_bytes + state.history.bytes() - bytes;
@@ -317,7 +317,7 @@ impl Applier {
                 }
                 Some((_, Left::Table(id))) => {
                     if let Some(table) = shared.remove_table(id) {
-                        let state = std::mem::take(&mut *table.state.write());
+                        let state = std::mem::take(&mut *table.write());
                         self.history_bytes -= state.history.bytes();
                         self.release(&table.database, &state.store.extents);
                     }

@@ -76,7 +76,7 @@ pub(crate) fn load(
             .iter()
             .for_each(|&extent| space.set_owner(extent, Owner::table(id)));
     }
-    let mut state = table.state.write();
+    let mut state = table.change();
     store.moves = state.store.moves;
     let before = std::mem::replace(&mut state.store, store);
     drop(state);

@@ -264,8 +264,7 @@ impl Core {
         let mut report = MaintenanceReport::default();
         for table in self.tables_for(table.as_ref().map(std::slice::from_ref))? {
             verify::verify_table(&self.shared, &table, &mut report)?;
-            let _no_checkpoint_writes = self.disk.lock();
-            verify::verify_disk(&table, &mut report)?;
+            verify::verify_disk(&table, &self.disk, &mut report)?;
         }
         if table.is_none() {
             for database in self.shared.all_databases() {

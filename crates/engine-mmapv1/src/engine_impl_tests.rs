@@ -118,3 +118,47 @@ fn what_a_checkpoint_did_not_give_back_the_next_one_does_without_being_asked() {
     let applier = core.applier.lock();
     assert!(core.owes_checkpoint.load(Relaxed) || !applier.has_released());
 }
+
+/// A check of a whole table kept each batch that wrote to it waiting, and with that batch all others and all readers.
+#[test]
+fn the_check_of_a_table_gives_way_to_a_batch() {
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t"]);
+    let mut batch = Batch::new();
+    (2..1_000u64).for_each(|id| batch.put(TableId(1), id.to_be_bytes().to_vec(), vec![7; 100]));
+    engine.apply(&batch, Seq(2)).expect("rows");
+    let shared = &engine.core.shared;
+    let table = shared.live_table(TableId(1)).expect("it was made");
+    let report = engine
+        .maintain(&Maintenance::Verify(Some(TableId(1))))
+        .expect("readable");
+    assert_eq!((report.rows_checked, report.problems), (999, vec![]));
+    let is_checking = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let check = scope.spawn(|| {
+            let state = table.state.read();
+            let mut steps = 0;
+            let gave_way = verify::check_still_space(&table.pager(shared), &state.store, &mut || {
+                steps += 1;
+                if steps < 1_000 {
+                    return Ok(());
+                }
+                // In the middle of it, whenever the batch comes.
+                is_checking.store(true, Relaxed);
+                while !table.has_writers_waiting() {
+                    thread::yield_now();
+                }
+                Err(EngineError::Closed)
+            });
+            gave_way.is_err()
+        });
+        while !is_checking.load(Relaxed) {
+            thread::yield_now();
+        }
+        let mut batch = Batch::new();
+        batch.put(TableId(1), 1u64.to_be_bytes().to_vec(), vec![8; 100]);
+        engine.apply(&batch, Seq(3)).expect("a row");
+        assert!(check.join().expect("no panic"));
+    });
+    assert!(!table.has_writers_waiting());
+}
