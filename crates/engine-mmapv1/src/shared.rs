@@ -20,8 +20,14 @@ use vfs::{Env, File};
 /// The namespace file and the first data file.
 const FILES_OF_NEW_DATABASE: usize = 2;
 
-/// Lock order: `gate`, `tables`, one table's state, `databases`, `prepared`, those of a database, the cache's; [`Pins`] is taken
-/// alone.
+/// A database that is to be made.
+struct Prepared {
+    name: String,
+    descriptors: Vec<Arc<dyn File>>,
+}
+
+/// Lock order: `gate`, `tables`, one table's state, `databases`, `prepared`, those of a database, the cache's; [`Pins`]
+/// is taken alone.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) directory: PathBuf,
@@ -31,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) databases: RwLock<BTreeMap<String, Arc<Database>>>,
     next_database: AtomicU32,
     /// Descriptors for the database that is to be made next, if it is of this name.
-    prepared: Mutex<Option<(String, Vec<Arc<dyn File>>)>>,
+    prepared: Mutex<Option<Prepared>>,
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     pub(crate) pins: Pins,
@@ -106,8 +112,8 @@ impl Shared {
             return Arc::clone(database);
         }
         let database = self.make_database(name, self.options.directory_per_database);
-        if let Some((_, kept)) = self.prepared.lock().take_if(|(prepared, _)| prepared == name) {
-            database.keep_descriptors(kept);
+        if let Some(prepared) = self.prepared.lock().take_if(|prepared| prepared.name == name) {
+            database.keep_descriptors(prepared.descriptors);
         }
         databases.insert(name.to_owned(), Arc::clone(&database));
         database
@@ -118,9 +124,12 @@ impl Shared {
     pub(crate) fn prepare_database(&self, name: &str) -> Result<()> {
         *self.prepared.lock() = None;
         check_descriptors(self)?;
-        let kept = (0..FILES_OF_NEW_DATABASE).map(|_| RootFiles::any_descriptor(&self.env, &self.directory));
-        let kept = kept.collect::<Result<_>>()?;
-        *self.prepared.lock() = Some((name.to_owned(), kept));
+        let descriptors = (0..FILES_OF_NEW_DATABASE).map(|_| RootFiles::any_descriptor(&self.env, &self.directory));
+        let prepared = Prepared {
+            name: name.to_owned(),
+            descriptors: descriptors.collect::<Result<_>>()?,
+        };
+        *self.prepared.lock() = Some(prepared);
         Ok(())
     }
 
