@@ -253,9 +253,3 @@ fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile
     database.push_file(file);
     Ok(extents)
 }
-
-/// Whether another file may be opened.
-pub(crate) fn check_descriptors(shared: &Shared) -> Result<()> {
-    let checked = shared.env.fs.check_descriptors();
-    checked.map_err(io_error("open another file in", &shared.directory))
-}

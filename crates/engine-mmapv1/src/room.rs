@@ -7,7 +7,6 @@ use crate::checkpoint::{Cut, CutDatabase, Disk, Failure, Plan, files_of};
 use crate::database::Database;
 use crate::files::{DataFile, first_data_page, io_error};
 use crate::loc::PAGE_BYTES;
-use crate::open::check_descriptors;
 use crate::sealing::stored_page_bytes;
 use crate::shared::Shared;
 use engine::{EngineError, ErrorKind, Result};
@@ -103,7 +102,7 @@ impl Room<'_> {
     fn open(&mut self, database: &Database, path: &Path) -> Result<Arc<dyn File>> {
         // It was asked for when the database was made; a further data file has to ask.
         if !database.give_back_descriptor() {
-            check_descriptors(self.shared)?;
+            self.shared.check_descriptors()?;
         }
         let directory = database.directory();
         if database.own_directory {

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::database::{Database, database_of};
-use crate::open::check_descriptors;
+use crate::files::io_error;
 use crate::options::Mmapv1Options;
 use crate::pager::Pager;
 use crate::root::RootFiles;
@@ -119,11 +119,17 @@ impl Shared {
         database
     }
 
+    /// Whether another file may be opened.
+    pub(crate) fn check_descriptors(&self) -> Result<()> {
+        let checked = self.env.fs.check_descriptors();
+        checked.map_err(io_error("open another file in", &self.directory))
+    }
+
     /// Keeps descriptors for the files of a database that is to be made: they are opened by a checkpoint, which must
     /// not find that others have taken the last.
     pub(crate) fn prepare_database(&self, name: &str) -> Result<()> {
         *self.prepared.lock() = None;
-        check_descriptors(self)?;
+        self.check_descriptors()?;
         let descriptors = (0..FILES_OF_NEW_DATABASE).map(|_| RootFiles::any_descriptor(&self.env, &self.directory));
         let prepared = Prepared {
             name: name.to_owned(),
