@@ -46,7 +46,7 @@ impl Storage {
 
     /// Whether the engine has as much in memory as it may and no space to write it to.
     pub(crate) fn is_full(&self) -> bool {
-        self.checkpointer.is_full.load(Ordering::Relaxed)
+        self.checkpointer.is_full.load(Ordering::Relaxed) || self.engine.is_full()
     }
 
     /// Back-pressure of the log, to be called before locks are taken.
