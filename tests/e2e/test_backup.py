@@ -3,10 +3,13 @@
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
 
+import bson
 import pytest
 from members import ReplicaSet, wait
 from pymongo import WriteConcern
@@ -546,3 +549,44 @@ def test_a_lock_that_is_of_no_use_is_let_go(tmp_path):
         (server.data / "gone").unlink()
         done = tenon("backup", "--uri", server.uri(), "--out", tmp_path / "backup", "--lock")
         assert done.returncode == 0, done.stderr
+
+
+def read_message(connection):
+    """The body of a request and its number; None at the end."""
+    header = connection.recv(16, socket.MSG_WAITALL)
+    if len(header) < 16:
+        return None
+    length, number, _, _ = struct.unpack("<4i", header)
+    return number, bson.decode(connection.recv(length - 16, socket.MSG_WAITALL)[5:])
+
+
+def test_files_that_are_named_late_are_copied(tmp_path):
+    """A batch has 16 MB: of very many files the names come in several. This server gives one at a time."""
+    data = tmp_path / "data"
+    data.mkdir()
+    names = [f"file{number}" for number in range(5)]
+    for name in names:
+        (data / name).write_text(name)
+    listed = [{"metadata": {"dbpath": str(data)}}, *({"filename": str(data / name), "fileSize": len(name)} for name in names)]
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        connection, _ = listener.accept()
+        left = list(listed)
+        while request := read_message(connection):
+            number, body = request
+            reply = {"ok": 1.0, "maxWireVersion": 25}
+            if next(iter(body)) in ("aggregate", "getMore"):
+                batch = {"firstBatch" if "aggregate" in body else "nextBatch": left[:1]}
+                reply["cursor"] = {"id": bson.Int64(7), "ns": "admin.$cmd.aggregate", **batch}
+                del left[:1]
+            encoded = bson.encode(reply)
+            connection.sendall(struct.pack("<4iIB", 21 + len(encoded), 1, number, 2013, 0, 0) + encoded)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    done = tenon("backup", "--uri", f"mongodb://127.0.0.1:{listener.getsockname()[1]}", "--out", tmp_path / "backup")
+    thread.join()
+    listener.close()
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_text() for path in (tmp_path / "backup").iterdir()} == {name: name for name in names}

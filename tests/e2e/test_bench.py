@@ -154,6 +154,19 @@ def test_transactions_tell_of_conflicts_and_add_up(tmp_path):
     assert "aborted/committed" in (tmp_path / "out.html").read_text()
 
 
+def test_a_database_that_is_somebodys_is_left_alone(server, client):
+    client.hot.orders.insert_one({"_id": 1})
+    options = ["hot", "--uri", server.uri(), "--scale", 0.001, "--duration", 1, "--warm-up", 0, "--quiet"]
+    for more in ([], ["--keep"]):
+        done = bench(*options, *more)
+        assert done.returncode == 1 and "has a database hot" in done.stdout + done.stderr, done
+        assert client.hot.orders.count_documents({}) == 1
+    for more in (["--drop", "--keep"], ["--keep"], []):
+        done = bench(*options, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("hot" in client.list_database_names()) == ("--keep" in more)
+
+
 def test_transactions_need_a_member(server, tmp_path):
     done = bench("transactions", "--uri", server.uri(), "--quiet")
     assert done.returncode == 1 and "is no member of one: start it with --replSet NAME --replSetInitiate" in done.stdout, done.stdout

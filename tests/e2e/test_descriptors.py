@@ -1,12 +1,16 @@
 """A process that may open few files: clients cannot use them up, and whatever cannot be opened is an error of one call."""
 
 import os
+import shutil
 import socket
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 from pymongo import WriteConcern
 from pymongo.errors import OperationFailure
-from server import ENGINES, Server
+from server import ENGINES, Server, binary
 
 LIMIT = 200
 
@@ -83,3 +87,35 @@ def test_a_database_whose_file_cannot_be_opened_is_refused(tmp_path):
         assert len(found) == made and "d1" not in found
         assert all(client[name].c.find_one() == {"_id": 1} for name in found)
         assert server.stop() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the threads of a user of its own are counted")
+@pytest.mark.skipif("betree" not in ENGINES, reason="the engine whose checkpoints have threads of their own")
+def test_checkpoints_need_no_thread_of_their_own(monkeypatch):
+    """The system refused a thread to a checkpoint of two tables, which ended the server."""
+    user, threads = 61234, 60
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    others = []
+    try:
+        directory.chmod(0o755)
+        program = shutil.copy(binary(), directory / "tenond")
+        monkeypatch.setattr("server.binary", lambda: str(program))
+        server = Server(directory / "server", "betree", options=["--syncdelay", "0"])
+        server.prefix = ["prlimit", f"--nproc={threads}", "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        for made in [server.directory, server.data]:
+            os.chown(made, user, user)
+        with server:
+            client = server.client(maxPoolSize=1, socketTimeoutMS=60000)
+            for name in "ab":
+                client.t[name].insert_one({"_id": 0})
+            others = [subprocess.Popen(["sleep", "600"], user=user, group=user, extra_groups=[]) for _ in range(threads)]
+            for name in "abcd":
+                client.t[name].insert_many([{"_id": i} for i in range(1, 200)])
+            client.admin.command("fsync")
+            assert client.t.a.count_documents({}) == 200
+            assert server.stop() == 0
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        shutil.rmtree(directory)

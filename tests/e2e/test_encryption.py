@@ -396,3 +396,31 @@ def test_members_have_keys_of_their_own_and_copy_rows(tmp_path, engine):
             assert each.direct.admin.command("serverStatus")["encryptionAtRest"]["encryptionEnabled"]
             each.direct.admin.command("fsync")
             look_for_plain_text(each.data)
+
+
+def test_a_log_that_is_added_brings_the_key_that_it_needs(tmp_path):
+    """The server got another data key since the backup was made: what it wrote then could be read by nobody."""
+    server = encrypted(tmp_path / "live", CIPHERED[0], new_key(tmp_path), ["--replSet", "rs0", "--replSetInitiate"])
+    key = ["--encryptionKeyFile", server.options[2]]
+    backup, early = tmp_path / "backup", tmp_path / "early"
+    with server:
+        client = server.client(replicaSet="rs0")
+        client.db.c.insert_many(documents(0, 100))
+        assert tenon("backup", "--uri", server.uri(), "--out", backup).returncode == 0
+        shutil.copytree(backup, early)
+    assert rotate(server, "--encryptionRotateDataKey").returncode == 0
+    with server:
+        client = server.client(replicaSet="rs0", w="majority")
+        client.db.c.insert_many(documents(100, 100))
+        done = tenon("backup", "--uri", server.uri(), "--add-log", backup)
+        assert done.returncode == 0 and "master key" in done.stderr, done
+        assert not list(backup.rglob("*.unfinished"))
+        again = tenon("backup", "--uri", server.uri(), "--add-log", backup)
+        assert again.returncode == 0 and "master key" not in again.stderr, again
+    for number, arguments in enumerate([[backup], [early, "--log", server.data / "journal"]]):
+        copy = encrypted(tmp_path / f"copy{number}", server.engine, key[1])
+        copy.data.rmdir()
+        done = tenon("restore", "--backup", *arguments, "--to-end", "--out", copy.data, *key)
+        assert done.returncode == 0, done
+        with copy:
+            assert sorted(copy.client().db.c.find(), key=lambda each: each["_id"]) == documents(0, 200)

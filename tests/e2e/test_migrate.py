@@ -1,13 +1,17 @@
 """`tenon migrate` over every pair of engines: what arrives, that the source stays as it was, and what is refused."""
 
+import contextlib
 import hashlib
+import json
 import os
 import subprocess
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from bson import Decimal128, Int64, ObjectId
+from bson import Decimal128, Int64, ObjectId, Timestamp
+from members import ReplicaSet, code_of
 from pymongo import ASCENDING, DESCENDING, MongoClient, WriteConcern
 from server import ENGINES, Server, binary
 
@@ -60,6 +64,9 @@ def everything(client):
         if name in ("local", "config"):
             continue
         for entry in client[name].list_collections():
+            if entry["name"] == "system.keys":
+                # What a server with access control makes for itself.
+                continue
             collection = client[name][entry["name"]]
             documents = [] if entry["type"] == "view" else list(collection.find())
             indexes = {} if entry["type"] == "view" else collection.index_information()
@@ -164,3 +171,75 @@ def test_damage_ends_it_without_a_directory(tmp_path):
     done = migrate("--from", source.data, "--to-engine", ENGINES[-1], "--out", tmp_path / "new")
     assert done.returncode == 1 and done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_a_member_that_was_killed_brings_all_that_its_log_has(tmp_path):
+    """What a member knows to stay is written down now and then; what a majority has acknowledged since is in the log
+    alone, and the other members may be gone."""
+    with ReplicaSet(tmp_path / "set", ENGINES[:1] * 3) as members:
+        members.initiate()
+        client = members.client(w="majority")
+        client.shop.a.insert_one({"_id": -1})
+        primary = members.primary
+        primary.direct.admin.command("fsync")
+        client.shop.a.insert_many({"_id": n} for n in range(500))
+        # Its end would wait for a server.
+        client.close()
+        for member in members.running:
+            member.kill()
+        before = fingerprint(primary.data)
+        done = migrate("--from", primary.data, "--to-engine", ENGINES[-1], "--out", tmp_path / "new")
+        assert done.returncode == 0, done.stderr
+        assert "a member of a replica set" in done.stderr and fingerprint(primary.data) == before
+    copy = Server(tmp_path / "run", None)
+    copy.data.rmdir()
+    (tmp_path / "new").rename(copy.data)
+    with copy:
+        assert copy.client().shop.a.count_documents({}) == 501
+
+
+def test_documents_that_are_refused_otherwise_come_along(tmp_path):
+    """A validator that is younger than they are, and timestamps in whose place servers put their time."""
+    with Server(tmp_path / "source") as server:
+        shop = server.client().shop
+        shop.command("insert", "a", documents=[{"_id": 1, "n": "text", "t": Timestamp(0, 0)}], bypassEmptyTsReplacement=True)
+        shop.command("collMod", "a", validator={"n": {"$type": "int"}})
+    done = migrate("--from", server.data, "--to-engine", ENGINES[-1], "--out", tmp_path / "new")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_directory_within_the_source_is_refused(tmp_path):
+    with Server(tmp_path / "source"):
+        pass
+    before = fingerprint(tmp_path)
+    for out in ["data/new", "data/journal/new"]:
+        done = migrate("--from", tmp_path / "source" / "data", "--to-engine", ENGINES[-1], "--out", tmp_path / "source" / out)
+        assert done.returncode == 1 and "is within" in done.stderr
+    assert fingerprint(tmp_path) == before
+
+
+def test_nobody_else_reads_or_writes_meanwhile(tmp_path):
+    """Each server that it starts is looked at by a stranger while it is there."""
+    with Server(tmp_path / "source") as server:
+        server.client().shop.a.insert_many({"_id": n, "text": "x" * 1000} for n in range(20000))
+        server.client().admin.command("createUser", "amy", pwd="secret", roles=["root"])
+    line = [str(TENON), "migrate", "--from", server.data, "--to-engine", ENGINES[-1], "--out", tmp_path / "new", "--tenond", binary()]
+    refused = set()
+    with subprocess.Popen(list(map(str, line)), stderr=subprocess.PIPE, text=True) as running:
+        while running.poll() is None:
+            for log in (tmp_path / "new.migrating").glob("*/server.log"):
+                with contextlib.suppress(OSError, ValueError, StopIteration):
+                    lines = log.read_text().splitlines()
+                    listening = next(line for line in lines if "Waiting for connections" in line)
+                    port = json.loads(listening)["attr"]["port"]
+                    if log.parent.name not in refused:
+                        with MongoClient("127.0.0.1", port, serverSelectionTimeoutMS=2000) as stranger:
+                            for command in ["find", "insert"]:
+                                options = {"documents": [{"_id": 0}]} if command == "insert" else {}
+                                code = code_of(stranger.shop.command, command, "a", **options)
+                                # Or it has ended.
+                                assert code == 13 or isinstance(code, str), code
+                                refused |= {log.parent.name} if code == 13 else set()
+            time.sleep(0.01)
+        assert running.returncode == 0, running.stderr.read()
+    assert refused == {"source", "target"}

@@ -132,3 +132,22 @@ def test_members_lock_rows(tmp_path):
                 assert plain(2) == 1 and c.count_documents({}) == 4
                 assert refused_code(plain, 0)[0] == MAX_TIME_MS_EXPIRED
         assert [row["n"] for row in c.find().sort("_id", 1)] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("options", [[], ["--directoryperdb"]])
+def test_databases_called_like_the_engines_own_files(tmp_path, options):
+    names = ["root", "journal", "other"]
+    with small(tmp_path, *options) as server:
+        for name in names:
+            server.client()[name].c.insert_many([{"_id": i} for i in range(100)])
+        server.client().admin.command("fsync")
+        server.client()["root"].c.insert_one({"_id": "behind a checkpoint"})
+    with small(tmp_path, *options) as server:
+        client = server.client()
+        assert [client[name].c.count_documents({}) for name in names] == [101, 100, 100]
+        client.drop_database("root")
+        client.drop_database("journal")
+        client.admin.command("fsync")
+    with small(tmp_path, *options) as server:
+        client = server.client()
+        assert [client[name].c.count_documents({}) for name in names] == [0, 0, 100]

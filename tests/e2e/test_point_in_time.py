@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from bson import Timestamp
 from members import wait
+from pymongo import WriteConcern
 from server import ENGINES, Server, binary
 
 MEMBER = ["--replSet", "rs0", "--replSetInitiate"]
@@ -161,3 +162,16 @@ def test_what_cannot_be_restored_is_refused(tmp_path):
         done = restore(*arguments)
         assert done.returncode == 1 and said in done.stderr, done.stderr
         assert not (tmp_path / "out").exists()
+
+
+def test_what_lies_on_another_disk_is_taken_along(tmp_path):
+    server = Server(tmp_path / "live", ENGINES[0])
+    with server:
+        server.client().admin.command("fsync")
+        server.client().bank.get_collection("a", write_concern=WriteConcern(j=True)).insert_one({"_id": 1})
+        server.kill()
+    (server.data / "journal").rename(tmp_path / "elsewhere")
+    (server.data / "journal").symlink_to(tmp_path / "elsewhere")
+    done = restore(server.data, tmp_path / "out", "--to-end")
+    assert done.returncode == 0, done.stderr
+    check(tmp_path / "out", ENGINES[0], lambda db: {"logged": db.a.count_documents({}) == 1})

@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::message::Message;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Document, rawdoc};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, recv, sockopt};
 use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,6 +23,11 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Making an index, or writing everything to the disk, is no operation: it takes as long as there is data.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// A machine that says nothing for so long is asked whether it is there, and given up when it never answers.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_BETWEEN: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 6;
+
 /// Between two looks at whether to go on waiting.
 pub const LOOK: Duration = Duration::from_millis(100);
 
@@ -37,6 +42,11 @@ pub fn connect(address: SocketAddr, read_timeout: Duration) -> Result<TcpStream>
         .set_read_timeout(Some(read_timeout))
         .and_then(|()| stream.set_write_timeout(Some(REPLY_TIMEOUT)))
         .doing("setting the timeouts of a connection")?;
+    sockopt::set_socket_keepalive(&stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_BETWEEN))
+        .and_then(|()| sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_PROBES))
+        .doing("switching the keepalive of a connection on")?;
     Ok(stream)
 }
 
@@ -150,18 +160,27 @@ pub fn whole_number(reply: &RawDocument, name: &str) -> Result<i64> {
     }
 }
 
-/// The error of a reply that is not ok, or that has write errors.
+/// The error of a reply that is not ok, that has write errors, or whose write concern was not met.
 pub fn refusal(command: &str, reply: &RawDocument) -> Error {
     let first_write_error = reply
         .get_array("writeErrors")
         .ok()
         .and_then(|errors| errors.get_document(0).ok());
-    let source = first_write_error.unwrap_or(reply);
+    let source = match is_ok(reply) {
+        true => first_write_error.or_else(|| write_concern_error(reply)),
+        false => first_write_error,
+    };
+    let source = source.unwrap_or(reply);
     Error::Refused {
         command: command.to_owned(),
         code: source.get_i32("code").unwrap_or(0),
         message: source.get_str("errmsg").unwrap_or("no message").to_owned(),
     }
+}
+
+/// Why what was written may be taken back: not as many members have it as were asked for.
+pub fn write_concern_error(reply: &RawDocument) -> Option<&RawDocument> {
+    reply.get_document("writeConcernError").ok()
 }
 
 /// What carries bytes both ways, an encrypted connection for example. Reading gives up after [`LOOK`].
@@ -184,6 +203,8 @@ struct Patience {
     interrupt: Interrupt,
     /// Even when the user wants to stop.
     least: Duration,
+    /// In all; for ever without one.
+    most: Option<Duration>,
 }
 
 impl Patience {
@@ -193,11 +214,11 @@ impl Patience {
         if waited >= self.least {
             self.interrupt.check()?;
         }
-        match waited < COMMAND_TIMEOUT {
-            true => Ok(()),
-            false => Err(Error::NoReply {
-                seconds: COMMAND_TIMEOUT.as_secs(),
+        match self.most {
+            Some(most) if waited >= most => Err(Error::NoReply {
+                seconds: most.as_secs(),
             }),
+            _ => Ok(()),
         }
     }
 }
@@ -221,6 +242,7 @@ impl Connection {
             patience: Patience {
                 interrupt: interrupt.clone(),
                 least: Duration::ZERO,
+                most: Some(COMMAND_TIMEOUT),
             },
             incoming: Incoming::default(),
             message: Message::new(u128::from(address.port()) << 64 | 0x7465_6E6F_6E5F_6261),
@@ -231,6 +253,12 @@ impl Connection {
     pub fn with_patience(mut self, least: Duration) -> Self {
         self.patience.least = least;
         self
+    }
+
+    /// Each reply is waited for as long as the connection lasts: an index of much data takes hours. That the server's
+    /// machine has gone is seen by the system.
+    pub fn wait_for_ever(&mut self) {
+        self.patience.most = None;
     }
 
     /// Sends a request and returns the body of the reply, whatever it says.
@@ -256,13 +284,14 @@ impl Connection {
         }
     }
 
-    /// Runs a command; a reply that is not `ok: 1`, or has write errors, is an error.
+    /// Runs a command; a reply that is not `ok: 1`, or has an error of a write or of its write concern, is an error.
     pub fn run(&mut self, database: &str, command: &RawDocument) -> Result<Document> {
         self.message.whole(command, database);
         let request = self.message.bytes();
         Self::exchange(&mut *self.stream, &mut self.incoming, request, &self.patience)?;
         let reply = self.incoming.body()?;
-        if !is_ok(reply) || matches!(reply.get("writeErrors"), Ok(Some(_))) {
+        let has = |name: &str| matches!(reply.get(name), Ok(Some(_)));
+        if !is_ok(reply) || has("writeErrors") || has("writeConcernError") {
             return Err(refusal(&command_name(command), reply));
         }
         Document::try_from(reply).map_err(|error| Error::Protocol(error.to_string()))
@@ -316,4 +345,44 @@ fn command_name(command: &RawDocument) -> String {
         .next()
         .and_then(std::result::Result::ok)
         .map_or_else(String::new, |element| element.key().as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index of much data takes hours, and ten minutes were the end of what had been restored before it.
+    #[test]
+    fn a_reply_is_waited_for_as_long_as_is_wanted() {
+        let mut patience = Patience {
+            interrupt: Interrupt::new(),
+            least: Duration::ZERO,
+            most: Some(Duration::ZERO),
+        };
+        let began = Instant::now();
+        assert!(matches!(patience.check(began), Err(Error::NoReply { .. })));
+        patience.most = None;
+        assert!(patience.check(began).is_ok());
+        patience.interrupt.ask();
+        assert!(matches!(patience.check(began), Err(Error::Interrupted)));
+    }
+
+    #[test]
+    fn a_refusal_is_told_by_what_went_wrong_first() {
+        let late = rawdoc! { "code": 64, "errmsg": "late" };
+        let there = rawdoc! { "index": 0, "code": 11000, "errmsg": "there" };
+        let code = |reply: &RawDocument| match refusal("insert", reply) {
+            Error::Refused { code, .. } => code,
+            other => panic!("{other}"),
+        };
+        assert_eq!(code(&rawdoc! { "ok": 1, "writeConcernError": late.clone() }), 64);
+        assert_eq!(
+            code(&rawdoc! { "ok": 1, "writeErrors": [there], "writeConcernError": late.clone() }),
+            11000
+        );
+        assert_eq!(
+            code(&rawdoc! { "ok": 0, "code": 13, "errmsg": "no", "writeConcernError": late }),
+            13
+        );
+    }
 }

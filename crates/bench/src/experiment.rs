@@ -11,12 +11,15 @@ use crate::limits::Wanted;
 use crate::measure::outcome;
 use crate::subject::{Subject, parse_uri};
 use crate::workload::Workload;
+use bson::rawdoc;
 use report::{Configuration, Run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// A collection that tells databases of an earlier call, which were to be kept, from those of somebody else.
+const MARKER: &str = "tenon.bench";
 /// How long a server that was running may take to drop a workload's database when the user wants to stop.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -28,6 +31,8 @@ pub enum Target {
         uri: String,
         /// Leave the databases there.
         keep: bool,
+        /// Remove databases of their names that are there already, whosever they are.
+        drop: bool,
     },
     /// Servers of our own, one per configuration.
     Own(Own),
@@ -128,7 +133,7 @@ fn measure_one(
     let first = context.session.runs.len();
     let result = match (target, setup) {
         (Target::Own(own), Some(setup)) => measure_own(context, workload, own, setup),
-        (Target::Running { uri, keep }, _) => measure_running(context, workload, uri, *keep),
+        (Target::Running { uri, keep, drop }, _) => measure_running(context, workload, uri, *keep, *drop),
         (Target::Own(_), None) => Ok(()),
     };
     match result {
@@ -207,11 +212,15 @@ fn measure_own(context: &mut Context, workload: &Workload, own: &Own, setup: &Se
     result
 }
 
-fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: bool) -> Result<()> {
+fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: bool, may_drop: bool) -> Result<()> {
     let mut subject = Subject::attach(uri, &context.interrupt)?;
+    if !may_drop {
+        check_databases(&subject, workload.databases())?;
+    }
     let result = workload.run(context, &mut subject);
     if keep {
-        return result;
+        let marked = mark_databases(&subject, workload.databases());
+        return result.and(marked);
     }
     let removed = remove_databases(&subject, workload.databases());
     if removed.is_err() && result.is_err() {
@@ -219,6 +228,39 @@ fn measure_running(context: &mut Context, workload: &Workload, uri: &str, keep: 
         context.say(&format!("{}: its database {names} may be left behind", label_of(uri)));
     }
     result.and(removed)
+}
+
+/// The workload drops its databases before anything else: they must not be somebody's.
+fn check_databases(subject: &Subject, databases: &[&str]) -> Result<()> {
+    let mut connection = subject.connect()?;
+    for database in databases {
+        let reply = connection.run(database, &rawdoc! { "listCollections": 1, "nameOnly": true })?;
+        let listed = reply
+            .get_document("cursor")
+            .and_then(|cursor| cursor.get_array("firstBatch"));
+        let listed = listed.map(Vec::as_slice).unwrap_or_default();
+        let mut names = listed
+            .iter()
+            .filter_map(|entry| entry.as_document()?.get_str("name").ok());
+        if !listed.is_empty() && !names.any(|name| name == MARKER) {
+            return Err(Error::Choice(format!(
+                "the server has a database {database}, which this workload would drop: --drop allows it to"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// So that the next call knows whose they are.
+fn mark_databases(subject: &Subject, databases: &[&str]) -> Result<()> {
+    let mut connection = subject.connect()?.with_patience(LAST_PATIENCE);
+    let mark = rawdoc! {
+        "update": MARKER,
+        "updates": [{ "q": { "_id": "tenon bench" }, "u": { "$set": { "keep": true } }, "upsert": true }],
+    };
+    databases
+        .iter()
+        .try_for_each(|database| connection.run(database, &mark).map(drop))
 }
 
 /// Whatever came before: it is somebody's server, and its disk. When the user wants to stop, the server has

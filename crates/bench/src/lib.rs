@@ -22,6 +22,7 @@ pub mod limits;
 pub mod measure;
 pub mod message;
 pub mod permutation;
+pub mod pipe;
 pub mod procfs;
 pub mod random;
 pub mod responder;

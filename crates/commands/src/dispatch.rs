@@ -703,10 +703,11 @@ fn note_session(call: &Invocation<'_>) -> Result<()> {
         return Ok(());
     };
     let user = call.rights.session_user();
-    let now_ms = call.server.env.clock.now_ms();
+    let clock = &call.server.env.clock;
+    let now = (clock.monotonic(), clock.now_ms());
     call.server
         .session_cache
-        .touch(SessionKey { id, user }, &call.rights, now_ms)
+        .touch(SessionKey { id, user }, &call.rights, now)
 }
 
 /// The command as log lines show it: long ones are cut.

@@ -234,12 +234,18 @@ impl Server {
         self.metrics.connections_rejected.add(1);
     }
 
-    /// The connection has ended: its running operation is interrupted, and the cursor that only it was to get ends.
-    pub fn disconnect(&self, client: &Client) {
+    /// The client takes no replies any more: what runs for it ends. Requests that it has sent before may follow, so
+    /// that it is known until [`Server::disconnect`].
+    pub fn abandon(&self, client: &Client) {
         client.set_gone();
         if let Some(id) = client.streamed() {
             self.cursors.kill(id);
         }
+    }
+
+    /// The connection has ended: its running operation is interrupted, and the cursor that only it was to get ends.
+    pub fn disconnect(&self, client: &Client) {
+        self.abandon(client);
         if self.settings.audit.is_some() {
             let left = client.authentication.lock().user.clone();
             if let Some(left) = left {
@@ -359,9 +365,11 @@ impl Server {
 
     /// Sessions that nobody has used for a while end, and their cursors with them.
     fn end_unused_sessions(&self) {
+        let Some(before) = self.env.clock.monotonic().checked_sub(SESSION_TIMEOUT) else {
+            return;
+        };
         let mut running: Option<HashSet<SessionId>> = None;
-        let before_ms = self.env.clock.now_ms() - SESSION_TIMEOUT.as_millis() as i64;
-        let ended = self.session_cache.expire(before_ms, |key| {
+        let ended = self.session_cache.expire(before, |key| {
             running.get_or_insert_with(|| self.running_sessions()).contains(&key.id)
         });
         if !ended.is_empty() {

@@ -1,5 +1,5 @@
 //! The logical sessions that clients use: who, and when last. A session ends when nobody has used it for a while; its
-//! cursors end with it.
+//! cursors end with it. How long that is tells the monotonic clock: nobody puts that forward.
 //!
 //! Transactions, and what makes writes safe to send again, are kept elsewhere ([`crate::transactions`], and the
 //! storage's records): a session that only reads is known here alone.
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use storage::SessionKey;
 use wire::ErrorCode;
 
@@ -27,8 +28,10 @@ const PARTS: usize = 16;
 /// What is known of a session.
 #[derive(Clone, Debug)]
 pub struct SessionUse {
-    /// Wall time, in milliseconds since the Unix epoch.
+    /// Wall time, in milliseconds since the Unix epoch: for those who are shown it.
     pub last_ms: i64,
+    /// The same by the monotonic clock.
+    last: Duration,
     /// Whose it is, with access control.
     pub user: Option<Box<Identity>>,
 }
@@ -64,14 +67,14 @@ impl SessionCache {
         &self.parts[usize::from(key.id[15]) % PARTS]
     }
 
-    /// A session is used.
+    /// A session is used, at this time by the monotonic clock and by that on the wall.
     ///
     /// # Errors
     /// `TooManyLogicalSessions`.
-    pub fn touch(&self, key: SessionKey, rights: &Rights, now_ms: i64) -> Result<()> {
+    pub fn touch(&self, key: SessionKey, rights: &Rights, (now, now_ms): (Duration, i64)) -> Result<()> {
         let mut sessions = self.part(&key).lock();
         if let Some(session) = sessions.get_mut(&key) {
-            session.last_ms = now_ms;
+            (session.last, session.last_ms) = (now, now_ms);
             return Ok(());
         }
         let user = rights.user().cloned().map(Box::new);
@@ -97,7 +100,8 @@ impl SessionCache {
                 "Unable to add session into the cache because the number of active sessions is too high",
             ));
         }
-        sessions.insert(key, SessionUse { last_ms: now_ms, user });
+        let (last, last_ms) = (now, now_ms);
+        sessions.insert(key, SessionUse { last_ms, last, user });
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -123,13 +127,13 @@ impl SessionCache {
         }
     }
 
-    /// Takes out, and answers, some of the sessions that nobody has used since `before_ms`; all of them within as many
+    /// Takes out, and answers, some of the sessions that nobody has used since `before`; all of them within as many
     /// calls as there are parts. `is_running` is asked about each.
-    pub fn expire(&self, before_ms: i64, mut is_running: impl FnMut(&SessionKey) -> bool) -> Vec<SessionKey> {
+    pub fn expire(&self, before: Duration, mut is_running: impl FnMut(&SessionKey) -> bool) -> Vec<SessionKey> {
         let part = self.next_part.fetch_add(1, Ordering::Relaxed) % PARTS;
         let mut ended = Vec::new();
         self.parts[part].lock().retain(|key, session| {
-            let keeps = session.last_ms >= before_ms || is_running(key);
+            let keeps = session.last >= before || is_running(key);
             if !keeps {
                 ended.push(*key);
             }
@@ -190,7 +194,7 @@ mod tests {
             let mut id = [0; 16];
             id[8..].copy_from_slice(&n.to_be_bytes());
             let user = rights.session_user();
-            cache.touch(SessionKey { id, user }, rights, 1)
+            cache.touch(SessionKey { id, user }, rights, (Duration::from_secs(1), 1))
         };
         let begin = |rights: &Rights| (0..=1000).take_while(|n| touch(rights, *n).is_ok()).count();
         let (greedy, modest) = (rights("greedy", "test"), rights("modest", "test"));
@@ -201,7 +205,7 @@ mod tests {
         assert_eq!(begin(&rights("late", "test")), 0);
         // What has ended counts no more.
         for _ in 0..PARTS {
-            cache.expire(2, |key| key.user != greedy.session_user());
+            cache.expire(Duration::from_secs(2), |key| key.user != greedy.session_user());
         }
         assert_eq!(cache.len(), 100);
         assert_eq!(begin(&modest), 810);
@@ -217,13 +221,15 @@ mod tests {
     #[test]
     fn sessions_end_when_nobody_uses_them() {
         let cache = SessionCache::default();
+        // Somebody turns the clock on the wall.
+        let time = |n: u8| (Duration::from_secs(u64::from(n)), 1000 - i64::from(n));
         for n in 0..100 {
-            cache.touch(key(n), &Rights::Unchecked, i64::from(n)).unwrap();
+            cache.touch(key(n), &Rights::Unchecked, time(n)).unwrap();
         }
-        cache.touch(key(3), &Rights::Unchecked, 200).unwrap();
+        cache.touch(key(3), &Rights::Unchecked, time(200)).unwrap();
         assert_eq!(cache.len(), 100);
         let mut ended: Vec<u8> = (0..PARTS)
-            .flat_map(|_| cache.expire(50, |key| key.id[0] == 7))
+            .flat_map(|_| cache.expire(Duration::from_secs(50), |key| key.id[0] == 7))
             .map(|key| key.id[0])
             .collect();
         ended.sort_unstable();
@@ -233,6 +239,6 @@ mod tests {
         cache.remove(&key(3));
         cache.remove(&key(3));
         assert_eq!(cache.len(), 51);
-        assert_eq!(cache.list(|key| key.id[0] == 99)[0].1.last_ms, 99);
+        assert_eq!(cache.list(|key| key.id[0] == 99)[0].1.last_ms, 901);
     }
 }

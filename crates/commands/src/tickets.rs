@@ -8,7 +8,9 @@
 //! Nobody waits for a ticket who holds what a holder of a ticket may wait for. So none is taken by commands that are
 //! neither reads nor writes (who ends something others wait for: `commitTransaction`, `fsyncUnlock`, `killOp`; who
 //! builds or drops; monitors; members) and by statements of transactions, which hold locks; and it is taken before a
-//! session is checked out. A cursor that waits for data gives its ticket back first.
+//! session is checked out. A cursor that waits for data gives its ticket back first. An operation that waits for a lock
+//! lends its ticket: the lock may be an idle transaction's, and others have work that needs none of it. It goes on with
+//! its own, without waiting, so that more than there are tickets may run for a moment.
 
 use crate::error::{CommandError, Result};
 use crate::metrics::OperationKind;
@@ -18,11 +20,14 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Operation, StorageError};
+use storage::{Operation, RunPermit, StorageError};
 use wire::ErrorCode;
 
 /// Between two looks at whether a waiting operation was killed.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// So many of a pool's tickets may be lent at a time: who waits for a lock has a thread.
+const LENT_MAX: usize = 1024;
 
 /// The tickets of reads and those of writes.
 pub(crate) struct Tickets {
@@ -56,11 +61,46 @@ impl Tickets {
 }
 
 /// A permission to run, until it is dropped.
-pub(crate) struct Ticket(Arc<Pool>);
+pub(crate) struct Ticket {
+    pool: Arc<Pool>,
+    operation: Arc<Operation>,
+}
+
+impl Ticket {
+    fn new(pool: &Arc<Pool>, operation: &Arc<Operation>) -> Self {
+        operation.set_permit(Some(pool.clone()));
+        Self {
+            pool: pool.clone(),
+            operation: operation.clone(),
+        }
+    }
+}
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.operation.set_permit(None);
+        self.pool.give_back();
+    }
+}
+
+impl RunPermit for Pool {
+    fn lend(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.lent >= LENT_MAX {
+            return false;
+        }
+        state.lent += 1;
+        state.figures.out -= 1;
+        let called = state.hand_out();
+        drop(state);
+        called.inspect(|place| call(place));
+        true
+    }
+
+    fn take_back(&self) {
+        let mut state = self.state.lock();
+        state.lent -= 1;
+        state.figures.out += 1;
     }
 }
 
@@ -92,6 +132,8 @@ pub(crate) struct Figures {
 /// Invariant: nobody waits while there is a ticket, and a place in the queue has none.
 struct State {
     figures: Figures,
+    /// Tickets of those that wait for a lock. They are not out.
+    lent: usize,
     queue_max: usize,
     queue: VecDeque<Arc<Place>>,
 }
@@ -176,7 +218,7 @@ impl Waiting {
     pub(crate) fn finish(mut self) -> Result<Ticket> {
         let place = self.place.take().expect("it is finished once");
         if place.has_ticket() {
-            return Ok(Ticket(self.pool.clone()));
+            return Ok(Ticket::new(&self.pool, &place.operation));
         }
         self.pool.state.lock().leave(&place);
         place.operation.check_now().map_err(StorageError::from)?;
@@ -208,6 +250,7 @@ impl Pool {
             what,
             state: Mutex::new(State {
                 figures,
+                lent: 0,
                 queue_max: usize::MAX,
                 queue: VecDeque::new(),
             }),
@@ -230,7 +273,7 @@ impl Pool {
     pub(crate) fn take(self: &Arc<Self>, operation: &Arc<Operation>) -> Result<Ticket> {
         let mut state = self.state.lock();
         if state.take_now() {
-            return Ok(Ticket(self.clone()));
+            return Ok(Ticket::new(self, operation));
         }
         let place = self.queue(&mut state, operation, None)?;
         let _asleep = vfs::asleep();
@@ -241,7 +284,8 @@ impl Pool {
                 .clamp(Duration::from_millis(1), LOOK);
             place.wake.wait_for(&mut state, left);
             if place.has_ticket() {
-                return Ok(Ticket(self.clone()));
+                drop(state);
+                return Ok(Ticket::new(self, operation));
             }
             if let Err(reason) = operation.check_now() {
                 break reason;
@@ -260,7 +304,7 @@ impl Pool {
     ) -> Result<Turn> {
         let mut state = self.state.lock();
         if state.take_now() {
-            return Ok(Turn::Now(Ticket(self.clone())));
+            return Ok(Turn::Now(Ticket::new(self, operation)));
         }
         let place = self.queue(&mut state, operation, Some(resume()))?;
         drop(state);
@@ -420,6 +464,25 @@ mod tests {
             ..
         } = pool.figures();
         assert_eq!((out, queued, canceled, refused), (0, 0, 2, 1));
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_lends_its_ticket_and_goes_on_without_waiting() {
+        let pool = Pool::new("write");
+        pool.set_bounds(1, 10);
+        let first = pool.take(&operation()).expect("there is one");
+        let called = Arc::new(AtomicUsize::new(0));
+        let second = later(pool.take_or_queue(&operation(), &calls(&called)).expect("a place"));
+        assert!(pool.lend());
+        let second = second.finish().expect("the first one's");
+        pool.take_back();
+        assert_eq!(pool.figures().out, 2, "one too many");
+        let third = later(pool.take_or_queue(&operation(), &calls(&called)).expect("a place"));
+        drop(second);
+        assert_eq!((pool.figures().out, pool.figures().queued), (1, 1));
+        drop(first);
+        drop(third.finish().expect("in time"));
+        assert_eq!((pool.figures().out, called.load(Ordering::SeqCst)), (0, 2));
     }
 
     #[test]

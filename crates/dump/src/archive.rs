@@ -5,6 +5,7 @@
 
 use crate::crc64::Crc64;
 use crate::error::{Doing, DumpError, Result};
+use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
 use std::collections::{HashMap, HashSet};
@@ -142,7 +143,8 @@ pub struct ArchiveReader<R> {
     /// The namespace of the segment that is being read.
     current: Option<Namespace>,
     open: HashMap<Namespace, Checksum>,
-    /// Collections that were announced and have not ended. Views need not end, as they have no documents.
+    /// What was announced and has not ended, time series by the names of their buckets. Views need not end, as they
+    /// have no documents.
     awaited: HashSet<Namespace>,
 }
 
@@ -167,8 +169,14 @@ impl<R: Read> ArchiveReader<R> {
         }
         while let Some(entry) = reader.document()? {
             let announced = reader.announced(&entry)?;
-            if entry.get_str("type").ok() == Some("collection") {
-                reader.awaited.insert(announced.namespace.clone());
+            let kind = match entry.get_str("type") {
+                Ok(kind) => CollectionKind::parse(kind),
+                // Old archives do not say; the log has no metadata.
+                Err(_) => Metadata::from_json(&announced.metadata, "archive")
+                    .map_or(CollectionKind::Collection, |metadata| metadata.kind),
+            };
+            if kind != CollectionKind::View {
+                reader.awaited.insert(announced.namespace.of_documents(kind));
             }
             reader.collections.push(announced);
             if reader.collections.len() > COLLECTIONS_MAX {

@@ -52,6 +52,49 @@ fn segments_come_back_in_order() {
     );
 }
 
+/// A dump that is killed between two collections ends its stream at the boundary of a segment. What it had announced
+/// was taken for whole when it was a time series, or when the archive does not say what things are.
+#[test]
+fn a_stream_that_ends_before_something_announced_is_an_error() {
+    let announced = |name: &str, kind: &'static str| Announced {
+        namespace: Namespace::new("d", name),
+        metadata: match kind {
+            "view" => r#"{"options":{"viewOn":"a","pipeline":[]}}"#.to_owned(),
+            _ => "{}".to_owned(),
+        },
+        size_bytes: 0,
+        kind,
+    };
+    let (a, view) = (announced("a", "collection"), announced("v", "view"));
+    let buckets = Namespace::new("d", "system.buckets.t");
+    for (other, is_whole) in [(&view, true), (&announced("t", "timeseries"), false)] {
+        let mut writer = ArchiveWriter::begin(Vec::new(), 1, "8.0.0", &[a.clone(), other.clone()]).unwrap();
+        writer.end(&a.namespace, Checksum::default().value()).unwrap();
+        let mut bytes = writer.finish();
+        assert_eq!(parts(&bytes).is_ok(), is_whole, "{}", other.kind);
+        let mut rest = ArchiveWriter { out: Vec::new() };
+        rest.end(&buckets, Checksum::default().value()).unwrap();
+        bytes.extend(rest.finish());
+        assert_eq!(parts(&bytes).unwrap().len(), 2);
+    }
+    for (others, is_whole) in [
+        (vec![&a, &view], true),
+        (vec![&a, &view, &announced("b", "collection")], false),
+    ] {
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        bytes.extend(rawdoc! { "version": VERSION }.as_bytes());
+        for other in others {
+            let (name, metadata) = (&*other.namespace.collection, &*other.metadata);
+            bytes.extend(rawdoc! { "db": "d", "collection": name, "metadata": metadata }.as_bytes());
+        }
+        bytes.extend(TERMINATOR.to_le_bytes());
+        let mut rest = ArchiveWriter { out: Vec::new() };
+        rest.end(&a.namespace, Checksum::default().value()).unwrap();
+        bytes.extend(rest.finish());
+        assert_eq!(parts(&bytes).is_ok(), is_whole);
+    }
+}
+
 #[test]
 fn every_truncation_is_an_error() {
     let bytes = archive();

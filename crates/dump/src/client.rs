@@ -3,12 +3,14 @@
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::server::{ReadPreference, Server, random};
-use bench::connection::{Connection, is_ok, refusal, whole_number};
+use bench::connection::{Connection, is_ok, refusal, whole_number, write_concern_error};
 use bench::interrupt::Interrupt;
 use bench::message::Message;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
 
+/// From this `maxWireVersion` on (MongoDB 8.0) servers know `bypassEmptyTsReplacement`.
+const EMPTY_TIMESTAMPS_WIRE_VERSION: i32 = 25;
 /// Namespaces of a server's own that a dump of everything leaves out.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
 
@@ -26,6 +28,10 @@ pub(crate) struct Inserted {
 pub struct Client {
     connection: Connection,
     message: Message,
+    interrupt: Interrupt,
+    keeps_empty_timestamps: bool,
+    /// Of what [`Client::change`] and [`Client::insert`] send.
+    write_concern: Option<Document>,
 }
 
 impl Client {
@@ -35,7 +41,7 @@ impl Client {
             None => Connection::open_until(server.address, interrupt)?,
             Some(encryption) => Connection::over(encryption.connect(server.address)?, server.address, interrupt),
         };
-        connection.hello()?;
+        let hello = connection.hello()?;
         if let Some(login) = &server.login {
             login.log_in(&mut connection)?;
         }
@@ -44,7 +50,47 @@ impl Client {
         let mode = server.read_preference.map(ReadPreference::name);
         message.set_read_preference(mode);
         connection.set_read_preference(mode);
-        Ok(Self { connection, message })
+        let version = hello.get_i32("maxWireVersion").unwrap_or(0);
+        Ok(Self {
+            connection,
+            message,
+            interrupt: interrupt.clone(),
+            keeps_empty_timestamps: version >= EMPTY_TIMESTAMPS_WIRE_VERSION,
+            write_concern: None,
+        })
+    }
+
+    /// As [`Client::open`]; replies are waited for as long as it takes, as for indexes of much data.
+    pub fn open_patient(server: &Server, interrupt: &Interrupt) -> Result<Self> {
+        let mut client = Self::open(server, interrupt)?;
+        client.wait_for_ever();
+        Ok(client)
+    }
+
+    /// Replies are waited for as long as the connection lasts from here on.
+    pub fn wait_for_ever(&mut self) {
+        self.connection.wait_for_ever();
+    }
+
+    /// So many members must have what is restored.
+    pub(crate) fn set_write_concern(&mut self, concern: &Document) {
+        self.write_concern = Some(concern.clone());
+    }
+
+    /// Whether a write has to say, and may, that empty timestamps stay as they are. Servers put the present time in
+    /// their place otherwise.
+    pub fn keeps_empty_timestamps(&self) -> bool {
+        self.keeps_empty_timestamps
+    }
+
+    /// As [`Client::run`], with the write concern, for what changes something.
+    pub(crate) fn change(&mut self, database: &str, command: &Document) -> Result<Document> {
+        self.interrupt.check()?;
+        let mut command = command.clone();
+        if let Some(concern) = &self.write_concern {
+            command.insert("writeConcern", concern.clone());
+        }
+        self.run(database, &command)
     }
 
     /// Runs a command; a reply that is not `ok: 1` is an error.
@@ -141,7 +187,7 @@ impl Client {
         let read = self.read_cursor(database, command, each, &mut open);
         if let (Err(_), Some((id, database, collection))) = (&read, open) {
             // The error is the first one, whether or not the server can still be told.
-            let _ = self.run(&database, &doc! { "killCursors": collection, "cursors": [id] });
+            let _ = self.run_through(&database, &doc! { "killCursors": collection, "cursors": [id] });
         }
         read
     }
@@ -157,6 +203,8 @@ impl Client {
         self.message.whole(command, database);
         let mut name = "firstBatch";
         loop {
+            // A reply that comes at once asks nobody whether to go on.
+            self.interrupt.check()?;
             let reply = self.connection.call(&self.message)?;
             if !is_ok(reply) {
                 return Err(refusal(if name == "firstBatch" { "the command" } else { "getMore" }, reply).into());
@@ -201,6 +249,14 @@ impl Client {
         Ok(Document::try_from(reply).map_err(|error| protocol(&error))?)
     }
 
+    /// Makes indexes, all at once. Options that only older servers knew are passed over.
+    pub(crate) fn create_indexes(&mut self, namespace: &Namespace, indexes: Vec<Document>) -> Result<()> {
+        let command = doc! {
+            "createIndexes": &namespace.collection, "indexes": indexes, "ignoreUnknownIndexOptions": true,
+        };
+        self.change(&namespace.database, &command).map(drop)
+    }
+
     /// Inserts whole documents, one behind the other in `documents`; failures of single ones are counted.
     pub(crate) fn insert(
         &mut self,
@@ -209,17 +265,24 @@ impl Client {
         count: u64,
         bypass_validation: bool,
     ) -> Result<Inserted> {
-        self.message.begin("insert", &namespace.collection);
-        self.message.boolean("ordered", false);
-        if bypass_validation {
-            self.message.boolean("bypassDocumentValidation", true);
+        self.interrupt.check()?;
+        let mut command = doc! { "insert": &namespace.collection, "ordered": false };
+        if let Some(concern) = &self.write_concern {
+            command.insert("writeConcern", concern.clone());
         }
-        self.message.end_body(&namespace.database);
+        if bypass_validation {
+            command.insert("bypassDocumentValidation", true);
+        }
+        if self.keeps_empty_timestamps {
+            command.insert("bypassEmptyTsReplacement", true);
+        }
+        self.message.whole(&raw(&command)?, &namespace.database);
         self.message.begin_sequence("documents");
         self.message.encoded_element(documents);
         self.message.end_sequence();
         let reply = self.connection.call(&self.message)?;
-        if !is_ok(reply) {
+        // What a majority does not have may be taken back: it is not restored.
+        if !is_ok(reply) || write_concern_error(reply).is_some() {
             return Err(refusal("insert", reply).into());
         }
         let documents = u64::try_from(whole_number(reply, "n")?).unwrap_or(0);

@@ -38,7 +38,7 @@ pub fn summaries(
     interrupt: &Interrupt,
     progress: &ProgressBar,
 ) -> Result<BTreeMap<Namespace, Summary>> {
-    let mut client = Client::open(server, interrupt)?;
+    let mut client = Client::open_patient(server, interrupt)?;
     let mut found = BTreeMap::new();
     for database in client.databases(None)? {
         for entry in client.collections(&database)? {

@@ -5,12 +5,15 @@
 use crate::archive::{read_document, read_length};
 use crate::crc64::Crc64;
 use crate::error::{Doing, DumpError, Result};
+use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
+use bench::interrupt::Interrupt;
+use bench::pipe::InterruptibleFile;
 use bson::RawDocumentBuf;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Stdout, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Metadata is small; what is larger is none.
@@ -19,6 +22,8 @@ const METADATA_BYTES_MAX: u64 = 64 << 20;
 const STEM_BYTES_MAX: usize = 238;
 /// How much of a longer name is kept before its checksum.
 const STEM_BYTES_KEPT: usize = 208;
+/// Stands before the checksum, there where mongorestore looks for it.
+const CUT_MARK: &str = "%24";
 
 /// A file or standard output, compressed or not.
 #[derive(Debug)]
@@ -35,7 +40,7 @@ pub enum Raw {
     /// A file of a name.
     File(File),
     /// Standard output.
-    Standard(Stdout),
+    Standard(InterruptibleFile),
 }
 
 impl Write for Raw {
@@ -55,11 +60,13 @@ impl Write for Raw {
 }
 
 impl Output {
-    /// Standard output without a path.
-    pub fn create(path: Option<&Path>, is_gzip: bool) -> Result<Self> {
+    /// Standard output without a path: waiting for its reader ends when the user wants to stop.
+    pub fn create(path: Option<&Path>, is_gzip: bool, interrupt: &Interrupt) -> Result<Self> {
         let raw = match path {
             Some(path) => Raw::File(File::create(path).doing(|| format!("creating {}", path.display()))?),
-            None => Raw::Standard(std::io::stdout()),
+            None => Raw::Standard(
+                InterruptibleFile::standard(&std::io::stdout(), interrupt).doing(|| "standard output".to_owned())?,
+            ),
         };
         let buffered = BufWriter::with_capacity(1 << 20, raw);
         Ok(if is_gzip {
@@ -99,11 +106,15 @@ impl Write for Output {
     }
 }
 
-/// Opens a file, or standard input without one, and decompresses it if it is compressed.
-pub fn open_file(path: Option<&Path>, is_gzip: bool) -> Result<Box<dyn Read>> {
-    let raw: Box<dyn Read> = match path {
-        Some(path) => Box::new(File::open(path).doing(|| format!("opening {}", path.display()))?),
-        None => Box::new(std::io::stdin()),
+/// Opens a file, or standard input without one, and decompresses it if it is compressed. Waiting for who writes a pipe
+/// ends when the user wants to stop.
+pub fn open_file(path: Option<&Path>, is_gzip: bool, interrupt: &Interrupt) -> Result<Box<dyn Read>> {
+    let raw = match path {
+        Some(path) => {
+            let file = File::open(path).doing(|| format!("opening {}", path.display()))?;
+            InterruptibleFile::new(file, interrupt)
+        }
+        None => InterruptibleFile::standard(&std::io::stdin(), interrupt).doing(|| "standard input".to_owned())?,
     };
     let buffered = BufReader::with_capacity(1 << 20, raw);
     Ok(if is_gzip {
@@ -139,6 +150,24 @@ pub fn bson_file(
 
 /// The name of a collection's files, without their endings.
 pub fn file_stem(collection: &str) -> String {
+    let mut stem = encoded(collection);
+    if stem.len() > STEM_BYTES_MAX {
+        // Not within an encoded byte. Filled up, so that the mark is where it is looked for.
+        let kept = (0..3).map(|back| STEM_BYTES_KEPT - back);
+        let kept = kept
+            .clone()
+            .find(|&kept| !stem[..kept].ends_with('%') && stem.as_bytes()[kept - 2] != b'%');
+        stem.truncate(kept.unwrap_or(STEM_BYTES_KEPT));
+        let fill = STEM_BYTES_KEPT - stem.len();
+        stem.extend(std::iter::repeat_n('_', fill));
+        stem.push_str(CUT_MARK);
+        // As long as mongodump's hash of such names, whose reader takes the name from the metadata then.
+        stem.push_str(&checksum(collection));
+    }
+    stem
+}
+
+fn encoded(collection: &str) -> String {
     let mut stem = String::with_capacity(collection.len());
     for byte in collection.bytes() {
         match byte {
@@ -148,14 +177,39 @@ pub fn file_stem(collection: &str) -> String {
             other => stem.push_str(&format!("%{other:02X}")),
         }
     }
-    if stem.len() > STEM_BYTES_MAX {
-        let mut checksum = Crc64::new();
-        checksum.add(collection.as_bytes());
-        // As long as mongodump's hash of such names, whose reader takes the name from the metadata then.
-        stem.truncate(STEM_BYTES_KEPT);
-        stem.push_str(&format!("%24{:0>27x}", checksum.sum()));
-    }
     stem
+}
+
+fn checksum(collection: &str) -> String {
+    let mut checksum = Crc64::new();
+    checksum.add(collection.as_bytes());
+    format!("{:0>27x}", checksum.sum())
+}
+
+/// Whether a file's name has the beginning of the collection's only: the metadata has all of it.
+fn is_cut(stem: &str) -> bool {
+    stem.len() == STEM_BYTES_MAX && stem.as_bytes()[STEM_BYTES_KEPT..].starts_with(CUT_MARK.as_bytes())
+}
+
+/// The file's name, of these, that is the collection's. mongodump has another checksum, and older dumps of this program
+/// were cut within an encoded byte.
+fn stem_of<'s>(collection: &str, stems: impl Iterator<Item = &'s String>) -> Option<String> {
+    let (whole, encoded) = (file_stem(collection), encoded(collection));
+    let beginning = encoded.get(..STEM_BYTES_KEPT);
+    let (mut likely, mut likely_count) = (None, 0);
+    for stem in stems {
+        if *stem == whole {
+            return Some(whole);
+        }
+        if is_cut(stem) && is_cut(&whole) && beginning == stem.get(..STEM_BYTES_KEPT) {
+            if stem.ends_with(&checksum(collection)) {
+                return Some(stem.clone());
+            }
+            (likely, likely_count) = (Some(stem.clone()), likely_count + 1);
+        }
+    }
+    // Which of several it is cannot be told.
+    likely.filter(|_| likely_count == 1)
 }
 
 /// The collection of a file's name; `None` when its percent signs are wrong.
@@ -212,14 +266,54 @@ fn scan_database(folder: &Path, database: &str, is_gzip: bool, found: &mut Vec<(
             files.entry(stem.to_owned()).or_default().documents = Some(path.clone());
         }
     }
+    let named = |stem: &str, files: &Files| -> Result<String> {
+        let malformed = |fault: &str| DumpError::Format {
+            subject: folder.join(stem).display().to_string(),
+            fault: fault.to_owned(),
+        };
+        if !is_cut(stem) {
+            return collection_of(stem).ok_or_else(|| malformed("the name of the file is no name of a collection"));
+        }
+        let metadata = files
+            .metadata
+            .as_ref()
+            .map(|path| metadata_of(path, is_gzip))
+            .transpose()?;
+        let name = metadata.and_then(|metadata| metadata.collection);
+        name.ok_or_else(|| malformed("the collection's name is cut, and there is no metadata with all of it"))
+    };
+    // Buckets are filed under the name of their own collection, which may be cut where that of the measurements is not;
+    // what is told of them under that of the measurements.
+    let without: Vec<_> = files.iter().filter(|(_, files)| files.documents.is_none()).collect();
+    let mut pairs = Vec::new();
+    for (stem, of_stem) in without {
+        let Some(path) = &of_stem.metadata else { continue };
+        if metadata_of(path, is_gzip)?.kind != CollectionKind::TimeSeries {
+            continue;
+        }
+        let buckets = Namespace::new(database, named(stem, of_stem)?).of_documents(CollectionKind::TimeSeries);
+        let alone = files
+            .iter()
+            .filter(|(_, files)| files.metadata.is_none())
+            .map(|(stem, _)| stem);
+        if let Some(of_buckets) = stem_of(&buckets.collection, alone) {
+            pairs.push((stem.clone(), of_buckets));
+        }
+    }
+    for (stem, of_buckets) in pairs {
+        let documents = files.remove(&of_buckets).and_then(|buckets| buckets.documents);
+        if let Some(files) = files.get_mut(&stem) {
+            files.documents = documents;
+        }
+    }
     for (stem, files) in files {
-        let collection = collection_of(&stem).ok_or_else(|| DumpError::Format {
-            subject: folder.join(&stem).display().to_string(),
-            fault: "the name of the file is no name of a collection".to_owned(),
-        })?;
-        found.push((Namespace::new(database, collection), files));
+        found.push((Namespace::new(database, named(&stem, &files)?), files));
     }
     Ok(())
+}
+
+fn metadata_of(path: &Path, is_gzip: bool) -> Result<Metadata> {
+    Metadata::from_json(&read_metadata(path, is_gzip)?, &path.display().to_string())
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -247,7 +341,7 @@ pub(crate) fn metadata_beside(documents: &Path) -> Option<PathBuf> {
 /// The text of a metadata file.
 pub(crate) fn read_metadata(path: &Path, is_gzip: bool) -> Result<String> {
     let mut text = String::new();
-    open_file(Some(path), is_gzip)?
+    open_file(Some(path), is_gzip, &Interrupt::new())?
         .take(METADATA_BYTES_MAX)
         .read_to_string(&mut text)
         .doing(|| format!("reading {}", path.display()))?;
@@ -276,6 +370,93 @@ mod tests {
         let long = "é".repeat(110);
         assert_eq!(file_stem(&long).len(), STEM_BYTES_MAX);
         assert_ne!(file_stem(&long), file_stem(&"é".repeat(111)));
+        // Cut between encoded bytes: others decode what is kept.
+        for padding in ["", "a", "ab"] {
+            let stem = file_stem(&format!("{padding}{long}"));
+            assert_eq!(stem.len(), STEM_BYTES_MAX);
+            assert!(is_cut(&stem) && stem[..STEM_BYTES_KEPT].trim_end_matches('_').len() >= STEM_BYTES_KEPT - 2);
+            assert!(!stem.contains("%_") && !stem.contains("%%"), "{stem}");
+        }
+    }
+
+    /// Files of a dump in one database, by their names and texts, and what is found in them.
+    fn found(files: &[(String, &str)]) -> Result<Vec<(String, Option<String>)>> {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("d")).unwrap();
+        for (name, text) in files {
+            std::fs::write(root.path().join("d").join(name), text).unwrap();
+        }
+        let found = scan(root.path(), None, false)?.into_iter().map(|(namespace, files)| {
+            assert_eq!(namespace.database, "d");
+            let text = files.documents.map(|path| std::fs::read_to_string(path).unwrap());
+            (namespace.collection, text)
+        });
+        let mut found: Vec<_> = found.collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// The file of the whole dump was refused for one such name, and measurements were passed over without a word.
+    #[test]
+    fn names_that_are_cut_come_from_metadata() {
+        let told = |name: &str, kind: &str| format!(r#"{{"collectionName":"{name}","type":"{kind}"}}"#);
+        // As former dumps were cut, and as mongodump's are, which has another checksum.
+        let former = |name: &str| {
+            let (encoded, checksum) = (encoded(name), checksum(name));
+            format!("{}%24{checksum}", &encoded[..STEM_BYTES_KEPT])
+        };
+        let foreign = |name: &str| format!("{}%24{}", &encoded(name)[..STEM_BYTES_KEPT], "q".repeat(27));
+        for stem in [file_stem, former, foreign] {
+            for name in ["漢".repeat(31), "ab".to_owned() + &"ж".repeat(60), "x".repeat(240)] {
+                let metadata = told(&name, "collection");
+                let files = [
+                    (format!("{}.bson", stem(&name)), "documents"),
+                    (format!("{}.metadata.json", stem(&name)), &metadata),
+                ];
+                assert_eq!(found(&files).unwrap(), [(name, Some("documents".to_owned()))]);
+            }
+            // The name of the buckets is longer: it is cut where that of the measurements is not yet.
+            for name in ["x".repeat(228), "漢".repeat(26), "漢".repeat(30), "x".repeat(10)] {
+                let buckets = format!("system.buckets.{name}");
+                let (own, of_buckets) = match (encoded(&name).len(), encoded(&buckets).len()) {
+                    (..=STEM_BYTES_MAX, ..=STEM_BYTES_MAX) => (name.clone(), buckets),
+                    (..=STEM_BYTES_MAX, _) => (file_stem(&name), stem(&buckets)),
+                    _ => (stem(&name), stem(&buckets)),
+                };
+                let metadata = told(&name, "timeseries");
+                let files = [
+                    (format!("{of_buckets}.bson"), "buckets"),
+                    (format!("{own}.metadata.json"), &metadata),
+                ];
+                assert_eq!(found(&files).unwrap(), [(name, Some("buckets".to_owned()))]);
+            }
+        }
+        let names = ["1", "2"].map(|end| "x".repeat(230) + end);
+        let files = names.clone().map(|name| (file_stem(&name), told(&name, "timeseries")));
+        let mut two: Vec<_> = files
+            .iter()
+            .map(|(stem, told)| (format!("{stem}.metadata.json"), &**told))
+            .collect();
+        two.extend(
+            names
+                .iter()
+                .map(|name| (format!("{}.bson", former(&format!("system.buckets.{name}"))), "buckets")),
+        );
+        assert!(found(&two).unwrap().iter().all(|(_, documents)| documents.is_some()));
+        // Which file is whose cannot be told.
+        let ends = ["q", "r"].map(|end| format!("system.buckets.{}%24{}.bson", "x".repeat(193), end.repeat(27)));
+        two.truncate(2);
+        two.extend(ends.map(|name| (name, "buckets")));
+        assert!(found(&two).is_err());
+        assert!(found(&[(format!("{}.bson", former(&"x".repeat(250))), "documents")]).is_err());
+    }
+
+    /// Whoever gives the files of a collection another name restores it beside the one that there is.
+    #[test]
+    fn files_have_the_names_that_they_are_given() {
+        let told = r#"{"collectionName":"a","type":"collection"}"#;
+        let files = [("copy.bson".to_owned(), "x"), ("copy.metadata.json".to_owned(), told)];
+        assert_eq!(found(&files).unwrap(), [("copy".to_owned(), Some("x".to_owned()))]);
     }
 
     #[test]

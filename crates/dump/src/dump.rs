@@ -10,9 +10,11 @@ use crate::oplog::{OPLOG_FILE, OplogWindow};
 use crate::server::Server;
 use crate::users_and_roles;
 use bench::interrupt::Interrupt;
-use bson::RawDocumentBuf;
+use bson::raw::{CString, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +73,7 @@ pub struct Dumped {
 struct Job {
     namespace: Namespace,
     metadata: Metadata,
+    query: Option<RawDocumentBuf>,
     size_bytes: u64,
 }
 
@@ -88,7 +91,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             "--oplog goes with a dump of everything only".to_owned(),
         ));
     }
-    let mut client = Client::open(&options.server, &options.interrupt)?;
+    let mut client = Client::open_patient(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
     let mut lacks_users_and_roles = false;
     let jobs = jobs(&mut client, options, &mut lacks_users_and_roles)?;
@@ -111,7 +114,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             size_bytes: 0,
             kind: CollectionKind::Collection.name(),
         }));
-        let output = Output::create(options.path.as_deref(), options.gzip)?;
+        let output = Output::create(options.path.as_deref(), options.gzip, &options.interrupt)?;
         let version = client.version()?;
         Some(Mutex::new(ArchiveWriter::begin(
             output,
@@ -124,7 +127,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     };
     let next = AtomicUsize::new(0);
     let work = || -> Result<Dumped> {
-        let mut client = Client::open(&options.server, &options.interrupt)?;
+        let mut client = Client::open_patient(&options.server, &options.interrupt)?;
         let mut dumped = Dumped::default();
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let done = dump_collection(&mut client, options, job, archive.as_ref(), &mut dumped);
@@ -158,11 +161,32 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
     if let Some(window) = window {
         total.operations = dump_oplog(&mut client, options, &window, archive.as_ref())?;
     }
-    if let Some(archive) = archive {
-        let output = archive.into_inner().finish();
-        output.finish().doing(|| "writing the archive".to_owned())?;
+    match archive {
+        Some(archive) => {
+            let output = archive.into_inner().finish();
+            output.finish().doing(|| "writing the archive".to_owned())?;
+        }
+        None => sync_folders(options, &jobs)?,
     }
     Ok(total)
+}
+
+/// The names of files, too, are on the disk when a dump says that it is done.
+fn sync_folders(options: &DumpOptions, jobs: &[Job]) -> Result<()> {
+    let root = root(options);
+    let mut folders: BTreeSet<_> = jobs.iter().map(|job| root.join(&job.namespace.database)).collect();
+    let parent = root.parent().map(|parent| match parent.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => parent.to_owned(),
+    });
+    folders.extend(parent);
+    folders.insert(root);
+    // A dump of nothing makes no folder.
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        let synced = File::open(folder).and_then(|opened| opened.sync_all());
+        synced.doing(|| format!("syncing the folder {}", folder.display()))?;
+    }
+    Ok(())
 }
 
 /// What the server has of what is meant. A collection that was asked for by name must be there.
@@ -192,9 +216,20 @@ fn jobs(client: &mut Client, options: &DumpOptions, lacks_users_and_roles: &mut 
                     client.size_bytes(&namespace.of_documents(metadata.kind))?
                 }
             };
+            let query = match (&options.query, metadata.kind) {
+                (Some(query), CollectionKind::TimeSeries) => {
+                    let series = metadata.options.get_document("timeseries").ok();
+                    Some(of_buckets(
+                        query,
+                        series.and_then(|series| series.get_str("metaField").ok()),
+                    )?)
+                }
+                (query, _) => query.clone(),
+            };
             jobs.push(Job {
                 namespace,
                 metadata,
+                query,
                 size_bytes,
             });
         }
@@ -216,6 +251,39 @@ fn jobs(client: &mut Client, options: &DumpOptions, lacks_users_and_roles: &mut 
     Ok(jobs)
 }
 
+/// A filter of measurements as one of their buckets, which are dumped: what is said of `meta` is true of all
+/// measurements in a bucket. What is said of other fields would choose among buckets by fields that they do not have.
+fn of_buckets(query: &RawDocument, meta_field: Option<&str>) -> Result<RawDocumentBuf> {
+    let refused = |name: &str| {
+        let can = meta_field.map_or_else(String::new, |field| format!(", but for its metaField {field}"));
+        DumpError::Choice(format!("--query: {name}: a time series cannot be dumped in part{can}"))
+    };
+    let malformed = |error: bson::error::Error| DumpError::Choice(format!("--query: {error}"));
+    let element_name = |name: &str| CString::try_from(name).map_err(malformed);
+    let mut rewritten = RawDocumentBuf::new();
+    for element in query {
+        let (name, value) = element.map_err(malformed)?;
+        let name = name.as_str();
+        if let ("$and" | "$or" | "$nor", RawBsonRef::Array(parts)) = (name, value) {
+            let mut all = RawArrayBuf::new();
+            for part in parts {
+                match part.map_err(malformed)? {
+                    RawBsonRef::Document(part) => all.push(of_buckets(part, meta_field)?),
+                    _ => return Err(refused(name)),
+                }
+            }
+            rewritten.append(element_name(name)?, all);
+            continue;
+        }
+        let below = meta_field.and_then(|field| name.strip_prefix(field));
+        match below.filter(|below| below.is_empty() || below.starts_with('.')) {
+            Some(below) => rewritten.append(element_name(&format!("meta{below}"))?, value.to_owned()),
+            None => return Err(refused(name)),
+        }
+    }
+    Ok(rewritten)
+}
+
 fn dump_collection(
     client: &mut Client,
     options: &DumpOptions,
@@ -227,7 +295,7 @@ fn dump_collection(
     let is_view = job.metadata.kind == CollectionKind::View;
     let documents = job.namespace.of_documents(job.metadata.kind);
     let mut find = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        let found = client.find(&documents, options.query.as_deref(), &mut |document| {
+        let found = client.find(&documents, job.query.as_deref(), &mut |document| {
             let bytes = document.as_bytes();
             dumped.documents += 1;
             dumped.bytes += bytes.len() as u64;
@@ -247,6 +315,10 @@ fn dump_collection(
         };
     }
     let root = root(options);
+    if !is_plain(&job.namespace.database) {
+        let name = &job.namespace.database;
+        return Err(DumpError::Choice(format!("{name:?} is no name of a database")));
+    }
     let folder = root.join(&job.namespace.database);
     std::fs::create_dir_all(&folder).doing(|| format!("creating the folder {}", folder.display()))?;
     let stem = file_stem(&job.namespace.collection);
@@ -254,15 +326,21 @@ fn dump_collection(
     if !is_view {
         let path = folder.join(format!("{}.bson{ending}", file_stem(&documents.collection)));
         let doing = || format!("writing {}", path.display());
-        let mut output = Output::create(Some(&path), options.gzip)?;
+        let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
         find(&mut |bytes| output.write_all(bytes).doing(doing))?;
         output.finish().doing(doing)?;
     }
     let path = folder.join(format!("{stem}.metadata.json{ending}"));
     let doing = || format!("writing {}", path.display());
-    let mut output = Output::create(Some(&path), options.gzip)?;
+    let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
     output.write_all(job.metadata_json()?.as_bytes()).doing(doing)?;
     output.finish().doing(doing)
+}
+
+/// Whether a folder of this name is where it should be: servers have no other databases, and nobody checks what a
+/// server says.
+fn is_plain(database: &str) -> bool {
+    !database.is_empty() && !matches!(database, "." | "..") && !database.contains(['/', '\0'])
 }
 
 fn root(options: &DumpOptions) -> PathBuf {
@@ -314,10 +392,55 @@ fn dump_oplog(
             std::fs::create_dir_all(&root).doing(|| format!("creating the folder {}", root.display()))?;
             let path = root.join(format!("{OPLOG_FILE}{}", if options.gzip { ".gz" } else { "" }));
             let doing = || format!("writing {}", path.display());
-            let mut output = Output::create(Some(&path), options.gzip)?;
+            let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
             read(&mut |entry| output.write_all(entry).doing(doing))?;
             output.finish().doing(doing)?;
         }
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use bson::rawdoc;
+
+    /// The filter went to the buckets as it was, which have none of the measurements' fields: too little was dumped.
+    #[test]
+    fn filters_of_measurements_become_those_of_buckets() {
+        for (query, expected) in [
+            (rawdoc! {}, rawdoc! {}),
+            (rawdoc! { "sensor": 5 }, rawdoc! { "meta": 5 }),
+            (
+                rawdoc! { "sensor.a": { "$gt": 1 }, "sensor": null },
+                rawdoc! { "meta.a": { "$gt": 1 }, "meta": null },
+            ),
+            (
+                rawdoc! { "$or": [{ "sensor": 1 }, { "$and": [{ "sensor.b": 2 }] }] },
+                rawdoc! { "$or": [{ "meta": 1 }, { "$and": [{ "meta.b": 2 }] }] },
+            ),
+        ] {
+            assert_eq!(of_buckets(&query, Some("sensor")).unwrap(), expected);
+        }
+        for query in [
+            rawdoc! { "v": { "$gt": 1 } },
+            rawdoc! { "sensor": 1, "v": 1 },
+            rawdoc! { "sensors": 1 },
+            rawdoc! { "meta": 1 },
+            rawdoc! { "$expr": true },
+            rawdoc! { "$or": [{ "sensor": 1 }, { "v": 1 }] },
+            rawdoc! { "$or": [1] },
+        ] {
+            assert!(of_buckets(&query, Some("sensor")).is_err(), "{query:?}");
+        }
+        assert!(of_buckets(&rawdoc! { "sensor": 5 }, None).is_err());
+    }
+    #[test]
+    fn no_folder_is_made_elsewhere() {
+        for name in ["", ".", "..", "../x", "a/b", "/etc"] {
+            assert!(!is_plain(name), "{name}");
+        }
+        assert!(["shop", "a b", "..x", "%2F"].into_iter().all(is_plain));
+    }
 }

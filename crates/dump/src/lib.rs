@@ -29,5 +29,5 @@ pub use metadata::{CollectionKind, Metadata};
 pub use namespace::{Filter, Namespace, Pattern, Rename};
 pub use replay::ReplayOptions;
 pub use restore::{Loading, RestoreOptions, Restored, restore};
-pub use server::{Login, ReadPreference, Server, ServerUri, mechanism_of};
+pub use server::{Login, ReadPreference, Server, ServerUri, mechanism_of, random};
 pub use tls::{Encryption, TlsChoice};

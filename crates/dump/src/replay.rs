@@ -55,15 +55,10 @@ impl PendingIndexes {
     /// Makes them.
     pub(crate) fn create(self, client: &mut Client) -> Result<()> {
         for (namespace, indexes) in self.0 {
-            let indexes: Vec<_> = indexes
-                .into_iter()
-                .filter(|index| !is_of_ids(index))
-                .map(Bson::Document)
-                .collect();
+            let indexes: Vec<_> = indexes.into_iter().filter(|index| !is_of_ids(index)).collect();
             if !indexes.is_empty() {
-                let command = doc! { "createIndexes": &namespace.collection, "indexes": indexes };
                 client
-                    .run(&namespace.database, &command)
+                    .create_indexes(&namespace, indexes)
                     .map_err(|error| error.of(&namespace))?;
             }
         }
@@ -315,7 +310,7 @@ impl<'a> Replay<'a> {
         self.operations += self.batch.len() as u64;
         self.batch_bytes = 0;
         let operations = std::mem::take(&mut self.batch);
-        self.client.run("admin", &doc! { "applyOps": operations })?;
+        self.client.change("admin", &doc! { "applyOps": operations })?;
         Ok(())
     }
 

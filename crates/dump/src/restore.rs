@@ -3,7 +3,7 @@
 use crate::archive::{ArchiveReader, Part};
 use crate::client::Client;
 use crate::directory::{Files, bson_file, is_compressed, metadata_beside, open_file, read_metadata, scan};
-use crate::error::{DumpError, Result};
+use crate::error::{Doing, DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
@@ -58,6 +58,8 @@ pub struct RestoreOptions {
     pub stop_on_error: bool,
     /// Takes documents that the collection's validator would not.
     pub bypass_validation: bool,
+    /// Of every write: what fewer members have may be taken back.
+    pub write_concern: Document,
     /// So many collections at once, at least one.
     pub parallel: usize,
     /// Ends it early, with an error.
@@ -100,6 +102,15 @@ impl Restored {
     }
 }
 
+impl RestoreOptions {
+    /// A connection for what is restored, whose indexes may take hours.
+    pub fn client(&self, interrupt: &Interrupt) -> Result<Client> {
+        let mut client = Client::open_patient(&self.server, interrupt)?;
+        client.set_write_concern(&self.write_concern);
+        Ok(client)
+    }
+}
+
 /// Restores. After an error what has been restored so far is left there.
 pub fn restore(options: &RestoreOptions) -> Result<Restored> {
     if options.oplog.is_some() {
@@ -119,7 +130,7 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
     if !has_temporaries {
         return restored;
     }
-    let client = Client::open(&options.server, &Interrupt::new());
+    let client = options.client(&Interrupt::new());
     let mut restored = match restored {
         Ok(restored) => restored,
         Err(error) => {
@@ -152,7 +163,7 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
         };
         vec![(Namespace::new(database, collection), files)]
     } else {
-        with_buckets(scan(&root, database, options.gzip)?)
+        scan(&root, database, options.gzip)?
     };
     let log = options
         .oplog
@@ -170,31 +181,13 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
     match log {
         None => Ok(restored),
         Some((path, is_gzip)) => replay(options, restored, &mut |replay| {
-            let mut input = open_file(Some(&path), is_gzip)?;
+            let mut input = open_file(Some(&path), is_gzip, &options.interrupt)?;
             bson_file(&mut *input, &path.display().to_string(), &mut |entry| {
                 options.progress.inc(entry.as_bytes().len() as u64);
                 replay.entry(&entry)
             })
         }),
     }
-}
-
-/// Buckets are filed under the name of their own collection, what is told of it under that of the measurements.
-fn with_buckets(found: Vec<(Namespace, Files)>) -> Vec<(Namespace, Files)> {
-    let (buckets, mut others): (Vec<_>, Vec<_>) = found
-        .into_iter()
-        .partition(|(namespace, files)| files.metadata.is_none() && namespace.of_measurements().is_some());
-    for (namespace, files) in buckets {
-        let measurements = namespace.of_measurements();
-        let is_it = |(other, files): &&mut (Namespace, Files)| {
-            measurements.as_ref().is_some_and(|measurements| measurements == other) && files.documents.is_none()
-        };
-        match others.iter_mut().find(is_it) {
-            Some((_, of_measurements)) => of_measurements.documents = files.documents,
-            None => others.push((namespace, files)),
-        }
-    }
-    others
 }
 
 /// The file of the log, and whether it is compressed.
@@ -221,7 +214,7 @@ fn replay(
     mut restored: Restored,
     read: &mut dyn FnMut(&mut Replay<'_>) -> Result<()>,
 ) -> Result<Restored> {
-    let mut client = Client::open(&options.server, &options.interrupt)?;
+    let mut client = options.client(&options.interrupt)?;
     let until = options.oplog.as_ref().and_then(|replay| replay.until);
     let mut indexes = std::mem::take(&mut restored.indexes);
     let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes);
@@ -245,7 +238,7 @@ fn restore_files(options: &RestoreOptions, found: &[(Namespace, Files)]) -> Resu
         options.progress.set_length(bytes);
     }
     let work = || -> Result<Restored> {
-        let mut client = Client::open(&options.server, &options.interrupt)?;
+        let mut client = options.client(&options.interrupt)?;
         let mut restored = Restored::default();
         while let Some((namespace, files)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
             match restore_one(&mut client, options, namespace, files) {
@@ -288,24 +281,30 @@ fn restore_one(
         Some(path) => Metadata::from_json(&read_metadata(path, options.gzip)?, &path.display().to_string())?,
         None => Metadata::from_json("{}", "")?,
     };
-    let whole_name = match &metadata.collection {
-        // A name that was too long for a file is whole in the metadata; for one file the user has named the
-        // collection.
-        Some(collection) if options.filter.collection.is_none() => collection.clone(),
-        _ => namespace.collection.clone(),
-    };
-    let namespace = Namespace::new(namespace.database.as_str(), whole_name);
-    if !is_wanted(options, &namespace) {
-        return Ok(Restored::default());
+    if !is_wanted(options, namespace) {
+        return match (&files.documents, namespace.of_measurements()) {
+            (Some(path), Some(measurements)) if options.filter.takes(&measurements) && has_bytes(path)? => {
+                Err(DumpError::Format {
+                    subject: path.display().to_string(),
+                    fault: format!("what tells of the time series {measurements} is not in the dump"),
+                })
+            }
+            _ => Ok(Restored::default()),
+        };
     }
-    let mut loading = Loading::begin(client, options, &namespace, metadata)?;
+    let mut loading = Loading::begin(client, options, namespace, metadata)?;
     if let Some(path) = &files.documents {
-        let mut input = open_file(Some(path), options.gzip)?;
+        let mut input = open_file(Some(path), options.gzip, &options.interrupt)?;
         bson_file(&mut *input, &path.display().to_string(), &mut |document| {
             loading.add(client, &document)
         })?;
     }
     loading.finish(client)
+}
+
+fn has_bytes(path: &Path) -> Result<bool> {
+    let metadata = path.metadata().doing(|| format!("looking at {}", path.display()))?;
+    Ok(metadata.len() > 0)
 }
 
 fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
@@ -316,7 +315,7 @@ fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
 }
 
 fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Result<Restored> {
-    let input = open_file(options.path.as_deref(), options.gzip)?;
+    let input = open_file(options.path.as_deref(), options.gzip, &options.interrupt)?;
     let mut reader = ArchiveReader::begin(input)?;
     let mut announced = HashMap::new();
     for entry in reader.collections() {
@@ -434,7 +433,7 @@ fn load_parts(
     announced: &HashMap<Namespace, Metadata>,
     parts: &Receiver<Part>,
 ) -> Result<Restored> {
-    let mut client = Client::open(&options.server, &options.interrupt)?;
+    let mut client = options.client(&options.interrupt)?;
     let mut open: HashMap<Namespace, Loading<'_>> = HashMap::new();
     let mut restored = Restored::default();
     for part in parts {
@@ -493,7 +492,7 @@ impl<'a> Loading<'a> {
             .or_else(|| options.renames.iter().find_map(|rename| rename.apply(source)))
             .unwrap_or_else(|| source.clone());
         if options.drop || temporary.is_some() {
-            let dropped = client.run(&target.database, &doc! { "drop": &target.collection });
+            let dropped = client.change(&target.database, &doc! { "drop": &target.collection });
             match (unless_code(dropped, NAMESPACE_NOT_FOUND), &temporary) {
                 // Who may not restore users restores the rest.
                 (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
@@ -507,7 +506,7 @@ impl<'a> Loading<'a> {
         if !options.no_options || metadata.kind != CollectionKind::Collection {
             create.extend(metadata.options.clone());
         }
-        unless_code(client.run(&target.database, &create), NAMESPACE_EXISTS)?;
+        unless_code(client.change(&target.database, &create), NAMESPACE_EXISTS)?;
         Ok(Self {
             options,
             target,
@@ -583,7 +582,7 @@ impl<'a> Loading<'a> {
             // A dump without users does not take those away that there are, nor does one of which some were refused.
             match self.restored.documents > 0 && self.restored.failed == 0 {
                 true => self.restored.temporaries.push(temporary),
-                false => drop(client.run(&temporary.database, &doc! { "drop": &temporary.collection })?),
+                false => drop(client.change(&temporary.database, &doc! { "drop": &temporary.collection })?),
             }
             if self.restored.failed > 0 {
                 let failure = "users or roles are not restored: some were refused".to_owned();
@@ -596,8 +595,7 @@ impl<'a> Loading<'a> {
                 self.restored.indexes.put(&self.target, index);
             }
         } else if !indexes.is_empty() && !self.options.no_indexes {
-            let command = doc! { "createIndexes": &self.target.collection, "indexes": indexes };
-            client.run(&self.target.database, &command)?;
+            client.create_indexes(&self.target, indexes)?;
         }
         Ok(self.restored)
     }
@@ -607,8 +605,7 @@ impl<'a> Loading<'a> {
         self.flush(client)?;
         for index in self.take_indexes() {
             let name = index.get_str("name").unwrap_or_default().to_owned();
-            let command = doc! { "createIndexes": &self.target.collection, "indexes": [index] };
-            match client.run(&self.target.database, &command) {
+            match client.create_indexes(&self.target, vec![index]) {
                 Ok(_) => {}
                 Err(error) if error.is_any_refusal() => {
                     self.restored.indexes_failed += 1;

@@ -2,7 +2,7 @@
 
 use crate::error::{DumpError, Result};
 use crate::tls::{Encryption, TlsChoice};
-use auth::{ClientConversation, Mechanism, ScramError};
+use auth::{ClientConversation, INTERNAL_DATABASE, INTERNAL_USER, Mechanism, ScramError};
 use bench::connection::Connection;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, RawDocumentBuf, doc};
@@ -221,6 +221,16 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 impl Login {
+    /// The user that members of a cluster are to each other: whoever has their key, which may do everything.
+    pub fn of_cluster(key: String) -> Self {
+        Self {
+            user: INTERNAL_USER.to_owned(),
+            password: key,
+            source: INTERNAL_DATABASE.to_owned(),
+            mechanism: Some(Mechanism::ScramSha256),
+        }
+    }
+
     /// Proves to the server who this is, and makes sure that the server knows it.
     pub(crate) fn log_in(&self, connection: &mut Connection) -> Result<()> {
         let mechanism = match self.mechanism {
@@ -283,8 +293,11 @@ fn payload(reply: &Document) -> &[u8] {
     reply.get_binary_generic("payload").map_or(&[], Vec::as_slice)
 }
 
-/// From the system; nobody must be able to guess it.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+/// Bytes from the system that nobody can guess.
+///
+/// # Errors
+/// The system has none.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| DumpError::Choice(format!("/dev/urandom cannot be read: {error}")))?;

@@ -37,11 +37,11 @@ pub(crate) fn take_over(client: &mut Client, temporaries: &[Namespace], drop: bo
         }
     }
     let mut failures = Vec::new();
-    if let Err(error) = client.run(DATABASE, &command) {
+    if let Err(error) = client.change(DATABASE, &command) {
         failures.push(format!("users and roles are not restored: {error}"));
     }
     for collection in temporaries {
-        if let Err(error) = client.run(DATABASE, &doc! { "drop": &collection.collection }) {
+        if let Err(error) = client.change(DATABASE, &doc! { "drop": &collection.collection }) {
             failures.push(format!(
                 "{collection}, with copies of the users or roles, is left: {error}"
             ));

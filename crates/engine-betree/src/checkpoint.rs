@@ -150,11 +150,14 @@ impl Run<'_> {
             }
         };
         let threads = self.threads.min(tables.len()).max(1);
-        if threads == 1 {
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                let thread = std::thread::Builder::new().name("betree-tables".to_owned());
+                // One that cannot start is not missed: this one takes all that is left.
+                let _ = thread.spawn_scoped(scope, work);
+            }
             work();
-        } else {
-            std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-        }
+        });
         match failed.into_inner() {
             Some(error) => Err(error),
             None => Ok(rows.into_inner()),

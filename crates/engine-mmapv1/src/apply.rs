@@ -89,6 +89,11 @@ impl Applier {
         self.residue.len() + self.released.len()
     }
 
+    /// Whether extents wait to be given back that nobody reads any more.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// Puts a batch in as of `seq`. After an error part of it is in: the engine must stop.
     pub(crate) fn apply(&mut self, shared: &Shared, batch: &Batch, seq: Seq) -> Result<()> {
         if seq <= self.last {
@@ -163,7 +168,7 @@ impl Applier {
     }
 
     fn put(&mut self, shared: &Shared, table: &Arc<Table>, key: &[u8], value: &[u8], seq: Seq) -> Result<()> {
-        let mut state = table.state.write();
+        let mut state = table.change();
         self.note(shared, table, &mut state, key, seq)?;
         state.store.put(&table.pager(shared), table.spec.kind, key, value)?;
         self.changed.insert(table.id);
@@ -171,7 +176,7 @@ impl Applier {
     }
 
     fn delete(&mut self, shared: &Shared, table: &Arc<Table>, key: &[u8], seq: Seq) -> Result<()> {
-        let mut state = table.state.write();
+        let mut state = table.change();
         self.note(shared, table, &mut state, key, seq)?;
         if state.store.delete(&table.pager(shared), table.spec.kind, key)? {
             self.changed.insert(table.id);
@@ -185,7 +190,7 @@ impl Applier {
         if !self.keeps {
             return Ok(());
         }
-        let State { store, history } = state;
+        let State { store, history, .. } = state;
         let bytes = history.bytes();
         let noted = history.note(key, seq, self.horizon.open(), || {
             store.get(&table.pager(shared), table.spec.kind, key, Bytes::copy_from_slice)
@@ -199,7 +204,7 @@ impl Applier {
 
     fn delete_range(&mut self, shared: &Shared, table: &Arc<Table>, range: &KeyRange, seq: Seq) -> Result<()> {
         if *range == KeyRange::all() && !self.keeps {
-            let mut state = table.state.write();
+            let mut state = table.change();
             state.store.rows = 0;
             self.changed.insert(table.id);
             self.reset_if_empty(table, &mut state);
@@ -300,7 +305,7 @@ impl Applier {
             }
             match self.residue.pop_front() {
                 Some((_, Left::Row(table, key))) => {
-                    let mut state = table.state.write();
+                    let mut state = table.write();
                     let bytes = state.history.bytes();
                     let is_left = state.history.clear(&key, self.horizon.open());
                     self.history_bytes = self.history_bytes + state.history.bytes() - bytes;
@@ -312,7 +317,7 @@ impl Applier {
                 }
                 Some((_, Left::Table(id))) => {
                     if let Some(table) = shared.remove_table(id) {
-                        let state = std::mem::take(&mut *table.state.write());
+                        let state = std::mem::take(&mut *table.write());
                         self.history_bytes -= state.history.bytes();
                         self.release(&table.database, &state.store.extents);
                     }

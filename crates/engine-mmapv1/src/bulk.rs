@@ -10,16 +10,16 @@ use crate::store::Store;
 use engine::{EngineError, KEY_BYTES_MAX, Result, TableId, VALUE_BYTES_MAX};
 use parking_lot::Mutex;
 
-/// Rows between two looks at whether checkpoints keep up.
-const PACE_ROWS: u64 = 256;
+/// Bytes between two looks at whether checkpoints keep up.
+const PACE_BYTES: usize = 1 << 20;
 
-/// See [`engine::Engine::bulk_load`]. `pace` waits until more may become dirty.
+/// See [`engine::Engine::bulk_load`]. `pace` waits until more may become dirty; what it fails with ends the load.
 pub(crate) fn load(
     shared: &Shared,
     applier: &Mutex<Applier>,
     id: TableId,
     rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
-    pace: &dyn Fn(),
+    pace: &dyn Fn() -> Result<()>,
 ) -> Result<u64> {
     let table = shared.live_table(id)?;
     let is_empty = || table.state.read().store.rows == 0;
@@ -31,6 +31,9 @@ pub(crate) fn load(
     let mut store = Store::default();
     let fill = || -> Result<()> {
         let mut last: Option<Vec<u8>> = None;
+        let mut unpaced_bytes = 0;
+        // Many small loads are one large one.
+        pace()?;
         for (key, value) in rows {
             if key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
                 return Err(invalid(format!(
@@ -43,9 +46,11 @@ pub(crate) fn load(
                 return Err(invalid(format!("key {key:02x?} does not follow the one before it")));
             }
             store.put(&pager, table.spec.kind, &key, &value)?;
+            unpaced_bytes += key.len() + value.len();
             last = Some(key);
-            if store.rows % PACE_ROWS == 0 {
-                pace();
+            if unpaced_bytes >= PACE_BYTES {
+                unpaced_bytes = 0;
+                pace()?;
             }
         }
         Ok(())
@@ -71,7 +76,7 @@ pub(crate) fn load(
             .iter()
             .for_each(|&extent| space.set_owner(extent, Owner::table(id)));
     }
-    let mut state = table.state.write();
+    let mut state = table.change();
     store.moves = state.store.moves;
     let before = std::mem::replace(&mut state.store, store);
     drop(state);

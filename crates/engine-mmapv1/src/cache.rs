@@ -133,8 +133,8 @@ impl Cache {
         }
     }
 
-    /// All dirty pages, clean from now on, to be given back by [`Cache::written`] or [`Cache::not_written`]. Nobody
-    /// changes pages meanwhile.
+    /// All dirty pages, clean from now on, to be given back by [`Cache::written`] or [`Cache::not_written`]. Meanwhile
+    /// only loads change pages, which belong to nobody yet.
     pub(crate) fn capture(&self) -> Vec<CapturedPage> {
         let mut captured = Vec::new();
         for shard in &self.shards {

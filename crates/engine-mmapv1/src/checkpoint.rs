@@ -13,19 +13,20 @@
 use crate::apply::Applier;
 use crate::bytes_at::{checksum, put, u32_at};
 use crate::cache::CapturedPage;
-use crate::database::Database;
-use crate::files::{DataFile, ENTRIES_PER_PAGE, Page, first_data_page, header_page, io_error, map_pages};
+use crate::database::{Database, file_path};
+use crate::files::{DataFile, ENTRIES_PER_PAGE, Page, header_page, io_error, map_pages};
 use crate::journal::{Image, Journal};
 use crate::loc::{ALL_SECTORS, NAMESPACE_FILE, PAGE_BYTES, SECTOR_BYTES};
+use crate::room::make_room;
 use crate::root::{Root, RootDatabase, RootFile, RootFiles};
-use crate::sealing::{PageSealing, SEALED_PAGE_BYTES, stored_page_bytes};
+use crate::sealing::{PageSealing, SEALED_PAGE_BYTES};
 use crate::shared::Shared;
 use engine::{EngineError, Result, Seq, WriteAheadRule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vfs::{Access, File};
+use vfs::File;
 
 /// Pages side by side are written in one call up to this many bytes.
 const WRITE_BYTES: usize = 1 << 20;
@@ -38,6 +39,8 @@ pub(crate) struct Disk {
     pub(crate) journal: Journal,
     /// Directories that got names which are not durable yet.
     pub(crate) unsynced: BTreeSet<PathBuf>,
+    /// Files that attempts made and no root names yet.
+    pub(crate) made: BTreeSet<PathBuf>,
     pub(crate) written: Written,
 }
 
@@ -69,20 +72,20 @@ pub(crate) enum Failure {
 /// Everything that changed, as it stood between two batches.
 pub(crate) struct Cut {
     pub(crate) seq: Seq,
-    databases: Vec<CutDatabase>,
+    pub(crate) databases: Vec<CutDatabase>,
     /// Those that were left with nothing.
     removed: Vec<Arc<Database>>,
     pages: Vec<CapturedPage>,
 }
 
-struct CutDatabase {
-    database: Arc<Database>,
+pub(crate) struct CutDatabase {
+    pub(crate) database: Arc<Database>,
     /// No root has it: all of it is written.
-    is_new: bool,
+    pub(crate) is_new: bool,
     namespaces: Vec<(u32, Page)>,
-    namespace_pages: usize,
+    pub(crate) namespace_pages: usize,
     owners: Vec<(u16, u32, Page)>,
-    files: Vec<Arc<DataFile>>,
+    pub(crate) files: Vec<Arc<DataFile>>,
 }
 
 /// Draws a cut. The applier is held: no batch is under way.
@@ -103,6 +106,9 @@ pub(crate) fn draw(shared: &Shared, applier: &mut Applier) -> Cut {
         }
         !is_empty
     });
+    // Loads run on beside this: the files are listed behind the pages, so that each page's file is among them. What a
+    // load gets meanwhile is free at the next start, whatever the owner maps say of it.
+    let pages = shared.cache.capture();
     let cut_one = |database: Arc<Database>| {
         let mut namespaces = database.namespaces.lock();
         let mut space = database.space.lock();
@@ -133,7 +139,7 @@ pub(crate) fn draw(shared: &Shared, applier: &mut Applier) -> Cut {
         seq,
         databases: shared.all_databases().into_iter().map(cut_one).collect(),
         removed,
-        pages: shared.cache.capture(),
+        pages,
     }
 }
 
@@ -145,7 +151,9 @@ pub(crate) fn undo(shared: &Shared, cut: Cut) {
         let owners = part.owners.into_iter().map(|(file, map, _)| (file, map));
         part.database.space.lock().restore_changed(owners);
     }
-    for database in cut.removed {
+    // What no root has is gone for good: its files are removed before the next checkpoint.
+    let removed = cut.removed.into_iter();
+    for database in removed.filter(|database| database.is_persisted.load(Relaxed)) {
         shared
             .databases
             .write()
@@ -156,11 +164,11 @@ pub(crate) fn undo(shared: &Shared, cut: Cut) {
 }
 
 /// A new root, and all that must be in place for it to be true.
-struct Plan {
-    root: Root,
+pub(crate) struct Plan {
+    pub(crate) root: Root,
     images: Vec<Image>,
     /// Checksums that become those of their pages: database's place in the cut, file, page.
-    checksums: BTreeMap<(usize, u16), Vec<(u32, u32)>>,
+    pub(crate) checksums: BTreeMap<(usize, u16), Vec<(u32, u32)>>,
 }
 
 /// Writes a cut to disk.
@@ -200,6 +208,7 @@ pub(crate) fn write(
     .map_err(Failure::Fatal)?;
     disk.root_files.write(&plan.root).map_err(Failure::Fatal)?;
     settle(shared, cut, &plan);
+    disk.made.clear();
     disk.journal.cut();
     let before = std::mem::replace(&mut disk.root, plan.root);
     // What this leaves behind, the next start removes.
@@ -226,11 +235,13 @@ fn plan(disk: &Disk, cut: &Cut, is_sealed: bool) -> Plan {
         .collect();
     for captured in &cut.pages {
         let (database, file, page) = Database::place_of(captured.id);
-        // A database that has gone has nothing to keep; a file that has gone likewise.
+        // A database that has gone has nothing to keep. Pages of a file that was given back left the cache before.
         let Some(&number) = number_of.get(&database) else {
             continue;
         };
-        if usize::from(file) < cut.databases[number].files.len() {
+        let has_file = usize::from(file) < cut.databases[number].files.len();
+        debug_assert!(has_file, "{:?} lies in a file that the cut lacks", captured.id);
+        if has_file {
             checksums
                 .entry((number, file))
                 .or_default()
@@ -370,97 +381,6 @@ fn checksum_page(file: &DataFile, map: u32) -> Page {
     page
 }
 
-/// Makes the files that are new and reserves blocks for what was never written, so that writing in place needs no
-/// space.
-fn make_room(shared: &Shared, disk: &mut Disk, cut: &Cut, plan: &Plan) -> std::result::Result<(), Failure> {
-    let Disk {
-        root,
-        root_files,
-        unsynced,
-        ..
-    } = disk;
-    let mut open = |part: &CutDatabase, path: &Path| {
-        let directory = part.database.directory();
-        if part.database.own_directory {
-            vfs::create_directory_durably(&*shared.env.fs, &directory).map_err(io_error("create", &directory))?;
-        }
-        // Remembered until it is synced: the attempt may end before.
-        unsynced.insert(directory);
-        // One of the same name may be there that an older root names: it is overwritten in place, not before.
-        shared
-            .env
-            .fs
-            .open(path, Access::OpenOrCreate)
-            .map_err(io_error("create", path))
-    };
-    let reserve = |file: &dyn File, path: &Path, pages: std::ops::Range<u64>| {
-        let page = stored_page_bytes(shared.env.fs.keys().is_some());
-        let reserved = file.allocate(pages.start * page, (pages.end - pages.start) * page);
-        reserved.map_err(io_error("reserve space for", path))
-    };
-    let mut make = || -> Result<()> {
-        for (number, part) in cut.databases.iter().enumerate() {
-            let path = part.database.namespace_path();
-            let known = root.databases.iter().find(|known| known.name == part.database.name);
-            let mut written = known
-                .filter(|_| !part.is_new)
-                .map_or(0, |known| 1 + known.namespaces.len() as u64);
-            if part.database.namespace_handle.get().is_none() {
-                let file = open(part, &path)?;
-                let _ = part.database.namespace_handle.set(file);
-                written = 0;
-            }
-            let handle = part.database.namespace_handle.get().expect("it was just made");
-            let whole = shared.options.namespace_bytes / PAGE_BYTES as u64;
-            let needed = 1 + part.namespace_pages as u64;
-            if needed > written {
-                let end = if shared.options.preallocate {
-                    needed.max(whole)
-                } else {
-                    needed
-                };
-                reserve(&**handle, &path, written..end)?;
-            }
-            for file in &part.files {
-                if file.handle.get().is_none() {
-                    let opened = open(part, &file.path)?;
-                    let first = if shared.options.preallocate {
-                        file.pages
-                    } else {
-                        first_data_page(file.pages)
-                    };
-                    reserve(&*opened, &file.path, 0..first.into())?;
-                    let _ = file.handle.set(opened);
-                }
-                if !shared.options.preallocate {
-                    let handle = file.handle.get().expect("it was just made");
-                    let sums = file.checksums.read();
-                    let written = plan.checksums.get(&(number, file.number)).into_iter().flatten();
-                    let mut pages: Vec<u32> = written
-                        .map(|sum| sum.0)
-                        .filter(|&page| sums[page as usize] == 0)
-                        .collect();
-                    pages.sort_unstable();
-                    for run in pages.chunk_by(|left, right| left + 1 == *right) {
-                        reserve(&**handle, &file.path, run[0].into()..u64::from(run[run.len() - 1]) + 1)?;
-                    }
-                }
-            }
-        }
-        root_files.reserve(plan.root.encode(None).len())
-    };
-    make().map_err(Failure::Harmless)?;
-    for directory in std::mem::take(unsynced) {
-        let synced = shared
-            .env
-            .fs
-            .sync_directory(&directory)
-            .map_err(io_error("sync", &directory));
-        synced.map_err(Failure::Fatal)?;
-    }
-    Ok(())
-}
-
 /// Writes images where they belong and makes them durable. They come sorted by file and page.
 pub(crate) fn put_in_place(images: &[Image], handle: &mut dyn FnMut(&Image) -> Result<NamedFile>) -> Result<u64> {
     let mut bytes_written = 0;
@@ -524,10 +444,9 @@ fn settle(shared: &Shared, cut: &Cut, plan: &Plan) {
 pub(crate) fn files_of(root: &Root, directory: &Path) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     for database in &root.databases {
-        let home = crate::database::directory(directory, &database.name, database.own_directory);
-        let stem = crate::database::file_stem(&database.name);
-        paths.insert(home.join(format!("{stem}.ns")));
-        paths.extend((0..database.files.len()).map(|number| home.join(format!("{stem}.{number}"))));
+        let path = |extension: &str| file_path(directory, &database.name, database.own_directory, extension);
+        paths.insert(path("ns"));
+        paths.extend((0..database.files.len()).map(|number| path(&number.to_string())));
     }
     paths
 }

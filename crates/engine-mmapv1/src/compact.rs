@@ -51,7 +51,7 @@ pub(crate) fn compact_table(shared: &Shared, applier: &mut Applier, table: &Arc<
         applier.release(&table.database, &new.extents);
         return Err(error);
     }
-    table.state.write().store = new;
+    table.change().store = new;
     applier.changed.insert(table.id);
     applier.release(&table.database, &old.extents);
     Ok(())

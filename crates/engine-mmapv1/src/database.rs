@@ -33,6 +33,8 @@ pub(crate) struct Database {
     pub(crate) namespaces: Mutex<Namespaces>,
     /// The namespace file, once it is there on disk.
     pub(crate) namespace_handle: std::sync::OnceLock<Arc<dyn File>>,
+    /// Descriptors for files that no checkpoint has made yet.
+    kept_descriptors: Mutex<Vec<Arc<dyn File>>>,
     first_file_pages: u32,
     file_pages_max: u32,
 }
@@ -58,6 +60,7 @@ impl Database {
             space: Mutex::default(),
             namespaces: Mutex::default(),
             namespace_handle: std::sync::OnceLock::new(),
+            kept_descriptors: Mutex::default(),
             first_file_pages: pages(options.first_file_bytes),
             file_pages_max: pages(options.file_bytes_max),
         }
@@ -78,12 +81,22 @@ impl Database {
         directory(&self.root, &self.name, self.own_directory)
     }
 
+    /// Keeps descriptors for its first files.
+    pub(crate) fn keep_descriptors(&self, kept: Vec<Arc<dyn File>>) {
+        *self.kept_descriptors.lock() = kept;
+    }
+
+    /// Frees one that was kept, for a file that is opened now; false when none is left.
+    pub(crate) fn give_back_descriptor(&self) -> bool {
+        self.kept_descriptors.lock().pop().is_some()
+    }
+
     pub(crate) fn namespace_path(&self) -> PathBuf {
-        self.directory().join(format!("{}.ns", file_stem(&self.name)))
+        file_path(&self.root, &self.name, self.own_directory, "ns")
     }
 
     pub(crate) fn file_path(&self, number: usize) -> PathBuf {
-        self.directory().join(format!("{}.{number}", file_stem(&self.name)))
+        file_path(&self.root, &self.name, self.own_directory, &number.to_string())
     }
 
     pub(crate) fn files(&self) -> Vec<Arc<DataFile>> {
@@ -189,16 +202,26 @@ pub(crate) fn database_of(table_name: &str) -> &str {
 
 /// The directory of a database below the engine's.
 pub(crate) fn directory(root: &Path, database: &str, own_directory: bool) -> PathBuf {
-    if own_directory {
-        root.join(file_stem(database))
-    } else {
-        root.to_owned()
+    match own_directory {
+        true if database == crate::journal::FILE_NAME => root.join(marked(database.to_owned(), database)),
+        true => root.join(file_stem(database)),
+        false => root.to_owned(),
     }
+}
+
+/// A file of a database below the engine's directory: its namespace file or, by its number, a data file.
+pub(crate) fn file_path(root: &Path, database: &str, own_directory: bool, extension: &str) -> PathBuf {
+    // Beside the engine's own files its name must not be that of one.
+    let stem = match own_directory {
+        false if database == crate::root::FILE_STEM => marked(database.to_owned(), database),
+        _ => file_stem(database),
+    };
+    directory(root, database, own_directory).join(format!("{stem}.{extension}"))
 }
 
 /// A database's name as a file's: letters, digits, `_` and `-`, everything else as `%` and two hexadecimal digits. A
 /// long one is cut and told apart by its checksum; the name itself is in the root.
-pub(crate) fn file_stem(database: &str) -> String {
+fn file_stem(database: &str) -> String {
     const STEM_BYTES_MAX: usize = 200;
     let mut stem = String::new();
     for byte in database.bytes() {
@@ -209,13 +232,18 @@ pub(crate) fn file_stem(database: &str) -> String {
     }
     if stem.len() > STEM_BYTES_MAX || stem.is_empty() {
         stem.truncate(STEM_BYTES_MAX - 20);
-        stem.push_str(&format!(
-            "%%{:08x}{:08x}",
-            crc32c::crc32c(database.as_bytes()),
-            database.len()
-        ));
+        stem = marked(stem, database);
     }
     stem
+}
+
+/// A stem that no other name has: `%%` comes from none.
+fn marked(stem: String, database: &str) -> String {
+    format!(
+        "{stem}%%{:08x}{:08x}",
+        crc32c::crc32c(database.as_bytes()),
+        database.len()
+    )
 }
 
 #[cfg(test)]
@@ -230,6 +258,19 @@ mod tests {
         assert_ne!(file_stem(&"x".repeat(300)), file_stem(&"x".repeat(301)));
         assert_eq!(database_of("db.a.b"), "db");
         assert_eq!(database_of("catalog"), "catalog");
+    }
+
+    #[test]
+    fn no_database_gets_the_names_of_the_engines_own_files() {
+        let path = |database, own_directory| file_path(Path::new("/e"), database, own_directory, "0");
+        assert_eq!(path("root", false), Path::new("/e/root%%d9805f9f00000004.0"));
+        assert_eq!(
+            path("journal", true),
+            Path::new("/e/journal%%2e33078700000007/journal.0")
+        );
+        // These are in nobody's way, and have always been called so.
+        assert_eq!(path("root", true), Path::new("/e/root/root.0"));
+        assert_eq!(path("journal", false), Path::new("/e/journal.0"));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use crate::checkpoint::{self, Disk, Failure, Written};
 use crate::compact::{compact_table, drop_free_files, is_worth_it};
 use crate::database::database_of;
 use crate::namespaces::{SLOT_BYTES, slots_for};
-use crate::open::{self, check_descriptors};
+use crate::open;
 use crate::options::Mmapv1Options;
+use crate::room::no_room;
 use crate::sealing::stored_page_bytes;
 use crate::shared::Shared;
 use crate::snapshot::Mmapv1Snapshot;
@@ -21,7 +22,7 @@ use engine::{
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::Env;
@@ -29,6 +30,8 @@ use vfs::Env;
 const NAME: &str = "mmapv1";
 /// A writer waits so long at a call of [`Engine::throttle`].
 const THROTTLE: Duration = Duration::from_millis(5);
+/// Where writers are refused, a checkpoint is tried again so often.
+const FULL_RETRY: Duration = Duration::from_secs(5);
 
 /// See the crate.
 pub struct Mmapv1Engine {
@@ -50,6 +53,8 @@ struct Core {
     written: Mutex<Written>,
     /// Something changed that no position tells of: files were given back, a table was loaded.
     owes_checkpoint: AtomicBool,
+    /// How often files that lie as they are, for who copies them, were asked for.
+    files_kept: AtomicUsize,
     /// The last checkpoint found no room: writers need not wait for the next.
     is_stuck: AtomicBool,
     wanted: Mutex<Wanted>,
@@ -81,6 +86,7 @@ impl Mmapv1Engine {
             write_ahead: WriteAheadRule::default(),
             written: Mutex::default(),
             owes_checkpoint: AtomicBool::new(false),
+            files_kept: AtomicUsize::new(0),
             is_stuck: AtomicBool::new(false),
             wanted: Mutex::new(Wanted::Nothing),
             changed: Condvar::new(),
@@ -129,12 +135,19 @@ impl Core {
         loop {
             match *wanted {
                 Wanted::End => return,
+                Wanted::Nothing if self.is_stuck.load(Relaxed) => {
+                    let waited = self.changed.wait_for(&mut wanted, FULL_RETRY);
+                    // Nobody writes then, and so nobody asks for it.
+                    if waited.timed_out() && *wanted == Wanted::Nothing && self.is_full() {
+                        *wanted = Wanted::Checkpoint;
+                    }
+                }
                 Wanted::Nothing => self.changed.wait(&mut wanted),
                 Wanted::Checkpoint => {
                     *wanted = Wanted::Nothing;
                     drop(wanted);
                     // A failure is told to who asks for a checkpoint next, or has stopped the engine.
-                    self.is_stuck.store(self.checkpoint().is_err(), Relaxed);
+                    self.is_stuck.store(self.checkpoint_unasked().is_err(), Relaxed);
                     wanted = self.wanted.lock();
                     self.changed.notify_all();
                 }
@@ -150,6 +163,27 @@ impl Core {
         }
     }
 
+    /// As much as the cache is to hold is dirty, and the disk has no room for it.
+    fn is_full(&self) -> bool {
+        self.is_stuck.load(Relaxed) && self.shared.cache.dirty_bytes() > self.shared.options.cache_bytes
+    }
+
+    /// Holds a load up while too much is dirty, which it could do without end. Errors: those of a checkpoint, without
+    /// which it cannot go on.
+    fn pace_load(&self) -> Result<()> {
+        while self.shared.cache.dirty_bytes() > 2 * self.dirty_aim() {
+            // No position tells of the load: a checkpoint would find nothing to do where nobody else writes.
+            self.owes_checkpoint.store(true, Relaxed);
+            if self.is_stuck.load(Relaxed) {
+                self.checkpoint_unasked()?;
+            }
+            if self.throttle() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn throttle(&self) -> bool {
         if self.shared.cache.dirty_bytes() <= 2 * self.dirty_aim() || self.is_stuck.load(Relaxed) {
             return true;
@@ -163,23 +197,43 @@ impl Core {
     }
 
     fn checkpoint(&self) -> Result<Seq> {
+        self.checkpoint_on(&mut self.disk.lock())
+    }
+
+    /// A checkpoint of the engine's own accord: none while files are to lie as they are.
+    fn checkpoint_unasked(&self) -> Result<()> {
         let mut disk = self.disk.lock();
-        self.shared.check_open()?;
-        let cut = {
+        // Under the lock of the disk: whoever copies takes a checkpoint first, and none may begin behind that one.
+        if self.files_kept.load(Relaxed) > 0 {
+            return Ok(());
+        }
+        self.checkpoint_on(&mut disk).map(drop)
+    }
+
+    fn checkpoint_on(&self, disk: &mut Disk) -> Result<Seq> {
+        let (cut, has_more) = {
             let mut applier = self.applier.lock();
+            // Under the applier: a batch waited for may have failed half way, and no half of one may become durable.
+            self.shared.check_open()?;
             let seq = applier.last.max(self.shared.pins.published());
             if seq.0 == self.durable.load(Relaxed) && !self.owes_checkpoint.load(Relaxed) {
                 return Ok(seq);
             }
             applier.sweep_history(&self.shared);
             self.owes_checkpoint.store(false, Relaxed);
-            checkpoint::draw(&self.shared, &mut applier)
+            let cut = checkpoint::draw(&self.shared, &mut applier);
+            (cut, applier.has_released())
         };
-        match checkpoint::write(&self.shared, &mut disk, &cut, &self.write_ahead) {
+        match checkpoint::write(&self.shared, disk, &cut, &self.write_ahead) {
             Ok(()) => {
                 self.durable.store(cut.seq.0, Relaxed);
                 *self.written.lock() = disk.written;
                 self.is_stuck.store(false, Relaxed);
+                if has_more {
+                    // The rest of what was dropped goes with the next ones.
+                    self.owes_checkpoint.store(true, Relaxed);
+                    self.want_checkpoint();
+                }
                 Ok(cut.seq)
             }
             Err(Failure::Harmless(error)) => {
@@ -210,8 +264,7 @@ impl Core {
         let mut report = MaintenanceReport::default();
         for table in self.tables_for(table.as_ref().map(std::slice::from_ref))? {
             verify::verify_table(&self.shared, &table, &mut report)?;
-            let _no_checkpoint_writes = self.disk.lock();
-            verify::verify_disk(&table, &mut report)?;
+            verify::verify_disk(&table, &self.disk, &mut report)?;
         }
         if table.is_none() {
             for database in self.shared.all_databases() {
@@ -254,7 +307,7 @@ impl Core {
         };
         if dropped {
             self.owes_checkpoint.store(true, Relaxed);
-            self.checkpoint()?;
+            self.checkpoint_unasked()?;
         }
         Ok(MaintenanceReport {
             bytes_freed: before.saturating_sub(file_bytes()),
@@ -282,19 +335,20 @@ impl Engine for Mmapv1Engine {
         Ok(Arc::new(Mmapv1Snapshot::new(&self.core.shared)))
     }
 
-    /// A file more where a database is new.
+    /// Descriptors where a database is new.
     fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
         let shared = &self.core.shared;
         shared.check_open()?;
+        let mut new: Vec<_> = specs.iter().map(|spec| database_of(&spec.name)).collect();
+        new.sort_unstable();
+        new.dedup();
         let databases = shared.databases.read();
-        let is_known = |spec: &TableSpec| databases.contains_key(database_of(&spec.name));
-        match specs.iter().all(is_known) {
-            true => Ok(()),
-            false => check_descriptors(shared),
-        }
+        new.retain(|name| !databases.contains_key(*name));
+        drop(databases);
+        shared.prepare_databases(&new)
     }
 
-    /// Room in the namespace file, and the quota.
+    /// Room in the namespace file, and the quota; for a new database descriptors beside those that are kept for others.
     fn check_new_table(&self, spec: &TableSpec) -> Result<()> {
         let shared = &self.core.shared;
         shared.check_open()?;
@@ -304,7 +358,7 @@ impl Engine for Mmapv1Engine {
         })?;
         let name = database_of(&spec.name);
         let Some(database) = shared.databases.read().get(name).cloned() else {
-            return Ok(());
+            return shared.check_descriptors();
         };
         let used = database.namespaces.lock().used_bytes() + (slots * SLOT_BYTES) as u64;
         if used > shared.options.namespace_bytes {
@@ -351,6 +405,10 @@ impl Engine for Mmapv1Engine {
         self.core.throttle()
     }
 
+    fn is_full(&self) -> bool {
+        self.core.is_full()
+    }
+
     fn publish(&self, seq: Seq) {
         self.core.shared.pins.publish(seq);
     }
@@ -370,7 +428,7 @@ impl Engine for Mmapv1Engine {
     fn bulk_load(&self, table: TableId, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>, _seq: Seq) -> Result<u64> {
         let core = &self.core;
         core.shared.check_open()?;
-        let pace = || while !core.throttle() {};
+        let pace = || core.pace_load();
         let loaded = bulk::load(&core.shared, &core.applier, table, rows, &pace)?;
         core.owes_checkpoint.store(true, Relaxed);
         Ok(loaded)
@@ -453,6 +511,18 @@ impl Engine for Mmapv1Engine {
         })
     }
 
+    /// The files change in checkpoints alone: the engine takes none by itself.
+    fn keep_files(&self, keep: bool) -> Result<()> {
+        let core = &self.core;
+        core.shared.check_open()?;
+        if keep {
+            core.files_kept.fetch_add(1, Relaxed);
+        } else if core.files_kept.fetch_sub(1, Relaxed) == 1 && core.owes_checkpoint.load(Relaxed) {
+            core.want_checkpoint();
+        }
+        Ok(())
+    }
+
     fn close(&self, mode: CloseMode) -> Result<()> {
         let result = match mode {
             CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
@@ -461,14 +531,6 @@ impl Engine for Mmapv1Engine {
         self.core.shared.close(None);
         self.end_checkpointer();
         result
-    }
-}
-
-fn no_room(message: String) -> EngineError {
-    EngineError::Backend {
-        operation: "grow",
-        kind: ErrorKind::OutOfSpace,
-        message,
     }
 }
 
@@ -491,3 +553,7 @@ fn info() -> EngineInfo {
 fn history_max(cache_bytes: u64, percent: u32) -> usize {
     usize::try_from(history_bytes(cache_bytes, percent)).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+#[path = "engine_impl_tests.rs"]
+mod tests;

@@ -45,6 +45,8 @@ pub(crate) struct DataFile {
     pub(crate) sealing: Option<PageSealing>,
     /// The newest root has it.
     pub(crate) is_persisted: AtomicBool,
+    /// The whole of it was reserved in this run: its pages need no room any more.
+    pub(crate) is_reserved: AtomicBool,
     /// Set when the file is there on disk.
     pub(crate) handle: OnceLock<Arc<dyn File>>,
     /// By page; 0 where none was ever written.
@@ -59,6 +61,7 @@ impl DataFile {
             path,
             sealing,
             is_persisted: AtomicBool::new(false),
+            is_reserved: AtomicBool::new(false),
             handle: OnceLock::new(),
             checksums: RwLock::new(vec![0; pages as usize]),
         }

@@ -31,6 +31,7 @@ mod namespaces;
 mod open;
 mod options;
 mod pager;
+mod room;
 mod root;
 mod sealing;
 mod shared;

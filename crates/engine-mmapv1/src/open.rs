@@ -5,7 +5,7 @@
 
 use crate::bytes_at::checksum;
 use crate::checkpoint::{Disk, NamedFile, Written, entries, files_of, put_in_place};
-use crate::database::{Database, directory as database_directory, file_stem};
+use crate::database::{Database, directory as database_directory, file_path};
 use crate::files::{DataFile, Page, check_header, corrupt, io_error, map_pages, read_page_at};
 use crate::journal::{Image, Journal};
 use crate::loc::NAMESPACE_FILE;
@@ -28,7 +28,7 @@ const REPLAYED_AT_ONCE: usize = 4096;
 
 /// Opens a directory, and finishes a checkpoint that a crash left between journal and root.
 pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Result<(Shared, Disk)> {
-    let (root_files, newest, same) = RootFiles::open(env, directory)?;
+    let (root_files, newest, stale) = RootFiles::open(env, directory)?;
     let journal = Journal::open(env, directory)?;
     let unfinished = journal
         .read_root()?
@@ -40,8 +40,9 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
             root
         }
         (None, Some(root)) => {
-            if !same {
-                root_files.write(&root)?;
+            // The other one alone: until both are whole again this one is all there is.
+            if let Some(stale) = stale {
+                root_files.write_one(&root, stale)?;
             }
             root
         }
@@ -76,6 +77,7 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
         root_files,
         journal,
         unsynced: BTreeSet::new(),
+        made: BTreeSet::new(),
         written: Written::default(),
     };
     Ok((shared, disk))
@@ -85,12 +87,15 @@ pub(crate) fn open(env: &Env, directory: &Path, options: Mmapv1Options) -> Resul
 fn data_files(env: &Env, directory: &Path) -> Result<BTreeSet<PathBuf>> {
     let is_data = |name: &Path| {
         let extension = name.extension().and_then(|extension| extension.to_str());
-        let is_root = crate::root::FILE_NAMES.iter().any(|root| name == Path::new(root));
-        !is_root && extension.is_some_and(|text| text == "ns" || text.bytes().all(|byte| byte.is_ascii_digit()))
+        extension.is_some_and(|text| text == "ns" || text.bytes().all(|byte| byte.is_ascii_digit()))
     };
+    let is_root = |name: &Path| crate::root::FILE_NAMES.iter().any(|root| name == Path::new(root));
     let mut found = BTreeSet::new();
     for name in env.fs.list(directory).map_err(io_error("list", directory))? {
         let path = directory.join(&name);
+        if is_root(&name) {
+            continue;
+        }
         if is_data(&name) {
             found.insert(path);
         } else if let Ok(below) = env.fs.list(&path) {
@@ -124,11 +129,11 @@ fn replay(env: &Env, directory: &Path, journal: &Journal, root: &Root, count: u6
         };
         let home = database_directory(directory, &known.name, known.own_directory);
         vfs::create_directory_durably(&*env.fs, &home).map_err(io_error("create", &home))?;
-        let stem = file_stem(&known.name);
-        let path = match image.file {
-            NAMESPACE_FILE => home.join(format!("{stem}.ns")),
-            number => home.join(format!("{stem}.{number}")),
+        let extension = match image.file {
+            NAMESPACE_FILE => "ns".to_owned(),
+            number => number.to_string(),
         };
+        let path = file_path(directory, &known.name, known.own_directory, &extension);
         let file = env
             .fs
             .open(&path, Access::OpenOrCreate)
@@ -247,10 +252,4 @@ fn load_file(shared: &Shared, database: &Database, number: u16, known: &RootFile
         .load_file(known.pages, |page| owners[page as usize]);
     database.push_file(file);
     Ok(extents)
-}
-
-/// Whether another file may be opened.
-pub(crate) fn check_descriptors(shared: &Shared) -> Result<()> {
-    let checked = shared.env.fs.check_descriptors();
-    checked.map_err(io_error("open another file in", &shared.directory))
 }

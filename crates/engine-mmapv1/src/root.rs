@@ -27,6 +27,8 @@ pub(crate) fn version(keys: Option<&Keys>) -> u32 {
     }
 }
 
+/// What the names of both begin with.
+pub(crate) const FILE_STEM: &str = "root";
 pub(crate) const FILE_NAMES: [&str; 2] = ["root.0", "root.1"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -164,9 +166,9 @@ pub(crate) struct RootFiles {
 }
 
 impl RootFiles {
-    /// Opens or creates both, and reads the newer one; `None` when neither is whole. The second answer tells whether
-    /// both say the same.
-    pub(crate) fn open(env: &Env, directory: &Path) -> Result<(Self, Option<Root>, bool)> {
+    /// Opens or creates both, and reads the newer one; `None` when neither is whole. The last answer is the place of
+    /// the other one when it does not say the same.
+    pub(crate) fn open(env: &Env, directory: &Path) -> Result<(Self, Option<Root>, Option<usize>)> {
         let open = |name: &str| {
             let path = directory.join(name);
             let file = env
@@ -178,9 +180,13 @@ impl RootFiles {
         let files = [open(FILE_NAMES[0])?, open(FILE_NAMES[1])?];
         let keys = env.fs.keys().cloned();
         let [first, second] = [read(&files[0], keys.as_deref())?, read(&files[1], keys.as_deref())?];
-        let same = first.is_some() && first == second;
-        let newest = [first, second].into_iter().flatten().max_by_key(|root| root.generation);
-        Ok((Self { files, keys }, newest, same))
+        let generation = |root: &Option<Root>| root.as_ref().map(|root| root.generation);
+        let (newest, stale) = match (first, second) {
+            (first, second) if first == second => (first, None),
+            (first, second) if generation(&first) > generation(&second) => (first, Some(1)),
+            (_, second) => (second, Some(0)),
+        };
+        Ok((Self { files, keys }, newest, stale))
     }
 
     /// Makes room for a root, so that writing it later does not fail for want of space.
@@ -197,12 +203,21 @@ impl RootFiles {
 
     /// Writes both, one after the other, so that one is whole at any moment.
     pub(crate) fn write(&self, root: &Root) -> Result<()> {
+        (0..self.files.len()).try_for_each(|place| self.write_one(root, place))
+    }
+
+    /// Writes one of both.
+    pub(crate) fn write_one(&self, root: &Root, place: usize) -> Result<()> {
+        let (file, path) = &self.files[place];
         let bytes = root.encode(self.keys.as_deref());
-        for (file, path) in &self.files {
-            file.write_all_at(&bytes, 0).map_err(io_error("write", path))?;
-            file.sync_data().map_err(io_error("sync", path))?;
-        }
-        Ok(())
+        file.write_all_at(&bytes, 0).map_err(io_error("write", path))?;
+        file.sync_data().map_err(io_error("sync", path))
+    }
+
+    /// Opens one of both once more: a descriptor that is kept for a file to come.
+    pub(crate) fn any_descriptor(env: &Env, directory: &Path) -> Result<Arc<dyn File>> {
+        let path = directory.join(FILE_NAMES[0]);
+        env.fs.open(&path, Access::Read).map_err(io_error("open", &path))
     }
 }
 

@@ -2,21 +2,32 @@
 
 use crate::cache::Cache;
 use crate::database::{Database, database_of};
+use crate::files::io_error;
 use crate::options::Mmapv1Options;
 use crate::pager::Pager;
+use crate::root::RootFiles;
 use crate::space::Owner;
 use crate::table::Table;
 use engine::{EngineError, Result, Seq, TableId};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pins::{Holder, Pin, Pins};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use vfs::Env;
+use vfs::{Env, File};
 
-/// Lock order: `gate`, `tables`, one table's state, `databases`, those of a database, the cache's; [`Pins`] is taken
-/// alone.
+/// The namespace file and the first data file.
+const FILES_OF_NEW_DATABASE: usize = 2;
+
+/// A database that is to be made.
+struct Prepared {
+    name: String,
+    descriptors: Vec<Arc<dyn File>>,
+}
+
+/// Lock order: `gate`, `tables`, one table's state, `databases`, `prepared`, those of a database, the cache's; [`Pins`]
+/// is taken alone.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) directory: PathBuf,
@@ -25,6 +36,8 @@ pub(crate) struct Shared {
     /// By name.
     pub(crate) databases: RwLock<BTreeMap<String, Arc<Database>>>,
     next_database: AtomicU32,
+    /// Descriptors for the databases that are to be made next.
+    prepared: Mutex<Vec<Prepared>>,
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     pub(crate) pins: Pins,
@@ -46,6 +59,7 @@ impl Shared {
             options,
             databases: RwLock::default(),
             next_database: AtomicU32::new(0),
+            prepared: Mutex::default(),
             tables: RwLock::default(),
             pins: Pins::new(published),
             gate: RwLock::new(()),
@@ -98,8 +112,35 @@ impl Shared {
             return Arc::clone(database);
         }
         let database = self.make_database(name, self.options.directory_per_database);
+        let mut prepared = self.prepared.lock();
+        if let Some(number) = prepared.iter().position(|prepared| prepared.name == name) {
+            database.keep_descriptors(prepared.swap_remove(number).descriptors);
+        }
+        drop(prepared);
         databases.insert(name.to_owned(), Arc::clone(&database));
         database
+    }
+
+    /// Whether another file may be opened.
+    pub(crate) fn check_descriptors(&self) -> Result<()> {
+        let checked = self.env.fs.check_descriptors();
+        checked.map_err(io_error("open another file in", &self.directory))
+    }
+
+    /// Keeps descriptors for the files of databases that are to be made, and of no others any more: they are opened by a
+    /// checkpoint, which must not find that others have taken the last.
+    pub(crate) fn prepare_databases(&self, names: &[&str]) -> Result<()> {
+        let mut prepared = self.prepared.lock();
+        prepared.clear();
+        let prepare = |name: &&str| {
+            let descriptors = (0..FILES_OF_NEW_DATABASE).map(|_| RootFiles::any_descriptor(&self.env, &self.directory));
+            Ok(Prepared {
+                name: (*name).to_owned(),
+                descriptors: descriptors.collect::<Result<_>>()?,
+            })
+        };
+        *prepared = names.iter().map(prepare).collect::<Result<_>>()?;
+        Ok(())
     }
 
     pub(crate) fn all_databases(&self) -> Vec<Arc<Database>> {

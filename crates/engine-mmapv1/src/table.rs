@@ -9,10 +9,10 @@ use crate::space::Owner;
 use crate::store::{Store, Value, Visit};
 use bytes::Bytes;
 use engine::{Direction, KeyRange, Result, Seq, TableId, TableSpec};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// In [`Table::dropped`]: not dropped.
 const LIVE: u64 = u64::MAX;
@@ -25,12 +25,16 @@ pub(crate) struct Table {
     dropped: AtomicU64,
     /// Held for one operation of a batch, or for one batch of rows read.
     pub(crate) state: RwLock<State>,
+    /// How many wait to write to `state`.
+    writers_waiting: AtomicUsize,
 }
 
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) history: History,
+    /// How often the store was locked for a change in this run.
+    pub(crate) changes: u64,
 }
 
 impl Table {
@@ -44,7 +48,9 @@ impl Table {
             state: RwLock::new(State {
                 store,
                 history: History::default(),
+                changes: 0,
             }),
+            writers_waiting: AtomicUsize::new(0),
         }
     }
 
@@ -58,6 +64,26 @@ impl Table {
 
     pub(crate) fn drop_at(&self, seq: Seq) {
         self.dropped.store(seq.0, Release);
+    }
+
+    /// The state, for a change of the rows as they are now.
+    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, State> {
+        let mut state = self.write();
+        state.changes += 1;
+        state
+    }
+
+    /// The state, to be written to. Whoever reads for long gives way: all other writers wait for this one.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.writers_waiting.fetch_add(1, Relaxed);
+        let state = self.state.write();
+        self.writers_waiting.fetch_sub(1, Relaxed);
+        state
+    }
+
+    /// Whether somebody waits to write to the state.
+    pub(crate) fn has_writers_waiting(&self) -> bool {
+        self.writers_waiting.load(Relaxed) > 0
     }
 
     pub(crate) fn pager<'a>(&'a self, shared: &'a Shared) -> Pager<'a> {

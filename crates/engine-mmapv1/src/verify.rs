@@ -5,19 +5,33 @@ use crate::loc::{Loc, PAGE_BYTES};
 use crate::pager::Pager;
 use crate::shared::Shared;
 use crate::store::{FREE, SlotHeader, Store, TreePart, Visit};
-use crate::table::{State, Table};
+use crate::table::Table;
 use engine::{Direction, EngineError, ErrorKind, MaintenanceReport, Result};
+use parking_lot::Mutex;
 use std::ops::Bound;
 
+/// Rows that are checked under one lock of a table, and pages under one lock of the disk.
+const SLICE: usize = 256;
+/// How often the room of a table is looked at anew after somebody came who writes to it.
+const SPACE_ATTEMPTS: usize = 5;
+
 /// Checks a table; what is wrong with it goes to the report. Errors are those of reading at all.
+///
+/// A batch that waits for a table keeps all others waiting, and all that begins to read. So rows are checked in
+/// slices, and the check of the room, which needs a table that stands still, gives way to whoever writes: of a table
+/// that is written to all the time the room is not checked.
 pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
-    let state = table.state.read();
     let problem = |text: String| format!("{}: {text}", table.spec.name);
     let mut rows = 0;
-    let mut checked = check_rows(shared, table, &state, &mut rows);
-    if checked.is_ok() {
-        checked = check_space(&table.pager(shared), &state.store);
-    }
+    let checked = check_rows(shared, table, &mut rows).and_then(|mut problems| {
+        for _ in 0..SPACE_ATTEMPTS {
+            if let Some(found) = check_space(shared, table)? {
+                problems.extend(found);
+                break;
+            }
+        }
+        Ok(problems)
+    });
     report.rows_checked += rows;
     match checked {
         Ok(problems) => report.problems.extend(problems.into_iter().map(problem)),
@@ -27,72 +41,118 @@ pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut Maintena
     Ok(())
 }
 
-/// Checks the pages of a table's extents that are on disk. No checkpoint writes meanwhile.
-pub(crate) fn verify_disk(table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+/// Checks the pages of a table's extents that are on disk. Under `disk` no checkpoint writes; it is let go now and
+/// then.
+pub(crate) fn verify_disk<T>(table: &Table, disk: &Mutex<T>, report: &mut MaintenanceReport) -> Result<()> {
     let extents = table.state.read().store.extents.clone();
-    let files = table.database.files();
-    for at in extents.iter().flat_map(|extent| extent.page_locs()) {
-        let Some(file) = files.get(at.file() as usize) else {
-            continue;
-        };
-        let is_written = file
-            .checksums
-            .read()
-            .get(at.page() as usize)
-            .is_some_and(|&sum| sum != 0);
-        match is_written.then(|| file.read_page(at.page())) {
-            Some(Err(error)) if error.kind() == ErrorKind::Corrupt => report.problems.push(error.to_string()),
-            Some(Err(error)) => return Err(error),
-            _ => {}
+    let pages: Vec<Loc> = extents.iter().flat_map(|extent| extent.page_locs()).collect();
+    for slice in pages.chunks(SLICE) {
+        let _no_checkpoint_writes = disk.lock();
+        let files = table.database.files();
+        for at in slice {
+            let Some(file) = files.get(at.file() as usize) else {
+                continue;
+            };
+            let is_written = file
+                .checksums
+                .read()
+                .get(at.page() as usize)
+                .is_some_and(|&sum| sum != 0);
+            match is_written.then(|| file.read_page(at.page())) {
+                Some(Err(error)) if error.kind() == ErrorKind::Corrupt => report.problems.push(error.to_string()),
+                Some(Err(error)) => return Err(error),
+                _ => {}
+            }
         }
     }
     Ok(())
 }
 
-fn check_rows(shared: &Shared, table: &Table, state: &State, rows: &mut u64) -> Result<Vec<String>> {
+/// Every row, in order and readable. The counts are compared if nobody changed the table meanwhile.
+fn check_rows(shared: &Shared, table: &Table, rows: &mut u64) -> Result<Vec<String>> {
     let pager = table.pager(shared);
     let mut problems = Vec::new();
     let mut bytes = 0;
     let mut last: Option<Vec<u8>> = None;
-    state
-        .store
-        .scan(&pager, Bound::Unbounded, Direction::Forward, &mut |key, value| {
+    let changes = table.state.read().changes;
+    loop {
+        let state = table.state.read();
+        let from = last.clone();
+        let mut left = SLICE;
+        let bound = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        state.store.scan(&pager, bound, Direction::Forward, &mut |key, value| {
             if last.as_ref().is_some_and(|last| last[..] >= *key) {
                 problems.push(format!("key {key:02x?} does not follow the one before it"));
             }
             bytes += (key.len() + value.with(&pager, <[u8]>::len)?) as u64;
             *rows += 1;
             last = Some(key.to_vec());
-            Ok(Visit::More)
+            left -= 1;
+            Ok(if left == 0 { Visit::Enough } else { Visit::More })
         })?;
-    if (*rows, bytes) != (state.store.rows, state.store.data_bytes) {
-        problems.push(format!(
-            "{rows} rows of {bytes} bytes are there, {} of {} are counted",
-            state.store.rows, state.store.data_bytes
-        ));
+        if left == 0 {
+            continue;
+        }
+        let is_same = state.changes == changes && table.is_live();
+        if is_same && (*rows, bytes) != (state.store.rows, state.store.data_bytes) {
+            problems.push(format!(
+                "{rows} rows of {bytes} bytes are there, {} of {} are counted",
+                state.store.rows, state.store.data_bytes
+            ));
+        }
+        return Ok(problems);
     }
-    Ok(problems)
 }
 
 /// A stretch of bytes and what it is used for.
 type Stretch = (Loc, u64, &'static str);
 
-/// Every byte of the extents is used once, or free.
-fn check_space(pager: &Pager<'_>, store: &Store) -> Result<Vec<String>> {
+/// Every byte of the extents is used once, or free. `None` when somebody came who writes.
+fn check_space(shared: &Shared, table: &Table) -> Result<Option<Vec<String>>> {
+    let state = table.state.read();
+    let mut gave_way = false;
+    let mut go_on = || {
+        gave_way |= table.has_writers_waiting();
+        match gave_way {
+            true => Err(EngineError::Closed),
+            false => Ok(()),
+        }
+    };
+    let checked = check_still_space(&table.pager(shared), &state.store, &mut go_on);
+    match gave_way {
+        true => Ok(None),
+        false => checked.map(Some),
+    }
+}
+
+/// As [`check_space`], until `go_on` answers an error.
+pub(crate) fn check_still_space(
+    pager: &Pager<'_>,
+    store: &Store,
+    go_on: &mut dyn FnMut() -> Result<()>,
+) -> Result<Vec<String>> {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut used = 0;
     let page = PAGE_BYTES as u64;
-    store.array_pages(pager, &mut |at| stretches.push((at, page, "a page of the array")))?;
+    store.array_pages(pager, &mut |at| {
+        stretches.push((at, page, "a page of the array"));
+        go_on()
+    })?;
     let mut stored = Vec::new();
-    let mut problems = store.tree_check(pager, &mut |part| match part {
-        TreePart::Page(at) => stretches.push((at, page, "a page of the tree")),
-        TreePart::Stored(at) => stored.push(at),
+    let mut problems = store.tree_check(pager, &mut |part| {
+        match part {
+            TreePart::Page(at) => stretches.push((at, page, "a page of the tree")),
+            TreePart::Stored(at) => stored.push(at),
+        }
+        go_on()
     })?;
     store.array_scan(pager, 0, Direction::Forward, &mut |_, at| {
         stored.push(at);
+        go_on()?;
         Ok(Visit::More)
     })?;
     for at in stored {
+        go_on()?;
         let header = SlotHeader::read(pager, &*pager.read(at)?, at)?;
         stretches.push((at, header.slot_bytes.into(), "a record"));
     }
@@ -112,6 +172,7 @@ fn check_space(pager: &Pager<'_>, store: &Store) -> Result<Vec<String>> {
     for &head in &store.buckets {
         let mut at = head;
         while !at.is_null() {
+            go_on()?;
             let header = SlotHeader::read(pager, &*pager.read(at)?, at)?;
             stretches.push((at, header.slot_bytes.into(), "a free slot"));
             if header.record_bytes != FREE || stretches.len() as u64 > storage {

@@ -97,6 +97,12 @@ pub trait Engine: Send + Sync {
         true
     }
 
+    /// Whether the engine has as much in memory as it may and the disk has no room for it: who begins a write is then
+    /// refused. It **must** try by itself whether there is room again. Never, by default.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Makes everything applied at or below `seq` visible to new snapshots. The caller has applied all of it; `seq` may
     /// lie above the last batch when log entries came between that concern no engine. Going back is ignored.
     fn publish(&self, seq: Seq);
@@ -167,9 +173,10 @@ pub trait Engine: Send + Sync {
     /// Pins a checkpoint and lists the files that hold it. `Unsupported` where `Capabilities::hot_backup` is false.
     fn backup(&self) -> Result<Box<dyn Backup>>;
 
-    /// For copies of files as they lie, one by one, while nobody writes: no file that is there goes. Counted: that
-    /// lasts until it was called with false as often as with true. Nothing to do for an engine that removes files only
-    /// in a checkpoint that has something to write.
+    /// For copies of files as they lie, one by one, while nobody writes: no file that is there goes, and of its own
+    /// accord, or for [`Engine::maintain`], the engine writes to none behind the next checkpoint. Counted: that lasts
+    /// until it was called with false as often as with true. Nothing to do for an engine that removes files only in a
+    /// checkpoint that has something to write, and takes none by itself.
     fn keep_files(&self, _keep: bool) -> Result<()> {
         Ok(())
     }

@@ -144,6 +144,12 @@ impl CollectionLock {
             if let Err(interrupted) = waiter.check() {
                 break Err(interrupted);
             }
+            if waiter.now().saturating_sub(start) >= WAIT_SLICE {
+                // What is given back meanwhile is found by the next try, which comes before the next sleep.
+                drop(waiting);
+                waiter.waits_on();
+                waiting = self.waiting.lock();
+            }
         };
         waiter.ends_to_wait();
         waiting.sleepers -= 1;

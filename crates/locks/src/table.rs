@@ -193,12 +193,17 @@ impl LockTable {
         let start = waiter.now();
         let _wait = waiter.begins_to_wait(LockMode::IntentExclusive);
         let result = loop {
-            match self.shard(key).lock().held.get_mut(&key) {
+            let is_held_on = match self.shard(key).lock().held.get_mut(&key) {
                 None => break Ok(()),
-                Some(held) if !held.waiters.iter().any(|waiter| Arc::ptr_eq(waiter, &me)) => {
+                // The queue goes away with the lock: nobody has given it back for a slice.
+                Some(held) if held.waiters.iter().any(|waiter| Arc::ptr_eq(waiter, &me)) => true,
+                Some(held) => {
                     held.waiters.push_back(me.clone());
+                    false
                 }
-                Some(_) => {}
+            };
+            if is_held_on {
+                waiter.waits_on();
             }
             thread::park_timeout(WAIT_SLICE);
             if let Err(interrupted) = waiter.check() {

@@ -44,6 +44,8 @@ impl Waiter for Client {
 
     fn begins_to_wait(&self, _: LockMode) {}
 
+    fn waits_on(&self) {}
+
     fn ends_to_wait(&self) {}
 
     fn waited_for_document(&self, _: Duration) {}

@@ -30,6 +30,9 @@ pub trait Waiter {
     /// It begins to wait for a lock in that mode.
     fn begins_to_wait(&self, mode: LockMode) -> Self::Wait;
 
+    /// It has waited for a while and waits on. Called again and again, and never with a mutex held.
+    fn waits_on(&self);
+
     /// It has the lock, or gave up.
     fn ends_to_wait(&self);
 

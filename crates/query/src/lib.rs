@@ -28,6 +28,7 @@ pub mod plan;
 mod scripts;
 mod sort_field;
 mod sorter;
+mod stack;
 pub mod timeseries;
 
 pub use data::DataSource;

@@ -6,6 +6,8 @@
 //!   A call that ran out of it is run again in a new scope with more. Where scripts have left something in the old one
 //!   the operation fails: that cannot be taken along, and neither is it known what of it the call has already changed.
 //! - A script ends with its operation, and when a call takes too long.
+//! - A scope measures the stack from where it was made. Stages that run far from there, in another piece of stack, have
+//!   another scope.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,14 +17,21 @@ use storage::{Charge, Operation, StorageError};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
+use crate::stack::on_enough_stack_for_scripts;
 
 /// Bytes of the heap at first.
 const HEAP_BYTES_MIN: u64 = 8 << 20;
 /// By how much it grows at a time.
 const HEAP_GROWTH: u64 = 4;
 
-/// The scope of an operation.
-pub(crate) struct Scripts {
+/// So many scopes an operation may have: each has a heap.
+const SCOPES_MAX: usize = 4;
+
+/// The scopes of an operation: one, but where its stages run in pieces of stack that are far from each other.
+#[derive(Default)]
+pub(crate) struct Scripts(Vec<OneScope>);
+
+struct OneScope {
     scope: Scope,
     heap_bytes: u64,
     memory: Charge,
@@ -65,11 +74,27 @@ pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Resul
     };
     let (heap_bytes, _memory) = first_heap(operation)?;
     let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(call_deadline_ms(operation))));
-    let checked = Scope::check(function, heap_bytes as usize, is_interrupted);
+    let checked = on_enough_stack_for_scripts(|| Scope::check(function, heap_bytes as usize, is_interrupted));
     checked.map_err(|error| query_error(error, operation))
 }
 
 impl Scripts {
+    /// The scope for scripts that run here.
+    fn here(&mut self, operation: &Operation) -> Result<&mut OneScope, QueryError> {
+        let place = self.0.iter().position(|one| one.scope.is_within_reach());
+        let place = match place {
+            Some(place) => place,
+            None if self.0.len() >= SCOPES_MAX => return Err(query_error(ScriptError::OutOfReach, operation)),
+            None => {
+                self.0.push(OneScope::new(operation)?);
+                self.0.len() - 1
+            }
+        };
+        Ok(&mut self.0[place])
+    }
+}
+
+impl OneScope {
     fn new(operation: &Operation) -> Result<Self, QueryError> {
         let call_deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
         let (heap_bytes, memory) = first_heap(operation)?;
@@ -105,7 +130,7 @@ impl Scripts {
     }
 }
 
-/// Runs a call in the scope that `slot` holds, or will hold.
+/// Runs a call in a scope that `slot` holds, or will hold.
 pub(crate) fn run<T>(
     slot: &mut Option<Box<Scripts>>,
     operation: Option<&Operation>,
@@ -115,19 +140,18 @@ pub(crate) fn run<T>(
     let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
         return Err(disabled());
     };
-    let scripts = match slot {
-        Some(scripts) => scripts,
-        None => slot.insert(Box::new(Scripts::new(operation)?)),
-    };
-    scripts
-        .call_deadline_ms
-        .store(call_deadline_ms(operation), Ordering::Relaxed);
-    loop {
-        match call(&scripts.scope) {
-            Err(ScriptError::OutOfMemory) => scripts.renew(operation)?,
-            result => return result.map_err(|error| query_error(error, operation)),
+    let scripts = slot.get_or_insert_default();
+    on_enough_stack_for_scripts(|| {
+        let one = scripts.here(operation)?;
+        one.call_deadline_ms
+            .store(call_deadline_ms(operation), Ordering::Relaxed);
+        loop {
+            match call(&one.scope) {
+                Err(ScriptError::OutOfMemory) => one.renew(operation)?,
+                result => return result.map_err(|error| query_error(error, operation)),
+            }
         }
-    }
+    })
 }
 
 /// The error of a server that runs no scripts.

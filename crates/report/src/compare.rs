@@ -2,7 +2,7 @@
 
 use crate::measure::{Measure, Verdict};
 use crate::noise::{Basis, Estimate, Ratio};
-use crate::{Experiment, Session, number};
+use crate::{Experiment, Outcome, Pool, Session, number};
 use std::fmt::Write as _;
 
 pub use crate::measure::TOLERANCE;
@@ -20,6 +20,8 @@ pub struct Comparison {
     pub lines: Vec<Line>,
     /// What could not be compared, or only with care, in sentences.
     pub notes: Vec<String>,
+    /// What the older session measured and the newer one lacks: it failed there, collapsed, or is missing. Sentences.
+    pub failures: Vec<String>,
 }
 
 /// One figure before and after.
@@ -53,6 +55,7 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
         tolerance,
         lines: Vec::new(),
         notes: notes_of_machines(before, after),
+        failures: Vec::new(),
     };
     let of_before = Experiment::all(before);
     let of_after = Experiment::all(after);
@@ -60,11 +63,13 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
         let new = of_after.iter().find(|new| new.work == old.work);
         match new {
             Some(new) => comparison.add(old, new),
-            None => comparison.note(format!(
-                "{} ({}) is only in the older one.",
-                old.work.name(),
-                old.work.detail()
-            )),
+            None => {
+                let said = format!("{} ({}) is only in the older one.", old.work.name(), old.work.detail());
+                if old.pools.iter().any(is_measured) {
+                    comparison.fail(said.clone());
+                }
+                comparison.note(said);
+            }
         }
     }
     for new in &of_after {
@@ -74,6 +79,10 @@ pub fn compare(before: &Session, after: &Session, tolerance: f64) -> Comparison 
                 new.work.name(),
                 new.work.detail()
             ));
+            // A server that does not start is told of in a run of its own.
+            new.pools
+                .iter()
+                .for_each(|pool| comparison.compare_ends(&new.work.name(), None, pool));
         }
     }
     comparison.judge();
@@ -100,12 +109,43 @@ impl Comparison {
         }
     }
 
+    fn fail(&mut self, failure: String) {
+        if !self.failures.contains(&failure) {
+            self.failures.push(failure);
+        }
+    }
+
+    /// Whether runs that went well before do so still.
+    fn compare_ends(&mut self, work: &str, before: Option<&Pool>, after: &Pool) {
+        let label = &after.configuration.label;
+        let failure = |pool: &Pool| {
+            let mut outcomes = pool.without.iter().map(|run| run.outcome.clone());
+            outcomes.find(|outcome| matches!(outcome, Outcome::Failed { .. }))
+        };
+        let collapse = |pool: &Pool| pool.runs.iter().any(|run| run.collapsed().is_some());
+        if before.and_then(failure).is_none()
+            && let Some(Outcome::Failed { message }) = failure(after)
+        {
+            self.fail(format!("{work}: {label} failed in the newer one: {message}"));
+        }
+        if before.is_some_and(is_measured) && !is_measured(after) {
+            self.fail(format!("{work}: {label} has no whole run in the newer one."));
+        }
+        if !before.is_some_and(collapse) && collapse(after) {
+            self.fail(format!("{work}: {label} collapsed in the newer one."));
+        }
+    }
+
     fn add(&mut self, old: &Experiment, new: &Experiment) {
         let work = old.work.name();
         for before in &old.pools {
             let label = &before.configuration.label;
             let Some(after) = new.pool(label) else {
-                self.note(format!("{work}: {label} is only in the older one."));
+                let said = format!("{work}: {label} is only in the older one.");
+                if is_measured(before) {
+                    self.fail(said.clone());
+                }
+                self.note(said);
                 continue;
             };
             if before.configuration.engine != after.configuration.engine
@@ -120,6 +160,7 @@ impl Comparison {
                     self.note(format!("{work}: {label} {word} in the {which} one: {message}"));
                 }
             }
+            self.compare_ends(&work, Some(before), after);
             let measures = Measure::of(before);
             let disturbed = old.disturbed().or(new.disturbed());
             if let Some(share) = disturbed {
@@ -148,6 +189,7 @@ impl Comparison {
         for after in &new.pools {
             let label = &after.configuration.label;
             if old.pool(label).is_none() {
+                self.compare_ends(&work, None, after);
                 self.note(format!("{work}: {label} is only in the newer one."));
             }
         }
@@ -158,9 +200,9 @@ impl Comparison {
         self.lines.iter().filter(|line| line.verdict == verdict).count()
     }
 
-    /// True when something became worse: a check in CI fails by this.
+    /// True when something became worse, or what was measured before is not any more: a check in CI fails by this.
     pub fn is_worse(&self) -> bool {
-        self.count(Verdict::Worse) > 0
+        self.count(Verdict::Worse) > 0 || !self.failures.is_empty()
     }
 
     /// The counts in a sentence.
@@ -204,6 +246,9 @@ impl Comparison {
         for note in &self.notes {
             let _ = write!(text, "\nnote: {note}");
         }
+        for failure in &self.failures {
+            let _ = write!(text, "\nFAILED: {failure}");
+        }
         let _ = writeln!(text, "\n{}", self.summary());
         if !self.lines.is_empty() {
             text += &format!("{}\n", self.legend());
@@ -237,6 +282,11 @@ impl Line {
             format!("{mark}{:.2} to {:.2}", ratio.low, ratio.high)
         })
     }
+}
+
+/// Whether a run of it went to its end.
+fn is_measured(pool: &Pool) -> bool {
+    pool.runs.iter().any(|run| run.outcome == Outcome::Complete)
 }
 
 /// Of a server that was running, nobody knows on which disk its data is.

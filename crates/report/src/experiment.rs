@@ -133,6 +133,12 @@ impl<'a> Experiment<'a> {
             });
             experiments[index].add(run);
         }
+        // What the user cut short is shown where there is nothing else, and counts for nothing where there is.
+        for pool in experiments.iter_mut().flat_map(|experiment| &mut experiment.pools) {
+            if pool.runs.iter().any(|run| run.outcome == Outcome::Complete) {
+                pool.runs.retain(|run| run.outcome == Outcome::Complete);
+            }
+        }
         // Few repetitions of one work may look alike by chance; those of all works seldom do.
         let of_session = Spreads::among(experiments.iter().flat_map(|experiment| &experiment.pools));
         for experiment in &mut experiments {

@@ -20,6 +20,9 @@ pub enum ScriptError {
     /// It was told to end.
     #[error("JavaScript execution interrupted")]
     Interrupted,
+    /// The stack that the scope is measured from is too far away: see [`crate::Scope::is_within_reach`].
+    #[error("JavaScript cannot run at this place of the pipeline")]
+    OutOfReach,
     /// Its heap is full.
     #[error("Out of memory")]
     OutOfMemory,

@@ -23,5 +23,5 @@ mod tests;
 
 pub use error::ScriptError;
 pub use function::Function;
-pub use limits::{DEPTH_MAX, RESULT_BYTES_MAX};
+pub use limits::{DEPTH_MAX, RESULT_BYTES_MAX, STACK_FREE_BYTES_MIN};
 pub use scope::{Receiver, Scope};

@@ -19,6 +19,12 @@ pub(crate) const COMPARISON_BYTES: usize = 4 << 20;
 /// of [`DEPTH_MAX`] levels go on top.
 pub(crate) const STACK_BYTES: usize = 512 << 10;
 
+/// Bytes of the thread's stack that are to be free for a call, with the conversions of its values.
+pub const STACK_FREE_BYTES_MIN: usize = 2 * STACK_BYTES;
+
+/// So far below the place where a scope was made its engine can measure the stack.
+pub(crate) const STACK_REACH_BYTES: usize = 16 << 20;
+
 /// Bytes that documents emitted by one call may have together.
 pub(crate) const EMITTED_BYTES_MAX: usize = 100 << 20;
 

@@ -4,7 +4,9 @@ use crate::error::{ScriptError, told};
 use crate::from_bson::{ReadError, Reader};
 use crate::function::Function;
 use crate::host::{Emits, HostState, natives};
-use crate::limits::{CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, STACK_BYTES, TOLD_CHARS_MAX};
+use crate::limits::{
+    CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, STACK_BYTES, STACK_REACH_BYTES, TOLD_CHARS_MAX,
+};
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -47,6 +49,8 @@ pub struct Scope {
     context: Context,
     runtime: Runtime,
     is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The address on the stack from which the engine measures what scripts use of it.
+    stack_top: usize,
     /// Calls since garbage was looked for.
     calls: Cell<usize>,
     heap_bytes: usize,
@@ -70,7 +74,7 @@ impl Scope {
     /// it says so.
     pub fn new(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
         let scope = Self::bare(heap_bytes, is_interrupted)?;
-        let makers = scope.context.with(|ctx| {
+        let makers = scope.with(|ctx| {
             let makers = scope.evaluate_prelude(&ctx);
             makers.map_err(|error| scope.failure(&ctx, error))
         })?;
@@ -86,15 +90,15 @@ impl Scope {
         is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<(), ScriptError> {
         let scope = Self::bare(heap_bytes, is_interrupted)?;
-        scope.context.with(|ctx| scope.check_syntax(&ctx, function))
+        scope.with(|ctx| scope.check_syntax(&ctx, function))
     }
 
     /// A scope without the prelude.
     fn bare(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
+        let stack_top = stack_place();
         let runtime = Runtime::new().map_err(|_| ScriptError::OutOfMemory)?;
         let originals_bytes_max = heap_bytes / ORIGINALS_SHARE;
         runtime.set_memory_limit(heap_bytes - originals_bytes_max);
-        runtime.set_max_stack_size(STACK_BYTES);
         // The engine would look for garbage also while it makes the error of a full heap, where objects are half
         // changed. So that is done here, between calls.
         runtime.set_gc_threshold(usize::MAX);
@@ -107,11 +111,31 @@ impl Scope {
             context,
             runtime,
             is_interrupted,
+            stack_top,
             calls: Cell::new(0),
             heap_bytes,
             globals: RefCell::default(),
             has_results: Cell::new(false),
         })
+    }
+
+    /// Has the engine work, with as much of the stack as scripts may use from here on.
+    fn with<T>(&self, work: impl FnOnce(Ctx<'_>) -> Result<T, ScriptError>) -> Result<T, ScriptError> {
+        let stack_bytes = self.stack_bytes().ok_or(ScriptError::OutOfReach)?;
+        self.runtime.set_max_stack_size(stack_bytes);
+        self.context.with(work)
+    }
+
+    /// Whether scripts can run here. Pipelines go on in other pieces of stack, and the engine measures from where the
+    /// scope was made: without a bound for the place where it is used a script that calls itself would leave the piece.
+    pub fn is_within_reach(&self) -> bool {
+        self.stack_bytes().is_some()
+    }
+
+    /// What the bound has to be, measured from the scope's place. Stacks grow downwards.
+    fn stack_bytes(&self) -> Option<usize> {
+        let bytes = (self.stack_top + STACK_BYTES).checked_sub(stack_place())?;
+        (1..=STACK_REACH_BYTES).contains(&bytes).then_some(bytes)
     }
 
     fn evaluate_prelude(&self, ctx: &Ctx<'_>) -> rquickjs::Result<Makers> {
@@ -124,7 +148,7 @@ impl Scope {
     /// have left something here that former calls saw, or that later ones might.
     pub fn renewed(&self, heap_bytes: usize) -> Result<Option<Self>, ScriptError> {
         let renewed = Self::new(heap_bytes, self.is_interrupted.clone())?;
-        renewed.context.with(|ctx| {
+        renewed.with(|ctx| {
             let globals = self.globals.borrow();
             globals
                 .iter()
@@ -148,7 +172,7 @@ impl Scope {
     /// What can be reached from the globals, as a digest; see the prelude.
     fn digest(&self) -> Result<String, ScriptError> {
         let makers = self.makers()?;
-        self.context.with(|ctx| {
+        self.with(|ctx| {
             let digest = || -> rquickjs::Result<String> {
                 let functions = self.functions.borrow();
                 let mut call = Args::new(ctx.clone(), functions.len());
@@ -186,7 +210,7 @@ impl Scope {
     /// Whether a function gives something true of a document.
     pub fn test(&self, function: &Function, document: &RawDocument) -> Result<bool, ScriptError> {
         self.begin_calls(1);
-        self.context.with(|ctx| {
+        self.with(|ctx| {
             let arguments = RawDocumentBuf::new();
             let result = self.invoke(&ctx, function, Receiver::Document(document), &arguments)?;
             let truth = result.get::<Coerced<bool>>();
@@ -202,7 +226,7 @@ impl Scope {
         arguments: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
         self.begin_calls(1);
-        self.context.with(|ctx| {
+        self.with(|ctx| {
             let result = self.invoke(&ctx, function, receiver, arguments)?;
             self.noted(self.written(&ctx, &result))
         })
@@ -230,7 +254,7 @@ impl Scope {
         lists: impl ExactSizeIterator<Item = &'d RawDocument>,
     ) -> Result<RawDocumentBuf, ScriptError> {
         self.begin_calls(lists.len());
-        self.context.with(|ctx| {
+        self.with(|ctx| {
             let makers = self.makers()?;
             let reader = self.reader(&ctx, &makers);
             let engine = |error: ReadError| error.or_else(|error| self.failure(&ctx, error));
@@ -248,7 +272,7 @@ impl Scope {
     /// Calls a function on a document; the result is what it has emitted, as documents `{k, v}`.
     pub fn emits(&self, function: &Function, document: &RawDocument) -> Result<Vec<RawDocumentBuf>, ScriptError> {
         self.begin_calls(1);
-        self.context.with(|ctx| {
+        self.with(|ctx| {
             *self.state.emits.borrow_mut() = Some(Emits::default());
             let arguments = RawDocumentBuf::new();
             let called = self
@@ -471,6 +495,13 @@ impl Scope {
         let text = text.as_string()?.to_string().ok()?;
         Some(told(&text).to_owned())
     }
+}
+
+/// The address at which the stack stands.
+#[inline(never)]
+fn stack_place() -> usize {
+    let here = 0_u8;
+    std::ptr::from_ref(std::hint::black_box(&here)).addr()
 }
 
 /// Scripts are not in strict mode, as in MongoDB.

@@ -175,6 +175,56 @@ fn documents_as_deep_as_bson_are_read_on_a_small_stack() {
     assert_eq!(read, Bson::Array(vec![199.0.into(), 1.0.into()]));
 }
 
+/// Calls itself until it is stopped, and says how often that was; there is more stack than scripts may use.
+fn recursion(scope: &Scope) -> Result<Bson, ScriptError> {
+    let source = "function() { let n = 0; function f() { n++; return f() + 1 } try { f() } catch (e) { return n } }";
+    call(scope, source, doc! {})
+}
+
+/// The bound was where the scope had been made, in another piece of stack: scripts ran over the end of theirs, which
+/// ended the server, or could not run at all.
+#[test]
+fn scripts_may_use_as_much_of_the_stack_wherever_they_run() {
+    let depth = |result: Result<Bson, ScriptError>| match result {
+        Ok(Bson::Double(depth)) => depth as i64,
+        other => panic!("{other:?}"),
+    };
+    /// Works deeper on the stack.
+    fn below<T>(bytes: usize, work: &mut dyn FnMut() -> T) -> T {
+        let kept = std::hint::black_box([1_u8; 4096]);
+        let done = match bytes.checked_sub(kept.len()) {
+            Some(bytes) => below(bytes, work),
+            None => work(),
+        };
+        std::hint::black_box(&kept);
+        done
+    }
+    let in_thread = std::thread::Builder::new().stack_size(64 << 20).spawn(move || {
+        let scope = scope();
+        let at_first = depth(recursion(&scope));
+        assert!(at_first > 100, "{at_first}");
+        for bytes in [1 << 10, 600 << 10, 2 << 20] {
+            let deeper = below(bytes, &mut || depth(recursion(&scope)));
+            assert!(
+                (deeper - at_first).abs() <= at_first / 10,
+                "{deeper} instead of {at_first}"
+            );
+        }
+        // Made deeper than it is used: in reach, or refused.
+        let near = below(4 << 10, &mut crate::tests::scope);
+        let higher = depth(recursion(&near));
+        assert!(
+            (higher - at_first).abs() <= at_first / 10,
+            "{higher} instead of {at_first}"
+        );
+        let far = below(2 << 20, &mut crate::tests::scope);
+        assert!(!far.is_within_reach());
+        assert_eq!(recursion(&far), Err(ScriptError::OutOfReach));
+        assert!(below(2 << 20, &mut || far.is_within_reach()));
+    });
+    in_thread.expect("a thread").join().expect("no panic");
+}
+
 #[test]
 fn helpers_give_what_they_say() {
     for (source, wanted) in [

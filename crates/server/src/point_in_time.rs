@@ -15,12 +15,13 @@ use crate::encryption::{self, KeySource};
 use crate::engines::Registry;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
-use crypt::MasterKey;
-use oplog::{EngineAhead, Log};
+use crypt::{Keys, MasterKey};
+use engine::Engine;
+use oplog::{EngineAhead, Log, LogOptions};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use storage::{ClusterTime, LogPoint, Storage, log_points};
+use storage::{ClusterTime, LogPoint, Storage, StorageOptions, log_points};
 use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
 /// What is wanted.
@@ -105,10 +106,70 @@ fn make_empty(path: &Path) -> Result<bool> {
     }
 }
 
+/// Applies all that the log of a directory has, in the directory itself, and ends as a server does. A start that others
+/// of a replica set have a say in shows only what it knows to stay: after a crash that leaves out acknowledged writes.
+/// Answers whether others have.
+///
+/// # Errors
+/// The directory is none, is in use, or is encrypted; its log cannot be read; reading and writing.
+pub fn apply_log(path: &Path) -> Result<bool> {
+    let env = Env {
+        fs: Arc::new(RealFs::new()),
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(SystemRandom::new()),
+    };
+    let Some(engine) = DataDirectory::engine_of(&*env.fs, path)? else {
+        bail!("{} is no data directory of Tenon's", path.display());
+    };
+    let mut parts = Parts::open(&env, path, &engine, None)?;
+    parts.options.instance = parts.directory.known_instance(&*env.fs)?;
+    let log = Log::open(&env, parts.log, parts.engine.durable_seq())?;
+    let storage = Storage::open(env, parts.engine, Arc::new(log), parts.options).context("replaying the log")?;
+    let has_others = storage.membership()?.is_some_and(|members| !members.decides_alone());
+    storage.close(true)?;
+    parts.directory.close()?;
+    Ok(has_others)
+}
+
+/// A directory's engine, and how its log is to be opened.
+struct Parts {
+    engine: Arc<dyn Engine>,
+    log: LogOptions,
+    options: StorageOptions,
+    directory: DataDirectory,
+}
+
+impl Parts {
+    fn open(env: &Env, path: &Path, engine: &str, master: Option<&MasterKey>) -> Result<Self> {
+        let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
+        config.storage.db_path = path.to_owned();
+        let name = Registry::built_in()
+            .choose(Some(engine))
+            .map_err(|reason| anyhow!(reason))?;
+        let wanted = Metadata {
+            engine: name.to_owned(),
+            directory_per_db: false,
+        };
+        let directory = DataDirectory::open(&*env.fs, path, &wanted, master)?;
+        let engine = Registry::built_in().open(name, env, &directory.engine(name), &config.storage)?;
+        let (mut log, mut options) = run::parts_of(&config, name, &directory)?;
+        options.background = false;
+        // Everything counts, also of a member of a set that did not yet know what of it stays.
+        options.takes_all = true;
+        log.background = false;
+        Ok(Self {
+            engine,
+            log,
+            options,
+            directory,
+        })
+    }
+}
+
 fn restore_into(request: &Request<'_>) -> Result<Restored> {
     let real: Arc<dyn FileSystem> = Arc::new(RealFs::new());
     let master = encryption::load(request.key)?;
-    let keys = data_directory::keys_to_read(&*real, request.backup, master.as_ref())?;
+    let (keys, newer) = keys_of(&*real, request, master.as_ref())?;
     let Some(engine) = DataDirectory::engine_of(&*real, request.backup)? else {
         bail!("{} is no data directory of Tenon's", request.backup.display());
     };
@@ -119,6 +180,9 @@ fn restore_into(request: &Request<'_>) -> Result<Restored> {
         );
     }
     copy_all(request.backup, request.out, &|name| name != data_directory::LOCK_FILE)?;
+    if let Some(store) = newer {
+        copy_file(&store, &request.out.join(data_directory::KEY_STORE_FILE))?;
+    }
     let env = Env {
         fs: real.clone(),
         clock: Arc::new(SystemClock::new()),
@@ -133,6 +197,37 @@ fn restore_into(request: &Request<'_>) -> Result<Restored> {
     replay(&env, engine, request, master.as_ref())
 }
 
+/// The keys of the backup, or those of the server whose log is given: a key that it has got since is not in the backup.
+/// Then the key store that has them, too.
+fn keys_of(
+    fs: &dyn FileSystem,
+    request: &Request<'_>,
+    master: Option<&MasterKey>,
+) -> Result<(Option<Arc<Keys>>, Option<PathBuf>)> {
+    let own = data_directory::keys_to_read(fs, request.backup, master);
+    let server = request
+        .log
+        .and_then(Path::parent)
+        .map(|parent| match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        });
+    if let (Some(server), Some(_)) = (server, master) {
+        let store = server.join(data_directory::KEY_STORE_FILE);
+        let generation = match &own {
+            Ok(Some(keys)) => keys.generation(),
+            Ok(None) | Err(_) => 0,
+        };
+        if fs.exists(&store)?
+            && let Ok(Some(keys)) = data_directory::keys_to_read(fs, server, master)
+            && keys.generation() > generation
+        {
+            return Ok((Some(keys), Some(store)));
+        }
+    }
+    Ok((own?, None))
+}
+
 /// Copies a directory with what is below it, durably.
 fn copy_all(from: &Path, to: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
@@ -140,7 +235,8 @@ fn copy_all(from: &Path, to: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Result<
         let entry = entry?;
         let name = entry.file_name();
         let target = to.join(&name);
-        let kind = entry.file_type()?;
+        // Of what a link leads to: a database's folder, or the log, may lie on another disk.
+        let kind = fs::metadata(entry.path()).with_context(|| format!("looking at {}", entry.path().display()))?;
         if kind.is_dir() {
             copy_all(&entry.path(), &target, is_wanted)?;
         } else if kind.is_file() && name.to_str().is_none_or(is_wanted) {
@@ -208,22 +304,12 @@ fn header(path: &Path) -> Result<[u8; 48]> {
 }
 
 fn replay(env: &Env, engine_name: String, request: &Request<'_>, master: Option<&MasterKey>) -> Result<Restored> {
-    let mut config = config::from_file_text("", Path::new("/")).map_err(|error| anyhow!(error.to_string()))?;
-    config.storage.db_path = request.out.to_owned();
-    let name = Registry::built_in()
-        .choose(Some(&engine_name))
-        .map_err(|reason| anyhow!(reason))?;
-    let wanted = Metadata {
-        engine: name.to_owned(),
-        directory_per_db: false,
-    };
-    let directory = DataDirectory::open(&*env.fs, request.out, &wanted, master)?;
-    let engine = Registry::built_in().open(name, env, &directory.engine(name), &config.storage)?;
-    let (mut log_options, mut options) = run::parts_of(&config, name, &directory)?;
-    options.background = false;
-    // Up to the point everything counts, also of a member of a set that did not yet know what of it stays.
-    options.takes_all = true;
-    log_options.background = false;
+    let Parts {
+        engine,
+        log: mut log_options,
+        options,
+        directory,
+    } = Parts::open(env, request.out, &engine_name, master)?;
     log_options.engine_ahead = EngineAhead::Refuse;
     let durable = engine.durable_seq();
     let log = Log::open(env, log_options, durable)?;
@@ -252,7 +338,7 @@ fn replay(env: &Env, engine_name: String, request: &Request<'_>, master: Option<
     storage.close(true)?;
     directory.close()?;
     Ok(Restored {
-        engine: name.to_owned(),
+        engine: engine_name,
         last,
         left_out,
         replayed,

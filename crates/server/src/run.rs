@@ -452,8 +452,9 @@ impl Running {
                     self.serving.pool.find_gone(&mut seen);
                 }
                 Ok(Event::RotateLog) => {
-                    let rotated = self.logger.rotate().and_then(|()| self.serving.server.rotate_audit());
-                    if let Err(error) = rotated {
+                    // One that fails does not keep the other.
+                    let rotated = [self.logger.rotate(), self.serving.server.rotate_audit()];
+                    for error in rotated.into_iter().filter_map(Result::err) {
                         let attributes = doc! { "error": error.to_string() };
                         self.logger
                             .error(Component::Control, 23168, "main", "Log rotation failed", attributes);
@@ -494,6 +495,8 @@ impl Running {
         self.serving.server.resign();
         self.serving.listeners.stop();
         self.serving.server.begin_shutdown();
+        // What came in between would hold up the end of the storage.
+        self.serving.server.release_held();
         if let Some(http) = &mut self.serving.http {
             http.stop(END_PATIENCE);
         }

@@ -54,6 +54,16 @@ pub(crate) struct Thread {
     pub(crate) kill: Option<Arc<KillFlag>>,
 }
 
+/// What a thread does.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// Work whose thread could not be started.
+pub(crate) struct Delayed {
+    pub(crate) name: String,
+    pub(crate) kill: Arc<KillFlag>,
+    pub(crate) work: Work,
+}
+
 /// State of checkpoints and of the threads.
 #[derive(Default)]
 pub(crate) struct Checkpointer {
@@ -67,6 +77,8 @@ pub(crate) struct Checkpointer {
     /// And as much has changed since the one before as is to be held in memory: nothing more is written.
     pub(crate) is_full: AtomicBool,
     pub(crate) threads: Mutex<Vec<Thread>>,
+    /// The system had no threads for these; it is asked again before long.
+    pub(crate) delayed: Mutex<Vec<Delayed>>,
 }
 
 impl Drop for Checkpointer {

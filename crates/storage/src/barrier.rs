@@ -154,6 +154,30 @@ mod tests {
         assert_eq!(storage.last_seq().0, before.0 + 1);
     }
 
+    /// A thread at its commit waited for the barrier, and closing for the thread: nobody dropped the barrier any more.
+    #[test]
+    fn closing_waits_for_no_barrier() {
+        let machine = Machine::new(1);
+        let storage = machine.open().unwrap();
+        storage.make(&machine.operation(), "c", bson::rawdoc! {});
+        let (at_commit, told) = std::sync::mpsc::channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel();
+        let op = machine.operation();
+        storage.spawn("writer", op.kill_handle(), move |storage| {
+            let guard = storage.locked(&op, "c");
+            let mut unit = storage.begin_write(&op);
+            unit.insert(&guard, &bson::rawdoc! { "_id": 1 }).unwrap();
+            at_commit.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            let refused = unit.commit();
+            assert!(matches!(refused, Err(StorageError::Closed)), "{refused:?}");
+        });
+        told.recv().unwrap();
+        let _barrier = storage.block_writes(&machine.operation()).unwrap();
+        go_on.send(()).unwrap();
+        storage.close(true).unwrap();
+    }
+
     #[test]
     fn notes_wait_behind_a_barrier_as_long_as_they_may() {
         let machine = Machine::new(1);

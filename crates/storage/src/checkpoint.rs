@@ -3,12 +3,12 @@
 //! A checkpoint makes the engine's published state durable and lets the log drop what it no longer needs. Its cost is
 //! the engine's to say: where it grows with all data, checkpoints wait until the log has grown by as much.
 
-use crate::background::{Alarm, Thread};
+use crate::background::{Alarm, Delayed, Thread, Work};
 use crate::mutations::mutated;
 use crate::storage::Storage;
 use crate::{Interrupted, KillFlag, StorageError};
 use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use std::time::Duration;
 /// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and
 /// while data are loaded each byte is then written about twice instead of once for every small step.
 const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
-/// A checkpoint that found no space is tried again at least so often: it may be what writers wait for.
+/// A checkpoint that found no space is tried again at least so often: it may be what writers wait for. So are threads
+/// that the system did not have.
 const STUCK_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 impl Storage {
@@ -45,7 +46,7 @@ impl Storage {
 
     /// Whether the engine has as much in memory as it may and no space to write it to.
     pub(crate) fn is_full(&self) -> bool {
-        self.checkpointer.is_full.load(Ordering::Relaxed)
+        self.checkpointer.is_full.load(Ordering::Relaxed) || self.engine.is_full()
     }
 
     /// Back-pressure of the log, to be called before locks are taken.
@@ -140,12 +141,15 @@ impl Storage {
         let durable = taken.map_err(|error| self.checkpoint_error(error))?;
         // The entries behind the counts tell what has changed in them since.
         let counted_at = if mutated!(RecyclesCounts) { durable } else { counted_at };
-        self.log
-            .purge(durable.min(counted_at))
-            .map_err(|error| self.log_error(error))?;
+        let purged = self.log.purge(durable.min(counted_at));
         self.pipeline.order.lock().log_bytes -= bytes_before;
         self.set_due_bytes();
-        Ok(durable)
+        match purged {
+            Ok(()) => Ok(durable),
+            // The segments are there still, and the next checkpoint tries again.
+            Err(error @ oplog::LogError::Io { .. }) => Err(StorageError::Log(error)),
+            Err(error) => Err(self.log_error(error)),
+        }
     }
 
     /// A full disk may pass; anything else that a checkpoint meets does not.
@@ -156,15 +160,55 @@ impl Storage {
         }
     }
 
-    /// Starts a named thread that [`Storage::close`] ends by `kill`.
+    /// Starts a named thread that [`Storage::close`] ends by `kill`, later where the system has none now: clients may
+    /// have taken them all.
     pub(crate) fn spawn(
         self: &Arc<Self>,
         name: &str,
         kill: Arc<KillFlag>,
         work: impl FnOnce(Arc<Storage>) + Send + 'static,
     ) {
-        let storage = self.clone();
-        self.keep_thread(name, None, Some(kill), move || work(storage));
+        // The storage itself keeps it while it waits for a thread.
+        let me = self.me.clone();
+        let work = move || {
+            if let Some(storage) = me.upgrade() {
+                work(storage);
+            }
+        };
+        let delayed = Delayed {
+            name: name.to_owned(),
+            kill,
+            work: Box::new(work),
+        };
+        self.spawn_or_delay(delayed);
+    }
+
+    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed) {
+        // A thread that cannot start does not give its work back.
+        let work = Arc::new(Mutex::new(Some(work)));
+        let of_thread = work.clone();
+        let take = |work: &Mutex<Option<Work>>| work.lock().take();
+        let thread = std::thread::Builder::new().name(name.clone());
+        let started = thread.spawn(move || {
+            if let Some(work) = take(&of_thread) {
+                work();
+            }
+        });
+        if let Ok(handle) = started {
+            let (alarm, kill) = (None, Some(kill));
+            self.checkpointer.threads.lock().push(Thread { handle, alarm, kill });
+        } else if let Some(work) = take(&work) {
+            self.checkpointer.delayed.lock().push(Delayed { name, kill, work });
+            // The thread sleeps for longer than it is to from now on.
+            self.checkpointer.wake();
+        }
+    }
+
+    /// Tries again to start threads that the system did not have.
+    fn spawn_delayed(&self) {
+        for delayed in std::mem::take(&mut *self.checkpointer.delayed.lock()) {
+            self.spawn_or_delay(delayed);
+        }
     }
 
     pub(crate) fn keep_thread(
@@ -190,6 +234,7 @@ impl Storage {
         self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
             while alarm.wait(period) {
                 let Some(storage) = me.upgrade() else { return };
+                storage.spawn_delayed();
                 storage.scheduled_checkpoint();
                 period = storage.checkpoint_period();
             }
@@ -215,7 +260,9 @@ impl Storage {
 
     /// The longest time until the next one; zero: until one is asked for.
     fn checkpoint_period(&self) -> Duration {
-        match (self.checkpointer.is_stuck.load(Ordering::Relaxed), self.sync_period()) {
+        let is_stuck = self.checkpointer.is_stuck.load(Ordering::Relaxed);
+        let has_delayed = !self.checkpointer.delayed.lock().is_empty();
+        match (is_stuck || has_delayed, self.sync_period()) {
             (true, Duration::ZERO) => STUCK_PERIOD_MAX,
             (true, period) => period.min(STUCK_PERIOD_MAX),
             (false, period) => period,
@@ -252,6 +299,12 @@ impl Storage {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        {
+            // Who waits for a barrier goes on, and is refused: a thread that is to end may be among them.
+            let _order = self.pipeline.order.lock();
+            self.unblocked.notify_all();
+        }
+        self.checkpointer.delayed.lock().clear();
         let threads = std::mem::take(&mut *self.checkpointer.threads.lock());
         for thread in &threads {
             if let Some(kill) = &thread.kill {
@@ -274,7 +327,6 @@ impl Storage {
             true => self.write_counts(),
             false => Ok(()),
         };
-        self.unblocked.notify_all();
         let engine = match clean && !stopped {
             true => self
                 .engine
@@ -292,5 +344,31 @@ impl Storage {
         // Whatever the engine could not do, the log gets everything to disk.
         let log = self.log.close().map_err(StorageError::Log);
         counted.and(engine).and(purged).and(log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Clients that had all threads of the system ended the server where it wanted one more.
+    #[test]
+    fn work_without_a_thread_begins_later() {
+        let machine = Machine::new(1);
+        let storage = machine.open().unwrap();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = is_done.clone();
+        storage.checkpointer.delayed.lock().push(Delayed {
+            name: "builds".to_owned(),
+            kill: Arc::default(),
+            work: Box::new(move || done.store(true, Ordering::SeqCst)),
+        });
+        assert!(storage.checkpoint_period() > Duration::ZERO, "it is not asked for");
+        storage.spawn_delayed();
+        assert!(storage.checkpointer.delayed.lock().is_empty());
+        storage.close(true).unwrap();
+        assert!(is_done.load(Ordering::SeqCst));
     }
 }

@@ -369,7 +369,9 @@ impl Load<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads.clamp(1, tables.len().max(1)) {
-                scope.spawn(work);
+                let thread = std::thread::Builder::new().name("clone-tables".to_owned());
+                // One that cannot start is not missed: this one takes all that is left.
+                let _ = thread.spawn_scoped(scope, work);
             }
             work();
         });

@@ -73,7 +73,7 @@ impl Storage {
         if effect.changes_members() {
             self.check_no_members_change()?;
         }
-        effect.finish(self, place, time);
+        effect.finish(self, place, time)?;
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;
         let due = self.log_has_grown(order.log_bytes);
@@ -165,7 +165,7 @@ impl Storage {
         mut effect: Effect,
     ) -> Result<Seq, StorageError> {
         let (place, time) = (self.place_of(entry), self.next_time(order, entry.ticks()));
-        effect.finish(self, place, time);
+        effect.finish(self, place, time)?;
         let seq = self.append(order, entry, time)?;
         if self.pending.is_used() {
             self.add_pending(seq, &effect);

@@ -641,7 +641,9 @@ impl Driver {
                     error,
                     LogError::Truncated { .. } | LogError::NotAppended { .. } | LogError::Purged { .. }
                 );
-                if !is_gone && self.storage.check_running().is_ok() {
+                // No descriptor is left: as if it were lost on its way.
+                let passes = matches!(error, LogError::OutOfSpace { .. });
+                if !is_gone && !passes && self.storage.check_running().is_ok() {
                     self.storage
                         .stop(&format!("what others are to be sent cannot be read: {error}"));
                 }

@@ -128,7 +128,7 @@ pub use locks::{CollectionLockState, LevelStats, LockMode, LockStats, ModeStats}
 pub use membership::Membership;
 pub use memory::{Charge, MemoryAccount, MemoryBudget, MemoryExceeded};
 pub use namespace::{Namespace, check_database_name};
-pub use operation::{Counter, LockCounters, Operation, OperationCounters, SpillCounters, Spilling};
+pub use operation::{Counter, LockCounters, Operation, OperationCounters, RunPermit, SpillCounters, Spilling};
 pub use pinned::PinnedView;
 pub use points::AppliedPoint;
 pub use predicate::{NoPartialIndexes, Predicate, PredicateCompiler};

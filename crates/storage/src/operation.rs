@@ -28,6 +28,16 @@ const MODES: [LockMode; 4] = [
     LockMode::Exclusive,
 ];
 
+/// A permission to run, of which there are so many. An operation that waits for a lock lets others have it: who is to
+/// give the lock back, or has nothing to do with it, may wait for a permission.
+pub trait RunPermit: Send + Sync {
+    /// Lets another operation have it, unless too many have done so.
+    fn lend(&self) -> bool;
+
+    /// The operation goes on. This must not wait: others may wait for what it holds.
+    fn take_back(&self);
+}
+
 /// See the module. One per client request; `getMore` makes a new one.
 pub struct Operation {
     /// The number `currentOp` and `killOp` know it by.
@@ -57,6 +67,9 @@ pub struct Operation {
     pub(crate) bytes_ahead: AtomicU64,
     /// The mode of the lock it waits for, from 1; 0 when it does not wait.
     waiting: AtomicU8,
+    /// What it needed to run, if it has that, and whether others have it now.
+    permit: Mutex<Option<Arc<dyn RunPermit>>>,
+    has_lent: AtomicBool,
     /// It is a user's, who has no right to write while users' writes are held off.
     is_users: AtomicBool,
     /// What it has changed of the catalog, and whether there is any of it.
@@ -111,6 +124,8 @@ impl Operation {
             units_ahead: AtomicU32::new(0),
             bytes_ahead: AtomicU64::new(0),
             waiting: AtomicU8::new(0),
+            permit: Mutex::new(None),
+            has_lent: AtomicBool::new(false),
             is_users: AtomicBool::new(false),
             catalog_changes: Mutex::default(),
             has_catalog_changes: AtomicBool::new(false),
@@ -126,6 +141,30 @@ impl Operation {
     pub fn waiting_for_lock(&self) -> Option<LockMode> {
         let position = usize::from(self.waiting.load(Ordering::Relaxed));
         position.checked_sub(1).and_then(|mode| MODES.get(mode)).copied()
+    }
+
+    /// It runs by this permission from here on; by none when it has given that back.
+    pub fn set_permit(&self, permit: Option<Arc<dyn RunPermit>>) {
+        debug_assert!(!self.has_lent.load(Ordering::Relaxed), "it does not wait now");
+        *self.permit.lock() = permit;
+    }
+
+    fn lend_permit(&self) {
+        if self.has_lent.load(Ordering::Relaxed) {
+            return;
+        }
+        let permit = self.permit.lock().clone();
+        if permit.is_some_and(|permit| permit.lend()) {
+            self.has_lent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn take_permit_back(&self) {
+        if self.has_lent.swap(false, Ordering::Relaxed)
+            && let Some(permit) = &*self.permit.lock()
+        {
+            permit.take_back();
+        }
     }
 
     /// What it has gathered in memory.
@@ -324,6 +363,10 @@ impl Waiter for BriefWaiter<'_> {
         self.op.begins_to_wait(mode)
     }
 
+    fn waits_on(&self) {
+        self.op.waits_on();
+    }
+
     fn ends_to_wait(&self) {
         self.op.ends_to_wait();
     }
@@ -358,8 +401,13 @@ impl Waiter for Operation {
         vfs::asleep()
     }
 
+    fn waits_on(&self) {
+        self.lend_permit();
+    }
+
     fn ends_to_wait(&self) {
         self.waiting.store(0, Ordering::Relaxed);
+        self.take_permit_back();
     }
 
     fn waited_for_document(&self, time: Duration) {

@@ -242,7 +242,7 @@ impl Storage {
             // All entries of a chain have one time.
             let time = EntryReader::new(seq, last)?.header().time;
             self.pipeline.order.lock().saw_time(time.cluster);
-            effect.finish(self, seq, time);
+            effect.finish(self, seq, time)?;
         }
         Ok(effect)
     }

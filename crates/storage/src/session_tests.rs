@@ -110,31 +110,32 @@ fn results_have_what_was_asked_for() {
 /// The layout as it is on disk, and what is read of one that is not as it should be.
 #[test]
 fn layout_snapshot() {
+    let first = Statements {
+        first: 2,
+        last: 3,
+        result: StatementResult {
+            kind: StatementKind::Updated,
+            key: Some(rawdoc! {}),
+            image: None,
+        },
+    };
     let record = SessionRecord {
         txn_number: 5,
         is_transaction: false,
         seq: Seq(6),
         time: ClusterTime(7 << 32 | 1),
         wall_ms: 8,
-        first: Some(Statements {
-            first: 2,
-            last: 3,
-            result: StatementResult {
-                kind: StatementKind::Updated,
-                key: Some(rawdoc! {}),
-                image: None,
-            },
-        }),
+        first: Some(first.remembered()),
         has_rows: true,
     };
-    let row = record.row();
+    let row = record.row(Some(&first));
     let hex: String = row.iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = [
         "0500000000000000 00 0600000000000000 0100000007000000 0800000000000000 01",
         "02000000 03000000 02 0500000000 00000000",
     ];
     assert_eq!(hex, expected.concat().replace(' ', ""));
-    assert_eq!(SessionRecord::read(&row), Some(record));
+    assert_eq!(SessionRecord::read(&row), Some((record, Some(first))));
     for end in (0..row.len()).filter(|end| *end != RECORD_BYTES) {
         assert_eq!(SessionRecord::read(&row[..end]), None, "cut at {end}");
     }
@@ -143,6 +144,85 @@ fn layout_snapshot() {
         damaged[place] = byte;
         assert_eq!(SessionRecord::read(&damaged), None, "{byte} at {place}");
     }
+}
+
+/// Bytes of what is remembered of a session.
+fn remembered_bytes(storage: &Storage, session: u8) -> usize {
+    let first = storage.session(&key(session)).unwrap().first;
+    let result = first.and_then(|first| first.result);
+    let documents = result.map_or([None, None], |result| [result.key, result.image]);
+    documents
+        .iter()
+        .flatten()
+        .map(|document| document.as_bytes().len())
+        .sum()
+}
+
+/// Memory had the document that each session's last `findAndModify` had answered, also after a start.
+#[test]
+fn large_results_are_read_from_their_rows() {
+    let machine = Machine::new(1);
+    let (mut storage, op) = (storage(&machine), machine.operation());
+    let large = |session: u8| rawdoc! { "_id": session as i32, "text": "x".repeat(100_000) };
+    let long_id = rawdoc! { "_id": "y".repeat(5_000) };
+    let find_and_modify = |storage: &Arc<Storage>, session: u8, number: i64, statement: i32| {
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key(session), number);
+        unit.statement(statement, Kept::After);
+        unit.insert(&guard, &large(session)).unwrap();
+        unit.commit().unwrap();
+    };
+    let image = |storage: &Storage, session: (u8, i64), statement: i32| known(storage, session, statement)?.image;
+    for session in 1..=3 {
+        find_and_modify(&storage, session, 1, 0);
+    }
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    unit.in_session(key(4), 1);
+    unit.statement(2, Kept::Key);
+    unit.insert(&guard, &long_id).unwrap();
+    unit.commit().unwrap();
+    drop(guard);
+    for restarts in 0..2 {
+        for session in 1..=4 {
+            assert_eq!(
+                remembered_bytes(&storage, session),
+                0,
+                "{session} after {restarts} restarts"
+            );
+        }
+        for session in 1..=3 {
+            assert_eq!(image(&storage, (session, 1), 0), Some(large(session)));
+            assert_eq!(known(&storage, (session, 1), 1), None);
+        }
+        assert_eq!(known(&storage, (4, 1), 2).unwrap().key, Some(long_id.clone()));
+        storage.wait_durable(storage.last_seq()).unwrap();
+        storage.checkpoint().unwrap();
+        drop(storage);
+        machine.fs.restart();
+        storage = self::storage(&machine);
+    }
+    // A statement behind it, of the same number: the large one is known all the same.
+    insert(&storage, &op, (1, 1), &[(1, Kept::Nothing), (4, Kept::Key)]);
+    insert(&storage, &op, (2, 1), &[(7, Kept::After)]);
+    let check = |storage: &Arc<Storage>| {
+        assert_eq!(image(storage, (1, 1), 0), Some(large(1)));
+        assert_eq!(known(storage, (1, 1), 1), inserted());
+        assert_eq!(known(storage, (1, 1), 4).unwrap().key, Some(rawdoc! { "_id": "1 1 4" }));
+        assert_eq!(image(storage, (2, 1), 0), Some(large(2)));
+        assert_eq!(image(storage, (2, 1), 7), Some(rawdoc! { "_id": "2 1 7", "n": 7 }));
+        assert_eq!((remembered_bytes(storage, 1), remembered_bytes(storage, 2)), (0, 0));
+    };
+    check(&storage);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(storage);
+    machine.fs.restart();
+    let storage = self::storage(&machine);
+    check(&storage);
+    // And of the next number nothing of it is left.
+    insert(&storage, &op, (2, 2), &[(1, Kept::Nothing)]);
+    assert_eq!((known(&storage, (2, 2), 0), known(&storage, (2, 2), 7)), (None, None));
 }
 
 #[test]

@@ -5,7 +5,9 @@
 //! known exactly as long as what it wrote is.
 //!
 //! Rows of the table `SESSIONS` are described in `docs/formats/catalog.md`. A record's row holds what its first
-//! statement came to, which is all that most writes have; other statements have rows of their own.
+//! statement came to, which is all that most writes have; other statements have rows of their own. Memory has the
+//! records of all sessions, and of a first statement only what is small: images of documents are read when somebody
+//! asks.
 //!
 //! An entry's record follows from the session's record before it: that of its last entry which is proposed and not
 //! applied yet, else the one that is installed. Those who look whether a write was sent before look at what is
@@ -62,8 +64,8 @@ pub struct SessionRecord {
     pub time: ClusterTime,
     /// Wall time of that, in milliseconds since the Unix epoch.
     pub wall_ms: i64,
-    /// What its first statement, or first statements, came to.
-    first: Option<Statements>,
+    /// What is remembered of the statements in its row.
+    first: Option<FirstStatements>,
     /// Others have rows of their own.
     has_rows: bool,
 }
@@ -74,6 +76,15 @@ struct Statements {
     first: i32,
     last: i32,
     result: StatementResult,
+}
+
+/// What is remembered of the statements in a record's row.
+#[derive(Clone, Debug, PartialEq)]
+struct FirstStatements {
+    first: i32,
+    last: i32,
+    /// `None`: it is large, and only in the row.
+    result: Option<StatementResult>,
 }
 
 /// What is known of sessions, by session.
@@ -102,6 +113,8 @@ const KEY_BYTES: usize = 16 + 32;
 const STATEMENT_BYTES: usize = 4;
 /// Of a record's row: number, kind, position, cluster time, wall time, whether there are rows.
 const RECORD_BYTES: usize = 8 + 1 + 8 + 8 + 8 + 1;
+/// The largest document key that is remembered with a record: there are up to a million of them.
+const REMEMBERED_KEY_BYTES_MAX: usize = 256;
 
 impl SessionKey {
     fn row_key(&self) -> [u8; KEY_BYTES] {
@@ -133,6 +146,29 @@ impl SessionKey {
 }
 
 impl Statements {
+    fn covers(&self, statement: i32) -> bool {
+        (self.first..=self.last).contains(&statement)
+    }
+
+    fn is_small(&self) -> bool {
+        let key = self.result.key.as_ref();
+        self.result.image.is_none() && key.is_none_or(|key| key.as_bytes().len() <= REMEMBERED_KEY_BYTES_MAX)
+    }
+
+    fn remembered(&self) -> FirstStatements {
+        FirstStatements {
+            first: self.first,
+            last: self.last,
+            result: self.is_small().then(|| self.result.clone()),
+        }
+    }
+
+    fn row(&self) -> Vec<u8> {
+        let mut row = Vec::new();
+        self.append(&mut row);
+        row
+    }
+
     fn append(&self, row: &mut Vec<u8>) {
         row.extend_from_slice(&self.first.to_le_bytes());
         row.extend_from_slice(&self.last.to_le_bytes());
@@ -179,7 +215,8 @@ impl Statements {
 }
 
 impl SessionRecord {
-    fn row(&self) -> Vec<u8> {
+    /// The record's row, with the statements that stand in it.
+    fn row(&self, first: Option<&Statements>) -> Vec<u8> {
         let mut row = Vec::with_capacity(RECORD_BYTES + 64);
         row.extend_from_slice(&self.txn_number.to_le_bytes());
         row.push(u8::from(self.is_transaction));
@@ -187,13 +224,14 @@ impl SessionRecord {
         row.extend_from_slice(&self.time.0.to_le_bytes());
         row.extend_from_slice(&self.wall_ms.to_le_bytes());
         row.push(u8::from(self.has_rows));
-        if let Some(first) = &self.first {
+        if let Some(first) = first {
             first.append(&mut row);
         }
         row
     }
 
-    fn read(row: &[u8]) -> Option<Self> {
+    /// The record, and the statements that stand in its row.
+    fn read(row: &[u8]) -> Option<(Self, Option<Statements>)> {
         let (record, first) = row.split_at_checked(RECORD_BYTES)?;
         let number = |at: usize| Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?));
         let flag = |at: usize| match record[at] {
@@ -201,18 +239,20 @@ impl SessionRecord {
             1 => Some(true),
             _ => None,
         };
-        Some(Self {
+        let first = match first {
+            [] => None,
+            first => Some(Statements::read(first)?),
+        };
+        let record = Self {
             txn_number: number(0)? as i64,
             is_transaction: flag(8)?,
             seq: Seq(number(9)?),
             time: ClusterTime(number(17)?),
             wall_ms: number(25)? as i64,
             has_rows: flag(33)?,
-            first: match first {
-                [] => None,
-                first => Some(Statements::read(first)?),
-            },
-        })
+            first: first.as_ref().map(Statements::remembered),
+        };
+        Some((record, first))
     }
 }
 
@@ -298,21 +338,26 @@ impl SessionEffect {
 
 impl Effect {
     /// What follows from the entry's place and time.
-    pub(crate) fn finish(&mut self, storage: &Storage, seq: Seq, time: EntryTime) {
+    ///
+    /// # Errors
+    /// What the session has written before cannot be read.
+    pub(crate) fn finish(&mut self, storage: &Storage, seq: Seq, time: EntryTime) -> Result<(), StorageError> {
         self.time = time.cluster;
-        self.finish_session(&storage.sessions, seq, time);
+        self.finish_session(storage, seq, time)
     }
 
     /// Takes what was noted of the session into the batch.
-    fn finish_session(&mut self, sessions: &Sessions, seq: Seq, time: EntryTime) {
-        let Some(effect) = &mut self.session else { return };
+    fn finish_session(&mut self, storage: &Storage, seq: Seq, time: EntryTime) -> Result<(), StorageError> {
+        let Some(effect) = &mut self.session else {
+            return Ok(());
+        };
         let SessionEffect {
             session: EntrySession { key, txn_number },
             statements,
             ..
-        } = &**effect;
+        } = &mut **effect;
         let batch = &mut self.overlay.batch;
-        let before = sessions.newest(key);
+        let before = storage.sessions.newest(key);
         let mut record = SessionRecord {
             txn_number: *txn_number,
             is_transaction: statements.is_empty(),
@@ -322,27 +367,35 @@ impl Effect {
             first: None,
             has_rows: false,
         };
+        // Statements that the record's row will have.
+        let mut in_row = None;
         match before {
             Some(before) if before.txn_number == *txn_number => {
-                (record.first, record.has_rows) = (before.first, before.has_rows);
+                record.has_rows = before.has_rows;
+                in_row = storage.newest_in_row(key, before)?;
             }
             Some(before) if before.has_rows => batch.delete_range(SESSIONS, key.statement_rows()),
             _ => {}
         }
-        for statements in statements {
-            if record.first.is_none() {
-                record.first = Some(statements.clone());
-                continue;
+        for statements in std::mem::take(statements) {
+            // What is large leaves the record's row at the next statement: it is not written again with each.
+            let stays = in_row.as_ref().is_some_and(Statements::is_small);
+            let leaves = if stays {
+                Some(statements)
+            } else {
+                in_row.replace(statements)
+            };
+            if let Some(leaves) = leaves {
+                record.has_rows = true;
+                batch.put(SESSIONS, key.statement_key(leaves.last), leaves.row());
             }
-            record.has_rows = true;
-            let mut row = Vec::new();
-            statements.append(&mut row);
-            batch.put(SESSIONS, key.statement_key(statements.last), row);
         }
+        record.first = in_row.as_ref().map(Statements::remembered);
         if !mutated!(ForgetsSessions) {
-            batch.put(SESSIONS, key.row_key().to_vec(), record.row());
+            batch.put(SESSIONS, key.row_key().to_vec(), record.row(in_row.as_ref()));
         }
         effect.record = Some(record);
+        Ok(())
     }
 
     /// Forgets sessions without a write since `before_ms`. On the state before the entry: nothing may be pending.
@@ -425,7 +478,7 @@ impl Sessions {
                 }
                 let damaged = |what: &str| corrupt(key, format!("a session's {what} is malformed"));
                 let session = SessionKey::from_row_key(key).ok_or_else(|| damaged("key"))?;
-                let record = SessionRecord::read(rows.value(row)).ok_or_else(|| damaged("record"))?;
+                let (record, _) = SessionRecord::read(rows.value(row)).ok_or_else(|| damaged("record"))?;
                 records.insert(session, record);
             }
         }
@@ -459,6 +512,27 @@ impl Storage {
         self.sessions.records.lock().len()
     }
 
+    /// The statements in the row of a record that is the session's newest one. By who proposes or applies the next.
+    fn newest_in_row(&self, key: &SessionKey, record: SessionRecord) -> Result<Option<Statements>, StorageError> {
+        let Some(FirstStatements { first, last, result }) = record.first else {
+            return Ok(None);
+        };
+        if let Some(result) = result {
+            return Ok(Some(Statements { first, last, result }));
+        }
+        // First what is pending: what leaves in between has been published before.
+        let row = match self.pending.get(SESSIONS, &key.row_key()) {
+            Some((_, row)) => row,
+            None => self.engine.snapshot()?.get(SESSIONS, &key.row_key())?,
+        };
+        let in_row = row.map(|row| read_record(key, &row)).transpose()?;
+        let found = in_row.and_then(|(_, in_row)| in_row);
+        match found.filter(|found| (found.first, found.last) == (first, last)) {
+            Some(found) => Ok(Some(found)),
+            None => Err(corrupt(&key.row_key(), "a session's statement is missing".to_owned())),
+        }
+    }
+
     /// What a statement of the session's newest transaction number came to; `None` when it has written nothing.
     pub fn statement(
         &self,
@@ -466,18 +540,30 @@ impl Storage {
         key: &SessionKey,
         statement: i32,
     ) -> Result<Option<StatementResult>, StorageError> {
-        let covers = |statements: &Statements| (statements.first..=statements.last).contains(&statement);
-        if let Some(first) = record.first.as_ref().filter(|first| covers(first)) {
-            return Ok(Some(first.result.clone()));
-        }
-        if !record.has_rows {
+        let first = record.first.as_ref();
+        let first = first.filter(|first| (first.first..=first.last).contains(&statement));
+        if first.is_none() && !record.has_rows {
             return Ok(None);
+        }
+        if let Some(result) = first.and_then(|first| first.result.clone()) {
+            return Ok(Some(result));
+        }
+        let snapshot = self.engine.snapshot()?;
+        if first.is_some() {
+            // A statement behind it may have moved it into a row of its own.
+            let row = snapshot.get(SESSIONS, &key.row_key())?;
+            let in_row = row.map(|row| read_record(key, &row)).transpose()?;
+            let found = in_row.filter(|(newest, _)| newest.txn_number == record.txn_number);
+            let found = found.and_then(|(_, in_row)| in_row.filter(|in_row| in_row.covers(statement)));
+            if let Some(found) = found {
+                return Ok(Some(found.result));
+            }
         }
         let range = KeyRange {
             start: Bound::Included(key.statement_key(statement)),
             ..key.statement_rows()
         };
-        let mut cursor = self.engine.snapshot()?.cursor(SESSIONS, range, Direction::Forward)?;
+        let mut cursor = snapshot.cursor(SESSIONS, range, Direction::Forward)?;
         let mut rows = Rows::new();
         let limits = FillLimits {
             rows_max: 1,
@@ -488,7 +574,9 @@ impl Storage {
         }
         let found = Statements::read(rows.value(0))
             .ok_or_else(|| corrupt(rows.key(0), "a statement's row is malformed".to_owned()))?;
-        Ok(Some(found).filter(covers).map(|found| found.result))
+        Ok(Some(found)
+            .filter(|found| found.covers(statement))
+            .map(|found| found.result))
     }
 
     /// Forgets sessions without a write since `before_ms` (wall time), and answers how many. Their retries are then new
@@ -516,6 +604,10 @@ impl Storage {
         self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
         Ok(forgotten)
     }
+}
+
+fn read_record(key: &SessionKey, row: &[u8]) -> Result<(SessionRecord, Option<Statements>), StorageError> {
+    SessionRecord::read(row).ok_or_else(|| corrupt(&key.row_key(), "a session's record is malformed".to_owned()))
 }
 
 #[cfg(test)]

@@ -188,3 +188,29 @@ fn figures_of_a_collection() {
     assert!(locks.collection.modes[1].acquire_count > 0 && locks.global.modes[1].acquire_count > 0);
     assert!(Arc::strong_count(&storage) == 1, "no thread holds an idle storage");
 }
+
+/// Compaction wrote to files that somebody was copying, as `fsync` with `lock: true` lets one do.
+#[test]
+fn a_compaction_waits_while_writes_are_held_back() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.create_collection(&op, &ns("c"), &rawdoc! {}).unwrap();
+    let barrier = storage.block_writes(&op).unwrap();
+    let late = machine.operation();
+    late.set_deadline_ms(1);
+    machine.clock.advance(std::time::Duration::from_millis(5));
+    let error = storage.compact(&late, &ns("c")).unwrap_err();
+    assert!(
+        matches!(error, StorageError::Interrupted(crate::Interrupted::TimeExpired)),
+        "{error}"
+    );
+    drop(barrier);
+    let compacted = storage.compact(&op, &ns("c"));
+    assert!(
+        matches!(
+            compacted,
+            Ok(_) | Err(StorageError::Engine(EngineError::Unsupported { .. }))
+        ),
+        "{compacted:?}"
+    );
+}

@@ -264,7 +264,8 @@ impl Attempt<'_> {
             other => Halt::Failed(chain(&other)),
         })?;
         result.stop_seconds = Some(stop_time.as_secs_f64());
-        check_tally(&result.tally)
+        check_tally(&result.tally)?;
+        check_lost(result)
     }
 
     /// A server on fresh data.
@@ -439,6 +440,16 @@ pub(crate) fn check_tally(tally: &Tally) -> Result<(), Halt> {
     )))
 }
 
+/// What a server has acknowledged and no longer has is a fault as well; of what it was not asked to acknowledge it is a
+/// remark.
+pub(crate) fn check_lost(result: &CellResult) -> Result<(), Halt> {
+    let lost = result.missed.lost.max(result.tally_primary.missing);
+    match result.cell.concern.acknowledged() && lost > 0 {
+        true => Err(Halt::Failed(format!("{lost} acknowledged documents are lost"))),
+        false => Ok(()),
+    }
+}
+
 /// Has a server execute an admin command.
 pub(crate) fn admit(link: &mut Link<'_>, step: &Admin) -> Result<(), Halt> {
     let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
@@ -512,4 +523,28 @@ pub(crate) fn why_dead(server: &mut ServerProcess) -> Option<String> {
         std::thread::sleep(Duration::from_millis(20));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::cells;
+
+    /// It was a remark, and the exit code of a check was 0.
+    #[test]
+    fn a_cell_fails_by_acknowledged_documents_that_are_lost() {
+        let cells = cells(&Settings::default(), &["btree".to_owned()]);
+        assert!(cells.iter().any(|cell| cell.concern.acknowledged()) && !cells.is_empty());
+        for cell in cells {
+            let fails = cell.concern.acknowledged();
+            let mut result = CellResult::new(cell, CellOutcome::Complete);
+            result.missed.late = 7;
+            assert!(check_lost(&result).is_ok());
+            result.missed.lost = 1;
+            assert_eq!(check_lost(&result).is_err(), fails);
+            result.missed.lost = 0;
+            result.tally_primary.missing = 1;
+            assert_eq!(check_lost(&result).is_err(), fails);
+        }
+    }
 }

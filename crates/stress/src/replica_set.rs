@@ -12,7 +12,7 @@
 //! written. What really is there is seen by reading.
 
 use crate::cell::{
-    Attempt, CellResult, Failover, Halt, Missed, admit, begin, check_tally, expect_written, read_range,
+    Attempt, CellResult, Failover, Halt, Missed, admit, begin, check_lost, check_tally, expect_written, read_range,
     refused_if_said, why_dead,
 };
 use crate::document::Documents;
@@ -112,7 +112,8 @@ impl Attempt<'_> {
         }
         self.stop_set(&set, result, observer, measured)?;
         check_tally(&result.tally)?;
-        check_tally(&result.tally_primary)
+        check_tally(&result.tally_primary)?;
+        check_lost(result)
     }
 
     fn stop_set(

@@ -27,6 +27,10 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 const NOT_COPIED: [&str; 3] = ["tenond.lock", "history.tmp", "_tmp"];
 /// The folder of the log, in a data directory.
 const JOURNAL: &str = "journal";
+/// The keys of what is encrypted, in a data directory.
+const KEY_STORE: &str = "encryption.keys";
+/// What is not whole yet.
+const UNFINISHED: &str = ".unfinished";
 /// Segments of the log that are ready for use begin so.
 const SPARE: &str = "spare-";
 
@@ -121,13 +125,31 @@ impl Held {
             files: Vec::new(),
         };
         let batch = cursor.get_array("firstBatch").context("the cursor has no batch")?;
-        let mut listed = batch.iter().filter_map(|entry| entry.as_document());
+        let mut listed: Vec<Document> = batch.iter().filter_map(|entry| entry.as_document().cloned()).collect();
+        // A reply has 16 MB at most; what is named next comes with the next ones.
+        loop {
+            match held.more() {
+                Ok(more) if more.is_empty() => break,
+                Ok(more) => listed.extend(more),
+                Err(error) => {
+                    held.give_up();
+                    return Err(error);
+                }
+            }
+        }
+        held.take_listed(&listed).inspect_err(|_| held.give_up())?;
+        Ok(held)
+    }
+
+    /// Where the server has its files, and which: the cursor's documents.
+    fn take_listed(&mut self, listed: &[Document]) -> Result<()> {
+        let mut listed = listed.iter();
         let metadata = listed.next().and_then(|first| first.get_document("metadata").ok());
         let directory = metadata.and_then(|metadata| metadata.get_str("dbpath").ok());
-        held.directory = directory.context("the backup has no dbpath")?.into();
+        self.directory = directory.context("the backup has no dbpath")?.into();
         for file in listed {
             let name = Path::new(file.get_str("filename").context("a file has no name")?);
-            let below = name.strip_prefix(&held.directory).ok().filter(|below| is_below(below));
+            let below = name.strip_prefix(&self.directory).ok().filter(|below| is_below(below));
             let below = below.with_context(|| format!("{} is not in the data directory", name.display()))?;
             let bytes = match file.get("fileSize") {
                 Some(bson::Bson::Int32(bytes)) => u64::try_from(*bytes).ok(),
@@ -135,9 +157,9 @@ impl Held {
                 _ => None,
             };
             let bytes = bytes.with_context(|| format!("{} has no size", name.display()))?;
-            held.files.push((below.to_owned(), bytes));
+            self.files.push((below.to_owned(), bytes));
         }
-        Ok(held)
+        Ok(())
     }
 
     fn of_lock(mut client: Client) -> Result<Self> {
@@ -163,13 +185,26 @@ impl Held {
 
     /// Tells the server that somebody is copying; an error when it has given the files up.
     fn keep(&mut self) -> Result<()> {
-        if let HeldBy::Cursor(id) = self.by {
-            let more = doc! { "getMore": id, "collection": "$cmd.aggregate" };
-            self.client
-                .run("admin", &more)
-                .context("the server no longer keeps the files: the copy is worthless")?;
-        }
+        ensure!(
+            self.more()?.is_empty(),
+            "the server names files late: the copy lacks them"
+        );
         Ok(())
+    }
+
+    /// The cursor's next documents.
+    fn more(&mut self) -> Result<Vec<Document>> {
+        let HeldBy::Cursor(id) = self.by else {
+            return Ok(Vec::new());
+        };
+        let more = doc! { "getMore": id, "collection": "$cmd.aggregate" };
+        let reply = self.client.run("admin", &more);
+        let reply = reply.context("the server no longer keeps the files: the copy is worthless")?;
+        let batch = reply
+            .get_document("cursor")
+            .and_then(|cursor| cursor.get_array("nextBatch"));
+        let batch = batch.context("the cursor has no batch")?;
+        Ok(batch.iter().filter_map(|entry| entry.as_document().cloned()).collect())
     }
 
     /// Ends it; an error when the files were not held until now.
@@ -279,7 +314,7 @@ fn whole(
     interrupt: &Interrupt,
 ) -> Result<(usize, u64, PathBuf)> {
     ensure!(!out.try_exists()?, "{} is there already", out.display());
-    let unfinished = with_suffix(out, ".unfinished");
+    let unfinished = with_suffix(out, UNFINISHED);
     fs::create_dir(&unfinished).with_context(|| format!("making {}", unfinished.display()))?;
     let copied = Held::begin(client, may_lock).and_then(|held| {
         let files: Vec<_> = held
@@ -309,38 +344,55 @@ fn whole(
 fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt) -> Result<(usize, u64, PathBuf)> {
     let marker = backup.join("storage.bson");
     ensure!(marker.is_file(), "{} is not there: is this a backup?", marker.display());
-    let target = backup.join(JOURNAL);
-    let known = segments(&target)?;
-    fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+    let journal = backup.join(JOURNAL);
+    let known = segments(&journal)?;
+    fs::create_dir_all(&journal).with_context(|| format!("making {}", journal.display()))?;
     let mut held = Held::begin_log(client)?;
-    let files = match added_files(&held, &target, &known) {
+    let files = match added_files(&held, &journal, &known) {
         Ok(files) => files,
         Err(error) => {
             held.give_up();
             return Err(error);
         }
     };
-    let copied = held.copy_all(&target, &files, bar, interrupt);
-    for (from, _, unfinished) in &files {
-        let (name, unfinished) = (from.file_name().unwrap_or_default(), target.join(unfinished));
-        match copied {
-            Ok(_) => fs::rename(unfinished, target.join(name))?,
-            Err(_) => drop(fs::remove_file(unfinished)),
+    let copied = held.copy_all(backup, &files, bar, interrupt);
+    let mut named = Ok(());
+    for (_, _, name) in &files {
+        let (unfinished, name) = (backup.join(name), backup.join(name.with_extension("")));
+        if copied.is_err() || named.is_err() {
+            drop(fs::remove_file(unfinished));
+            continue;
+        }
+        let is_key_store = name.parent() == Some(backup);
+        if is_key_store && fs::read(&unfinished)? != fs::read(&name).unwrap_or_default() {
+            eprintln!("the backup has the server's present keys: it is opened with its present master key");
+        }
+        named = fs::rename(unfinished, &name).with_context(|| format!("naming {}", name.display()));
+        if is_key_store && named.is_ok() {
+            // Before a segment that needs its keys.
+            named = sync_directory(backup);
         }
     }
     let bytes = copied?;
-    sync_directory(&target)?;
-    Ok((files.len(), bytes, target))
+    named?;
+    sync_directory(&journal)?;
+    Ok((files.len(), bytes, journal))
 }
 
-/// What to copy of the server's log: its segments from the backup's last one on, which may have grown since.
-fn added_files(held: &Held, target: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
+/// What to copy of the server's log: its segments from the backup's last one on, which may have grown since. Before
+/// them the key store of what is encrypted: it has all keys that the backup's has, and perhaps more.
+fn added_files(held: &Held, journal: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
     let mut files = Vec::new();
     for (path, bytes) in &held.files {
+        if path == Path::new(KEY_STORE) {
+            files.insert(0, (path.clone(), *bytes, with_suffix(path, UNFINISHED)));
+            continue;
+        }
         let name = path.file_name().and_then(|name| segment_name(Path::new(name)));
         let name = name.with_context(|| format!("{} is no segment of a log", path.display()))?;
         if known.last().is_none_or(|last| *last <= name) {
-            files.push((path.clone(), *bytes, with_suffix(Path::new(&name), ".unfinished")));
+            let unfinished = with_suffix(&Path::new(JOURNAL).join(&name), UNFINISHED);
+            files.push((path.clone(), *bytes, unfinished));
         }
     }
     let Some(last) = known.last() else { return Ok(files) };
@@ -349,7 +401,7 @@ fn added_files(held: &Held, target: &Path, known: &BTreeSet<String>) -> Result<V
         bail!("the server's log no longer has its segment {last}, with which this backup ends: make a new backup");
     };
     ensure!(
-        head(&held.directory.join(path))? == head(&target.join(last))?,
+        head(&held.directory.join(path))? == head(&journal.join(last))?,
         "the server's segment {last} is not the one with which this backup ends: the backup is another server's"
     );
     Ok(files)

@@ -271,7 +271,8 @@ enum PartChoice {
 
 #[derive(Args, Clone, Debug)]
 struct CommonArgs {
-    /// Measure a server that is running: mongodb://host:port. Its database of the workload is dropped before and after
+    /// Measure a server that is running: mongodb://host:port. Its database of the workload is dropped before and after;
+    /// one that is there and was not kept by --keep is refused without --drop
     #[arg(
         long,
         conflicts_with_all = ["engines", "configs", "tenond", "directory", "cache", "memory", "members", "member_engines"],
@@ -311,6 +312,9 @@ struct CommonArgs {
     /// Keep the data: directories, or the databases of a running server
     #[arg(long, help_heading = "What is measured")]
     keep: bool,
+    /// Drop a running server's database of the workload's name, whosever it is
+    #[arg(long, requires = "uri", help_heading = "What is measured")]
+    drop: bool,
     /// Cache of the engines in MiB
     #[arg(long, value_name = "MIB", value_parser = mebibytes(), help_heading = "What is measured")]
     cache: Option<u64>,
@@ -592,6 +596,7 @@ impl CommonArgs {
             return Ok(Target::Running {
                 uri: uri.clone(),
                 keep: self.keep,
+                drop: self.drop,
             });
         }
         let program = self.program()?;

@@ -2,6 +2,7 @@
 
 use crate::member;
 use anyhow::{Context as _, Result, bail};
+use bson::{Bson, Document, doc};
 use clap::Args;
 use dump::{Login, ReadPreference, Server, ServerUri, TlsChoice, mechanism_of};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -315,6 +316,22 @@ pub fn tenond() -> PathBuf {
     beside
         .filter(|program| program.is_file())
         .unwrap_or_else(|| PathBuf::from("tenond"))
+}
+
+/// What `--writeConcern` says.
+pub fn write_concern(text: &str) -> Result<Document> {
+    let document = if let Ok(servers) = text.parse::<i32>() {
+        doc! { "w": servers }
+    } else if text.starts_with('{') {
+        let document = extjson::parse(text).context("--writeConcern")?;
+        Document::try_from(&*document).context("--writeConcern")?
+    } else {
+        doc! { "w": text }
+    };
+    if document.get("w") == Some(&Bson::Int32(0)) {
+        bail!("a write concern of 0 tells nothing of what was written");
+    }
+    Ok(document)
 }
 
 #[cfg(test)]

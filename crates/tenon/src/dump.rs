@@ -179,6 +179,17 @@ pub struct RestoreCommand {
     /// Ends at the first document that the server refuses
     #[arg(long = "stopOnError", help_heading = "Behaviour")]
     stop_on_error: bool,
+    /// Takes documents that their collection's validator would not
+    #[arg(long = "bypassDocumentValidation", help_heading = "Behaviour")]
+    bypass_document_validation: bool,
+    /// The write concern: majority, a number, or a document
+    #[arg(
+        long = "writeConcern",
+        value_name = "CONCERN",
+        default_value = "majority",
+        help_heading = "Behaviour"
+    )]
+    write_concern: String,
     /// Replays the log that was dumped by --oplog: all collections are as at the dump's end then
     #[arg(long = "oplogReplay", help_heading = "Behaviour")]
     oplog_replay: bool,
@@ -249,7 +260,8 @@ impl RestoreCommand {
             no_indexes: self.no_index_restore,
             no_options: self.no_options_restore,
             stop_on_error: self.stop_on_error,
-            bypass_validation: false,
+            bypass_validation: self.bypass_document_validation,
+            write_concern: connect::write_concern(&self.write_concern)?,
             parallel: usize::from(self.selection.num_parallel_collections),
             interrupt,
             progress: progress.clone(),
@@ -314,7 +326,7 @@ impl BsonCommand {
             .file
             .as_ref()
             .map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
-        let mut input = ::dump::open_file(self.file.as_deref(), self.gzip)?;
+        let mut input = ::dump::open_file(self.file.as_deref(), self.gzip, &Interrupt::new())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         let mut line = String::new();
         let mut broken = None;

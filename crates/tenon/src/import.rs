@@ -4,22 +4,14 @@ use crate::connect::{self, CollectionArgs, Purpose};
 use crate::export::{TypeChoice, fields};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
-use bson::{Bson, Document, doc};
+use bench::pipe::InterruptibleFile;
 use clap::{Args, ValueEnum};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read};
-use std::os::fd::AsFd as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use transfer::{Columns, Decoder, Grace, ImportMode, ImportOptions, Separator, TextForm, TypedNames};
 
-/// Between two looks at whether the user wants to stop.
-const LOOK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 /// A header is no longer than this.
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
@@ -49,28 +41,6 @@ enum GraceChoice {
     /// Ends the import
     #[value(name = "stop")]
     Stop,
-}
-
-/// A file that may be a pipe to which nobody writes at the moment: waiting for it ends when the user wants to stop.
-struct Input {
-    file: File,
-    interrupt: Interrupt,
-}
-
-impl Read for Input {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            if self.interrupt.asked() {
-                return Err(std::io::Error::other("stopped"));
-            }
-            let mut files = [PollFd::new(&self.file, PollFlags::IN)];
-            match poll(&mut files, Some(&LOOK)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return self.file.read(buffer),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
 }
 
 /// Read documents of JSON, CSV or TSV into a collection
@@ -181,20 +151,14 @@ impl ImportCommand {
         let interrupt = Interrupt::new();
         interrupt.install()?;
         let progress = connect::progress(self.quiet, connect::BYTES);
-        let file = match path {
-            Some(path) => File::open(path).with_context(|| format!("opening {}", path.display()))?,
-            None => File::from(
-                std::io::stdin()
-                    .as_fd()
-                    .try_clone_to_owned()
-                    .context("standard input")?,
-            ),
+        let input = match path {
+            Some(path) => {
+                let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+                InterruptibleFile::new(file, &interrupt)
+            }
+            None => InterruptibleFile::standard(&std::io::stdin(), &interrupt).context("standard input")?,
         };
-        progress.set_length(file.metadata().map_or(0, |metadata| metadata.len()));
-        let input = Input {
-            file,
-            interrupt: interrupt.clone(),
-        };
+        progress.set_length(input.file().metadata().map_or(0, |metadata| metadata.len()));
         let mut input = BufReader::with_capacity(1 << 16, input);
         let options = ImportOptions {
             server,
@@ -219,7 +183,7 @@ impl ImportCommand {
             drop: self.drop,
             stop_on_error: self.stop_on_error || self.maintain_insertion_order,
             workers: usize::from(self.num_insertion_workers),
-            write_concern: write_concern(&self.write_concern)?,
+            write_concern: connect::write_concern(&self.write_concern)?,
             bypass_validation: self.bypass_document_validation,
             interrupt,
             progress: progress.clone(),
@@ -279,7 +243,7 @@ impl ImportCommand {
         Ok(())
     }
 
-    fn columns(&self, input: &mut BufReader<Input>) -> Result<Columns> {
+    fn columns(&self, input: &mut BufReader<InterruptibleFile>) -> Result<Columns> {
         let names = if self.headerline {
             let mut line = String::new();
             let mut taken = input.take(HEADER_BYTES_MAX);
@@ -322,19 +286,4 @@ impl ImportCommand {
         };
         columns().map_err(|error| anyhow::anyhow!("the columns: {error}"))
     }
-}
-
-fn write_concern(text: &str) -> Result<Document> {
-    let document = if let Ok(servers) = text.parse::<i32>() {
-        doc! { "w": servers }
-    } else if text.starts_with('{') {
-        let document = extjson::parse(text).context("--writeConcern")?;
-        Document::try_from(&*document).context("--writeConcern")?
-    } else {
-        doc! { "w": text }
-    };
-    if document.get("w") == Some(&Bson::Int32(0)) {
-        bail!("a write concern of 0 tells nothing of what is imported");
-    }
-    Ok(document)
 }

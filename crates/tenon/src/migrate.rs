@@ -15,14 +15,18 @@ use bson::{RawDocumentBuf, doc};
 use clap::Args;
 use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
 use server::inspect::Unused;
+use server::point_in_time;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Differences that are told.
 const DIFFERENCES_MAX: usize = 20;
+/// A key that nobody guesses.
+const KEY_BYTES: usize = 32;
 /// A batch of users is sent at so many bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -60,6 +64,43 @@ impl Drop for Work {
     }
 }
 
+/// A key that this run's servers have, and nobody else: others on the machine reach their ports, and may neither read
+/// nor write there. That the server proves to have it, too, tells it from another program that has taken the port.
+struct Key {
+    file: String,
+    login: Arc<Login>,
+}
+
+impl Key {
+    /// Makes one, and its file in a folder that is its owner's alone.
+    fn make(folder: &Path) -> Result<Self> {
+        let bytes: [u8; KEY_BYTES] = dump::random()?;
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = folder.join("key");
+        let options = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let written = options.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.with_context(|| format!("writing {}", path.display()))?;
+        // Servers are started in this program's working directory.
+        let file = path.to_str().context("the name of --out is not UTF-8")?.to_owned();
+        Ok(Self {
+            file,
+            login: Arc::new(Login::of_cluster(text)),
+        })
+    }
+
+    /// How a server that has the key is talked to.
+    fn server(&self, process: &ServerProcess) -> Server {
+        Server {
+            login: Some(self.login.clone()),
+            ..Server::from(process.address())
+        }
+    }
+}
+
 impl MigrateCommand {
     /// Migrates. On success the directory is there, whole; after an error it is not.
     pub fn run(&self) -> Result<ExitCode> {
@@ -74,20 +115,30 @@ impl MigrateCommand {
             );
         }
         check_free(&self.out)?;
+        self.check_outside()?;
         let interrupt = Interrupt::new();
         interrupt.install()?;
         // Dropped last: servers end before their files go.
         let work = self.make_work()?;
+        let key = Key::make(&work.0)?;
         let command = |name: &str, arguments: &[&str]| ServerCommand {
             program: program.clone(),
             label: name.to_owned(),
             config: None,
             // Documents that expire meanwhile would be missing on one side.
-            arguments: ["--setParameter", "ttlMonitorEnabled=false"]
-                .iter()
-                .chain(arguments)
-                .map(|&argument| argument.to_owned())
-                .collect(),
+            arguments: [
+                "--setParameter",
+                "ttlMonitorEnabled=false",
+                // Nobody makes the first user meanwhile.
+                "--setParameter",
+                "enableLocalhostAuthBypass=false",
+                "--keyFile",
+                &key.file,
+            ]
+            .iter()
+            .chain(arguments)
+            .map(|&argument| argument.to_owned())
+            .collect(),
             directory: work.0.join(name),
             limits: Wanted::default(),
         };
@@ -98,7 +149,7 @@ impl MigrateCommand {
                 self.copy_source(&command, &interrupt)?;
                 self.tell("starting a server on the copy");
                 let server = ServerProcess::start(&command, &interrupt)?;
-                (Server::from(server.address()), Some(server))
+                (key.server(&server), Some(server))
             }
         };
         let folder = work.0.join("dump");
@@ -109,16 +160,17 @@ impl MigrateCommand {
         // Its owner's alone, as a server makes directories.
         let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(command.data());
         made.with_context(|| format!("making {}", command.data().display()))?;
-        let target = ServerProcess::start(&command, &interrupt)?;
+        let process = ServerProcess::start(&command, &interrupt)?;
+        let target = key.server(&process);
         self.tell("restoring");
         if dumped > 0 {
-            self.restore(&Server::from(target.address()), &folder, &interrupt)?;
+            self.restore(&target, &folder, &interrupt)?;
         }
-        copy_users(&source, &Server::from(target.address()), &interrupt)?;
+        copy_users(&source, &target, &interrupt)?;
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
         self.tell("comparing");
-        let counted = self.compare(&source, &Server::from(target.address()), &interrupt)?;
-        target.stop()?;
+        let counted = self.compare(&source, &target, &interrupt)?;
+        process.stop()?;
         interrupt.check()?;
         put(&command.data(), &self.out)?;
         self.tell(&format!(
@@ -174,7 +226,29 @@ impl MigrateCommand {
         let engine = unused.engine()?;
         self.tell(&format!("copying {}, of the engine {engine}", source.display()));
         fs::create_dir(&command.directory).with_context(|| format!("making {}", command.directory.display()))?;
-        copy_tree(source, &command.data(), interrupt)
+        copy_tree(source, &command.data(), interrupt)?;
+        // A server would show only what it knows that a set's majority has; but who migrates has this directory alone.
+        if point_in_time::apply_log(&command.data()).context("the copy")? {
+            self.tell(
+                "it is that of a member of a replica set: all that its log has is taken, whether or not others had it",
+            );
+        }
+        Ok(())
+    }
+
+    /// A directory below the one that is copied would be copied into itself.
+    fn check_outside(&self) -> Result<()> {
+        let Ok(source) = fs::canonicalize(&self.from) else {
+            // A running server's URI, or a directory that is not there, which is told later.
+            return Ok(());
+        };
+        let parent = self.out.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let parent = fs::canonicalize(parent).with_context(|| format!("looking at {}", parent.display()))?;
+        match parent.starts_with(&source) {
+            true => bail!("{} is within {}", self.out.display(), source.display()),
+            false => Ok(()),
+        }
     }
 
     fn dump(&self, server: &Server, folder: &Path, interrupt: &Interrupt) -> Result<u64> {
@@ -211,7 +285,10 @@ impl MigrateCommand {
             no_indexes: false,
             no_options: false,
             stop_on_error: true,
-            bypass_validation: false,
+            // What is there is taken along, whatever its validator has become since.
+            bypass_validation: true,
+            // The server is alone, and its end makes everything durable.
+            write_concern: doc! { "w": 1 },
             parallel: usize::from(self.num_parallel_collections),
             interrupt: interrupt.clone(),
             progress: progress.clone(),
@@ -273,8 +350,8 @@ fn copy_tree(from: &Path, to: &Path, interrupt: &Interrupt) -> Result<()> {
 
 /// Users and roles are documents of `admin`, which dumps leave out.
 fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result<()> {
-    let mut from = Client::open(source, interrupt)?;
-    let mut to = Client::open(target, interrupt)?;
+    let mut from = Client::open_patient(source, interrupt)?;
+    let mut to = Client::open_patient(target, interrupt)?;
     for name in ["system.users", "system.roles"] {
         let namespace = Namespace::new("admin", name);
         let mut batch = Vec::new();
@@ -299,6 +376,9 @@ pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::
     let command = RawDocumentBuf::try_from(&command).map_err(|error| bench::Error::Protocol(error.to_string()))?;
     let reply = to.write("admin", &command, "documents", documents)?;
     if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
+        return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
+    }
+    if let Some(error) = reply.get("writeConcernError") {
         return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
     }
     let schema = doc! {

@@ -130,7 +130,7 @@ impl RescueCommand {
                 Target::Folder(folder)
             }
             (None, _) => Target::Server {
-                client: Box::new(Client::open(&options.server, &interrupt)?),
+                client: Box::new(options.client(&interrupt)?),
                 options: &options,
             },
         };
@@ -196,6 +196,7 @@ impl RescueCommand {
             no_options: false,
             stop_on_error: false,
             bypass_validation: true,
+            write_concern: doc! { "w": "majority" },
             parallel: 1,
             interrupt: interrupt.clone(),
             progress: ProgressBar::hidden(),
@@ -433,7 +434,7 @@ fn move_collection(
             if collection.kind == CollectionKind::Collection {
                 let path = folder.join(format!("{stem}.bson{ending}"));
                 let writing = || format!("writing {}", path.display());
-                let mut output = Output::create(Some(&path), is_gzip)?;
+                let mut output = Output::create(Some(&path), is_gzip, &Interrupt::new())?;
                 walked = database.documents(collection, findings, &mut |bytes| {
                     output.write_all(bytes).map_err(output_error)?;
                     each(bytes)
@@ -442,7 +443,7 @@ fn move_collection(
             }
             let path = folder.join(format!("{stem}.metadata.json{ending}"));
             let writing = || format!("writing {}", path.display());
-            let mut output = Output::create(Some(&path), is_gzip)?;
+            let mut output = Output::create(Some(&path), is_gzip, &Interrupt::new())?;
             let text = metadata.to_json(&namespace.to_string())?;
             output.write_all(text.as_bytes()).with_context(writing)?;
             output.finish().with_context(writing)?;

@@ -91,7 +91,7 @@ pub fn export(options: &ExportOptions) -> Result<u64> {
             .map_or(left, |limit| left.min(limit));
         options.progress.set_length(u64::try_from(length).unwrap_or(0));
     }
-    let output = Output::create(options.path.as_deref(), false)?;
+    let output = Output::create(options.path.as_deref(), false, &options.interrupt)?;
     let mut writing = Writing {
         options,
         output,

@@ -196,10 +196,11 @@ fn documents(
     };
     let file = |path: &Path, bytes: u64| doc! { "filename": path.display().to_string(), "fileSize": bytes as i64 };
     let mut documents = vec![doc! { "metadata": metadata }];
-    // Without its key store a copy of what is encrypted cannot be opened.
+    // Without its key store a copy of what is encrypted cannot be opened; and a key may be younger than the backup that
+    // the log is for.
     let key_store = settings.encryption.as_ref().map(|encryption| &encryption.key_store);
-    let besides = [Some(&settings.metadata_path), key_store].into_iter().flatten();
-    for path in besides.filter(|_| extent == Extent::Whole) {
+    let metadata = Some(&settings.metadata_path).filter(|_| extent == Extent::Whole);
+    for path in [metadata, key_store].into_iter().flatten() {
         documents.push(file(path, measured(path)?));
     }
     for (name, bytes) in backup.engine_files() {

@@ -391,7 +391,11 @@ fn log_rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
                 format!("Unknown log type '{other}' for rotation"),
             ));
         }
-        _ => logger.rotate().and_then(|()| server.rotate_audit()),
+        _ => {
+            // One that fails does not keep the other.
+            let rotated = logger.rotate();
+            rotated.and(server.rotate_audit())
+        }
     };
     rotated.map_err(|error| CommandError::new(ErrorCode::OperationFailed, format!("log rotation failed: {error}")))
 }

@@ -95,10 +95,11 @@ fn start(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 
 fn touch(call: &Invocation<'_>, id: SessionId) -> Result<()> {
     let user = call.rights.session_user();
-    let now_ms = call.server.env.clock.now_ms();
+    let clock = &call.server.env.clock;
+    let now = (clock.monotonic(), clock.now_ms());
     call.server
         .session_cache
-        .touch(SessionKey { id, user }, &call.rights, now_ms)
+        .touch(SessionKey { id, user }, &call.rights, now)
 }
 
 /// The documents of the array that is the command's first field. Nulls are passed over.

@@ -48,11 +48,15 @@ impl LogFile {
         })
     }
 
-    /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one.
+    /// Begins a new file as [`Rotate`] says; the name of the former one, where this has given it one and nobody else
+    /// has moved it.
     pub fn rotate(&self, now_ms: i64) -> io::Result<Option<PathBuf>> {
         let mut file = self.file.write();
         let renamed = match self.rotate {
-            Rotate::Rename => Some(rename_with_time(&self.path, now_ms)?),
+            Rotate::Rename => match rename_with_time(&self.path, now_ms) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                renamed => Some(renamed?),
+            },
             Rotate::Reopen => None,
         };
         *file = Arc::new(open_at_end(&self.path)?);

@@ -175,6 +175,11 @@ fn rotation_renames_or_reopens() {
     logger.rotate().unwrap();
     assert_eq!(count_lines(&path), 0);
     assert!(directory.path().join("a.log.2026-01-02T03-04-05-2").exists());
+    // Somebody else has moved it.
+    std::fs::rename(&path, directory.path().join("away.log")).unwrap();
+    logger.rotate().unwrap();
+    logger.info(Component::Control, 1, "main", "m", Document::new());
+    assert_eq!(count_lines(&path), 1);
 
     let path = directory.path().join("b.log");
     let logger = file_logger(&path, true, Rotate::Reopen);

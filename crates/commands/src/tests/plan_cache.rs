@@ -94,6 +94,18 @@ fn what_is_remembered_is_shown_and_forgotten() {
     );
 }
 
+/// The memory was full of the values of others' queries.
+#[test]
+fn of_large_queries_only_the_choice_is_remembered() {
+    let bench = filled(180);
+    let many: Vec<i32> = (0..5000).collect();
+    bench.find("c", doc! { "a": 1, "b": { "$in": many } });
+    let plans = remembered(&bench);
+    assert_eq!(plans.len(), 1);
+    assert!(plans[0].get_i64("works").unwrap() > 0);
+    assert!(!plans[0].contains_key("createdFromQuery") && !plans[0].contains_key("cachedPlan"));
+}
+
 #[test]
 fn the_planner_considers_what_a_filter_allows() {
     let bench = filled(110);

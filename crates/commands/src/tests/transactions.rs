@@ -2,6 +2,7 @@
 
 mod commits;
 mod full_disk;
+mod lent_tickets;
 mod statements;
 
 use super::{Bench, code, first_batch, succeeded, write_errors};

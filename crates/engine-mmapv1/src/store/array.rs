@@ -123,9 +123,9 @@ impl Store {
     }
 
     /// Shows every page of the array, for verification.
-    pub(crate) fn array_pages(&self, pager: &Pager<'_>, visit: &mut dyn FnMut(Loc)) -> Result<()> {
-        fn walk(pager: &Pager<'_>, at: Loc, level: u8, visit: &mut dyn FnMut(Loc)) -> Result<()> {
-            visit(at);
+    pub(crate) fn array_pages(&self, pager: &Pager<'_>, visit: &mut dyn FnMut(Loc) -> Result<()>) -> Result<()> {
+        fn walk(pager: &Pager<'_>, at: Loc, level: u8, visit: &mut dyn FnMut(Loc) -> Result<()>) -> Result<()> {
+            visit(at)?;
             if level > 0 {
                 let page = pager.read(at)?;
                 for index in 0..FANOUT as usize {

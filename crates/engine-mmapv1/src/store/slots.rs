@@ -2,8 +2,9 @@
 //!
 //! A slot lies inside one page, or is whole pages. It begins with 16 bytes: its length, the length of the record in
 //! it (or [`FREE`]), and the record's tag (or the next free slot of its bucket). Free slots are kept in buckets by
-//! the power of two below their length; of a bucket only the first one is looked at, as MongoDB did. What a record
-//! does not need of a free slot is split off.
+//! their length; of a bucket the first [`SLOTS_LOOKED_AT`] are looked at, as MongoDB did. What a record does not need
+//! of a free slot is split off. With [`Allocation::PowersOfTwo`] a record is given the least length of a bucket, so
+//! that the first slot of it, or of any later one, is long enough.
 //!
 //! Invariant: every byte of the extents is in a record's slot, in a page of array or tree, in a free slot, or behind
 //! `small` or in `fresh`, which nothing was put into yet.
@@ -21,14 +22,19 @@ use engine::Result;
 pub(crate) const SLOT_HEADER_BYTES: usize = 16;
 /// The shortest slot.
 pub(crate) const SLOT_BYTES_MIN: usize = 32;
-/// Bucket 0 holds slots from 32 bytes on, each next one from twice as many.
+/// Bucket 0 holds slots from 32 bytes on, each next one from twice as many; from [`LARGE_BYTES`] on there are two for
+/// each power of two.
 pub(crate) const BUCKETS: usize = 26;
 /// The bucket of single pages.
 const PAGE_BUCKET: usize = 8;
 /// In the place of a record's length: the slot is free.
 pub(crate) const FREE: u32 = u32::MAX;
-/// Beyond this, room is given in steps of it, and not in powers of two.
-const LARGE_STEP_BYTES: usize = 1 << 20;
+/// From here on a slot's length is a power of two, or one and a half.
+const LARGE_BYTES: usize = 2 << 20;
+/// The bucket of those.
+const LARGE_BUCKET: usize = 16;
+/// Slots of a bucket looked at for one that is long enough.
+const SLOTS_LOOKED_AT: usize = 30;
 /// The first extent of a table.
 const FIRST_EXTENT_PAGES: u32 = 2;
 /// Extents grow fourfold up to this size, and by a third beyond.
@@ -85,7 +91,14 @@ impl SlotHeader {
 }
 
 fn bucket_of(slot_bytes: usize) -> usize {
-    ((slot_bytes / SLOT_BYTES_MIN).max(1).ilog2() as usize).min(BUCKETS - 1)
+    let bucket = if slot_bytes < LARGE_BYTES {
+        (slot_bytes / SLOT_BYTES_MIN).max(1).ilog2() as usize
+    } else {
+        let power = slot_bytes.ilog2();
+        let has_half_more = slot_bytes >> (power - 1) & 1;
+        LARGE_BUCKET + 2 * (power - LARGE_BYTES.ilog2()) as usize + has_half_more
+    };
+    bucket.min(BUCKETS - 1)
 }
 
 fn pages_of(bytes: usize) -> u32 {
@@ -98,8 +111,15 @@ pub(crate) fn slot_bytes_for(record_bytes: usize, allocation: Allocation) -> usi
     match allocation {
         Allocation::Exact if needed <= PAGE_BYTES => needed.next_multiple_of(16),
         Allocation::Exact => needed.next_multiple_of(PAGE_BYTES),
-        Allocation::PowersOfTwo if needed <= LARGE_STEP_BYTES => needed.next_power_of_two(),
-        Allocation::PowersOfTwo => needed.next_multiple_of(LARGE_STEP_BYTES),
+        Allocation::PowersOfTwo => {
+            let power = needed.next_power_of_two();
+            let one_and_a_half = power / 4 * 3;
+            if power > LARGE_BYTES && needed <= one_and_a_half {
+                one_and_a_half
+            } else {
+                power
+            }
+        }
     }
 }
 
@@ -169,7 +189,7 @@ impl Store {
     fn take_slot(&mut self, pager: &Pager<'_>, wanted: usize) -> Result<(Loc, usize)> {
         let first = bucket_of(wanted);
         for bucket in first..PAGE_BUCKET {
-            if let Some((at, length)) = self.pop_if(pager, bucket, wanted)? {
+            if let Some((at, length)) = self.pop_fitting(pager, bucket, wanted)? {
                 let rest = length - wanted;
                 if rest < SLOT_BYTES_MIN {
                     return Ok((at, length));
@@ -203,7 +223,7 @@ impl Store {
     fn take_pages(&mut self, pager: &Pager<'_>, pages: u32) -> Result<Loc> {
         let wanted = pages as usize * PAGE_BYTES;
         for bucket in bucket_of(wanted)..BUCKETS {
-            if let Some((at, length)) = self.pop_if(pager, bucket, wanted)? {
+            if let Some((at, length)) = self.pop_fitting(pager, bucket, wanted)? {
                 if length > wanted {
                     self.push_free(pager, at.plus(wanted), length - wanted)?;
                 }
@@ -247,21 +267,34 @@ impl Store {
         self.extents.push(extent);
     }
 
-    /// Takes the first slot of a bucket if it is long enough.
-    fn pop_if(&mut self, pager: &Pager<'_>, bucket: usize, wanted: usize) -> Result<Option<(Loc, usize)>> {
-        let at = self.buckets[bucket];
-        if at.is_null() {
-            return Ok(None);
+    /// Takes a slot of a bucket that is long enough, if one of the first is.
+    fn pop_fitting(&mut self, pager: &Pager<'_>, bucket: usize, wanted: usize) -> Result<Option<(Loc, usize)>> {
+        let (mut before, mut at) = (None, self.buckets[bucket]);
+        for _ in 0..SLOTS_LOOKED_AT {
+            if at.is_null() {
+                return Ok(None);
+            }
+            let header = SlotHeader::read(pager, &*pager.read(at)?, at)?;
+            if header.record_bytes != FREE {
+                return Err(pager.corrupt(at, "a free slot holds a record"));
+            }
+            if header.slot_bytes as usize >= wanted {
+                self.unlink(pager, bucket, before, header.word)?;
+                return Ok(Some((at, header.slot_bytes as usize)));
+            }
+            (before, at) = (Some(at), Loc(header.word));
         }
-        let header = SlotHeader::read(pager, &*pager.read(at)?, at)?;
-        if header.record_bytes != FREE {
-            return Err(pager.corrupt(at, "a free slot holds a record"));
-        }
-        if (header.slot_bytes as usize) < wanted {
-            return Ok(None);
-        }
-        self.buckets[bucket] = Loc(header.word);
-        Ok(Some((at, header.slot_bytes as usize)))
+        Ok(None)
+    }
+
+    /// Takes a slot out of its bucket: the one before it, or the bucket, leads to `next` now.
+    fn unlink(&mut self, pager: &Pager<'_>, bucket: usize, before: Option<Loc>, next: u64) -> Result<()> {
+        let Some(before) = before else {
+            self.buckets[bucket] = Loc(next);
+            return Ok(());
+        };
+        let word = before.offset() + 8;
+        pager.modify(before, word..word + 8, |page| put(page, word, &next.to_le_bytes()))
     }
 
     fn push_free(&mut self, pager: &Pager<'_>, at: Loc, slot_bytes: usize) -> Result<()> {
@@ -340,4 +373,29 @@ pub(crate) fn with_record<T>(pager: &Pager<'_>, at: Loc, tag: u64, read: impl Fn
 /// A copy of the record at `at`.
 pub(crate) fn read_record(pager: &Pager<'_>, at: Loc, tag: u64) -> Result<Bytes> {
     with_record(pager, at, tag, Bytes::copy_from_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_free_slot_of_a_bucket_fits_whoever_looks_there() {
+        let sizes = (0..4 << 10).chain((4 << 10..17 << 20).step_by(4001));
+        for record_bytes in sizes {
+            let slot = slot_bytes_for(record_bytes, Allocation::PowersOfTwo);
+            assert!(slot >= record_bytes + SLOT_HEADER_BYTES);
+            assert!(
+                slot == SLOT_BYTES_MIN || bucket_of(slot - 1) < bucket_of(slot),
+                "{slot}"
+            );
+        }
+        let megabytes = |bytes: usize| slot_bytes_for(bytes, Allocation::PowersOfTwo) >> 20;
+        let found: Vec<_> = (1..=16).map(|whole| megabytes((whole << 20) - 16)).collect();
+        assert_eq!(found, [1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12, 16, 16, 16, 16]);
+        assert_eq!(
+            [1, 2, 3, 4, 6, 48, 2000].map(|size| bucket_of(size << 20)),
+            [15, 16, 17, 18, 19, 25, 25]
+        );
+    }
 }

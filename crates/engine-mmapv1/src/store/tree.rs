@@ -388,7 +388,11 @@ impl Store {
     }
 
     /// Checks the tree and shows each of its pages, and the slots that keys and values lie in.
-    pub(crate) fn tree_check(&self, pager: &Pager<'_>, visit: &mut dyn FnMut(TreePart)) -> Result<Vec<String>> {
+    pub(crate) fn tree_check(
+        &self,
+        pager: &Pager<'_>,
+        visit: &mut dyn FnMut(TreePart) -> Result<()>,
+    ) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         if !self.tree_root.is_null() {
             check_node(pager, self.tree_root, None, None, None, visit, &mut problems)?;
@@ -508,19 +512,19 @@ fn check_node(
     above: Option<u16>,
     low: Option<&[u8]>,
     high: Option<&[u8]>,
-    visit: &mut dyn FnMut(TreePart),
+    visit: &mut dyn FnMut(TreePart) -> Result<()>,
     problems: &mut Vec<String>,
 ) -> Result<()> {
     let page = pager.read(at)?;
     check_level(pager, &page, at, above)?;
-    visit(TreePart::Page(at));
+    visit(TreePart::Page(at))?;
     let level = node::level(&page);
     let mut keys = Vec::new();
     for index in 0..node::count(&page) {
         let cell = cell_of(pager, &page, at, index)?;
         for (flag, bytes) in [(KEY_STORED, cell.key), (VALUE_STORED, cell.value)] {
             if let Some((record, _)) = stored(bytes).filter(|_| cell.flags & flag != 0) {
-                visit(TreePart::Stored(record));
+                visit(TreePart::Stored(record))?;
             }
         }
         keys.push((key_of(pager, &cell, at)?.into_owned(), cell.child));

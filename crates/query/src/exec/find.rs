@@ -9,12 +9,13 @@ use super::describe::{Detail, describe};
 use super::executor::{Body, PlanExecutor, Planned};
 use super::id_lookup::{IdLookup, plain_id};
 use super::key_lookup::key_lookup;
+use super::stage::Stage;
 use super::trial::race;
 use crate::QueryError;
 use crate::expression::ExpressionContext;
 use crate::history::is_virtual;
 use crate::plan::allowed_indexes::AllowedIndexes;
-use crate::plan::cache::{CacheEntry, Remembered, plan_cache};
+use crate::plan::cache::{CacheEntry, Remembered, SHOWN_BYTES_MAX, ShownPlan, plan_cache};
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
 use crate::plan::planner::{Candidate, Planner};
@@ -257,8 +258,7 @@ fn choose(
             collection: guard.uuid(),
             version: guard.version(),
             hashes: QueryHashes::of(query, Some(guard)),
-            pattern: pattern_of(request),
-            plan: describe(&planned.stage, Detail::Plan),
+            shown: shown_plan(request, &planned.stage),
             is_filtered: planner.allowed.is_some() && !is_by_settings,
             settings: context.settings.filter(|_| is_by_settings).cloned(),
             created_ms: context.storage.env().clock.now_ms(),
@@ -277,6 +277,25 @@ fn choose(
         planned.tried = outcome.tried;
     }
     Ok(Some(planned))
+}
+
+/// What `$planCacheStats` shows of a plan; `None` where that is large.
+fn shown_plan(request: &FindRequest<'_>, stage: &Stage) -> Option<ShownPlan> {
+    let parts = [
+        Some(request.filter),
+        request.sort,
+        request.projection,
+        request.collation,
+    ];
+    let bytes: usize = parts.iter().flatten().map(|part| part.as_bytes().len()).sum();
+    if bytes > SHOWN_BYTES_MAX {
+        return None;
+    }
+    let shown = ShownPlan {
+        pattern: pattern_of(request),
+        plan: RawDocumentBuf::try_from(describe(stage, Detail::Plan)).ok()?,
+    };
+    (shown.bytes() <= SHOWN_BYTES_MAX).then_some(shown)
 }
 
 /// What of a request makes its shape.

@@ -9,7 +9,8 @@ use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use crate::history::{Tail, check_token};
 use crate::limits::BlockingLimits;
-use crate::stages::{self, DeepStage, ForeignRequest, StageContext, on_enough_stack};
+use crate::stack::on_enough_stack;
+use crate::stages::{self, DeepStage, ForeignRequest, StageContext};
 use crate::value::SharedDocument;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -194,7 +195,7 @@ impl stages::Execution for PipelineExecution<'_> {
 
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
         let open = || super::aggregate::open_foreign(self.context, self.db, self.blocking, request);
-        Ok(Box::new(DeepStage(on_enough_stack(open)?)))
+        Ok(Box::new(DeepStage::new(on_enough_stack(open)?)))
     }
 
     fn open_join(&self, request: stages::JoinRequest<'_>) -> Result<Option<Box<dyn stages::EqualityJoin>>, QueryError> {

@@ -104,10 +104,12 @@ pub fn cached_plans(context: &ExecContext<'_>, ns: &Namespace) -> Vec<Document> 
             "isActive": true,
             "works": remembered.works as i64,
             "timeOfCreation": DateTime::from_millis(entry.created_ms),
-            "createdFromQuery": super::describe::to_document(&entry.pattern),
-            "cachedPlan": entry.plan.clone(),
-            "indexFilterSet": entry.is_filtered,
         };
+        if let Some(of_query) = &entry.shown {
+            shown.insert("createdFromQuery", super::describe::to_document(&of_query.pattern));
+            shown.insert("cachedPlan", super::describe::to_document(&of_query.plan));
+        }
+        shown.insert("indexFilterSet", entry.is_filtered);
         if let Some(settings) = &entry.settings {
             shown.insert("querySettings", settings.to_document());
         }

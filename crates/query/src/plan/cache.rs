@@ -1,18 +1,24 @@
 //! The plan cache: which candidate won for a shape of query, and how much work it took.
 //!
-//! Bounded, in memory, shared by the process. An entry is a hint that the planner checks; it is dropped when the plan
-//! turns out to work much more than it did in its race.
+//! Bounded in number and in bytes, in memory, shared by the process. An entry is a hint that the planner checks; it is
+//! dropped when the plan turns out to work much more than it did in its race.
 
 use super::hashes::QueryHashes;
 use super::planner::Choice;
 use super::query_settings::QuerySettings;
-use bson::{Document, RawDocumentBuf};
+use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Entries of one shard; a full shard is emptied.
 const SHARD_ENTRIES_MAX: usize = 512;
+/// Bytes of one shard's entries, likewise: 32 MiB in all shards.
+const SHARD_BYTES_MAX: usize = 2 << 20;
+/// Pattern and plan of a query that are kept to be shown. They have all the query's values.
+pub(crate) const SHOWN_BYTES_MAX: usize = 16 << 10;
+/// About what an entry takes beside that.
+const ENTRY_BYTES: usize = 512;
 const SHARDS: usize = 16;
 /// A plan may work so many times as much as in its race.
 const WORKS_FACTOR: u64 = 10;
@@ -35,9 +41,8 @@ pub(crate) struct CacheEntry {
     /// Of the collection's definition: with another one the plan is not looked for any more.
     pub(crate) version: u64,
     pub(crate) hashes: QueryHashes,
-    /// `query`, `sort` and `projection` of the query that raced.
-    pub(crate) pattern: RawDocumentBuf,
-    pub(crate) plan: Document,
+    /// `None` where that is large.
+    pub(crate) shown: Option<ShownPlan>,
     /// An index filter was in force.
     pub(crate) is_filtered: bool,
     /// Those that were in force.
@@ -45,16 +50,39 @@ pub(crate) struct CacheEntry {
     pub(crate) created_ms: i64,
 }
 
+/// The query that raced, and its plan.
+#[derive(Debug)]
+pub(crate) struct ShownPlan {
+    /// `query`, `sort` and `projection`.
+    pub(crate) pattern: RawDocumentBuf,
+    pub(crate) plan: RawDocumentBuf,
+}
+
+impl ShownPlan {
+    pub(crate) fn bytes(&self) -> usize {
+        self.pattern.as_bytes().len() + self.plan.as_bytes().len()
+    }
+}
+
+impl Remembered {
+    fn bytes(&self) -> usize {
+        let path = match &self.choice {
+            Choice::Path(_, path) => path.len(),
+            _ => 0,
+        };
+        ENTRY_BYTES + path + self.entry.shown.as_ref().map_or(0, ShownPlan::bytes)
+    }
+}
+
 /// See the module.
+#[derive(Default)]
 pub(crate) struct PlanCache {
     shards: [Mutex<HashMap<u64, Remembered>>; SHARDS],
 }
 
 /// The one cache.
 pub(crate) fn plan_cache() -> &'static PlanCache {
-    static CACHE: std::sync::LazyLock<PlanCache> = std::sync::LazyLock::new(|| PlanCache {
-        shards: std::array::from_fn(|_| Mutex::new(HashMap::new())),
-    });
+    static CACHE: std::sync::LazyLock<PlanCache> = std::sync::LazyLock::new(PlanCache::default);
     &CACHE
 }
 
@@ -70,8 +98,13 @@ impl PlanCache {
 
     /// Remembers a winner.
     pub(crate) fn put(&self, shape: u64, remembered: Remembered) {
+        let own = remembered.bytes();
+        if own > SHARD_BYTES_MAX {
+            return;
+        }
         let mut shard = self.shard(shape).lock();
-        if shard.len() >= SHARD_ENTRIES_MAX {
+        let bytes: usize = shard.values().map(Remembered::bytes).sum();
+        if shard.len() >= SHARD_ENTRIES_MAX || bytes + own > SHARD_BYTES_MAX {
             shard.clear();
         }
         shard.insert(shape, remembered);
@@ -107,5 +140,52 @@ impl PlanCache {
         if works > WORKS_MIN.max(remembered_works.saturating_mul(WORKS_FACTOR)) {
             self.shard(shape).lock().remove(&shape);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn it_is_bounded_in_bytes() {
+        let cache = PlanCache::default();
+        let bytes = |cache: &PlanCache| -> usize {
+            let shards = cache.shards.iter();
+            shards
+                .flat_map(|shard| shard.lock().values().map(Remembered::bytes).collect::<Vec<_>>())
+                .sum()
+        };
+        let large = rawdoc! { "query": "x".repeat(SHOWN_BYTES_MAX / 2) };
+        let remembered = |version: u64, choice: Choice| Remembered {
+            choice,
+            works: 1,
+            entry: Arc::new(CacheEntry {
+                collection: [0; 16],
+                version,
+                hashes: QueryHashes {
+                    shape: String::new(),
+                    key: String::new(),
+                },
+                shown: Some(ShownPlan {
+                    pattern: large.clone(),
+                    plan: large.clone(),
+                }),
+                is_filtered: false,
+                settings: None,
+                created_ms: 0,
+            }),
+        };
+        for shape in 0..10_000 {
+            cache.put(shape, remembered(shape, Choice::Union));
+            assert!(cache.get(shape).is_some(), "{shape}");
+        }
+        let all = bytes(&cache);
+        assert!(all > SHARD_BYTES_MAX && all <= SHARDS * SHARD_BYTES_MAX, "{all}");
+        let path = Choice::Path(engine::TableId(16), "p".repeat(SHARD_BYTES_MAX).into());
+        cache.put(10_000, remembered(0, path));
+        assert!(cache.get(10_000).is_none());
+        assert_eq!(bytes(&cache), all, "it is not worth all others");
     }
 }

@@ -2,29 +2,46 @@
 //!
 //! Each stage asks the one before it, so that a thousand stages, or twenty levels of hundreds, are more calls inside
 //! one another than a thread's stack holds. Every so many stages, and wherever another level begins, the stack is
-//! looked at, and goes on in a new piece of memory where it is nearly used up.
+//! looked at, and goes on in a new piece of memory where it is nearly used up. The same goes for when they are dropped.
 
 use super::{Stage, StageContext};
 use crate::error::QueryError;
+use crate::stack::on_enough_stack;
 use crate::value::SharedDocument;
 use bson::Document;
 
 /// Stages between two looks at the stack.
 const STAGES_PER_LOOK: usize = 16;
 
-/// What is left for so many stages, or for opening another level, in builds without optimisation, too.
-const ROOM_BYTES: usize = 768 << 10;
+/// A stage that is asked, and goes, with room on the stack.
+pub(crate) struct DeepStage(Box<dyn Stage>);
 
-/// A new piece of stack.
-const PIECE_BYTES: usize = 4 << 20;
-
-/// Calls `work` with room on the stack.
-pub(crate) fn on_enough_stack<T>(work: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(ROOM_BYTES, PIECE_BYTES, work)
+impl DeepStage {
+    pub(crate) fn new(stage: Box<dyn Stage>) -> Self {
+        Self(stage)
+    }
 }
 
-/// A stage that is asked with room on the stack.
-pub(crate) struct DeepStage(pub(crate) Box<dyn Stage>);
+/// What is left where a stage was.
+struct Gone;
+
+impl Stage for Gone {
+    fn next(&mut self, _context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
+        Ok(None)
+    }
+
+    fn restart(&mut self, _context: &StageContext<'_>) -> Result<bool, QueryError> {
+        Ok(false)
+    }
+}
+
+impl Drop for DeepStage {
+    fn drop(&mut self) {
+        // A box without a size is made without memory.
+        let stage = std::mem::replace(&mut self.0, Box::new(Gone));
+        on_enough_stack(|| drop(stage));
+    }
+}
 
 impl Stage for DeepStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
@@ -43,7 +60,7 @@ impl Stage for DeepStage {
 /// The source of a pipeline's stage at this place.
 pub(super) fn at_place(place: usize, source: Box<dyn Stage>) -> Box<dyn Stage> {
     match place % STAGES_PER_LOOK {
-        0 if place > 0 => Box::new(DeepStage(source)),
+        0 if place > 0 => Box::new(DeepStage::new(source)),
         _ => source,
     }
 }

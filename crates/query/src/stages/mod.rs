@@ -56,7 +56,7 @@ use crate::matcher::Matcher;
 use crate::metadata::MetadataNeeds;
 use crate::value::SharedDocument;
 
-pub(crate) use deep::{DeepStage, on_enough_stack};
+pub(crate) use deep::DeepStage;
 pub use geo_near::GeoNearSpec;
 pub use join::{EqualityJoin, JoinRequest, JoinStrategy, Joined};
 pub(crate) use observed::{StageReport, observed};

@@ -2,7 +2,7 @@
 
 use crate::fixture;
 use report::measure::{Measure, Verdict};
-use report::{TOLERANCE, compare};
+use report::{Outcome, TOLERANCE, compare};
 
 #[test]
 fn two_runs_of_the_same_are_not_worse() {
@@ -96,4 +96,66 @@ fn what_cannot_be_compared_is_named() {
     ] {
         assert!(notes.contains(part), "{part} is not in\n{notes}");
     }
+}
+
+/// A check passed though the newer session had lost acknowledged writes, stood still, or lacked what was measured.
+#[test]
+fn what_does_not_work_any_more_is_worse() {
+    let before = fixture::repeated(1, 1.0);
+    let is_it = |run: &report::Run| run.workload == "ycsb" && run.phase == "a" && run.configuration.label == "btree";
+    let changed = |change: &dyn Fn(&mut report::Run)| {
+        let mut after = before.clone();
+        let run = after.runs.iter_mut().find(|run| is_it(run)).expect("it is there");
+        change(run);
+        compare(&before, &after, TOLERANCE)
+    };
+    let message = "5 of 100 acknowledged writes are lost".to_owned();
+    let lost = changed(&|run| {
+        run.outcome = Outcome::Failed {
+            message: message.clone(),
+        }
+    });
+    assert!(lost.is_worse() && lost.text().contains("5 of 100"), "{}", lost.text());
+    let collapsed = changed(&|run| {
+        run.figures.insert(report::COLLAPSED.to_owned(), 0.01);
+    });
+    assert!(collapsed.is_worse() && collapsed.text().contains("btree collapsed"));
+    let mut started = before.clone();
+    let mut start = started.runs[0].clone();
+    (start.phase, start.outcome) = ("start".to_owned(), Outcome::Failed { message });
+    started.runs.push(start);
+    assert!(compare(&before, &started, TOLERANCE).is_worse());
+    for is_gone in [
+        &(|run: &report::Run| is_it(run)) as &dyn Fn(&report::Run) -> bool,
+        &|run| run.workload == "scan",
+    ] {
+        let mut fewer = before.clone();
+        fewer.runs.retain(|run| !is_gone(run));
+        assert!(compare(&before, &fewer, TOLERANCE).is_worse());
+        // What is new is not worse, and what failed before need not work.
+        assert!(!compare(&fewer, &before, TOLERANCE).is_worse());
+    }
+    let mut cut = before.clone();
+    for run in cut.runs.iter_mut().filter(|run| is_it(run)) {
+        run.outcome = Outcome::Interrupted;
+    }
+    assert!(compare(&before, &cut, TOLERANCE).is_worse());
+}
+
+/// The user ended a repetition early: what it had measured until then went into the mean with the whole ones.
+#[test]
+fn what_was_cut_short_counts_for_nothing() {
+    let whole = fixture::repeated(1, 1.0);
+    let mut cut = whole.clone();
+    let mut run = cut
+        .runs
+        .iter()
+        .find(|run| run.phase == "a")
+        .expect("it is there")
+        .clone();
+    run.outcome = Outcome::Interrupted;
+    run.seconds *= 50.0;
+    cut.runs.push(run);
+    let comparison = compare(&whole, &cut, TOLERANCE);
+    assert!(!comparison.is_worse(), "{}", comparison.text());
 }

@@ -286,6 +286,14 @@ impl Spare {
     }
 }
 
+/// A client that takes nothing of its reply for so long is taken to be gone: a thread waits for it.
+const REPLY_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Has the system end what waits for a client that does not read.
+pub(super) fn limit_sending(stream: &OwnedFd) {
+    let _ = sockopt::set_socket_timeout(stream, sockopt::Timeout::Send, Some(REPLY_PATIENCE));
+}
+
 /// Has the system find out when the other end's machine is gone. Where it is set up to be quicker it stays so.
 pub(super) fn keep_alive(stream: &OwnedFd) {
     let _ = sockopt::set_socket_keepalive(stream, true);
@@ -307,6 +315,7 @@ fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, s
                     let _ = sockopt::set_tcp_nodelay(&stream, true);
                     keep_alive(&stream);
                 }
+                limit_sending(&stream);
                 acceptor.accept(stream, peer);
             }
             Err(Errno::INTR | Errno::CONNABORTED) => {}

@@ -184,7 +184,7 @@ impl<S: Service> Pool<S> {
             let mut fds = [PollFd::new(&shared.stream, PollFlags::RDHUP)];
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             if rustix::event::poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
-                self.sockets().service.disconnect(&shared.client);
+                self.sockets().service.abandon(&shared.client);
             }
         }
     }

@@ -16,6 +16,9 @@ pub trait Service: Send + Sync + 'static {
     /// twice.
     fn disconnect(&self, client: &Arc<Self::Client>);
 
+    /// The client takes no replies any more, and is still connected: called again and again while a request runs.
+    fn abandon(&self, client: &Arc<Self::Client>);
+
     /// The client has shown a certificate of this name, which TLS has verified. Called before its first request.
     fn certified(&self, client: &Arc<Self::Client>, name: SubjectName);
 
@@ -76,6 +79,10 @@ impl Service for CommandService {
 
     fn disconnect(&self, client: &Arc<Client>) {
         self.server.disconnect(client);
+    }
+
+    fn abandon(&self, client: &Arc<Client>) {
+        self.server.abandon(client);
     }
 
     fn certified(&self, client: &Arc<Client>, name: SubjectName) {

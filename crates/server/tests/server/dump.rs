@@ -116,6 +116,7 @@ fn restore_options(server: &Tenond, path: &Path, archive: bool, gzip: bool) -> R
     RestoreOptions {
         users_and_roles: false,
         bypass_validation: false,
+        write_concern: bson::doc! { "w": "majority" },
         server: address(server).into(),
         filter: Filter::default(),
         renames: Vec::new(),

@@ -165,6 +165,8 @@ impl Storage {
     fn history_error(&self, error: LogError) -> StorageError {
         match error {
             LogError::Purged { .. } => StorageError::HistoryLost,
+            // Nothing that is needed is lost: old entries are read for whoever asks, who would ask again at each start.
+            error @ LogError::Io { .. } => StorageError::Log(error),
             error => self.log_error(error),
         }
     }

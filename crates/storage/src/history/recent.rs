@@ -7,6 +7,9 @@
 //!    begins it anew at its own place.
 //!
 //! Whoever moves the end holds `tail` while it reads the log; the units themselves are locked for a moment only.
+//!
+//! A reader of the log has a file of it open, and a piece of that in memory. Between two units a few of those that were
+//! used last keep theirs; the others, as cursors that nobody fetches from, begin again where they stand.
 
 use super::unit::Decoder;
 use super::{HistoryExtent, HistoryUnit};
@@ -16,9 +19,11 @@ use engine::Seq;
 use oplog::LogReader;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
+/// So many readers keep what they go on with in the log.
+const RESTING_MAX: usize = 16;
 /// Bytes of units kept for all readers.
 const RECENT_BYTES_MAX: usize = 16 << 20;
 /// Entries that who moves the end decodes at a time.
@@ -30,7 +35,12 @@ pub(crate) struct Recent {
     units: Mutex<Units>,
     tail: Mutex<Option<LogReader>>,
     readers: AtomicUsize,
+    /// Those that keep what they go on with, the one that was used last at the end.
+    resting: Mutex<VecDeque<Weak<Own>>>,
 }
+
+/// What a reader goes on with, and the chain that it is in.
+type Own = Mutex<Option<Box<(LogReader, Decoder)>>>;
 
 /// All units of the entries from `first` on, up to `next`.
 #[derive(Default)]
@@ -93,8 +103,27 @@ pub struct HistoryReader {
     storage: Arc<Storage>,
     extent: HistoryExtent,
     next: Seq,
-    /// While it reads by itself.
-    own: Option<Box<(LogReader, Decoder)>>,
+    /// Between two units, if it reads by itself.
+    own: Arc<Own>,
+}
+
+impl Recent {
+    /// A reader rests, and may go on with what it has unless others do so later.
+    fn rest(&self, own: &Arc<Own>) {
+        let mut resting = self.resting.lock();
+        resting.retain(|other| other.strong_count() > 0 && !std::ptr::eq(other.as_ptr(), Arc::as_ptr(own)));
+        resting.push_back(Arc::downgrade(own));
+        let gone = match resting.len() > RESTING_MAX {
+            true => resting.pop_front(),
+            false => None,
+        };
+        drop(resting);
+        if let Some(own) = gone.and_then(|gone| gone.upgrade()) {
+            let gone = own.lock().take();
+            // Its file is closed with no lock held.
+            drop(gone);
+        }
+    }
 }
 
 impl HistoryReader {
@@ -104,7 +133,7 @@ impl HistoryReader {
             storage,
             extent,
             next: from,
-            own: None,
+            own: Arc::default(),
         }
     }
 
@@ -118,15 +147,34 @@ impl HistoryReader {
         self.storage.history_end(self.extent)
     }
 
+    /// Whether it would go on with what it has in the log.
+    #[cfg(test)]
+    pub(super) fn holds_log(&self) -> bool {
+        self.own.lock().is_some()
+    }
+
     /// Gives up what it would go on with sooner, before it rests.
     pub fn rest(&mut self) {
-        self.own = None;
+        *self.own.lock() = None;
     }
 
     /// The next unit; `None` when there is none yet.
     ///
     /// Errors: [`StorageError::HistoryLost`] when its place in the log has been recycled, and damage.
     pub fn next_unit(&mut self) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
+        let mut own = self.own.lock().take();
+        let unit = self.find_unit(&mut own);
+        if own.is_some() {
+            *self.own.lock() = own;
+            self.storage.recent.rest(&self.own);
+        }
+        unit
+    }
+
+    fn find_unit(
+        &mut self,
+        own: &mut Option<Box<(LogReader, Decoder)>>,
+    ) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
         loop {
             let end = self.end();
             if self.next > end {
@@ -136,7 +184,7 @@ impl HistoryReader {
             let found = storage.recent.units.lock().find(self.next);
             match found {
                 Found::Unit(unit) => {
-                    self.own = None;
+                    *own = None;
                     if unit.seq > end {
                         return Ok(None);
                     }
@@ -145,7 +193,7 @@ impl HistoryReader {
                 }
                 Found::NothingBefore(next) => self.next = next,
                 Found::AtEnd => {
-                    self.own = None;
+                    *own = None;
                     storage.move_recent(self.next)?;
                 }
                 Found::Behind => {
@@ -156,10 +204,10 @@ impl HistoryReader {
                         *tail = None;
                     }
                 }
-                Found::InFront => match self.read_own()? {
+                Found::InFront => match self.read_own(own)? {
                     Some(unit) if unit.seq > end => {
                         // A chain whose end no reader of this kind is shown yet.
-                        self.own = None;
+                        *own = None;
                         return Ok(None);
                     }
                     Some(unit) => {
@@ -174,23 +222,26 @@ impl HistoryReader {
 
     /// The next unit from the log itself, on which the caller moves; `None` when the next entry did not end one. Within
     /// a chain its place stays the chain's first entry: it may have to begin there again.
-    fn read_own(&mut self) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
+    fn read_own(
+        &mut self,
+        own: &mut Option<Box<(LogReader, Decoder)>>,
+    ) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
         let storage = &self.storage;
-        let own = match &mut self.own {
-            Some(own) => own,
-            none => {
-                let reader = storage.read_log(self.next)?;
-                none.insert(Box::new((reader, Decoder::new())))
-            }
-        };
-        match read_unit(storage, own) {
+        if own.is_none() {
+            // It opens a file, for as long as clients like.
+            let checked = storage.env.fs.check_descriptors();
+            checked.map_err(|error| StorageError::OutOfSpace(format!("cannot read old history: {error}")))?;
+            *own = Some(Box::new((storage.read_log(self.next)?, Decoder::new())));
+        }
+        let reading = own.as_mut().expect("it was just made");
+        match read_unit(storage, reading) {
             Ok((unit, next)) => {
                 self.next = next.unwrap_or(self.next);
                 Ok(unit.map(Arc::new))
             }
             Err(error) => {
                 // From here on it would only say that it has ended.
-                self.own = None;
+                *own = None;
                 Err(error)
             }
         }

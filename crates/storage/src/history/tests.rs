@@ -8,7 +8,7 @@ use crate::{Namespace, RecordId};
 use bson::{Bson, Document, RawDocument, doc, rawdoc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vfs::SeededRandom;
+use vfs::{FileSystem, SeededRandom};
 
 type Collections = BTreeMap<String, BTreeMap<i32, Document>>;
 
@@ -476,4 +476,109 @@ fn no_history_is_told_under_later_names() {
             assert!(matches!(next, Err(StorageError::HistoryLost)), "{next:?}");
         }
     }
+}
+
+/// A member whose log has so many documents, and readers that stand in front of what is kept for all.
+fn with_old_history(documents: i32, machine: &Machine) -> (Arc<Storage>, Seq) {
+    let (storage, op) = (member(machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let begin = storage.last_seq().next();
+    for n in 0..documents {
+        storage.put(&op, "c", rawdoc! { "_id": n }).unwrap();
+    }
+    storage.wait_durable(storage.last_seq()).unwrap();
+    (storage, begin)
+}
+
+fn inserted_id(unit: &HistoryUnit) -> i32 {
+    match &unit.operations[0].change {
+        HistoryChange::Insert { document: new } => document(new).get_i32("_id").unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Each idle cursor on old history had a file of the log open, until there were no descriptors left for the log.
+#[test]
+fn few_idle_readers_have_a_file_open() {
+    let machine = Machine::new(12);
+    let (storage, begin) = with_old_history(20, &machine);
+    // The units that are kept for all begin behind the readers.
+    let mut kept = storage.history(storage.last_seq(), HistoryExtent::Applied);
+    assert_eq!(inserted_id(&kept.next_unit().unwrap().unwrap()), 19);
+    let mut readers: Vec<_> = (0..100)
+        .map(|_| storage.history(begin, HistoryExtent::Applied))
+        .collect();
+    for n in 0..10 {
+        for reader in &mut readers {
+            assert_eq!(inserted_id(&reader.next_unit().unwrap().unwrap()), n);
+        }
+        let open = readers.iter().filter(|reader| reader.holds_log()).count();
+        assert!((1..=20).contains(&open), "{open}");
+    }
+    // Those that are used one after the other keep theirs.
+    for _ in 0..2 {
+        readers[..3]
+            .iter_mut()
+            .for_each(|reader| drop(reader.next_unit().unwrap()));
+        assert!(readers[..3].iter().all(HistoryReader::holds_log));
+    }
+    machine
+        .fs
+        .inject(vfs::Fault::new(vfs::FaultKind::NoDescriptors).on("/").times(1));
+    let refused = readers[50].next_unit();
+    assert!(matches!(refused, Err(StorageError::OutOfSpace(_))), "{refused:?}");
+    assert_eq!(inserted_id(&readers[50].next_unit().unwrap().unwrap()), 10);
+}
+
+/// The server ended when a change stream met a sector that cannot be read, and when it was resumed, again.
+#[test]
+fn old_history_that_cannot_be_read_is_an_error_of_the_reader_alone() {
+    let machine = Machine::new(13);
+    let (storage, begin) = with_old_history(20, &machine);
+    let mut kept = storage.history(storage.last_seq(), HistoryExtent::Applied);
+    kept.next_unit().unwrap().unwrap();
+    let mut reader = storage.history(begin, HistoryExtent::Applied);
+    machine
+        .fs
+        .inject(vfs::Fault::new(vfs::FaultKind::ReadError).times(1_000));
+    for _ in 0..2 {
+        let read = reader.next_unit();
+        assert!(
+            matches!(read, Err(StorageError::Log(oplog::LogError::Io { .. }))),
+            "{read:?}"
+        );
+    }
+    machine.fs.clear_faults();
+    assert_eq!(inserted_id(&reader.next_unit().unwrap().unwrap()), 0);
+    storage.put(&machine.operation(), "c", rawdoc! { "_id": 20 }).unwrap();
+}
+
+/// It ended the server, whose next start had the same before it.
+#[test]
+fn a_segment_that_cannot_be_recycled_waits_for_the_next_checkpoint() {
+    let machine = Machine::new(14);
+    let (storage, op) = (member(&machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let before = storage.log().first_seq();
+    let directory = std::path::Path::new("/db/journal");
+    let mut files = machine.fs.list(directory).unwrap();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "log"));
+    let oldest = files.iter().min().unwrap();
+    machine.fs.inject(
+        vfs::Fault::new(vfs::FaultKind::MetadataError)
+            .on(directory.join(oldest))
+            .times(1),
+    );
+    let checkpoint = |n: i32| {
+        storage
+            .put(&op, "c", rawdoc! { "_id": n, "text": "x".repeat(1_000) })
+            .unwrap();
+        storage.checkpoint()
+    };
+    let failed = (0..100).find_map(|n| checkpoint(n).err());
+    let is_io = matches!(failed, Some(StorageError::Log(oplog::LogError::Io { .. })));
+    assert!(is_io, "{failed:?}");
+    assert_eq!(storage.log().first_seq(), before);
+    checkpoint(100).unwrap();
+    assert!(storage.log().first_seq() > before);
 }

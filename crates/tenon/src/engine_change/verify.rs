@@ -172,6 +172,8 @@ fn differing(of_each: &[Digests], mut names: BTreeSet<Name>) -> BTreeSet<Name> {
 }
 
 fn digests(mut client: Client, host: &str, databases: &[String], left: Option<&BTreeSet<Name>>) -> Result<Digests> {
+    // All documents of a database are read for a reply.
+    client.wait_for_ever();
     let mut digests = Digests::new();
     for database in databases {
         let mut command = doc! { "dbHash": 1 };
