@@ -226,6 +226,21 @@ impl Catalog {
         self.options.directory_per_db.then_some(database)
     }
 
+    /// A volume more leaves the descriptors that are kept for others.
+    pub(crate) fn check_new_table(&self, spec: &TableSpec) -> Result<()> {
+        let Some(database) = self
+            .own_volume(spec)
+            .filter(|database| !self.store.has_volume(database))
+        else {
+            return Ok(());
+        };
+        self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
+            operation: "open another file in",
+            path: self.path.join(database),
+            source,
+        })
+    }
+
     /// Makes the volumes of tables that are to be created. Until they are, the volumes are empty, and nobody removes
     /// them.
     pub(crate) fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
@@ -237,7 +252,7 @@ impl Catalog {
                 return Ok(());
             }
             let result = databases.try_for_each(|database| {
-                let volume = self.prepare_volume(database)?;
+                let volume = self.store.volume(database)?;
                 if !prepared.contains(&volume) {
                     prepared.push(volume);
                 }
@@ -257,18 +272,6 @@ impl Catalog {
             self.remove_volume_if_unused(volume);
         }
         result
-    }
-
-    fn prepare_volume(&self, database: &str) -> Result<VolumeId> {
-        if !self.store.has_volume(database) {
-            let path = self.path.join(database);
-            self.env.fs.check_descriptors().map_err(|source| EngineError::Io {
-                operation: "open another file in",
-                path,
-                source,
-            })?;
-        }
-        Ok(self.store.volume(database)?)
     }
 
     /// Drops a table. Snapshots from before go on seeing it.

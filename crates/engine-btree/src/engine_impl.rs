@@ -156,6 +156,11 @@ impl Engine for BtreeEngine {
         Ok(Arc::new(BtreeSnapshot::new(self.parts.read_side.clone())))
     }
 
+    fn check_new_table(&self, spec: &TableSpec) -> Result<()> {
+        self.check_running()?;
+        self.parts.base.catalog.check_new_table(spec)
+    }
+
     fn prepare_tables(&self, specs: &[TableSpec]) -> Result<()> {
         self.check_running()?;
         self.parts.base.catalog.prepare_tables(specs)

@@ -147,11 +147,12 @@ pub trait Engine: Send + Sync {
     /// Nothing by default.
     fn database_details(&self, _database: &str, _sink: &mut dyn FnMut(&str, StatValue)) {}
 
-    /// Whether the limits that were configured let such a table be made. Asked before [`Engine::prepare_tables`], by who
-    /// decides that there shall be one: what others have decided is applied whatever this says, and so a limit may be
-    /// passed by what they make, and by what was under way. Yes by default.
+    /// Whether such a table may be made: limits that were configured allow it, and its files leave the descriptors that
+    /// are kept for what cannot wait. Asked before [`Engine::prepare_tables`], by who decides that there shall be one:
+    /// what others have decided is applied whatever this says, and so a limit may be passed by what they make, and by
+    /// what was under way. Yes by default.
     ///
-    /// Errors: `OutOfSpace` for a limit that was configured, `Invalid` for a name that cannot be kept.
+    /// Errors: `OutOfSpace` for a limit, `Invalid` for a name that cannot be kept.
     fn check_new_table(&self, _spec: &TableSpec) -> Result<()> {
         Ok(())
     }
