@@ -27,6 +27,11 @@ impl Alarm {
         self.changed.notify_all();
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.state.lock().rung
+    }
+
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();

@@ -11,6 +11,7 @@ use engine::{CheckpointCost, CloseMode, ErrorKind, Seq};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Engines whose checkpoints write everything get none before the log has grown by this: some seconds of replay, and
@@ -19,6 +20,19 @@ const ALL_DATA_LOG_BYTES_MIN: u64 = 512 << 20;
 /// A checkpoint that found no space is tried again at least so often: it may be what writers wait for. So are threads
 /// that the system did not have.
 const STUCK_PERIOD_MAX: Duration = Duration::from_secs(5);
+
+/// What starts threads.
+type StartThread = fn(&str, Work) -> std::io::Result<JoinHandle<()>>;
+
+fn start_thread(name: &str, work: Work) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+#[derive(PartialEq, Eq)]
+enum Start {
+    Done,
+    Delayed,
+}
 
 impl Storage {
     /// The log has so many bytes since the last checkpoint. Answers whether one is to be taken; one that found no space
@@ -180,34 +194,41 @@ impl Storage {
             kill,
             work: Box::new(work),
         };
-        self.spawn_or_delay(delayed);
-    }
-
-    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed) {
-        // A thread that cannot start does not give its work back.
-        let work = Arc::new(Mutex::new(Some(work)));
-        let of_thread = work.clone();
-        let take = |work: &Mutex<Option<Work>>| work.lock().take();
-        let thread = std::thread::Builder::new().name(name.clone());
-        let started = thread.spawn(move || {
-            if let Some(work) = take(&of_thread) {
-                work();
-            }
-        });
-        if let Ok(handle) = started {
-            let (alarm, kill) = (None, Some(kill));
-            self.checkpointer.threads.lock().push(Thread { handle, alarm, kill });
-        } else if let Some(work) = take(&work) {
-            self.checkpointer.delayed.lock().push(Delayed { name, kill, work });
+        if self.spawn_or_delay(delayed, start_thread) == Start::Delayed {
             // The thread sleeps for longer than it is to from now on.
             self.checkpointer.wake();
         }
     }
 
+    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed, start: StartThread) -> Start {
+        // A thread that cannot start does not give its work back.
+        let work = Arc::new(Mutex::new(Some(work)));
+        let of_thread = work.clone();
+        let take = |work: &Mutex<Option<Work>>| work.lock().take();
+        let started = start(
+            &name,
+            Box::new(move || {
+                if let Some(work) = take(&of_thread) {
+                    work();
+                }
+            }),
+        );
+        if let Ok(handle) = started {
+            let (alarm, kill) = (None, Some(kill));
+            self.checkpointer.threads.lock().push(Thread { handle, alarm, kill });
+        } else if let Some(work) = take(&work) {
+            self.checkpointer.delayed.lock().push(Delayed { name, kill, work });
+            return Start::Delayed;
+        }
+        Start::Done
+    }
+
     /// Tries again to start threads that the system did not have.
-    fn spawn_delayed(&self) {
-        for delayed in std::mem::take(&mut *self.checkpointer.delayed.lock()) {
-            self.spawn_or_delay(delayed);
+    fn spawn_delayed(&self, start: StartThread) {
+        // Not in the head of the loop, which would hold the lock that is taken where there is still no thread.
+        let delayed = std::mem::take(&mut *self.checkpointer.delayed.lock());
+        for one in delayed {
+            self.spawn_or_delay(one, start);
         }
     }
 
@@ -234,7 +255,7 @@ impl Storage {
         self.keep_thread("checkpointer", Some(alarm.clone()), None, move || {
             while alarm.wait(period) {
                 let Some(storage) = me.upgrade() else { return };
-                storage.spawn_delayed();
+                storage.spawn_delayed(start_thread);
                 storage.scheduled_checkpoint();
                 period = storage.checkpoint_period();
             }
@@ -366,7 +387,16 @@ mod tests {
             work: Box::new(move || done.store(true, Ordering::SeqCst)),
         });
         assert!(storage.checkpoint_period() > Duration::ZERO, "it is not asked for");
-        storage.spawn_delayed();
+        // It held the list while it tried again, and then wanted to add to it.
+        for _ in 0..2 {
+            storage.spawn_delayed(|_, _| Err(std::io::ErrorKind::WouldBlock.into()));
+            assert_eq!(storage.checkpointer.delayed.lock().len(), 1);
+        }
+        assert!(
+            !storage.checkpointer.alarm.is_rung(),
+            "it would be tried again without end"
+        );
+        storage.spawn_delayed(start_thread);
         assert!(storage.checkpointer.delayed.lock().is_empty());
         storage.close(true).unwrap();
         assert!(is_done.load(Ordering::SeqCst));
