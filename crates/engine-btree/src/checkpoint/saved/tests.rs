@@ -245,10 +245,7 @@ fn what_comes_back_leaves_a_smaller_cache_again() {
         ..options()
     };
     let store = store.crashed(small);
-    let (used, limit) = (
-        store.base().cache.budget().total(),
-        BtreeOptions::CACHE_BYTES_MIN as u64,
-    );
+    let (used, limit) = (store.base().cache.budget().total(), BtreeOptions::CACHE_BYTES_MIN);
     assert!(used <= limit + limit / 4, "{used} bytes of {limit}");
     assert!(saved_memory(&store) > 0, "some of it is there");
     assert_eq!(content(&store, ROWS), rows);
