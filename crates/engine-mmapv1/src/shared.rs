@@ -127,8 +127,8 @@ impl Shared {
         checked.map_err(io_error("open another file in", &self.directory))
     }
 
-    /// Keeps descriptors for the files of databases that are to be made, and of no others any more: they are opened by a
-    /// checkpoint, which must not find that others have taken the last.
+    /// Keeps descriptors for the files of databases that are to be made, and of no others any more: they are opened by
+    /// a checkpoint, which must not find that others have taken the last.
     pub(crate) fn prepare_databases(&self, names: &[&str]) -> Result<()> {
         let mut prepared = self.prepared.lock();
         prepared.clear();

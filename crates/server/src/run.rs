@@ -663,19 +663,17 @@ fn open_storage(
         let message = "A checkpoint could not be taken and will be tried again; the log keeps what it would have held";
         failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
     }));
-    let waits = logger.clone();
+    let (waits, failures, changes) = (logger.clone(), logger.clone(), logger.clone());
     options.on_apply_wait = Some(Arc::new(move |error| {
-        let attributes = doc! { "error": error.to_string() };
-        let message = "A change of another member waits for files that cannot be made yet; it is tried again, and nothing after it is applied meanwhile";
-        waits.warning(Component::Storage, 8_410_017, "follower", message, attributes);
+        let message = "A change of another member waits for files and is tried again; nothing after it is applied";
+        let why = doc! { "error": error.to_string() };
+        waits.warning(Component::Storage, 8_410_017, "follower", message, why);
     }));
-    let failures = logger.clone();
     options.on_ttl_failure = Some(Arc::new(move |namespace, error| {
         let attributes = doc! { "namespace": namespace.as_str(), "error": error.to_string() };
         let message = "Expired documents could not be read and stay; the pass goes on";
         failures.warning(Component::Storage, 8410012, "ttl-monitor", message, attributes);
     }));
-    let changes = logger.clone();
     options.on_catalog_change = Some(Arc::new(move |change| {
         commands::log_unasked(&changes, "storage", change);
     }));

@@ -240,7 +240,8 @@ impl Storage {
     }
 }
 
-/// The collections as they were before an entry. An entry may define one several times, and its lock is to be taken once.
+/// The collections as they were before an entry. An entry may define one several times, and its lock is to be taken
+/// once.
 fn concerned_by<'d>(definitions: impl Iterator<Item = &'d Definition>) -> Vec<Arc<Collection>> {
     let mut concerned: Vec<Arc<Collection>> = Vec::new();
     for collection in definitions.filter_map(former) {

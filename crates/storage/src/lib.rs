@@ -142,7 +142,8 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, FailureHandler, ProgressHandler, RecoveryProgress, Storage, StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, FailureHandler, ProgressHandler, RecoveryProgress, Storage,
+    StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};
