@@ -232,6 +232,38 @@ fn what_is_being_compacted_is_flushed_too() {
     assert!(core.held.bytes() <= flush_above(core));
 }
 
+/// A flush of gigabytes takes a minute. Who looked for something to flush meanwhile waited for it to end, and what came
+/// to all other tables filled the memory.
+#[test]
+fn beside_a_long_flush_other_tables_are_flushed() {
+    let engine = begun(&SimulatedFs::new(1), options());
+    let core = &*engine.core;
+    let [table, other] = [TABLE, OTHER].map(|table| core.catalog.live(table).unwrap());
+    fill_quietly(&engine, TABLE);
+    let mut is_flushed = false;
+    std::thread::scope(|scope| {
+        let long_flush = table.change.lock();
+        let (ended, end) = channel();
+        scope.spawn(move || {
+            flush_down(core);
+            let _ = ended.send(());
+        });
+        // It has looked at all tables.
+        let _ = end.recv_timeout(Duration::from_millis(200));
+        fill_quietly(&engine, OTHER);
+        for _ in 0..1000 {
+            let _ = end.recv_timeout(Duration::from_millis(10));
+            is_flushed = other.memory_bytes() == 0;
+            if is_flushed {
+                break;
+            }
+        }
+        drop(long_flush);
+    });
+    assert!(is_flushed);
+    assert!(core.held.bytes() <= flush_above(core));
+}
+
 /// `dropDatabase` and sessions that expire bring one range for each of thousands of indexes, in one batch: each was
 /// compared with all before it, again and again, and nobody wrote for half an hour.
 #[test]
