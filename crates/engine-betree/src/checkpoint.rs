@@ -27,12 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A table has no more frozen memtables than so many from checkpoints that found the disk full: each lookup asks all of
-/// them. The newest messages are frozen when those before them are in the tree, then.
+/// them. A checkpoint takes a position only when such a table's are in its tree.
 const FROZEN_MAX: usize = 4;
-
-fn is_crowded(table: &Table) -> bool {
-    table.state().frozen.len() >= FROZEN_MAX
-}
 
 /// Whether a checkpoint is made where nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,25 +46,14 @@ pub(crate) fn checkpoint(core: &Core, need: Need, threads: usize) -> Result<Seq>
         return Ok(*last);
     }
     let alone = core.structure.write();
-    let (seq, changed) = {
-        let _applied = core.applied.lock();
-        let changed = core.catalog.take_changed();
-        let freeze = changed.iter().filter(|table| !is_crowded(table));
-        freeze.for_each(|table| drop(table.freeze()));
-        (core.pins.published(), changed)
-    };
-    core.free_unread();
-    core.store.begin_checkpoint();
-    let result = Run { core, seq, threads }.write(&changed);
-    if let Err(error) = &result {
-        core.store.abandon_checkpoint();
-        changed.iter().for_each(|table| core.catalog.note_change(table));
-        if error.kind() != ErrorKind::OutOfSpace {
-            core.status.stop(format!("a checkpoint failed: {error}"));
-        }
+    let written = write_state(core, threads);
+    if let Err(error) = &written
+        && error.kind() != ErrorKind::OutOfSpace
+    {
+        core.status.stop(format!("a checkpoint failed: {error}"));
     }
     drop(alone);
-    result?;
+    let seq = written?;
     *last = seq;
     core.durable.store(seq.0, Ordering::Release);
     core.is_disk_full.store(false, Ordering::Release);
@@ -76,6 +61,77 @@ pub(crate) fn checkpoint(core: &Core, need: Need, threads: usize) -> Result<Seq>
     count(&core.counters.checkpoints, 1);
     count(&core.counters.checkpoint_ms, took.as_millis() as u64);
     Ok(seq)
+}
+
+/// All four steps; answers the position. Whoever calls holds `structure` alone.
+fn write_state(core: &Core, threads: usize) -> Result<Seq> {
+    flush_crowded(core, threads)?;
+    let (seq, changed) = {
+        let _applied = core.applied.lock();
+        let changed = core.catalog.take_changed();
+        // All of them: a memtable that is written to forgets versions at the position as soon as no reader needs them.
+        changed.iter().for_each(|table| drop(table.freeze()));
+        (core.pins.published(), changed)
+    };
+    core.free_unread();
+    core.store.begin_checkpoint();
+    let result = Run { core, seq, threads }.write(&changed);
+    if result.is_err() {
+        core.store.abandon_checkpoint();
+        changed.iter().for_each(|table| core.catalog.note_change(table));
+    }
+    result.map(|()| seq)
+}
+
+/// Makes room for what is frozen next, see [`FROZEN_MAX`]: an error comes before anything more is.
+fn flush_crowded(core: &Core, threads: usize) -> Result<()> {
+    let published = core.pins.published();
+    let is_crowded = |table: &Arc<Table>| table.lives_at(published) && table.state().frozen.len() >= FROZEN_MAX;
+    let tables = core.catalog.by_memory().into_iter().map(|(_, table)| table);
+    let crowded: Vec<Arc<Table>> = tables.filter(is_crowded).collect();
+    side_by_side(&crowded, threads, |table| {
+        let _change = table.change.lock();
+        while flush_oldest(core, table, published)? {}
+        Ok(())
+    })
+    .map(drop)
+}
+
+/// Does the same with all tables, on up to `threads` threads. Answers what came of it, in no order; the first error
+/// ends it.
+fn side_by_side<T: Send>(
+    tables: &[Arc<Table>],
+    threads: usize,
+    work_on: impl Fn(&Arc<Table>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(tables.len()));
+    let failed = Mutex::new(None);
+    let work = || {
+        while let Some(table) = tables.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match work_on(table) {
+                Ok(one) => done.lock().push(one),
+                Err(error) => {
+                    failed.lock().get_or_insert(with_remedy(error, table));
+                    next.store(tables.len(), Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    };
+    let threads = threads.min(tables.len()).max(1);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            let thread = std::thread::Builder::new().name("betree-tables".to_owned());
+            // One that cannot start is not missed: this one takes all that is left.
+            let _ = thread.spawn_scoped(scope, work);
+        }
+        work();
+    });
+    match failed.into_inner() {
+        Some(error) => Err(error),
+        None => Ok(done.into_inner()),
+    }
 }
 
 struct Run<'c> {
@@ -96,7 +152,7 @@ impl Run<'_> {
         let (core, seq) = (self.core, self.seq);
         let lives = |table: &&Arc<Table>| table.lives_at(seq);
         let live: Vec<Arc<Table>> = changed.iter().filter(lives).cloned().collect();
-        let rows = self.write_tables(&live)?;
+        let rows = side_by_side(&live, self.threads, |table| self.write_table(table))?;
         // The log before the data.
         core.write_ahead.wait_for_log(seq)?;
         let mut excluded: Vec<BlockAddr> = Vec::new();
@@ -132,38 +188,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Step 2, for all tables side by side.
-    fn write_tables(&self, tables: &[Arc<Table>]) -> Result<Vec<Row>> {
-        let next = AtomicUsize::new(0);
-        let rows = Mutex::new(Vec::with_capacity(tables.len()));
-        let failed = Mutex::new(None);
-        let work = || {
-            while let Some(table) = tables.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.write_table(table) {
-                    Ok(row) => rows.lock().push(row),
-                    Err(error) => {
-                        failed.lock().get_or_insert(with_remedy(error, table));
-                        next.store(tables.len(), Ordering::Relaxed);
-                        return;
-                    }
-                }
-            }
-        };
-        let threads = self.threads.min(tables.len()).max(1);
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                let thread = std::thread::Builder::new().name("betree-tables".to_owned());
-                // One that cannot start is not missed: this one takes all that is left.
-                let _ = thread.spawn_scoped(scope, work);
-            }
-            work();
-        });
-        match failed.into_inner() {
-            Some(error) => Err(error),
-            None => Ok(rows.into_inner()),
-        }
-    }
-
+    /// Step 2, for one table.
     fn write_table(&self, table: &Arc<Table>) -> Result<Row> {
         let is_hidden = {
             let loads = self.core.loads.lock();
@@ -179,15 +204,7 @@ impl Run<'_> {
             });
         }
         let _change = table.change.lock();
-        let was_crowded = is_crowded(table);
         while flush_oldest(self.core, table, self.seq)? {}
-        if was_crowded {
-            {
-                let _applied = self.core.applied.lock();
-                table.freeze();
-            }
-            while flush_oldest(self.core, table, self.seq)? {}
-        }
         self.core.take_back(table);
         let root = self.write_tree(table)?;
         Ok(Row {

@@ -21,6 +21,8 @@ use vfs::{Env, FileSystem, SeededRandom, SimulatedClock, SimulatedFs};
 
 const TABLE: TableId = TableId(3);
 const OTHER: TableId = TableId(4);
+/// A checkpoint comes to it before the others.
+const BEFORE: TableId = TableId(2);
 
 /// So small that few rows make several levels; nothing happens in the background.
 fn options() -> BetreeOptions {
@@ -61,7 +63,7 @@ fn begun(fs: &SimulatedFs, options: BetreeOptions) -> BetreeEngine {
 fn begun_at(fs: &SimulatedFs, clock: Arc<SimulatedClock>, options: BetreeOptions) -> BetreeEngine {
     let engine = open(fs, clock, options);
     let mut batch = Batch::new();
-    for table in [TABLE, OTHER] {
+    for table in [BEFORE, TABLE, OTHER] {
         let spec = TableSpec {
             kind: TableKind::Records,
             name: format!("db.rows{}", table.0),
@@ -230,6 +232,38 @@ fn what_is_being_compacted_is_flushed_too() {
     assert!(core.held.bytes() <= flush_above(core));
 }
 
+/// A flush of gigabytes takes a minute. Who looked for something to flush meanwhile waited for it to end, and what came
+/// to all other tables filled the memory.
+#[test]
+fn beside_a_long_flush_other_tables_are_flushed() {
+    let engine = begun(&SimulatedFs::new(1), options());
+    let core = &*engine.core;
+    let [table, other] = [TABLE, OTHER].map(|table| core.catalog.live(table).unwrap());
+    fill_quietly(&engine, TABLE);
+    let mut is_flushed = false;
+    std::thread::scope(|scope| {
+        let long_flush = table.change.lock();
+        let (ended, end) = channel();
+        scope.spawn(move || {
+            flush_down(core);
+            let _ = ended.send(());
+        });
+        // It has looked at all tables.
+        let _ = end.recv_timeout(Duration::from_millis(200));
+        fill_quietly(&engine, OTHER);
+        for _ in 0..1000 {
+            let _ = end.recv_timeout(Duration::from_millis(10));
+            is_flushed = other.memory_bytes() == 0;
+            if is_flushed {
+                break;
+            }
+        }
+        drop(long_flush);
+    });
+    assert!(is_flushed);
+    assert!(core.held.bytes() <= flush_above(core));
+}
+
 /// `dropDatabase` and sessions that expire bring one range for each of thousands of indexes, in one batch: each was
 /// compared with all before it, again and again, and nobody wrote for half an hour.
 #[test]
@@ -360,6 +394,53 @@ fn a_full_disk_neither_fills_the_memory_nor_crowds_it() {
     let view = engine.snapshot().unwrap();
     for number in 0..number {
         assert!(view.get(TABLE, &key(number)).unwrap().is_some(), "{number}");
+    }
+}
+
+/// A table with many frozen memtables went on writing to the one that the checkpoint took messages from: versions that
+/// were newer took the place of those at its position, which then had neither.
+#[test]
+fn a_checkpoint_has_its_position_beside_writers_of_a_crowded_table() {
+    let (fs, clock) = (SimulatedFs::new(1), Arc::new(SimulatedClock::new(0)));
+    let engine = begun_at(&fs, clock.clone(), options());
+    let core = &*engine.core;
+    let table = core.catalog.live(TABLE).unwrap();
+    for seq in 2..6 {
+        apply(&engine, seq, &puts(TABLE, 0..2, seq as u8));
+        table.freeze();
+    }
+    apply(&engine, 6, &puts(TABLE, 0..2, 6));
+    // The checkpoint comes to this table first. Little enough is written meanwhile that nothing is flushed.
+    apply(&engine, 7, &puts(BEFORE, 0..2, 7));
+    let before = core.catalog.live(BEFORE).unwrap();
+    std::thread::scope(|scope| {
+        let held_up = before.change.lock();
+        let checkpoint = scope.spawn(|| engine.checkpoint().unwrap());
+        while !core.catalog.is_unchanged() {
+            std::thread::yield_now();
+        }
+        for seq in 8..60 {
+            apply(&engine, seq, &puts(TABLE, 0..2, seq as u8));
+        }
+        drop(held_up);
+        assert_eq!(checkpoint.join().unwrap(), Seq(7));
+    });
+    let crashed = open(&fs.after_crash(1), clock, options());
+    let view = crashed.snapshot().unwrap();
+    for number in 0..2 {
+        assert_eq!(
+            view.get(TABLE, &key(number)).unwrap().unwrap(),
+            vec![6; 100],
+            "{number}"
+        );
+    }
+    let view = engine.snapshot().unwrap();
+    for number in 0..2 {
+        assert_eq!(
+            view.get(TABLE, &key(number)).unwrap().unwrap(),
+            vec![59; 100],
+            "{number}"
+        );
     }
 }
 

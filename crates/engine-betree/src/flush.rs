@@ -19,6 +19,28 @@ const PIECE_BYTES_MAX: usize = 256 << 20;
 /// After a flush found the disk full none is tried for so long: each reads and writes much in vain.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(1);
 
+/// Who finds nothing to flush but in a table that somebody else works on waits for it so long, and then looks at all of
+/// them anew: a compaction ends its step soon, another flush may take a minute.
+const TAKEN_WAIT: Duration = Duration::from_millis(10);
+
+/// What came of looking for something to flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flushed {
+    Some,
+    Nothing,
+    /// Somebody else works on what there is.
+    Taken,
+}
+
+impl Flushed {
+    fn of(is_flushed: bool) -> Self {
+        match is_flushed {
+            true => Self::Some,
+            false => Self::Nothing,
+        }
+    }
+}
+
 /// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
 /// Whoever calls holds `structure` and the table's `change`.
 pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool> {
@@ -56,8 +78,8 @@ pub(crate) fn flush_above(core: &Core) -> u64 {
 }
 
 /// Flushes the table with the most messages that nobody else works on, and where there is none, one that somebody does
-/// work on. False when there is nothing to do.
-pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
+/// work on, if it is to be had soon.
+fn flush_largest(core: &Core) -> Result<Flushed> {
     let mut taken = None;
     let is_sound = |(_, table): &(u64, Arc<Table>)| !table.is_damaged.load(Ordering::Acquire);
     for (_, table) in core.catalog.by_memory().into_iter().filter(is_sound) {
@@ -67,14 +89,19 @@ pub(crate) fn flush_largest(core: &Core) -> Result<bool> {
             continue;
         };
         if flush_newest_too(core, &table)? {
-            return Ok(true);
+            return Ok(Flushed::Some);
         }
     }
     // A compaction has it nearly all the time.
-    let Some(table) = taken else { return Ok(false) };
+    let Some(table) = taken else {
+        return Ok(Flushed::Nothing);
+    };
     let _shared = core.structure.read();
-    let _change = table.change.lock();
-    Ok(core.held.bytes() > flush_above(core) && flush_newest_too(core, &table)?)
+    let Some(_change) = table.change.try_lock_for(TAKEN_WAIT) else {
+        return Ok(Flushed::Taken);
+    };
+    let is_needed = core.held.bytes() > flush_above(core);
+    Ok(Flushed::of(is_needed && flush_newest_too(core, &table)?))
 }
 
 /// Flushes the oldest messages of a table, be they frozen or not. Whoever calls holds `structure` and its `change`.
@@ -100,11 +127,11 @@ fn flush_or_set_aside(core: &Core, table: &Table) -> Result<bool> {
 }
 
 /// Flushes the oldest frozen memtable of a table.
-fn flush_table(core: &Core, table: &Table) -> Result<bool> {
+fn flush_table(core: &Core, table: &Table) -> Result<Flushed> {
     let _shared = core.structure.read();
     let _change = table.change.lock();
     flush_or_set_aside(core, table)?;
-    Ok(true)
+    Ok(Flushed::Some)
 }
 
 /// Flushes until messages take as little memory as they shall. An error other than a full disk, or damage, stops the
@@ -122,8 +149,9 @@ pub(crate) fn flush_down(core: &Core) {
             None => return,
         };
         match flushed {
-            Ok(true) => core.is_disk_full.store(false, Ordering::Release),
-            Ok(false) => return,
+            Ok(Flushed::Some) => core.is_disk_full.store(false, Ordering::Release),
+            Ok(Flushed::Taken) => {}
+            Ok(Flushed::Nothing) => return,
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
                 let again = core.clock.monotonic() + FULL_DISK_PAUSE;
                 core.flush_again_ms.store(again.as_millis() as u64, Ordering::Release);

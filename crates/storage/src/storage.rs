@@ -169,6 +169,8 @@ pub struct Storage {
     pre_image_life_ms: AtomicU64,
     /// Held by one data-definition operation at a time; holds the next table id.
     pub(crate) definitions: Mutex<u32>,
+    /// Held by a compaction from start to end, before all other locks: see `docs/locks.md`.
+    pub(crate) compacting: Mutex<()>,
     /// The epoch in which the turn was taken that somebody has.
     pub(crate) definitions_epoch: AtomicU64,
     /// The last entry with definitions, and its epoch, that whoever proposed it has not waited for. Changed by who has
@@ -236,6 +238,7 @@ impl Storage {
             pre_image_life_ms: AtomicU64::new(0),
             options,
             definitions: Mutex::new(crate::limits::FIRST_USER_TABLE),
+            compacting: Mutex::default(),
             definitions_epoch: AtomicU64::new(0),
             defined_meanwhile: Mutex::default(),
             user_writes_blocked: AtomicBool::new(false),

@@ -5,10 +5,12 @@
 
 use crate::consistency;
 use crate::history::OPLOG;
+use crate::limits::WAIT_SLICE;
 use crate::report::{CollectionStats, CompactReport, IndexStats, Inspect, ValidateReport, unless_damaged};
 use crate::storage::Storage;
 use crate::{Collection, LockMode, Namespace, Operation, StorageError};
 use engine::{EngineError, Maintenance, TableId};
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
 impl Storage {
@@ -139,15 +141,28 @@ impl Storage {
         })
     }
 
-    /// Gives space back to the file system. An engine that cannot says so ([`EngineError::Unsupported`]). Waits while
-    /// writes are held back: somebody copies the files.
+    /// Gives space back to the file system. An engine that cannot says so ([`EngineError::Unsupported`]). One at a
+    /// time: waits for another one as long as the operation may, and while writes are held back, as somebody copies the
+    /// files.
     pub fn compact(&self, op: &Operation, ns: &Namespace) -> Result<CompactReport, StorageError> {
+        // Before the collection's lock: the other one may take hours, and nobody else shall wait for it here.
+        let _turn = self.wait_to_compact(op)?;
         self.wait_for_barrier(op)?;
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         op.check_now()?;
         let task = Maintenance::Compact(Some(guard.tables().collect()));
         let bytes_freed = self.engine.maintain(&task)?.bytes_freed;
         Ok(CompactReport { bytes_freed })
+    }
+
+    fn wait_to_compact(&self, op: &Operation) -> Result<MutexGuard<'_, ()>, StorageError> {
+        loop {
+            if let Some(turn) = self.compacting.try_lock_for(WAIT_SLICE) {
+                return Ok(turn);
+            }
+            op.check_now()?;
+            self.check_running()?;
+        }
     }
 }
 

@@ -214,3 +214,26 @@ fn a_compaction_waits_while_writes_are_held_back() {
         "{compacted:?}"
     );
 }
+
+/// The second compaction waited for the first, for hours, with its own collection's lock: whoever wanted that for
+/// itself waited too, and all who came later behind them. Nobody could end it.
+#[test]
+fn who_waits_to_compact_keeps_nobody_from_the_collection() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let turn = storage.compacting.lock();
+    let second = machine.operation();
+    let kill = second.kill_handle();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| storage.compact(&second, &ns("c")));
+        storage.drop_collection(&op, &ns("c")).unwrap().unwrap();
+        kill.set(crate::Interrupted::Killed);
+        let ended = waiting.join().unwrap();
+        assert!(matches!(ended, Err(StorageError::Interrupted(_))), "{ended:?}");
+    });
+    drop(turn);
+    storage.make(&op, "c", rawdoc! {});
+    storage.compact(&op, &ns("c")).unwrap();
+    storage.compact(&op, &ns("c")).unwrap();
+}
