@@ -119,17 +119,12 @@ impl Shared {
         database
     }
 
-    /// Whether another file may be opened.
-    pub(crate) fn check_descriptors(&self) -> Result<()> {
-        let checked = self.env.fs.check_descriptors();
-        checked.map_err(io_error("open another file in", &self.directory))
-    }
-
     /// Keeps descriptors for the files of a database that is to be made: they are opened by a checkpoint, which must
     /// not find that others have taken the last.
     pub(crate) fn prepare_database(&self, name: &str) -> Result<()> {
         *self.prepared.lock() = None;
-        self.check_descriptors()?;
+        let checked = self.env.fs.check_descriptors();
+        checked.map_err(io_error("open another file in", &self.directory))?;
         let descriptors = (0..FILES_OF_NEW_DATABASE).map(|_| RootFiles::any_descriptor(&self.env, &self.directory));
         let prepared = Prepared {
             name: name.to_owned(),
