@@ -116,7 +116,7 @@ fn what_a_checkpoint_did_not_give_back_the_next_one_does_without_being_asked() {
     core.applier.lock().release(&database, &[dropped]);
     engine.checkpoint().expect("there is room");
     let applier = core.applier.lock();
-    assert!(core.owes_checkpoint.load(Relaxed) || !applier.has_released());
+    assert!(core.gives_back.load(Relaxed) || !applier.has_released());
 }
 
 /// A check of a whole table kept each batch that wrote to it waiting, and with that batch all others and all readers.

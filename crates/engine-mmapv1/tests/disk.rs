@@ -389,7 +389,7 @@ fn a_load_of_long_rows_on_an_idle_engine_keeps_to_the_cache() {
 }
 
 /// A compaction took a checkpoint whenever it gave files back, also while somebody copied the files one by one: the
-/// copy was of two states.
+/// copy was of two states. So did who asked for another one, at the same position.
 #[test]
 fn nothing_is_written_while_files_are_kept() {
     let fs = new_disk();
@@ -406,6 +406,11 @@ fn nothing_is_written_while_files_are_kept() {
     engine.checkpoint().unwrap();
     let before = fs.operations();
     engine.maintain(&Maintenance::Compact(None)).unwrap();
+    assert_eq!(fs.operations(), before);
+    engine.keep_files(true).unwrap();
+    engine.checkpoint().unwrap();
+    engine.keep_files(false).unwrap();
+    engine.checkpoint().unwrap();
     assert_eq!(fs.operations(), before);
     assert!(exists(&fs, "db.2"));
     engine.keep_files(false).unwrap();
