@@ -142,7 +142,8 @@ impl Storage {
     /// Gives space back to the file system. An engine that cannot says so ([`EngineError::Unsupported`]). Waits while
     /// writes are held back: somebody copies the files.
     pub fn compact(&self, op: &Operation, ns: &Namespace) -> Result<CompactReport, StorageError> {
-        self.wait_for_barrier(op)?;
+        // Before the lock: who waits for a barrier keeps no collection locked.
+        let _compaction = self.begin_compaction(op)?;
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         op.check_now()?;
         let task = Maintenance::Compact(Some(guard.tables().collect()));
