@@ -79,6 +79,9 @@ pub(crate) struct Checkpointer {
     pub(crate) threads: Mutex<Vec<Thread>>,
     /// The system had no threads for these; it is asked again before long.
     pub(crate) delayed: Mutex<Vec<Delayed>>,
+    /// The system is taken to have no thread.
+    #[cfg(test)]
+    pub(crate) has_no_threads: AtomicBool,
 }
 
 impl Drop for Checkpointer {

@@ -180,15 +180,25 @@ impl Storage {
             kill,
             work: Box::new(work),
         };
-        self.spawn_or_delay(delayed);
+        if !self.spawn_or_delay(delayed) {
+            // The thread sleeps for longer than it is to from now on.
+            self.checkpointer.wake();
+        }
     }
 
-    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed) {
+    /// False when it is delayed.
+    fn spawn_or_delay(&self, Delayed { name, kill, work }: Delayed) -> bool {
         // A thread that cannot start does not give its work back.
         let work = Arc::new(Mutex::new(Some(work)));
         let of_thread = work.clone();
         let take = |work: &Mutex<Option<Work>>| work.lock().take();
         let thread = std::thread::Builder::new().name(name.clone());
+        #[cfg(test)]
+        let thread = match self.checkpointer.has_no_threads.load(Ordering::Relaxed) {
+            // No address space is as large.
+            true => thread.stack_size(usize::MAX / 4),
+            false => thread,
+        };
         let started = thread.spawn(move || {
             if let Some(work) = take(&of_thread) {
                 work();
@@ -197,16 +207,20 @@ impl Storage {
         if let Ok(handle) = started {
             let (alarm, kill) = (None, Some(kill));
             self.checkpointer.threads.lock().push(Thread { handle, alarm, kill });
-        } else if let Some(work) = take(&work) {
-            self.checkpointer.delayed.lock().push(Delayed { name, kill, work });
-            // The thread sleeps for longer than it is to from now on.
-            self.checkpointer.wake();
+            return true;
         }
+        if let Some(work) = take(&work) {
+            self.checkpointer.delayed.lock().push(Delayed { name, kill, work });
+        }
+        false
     }
 
     /// Tries again to start threads that the system did not have.
     fn spawn_delayed(&self) {
-        for delayed in std::mem::take(&mut *self.checkpointer.delayed.lock()) {
+        // Not in the head of the loop, which would keep the lock: what is delayed again takes it. Nor is the thread that
+        // does this woken then, which would try without a pause.
+        let delayed = std::mem::take(&mut *self.checkpointer.delayed.lock());
+        for delayed in delayed {
             self.spawn_or_delay(delayed);
         }
     }
@@ -366,6 +380,12 @@ mod tests {
             work: Box::new(move || done.store(true, Ordering::SeqCst)),
         });
         assert!(storage.checkpoint_period() > Duration::ZERO, "it is not asked for");
+        // There is none at the second attempt either, which waited for itself.
+        storage.checkpointer.has_no_threads.store(true, Ordering::Relaxed);
+        storage.spawn_delayed();
+        assert_eq!(storage.checkpointer.delayed.lock().len(), 1);
+        assert!(!is_done.load(Ordering::SeqCst));
+        storage.checkpointer.has_no_threads.store(false, Ordering::Relaxed);
         storage.spawn_delayed();
         assert!(storage.checkpointer.delayed.lock().is_empty());
         storage.close(true).unwrap();
