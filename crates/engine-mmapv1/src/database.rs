@@ -86,9 +86,9 @@ impl Database {
         *self.kept_descriptors.lock() = kept;
     }
 
-    /// Frees one that was kept, for a file that is opened now; false when none is left.
-    pub(crate) fn give_back_descriptor(&self) -> bool {
-        self.kept_descriptors.lock().pop().is_some()
+    /// Frees one that was kept, if there is one left, for a file that is opened now.
+    pub(crate) fn give_back_descriptor(&self) {
+        drop(self.kept_descriptors.lock().pop());
     }
 
     pub(crate) fn namespace_path(&self) -> PathBuf {

@@ -22,7 +22,7 @@ use engine::{
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::Env;
@@ -41,7 +41,7 @@ pub struct Mmapv1Engine {
 
 /// What the engine shares with the thread that writes checkpoints when too much is dirty.
 ///
-/// Lock order: `disk`, `applier`, then those of [`Shared`].
+/// Lock order: `disk`, `applier`, then `kept` and those of [`Shared`].
 struct Core {
     info: EngineInfo,
     shared: Arc<Shared>,
@@ -51,16 +51,26 @@ struct Core {
     write_ahead: WriteAheadRule,
     /// Those of the disk, to be read while a checkpoint is under way.
     written: Mutex<Written>,
-    /// Something changed that no position tells of: files were given back, a table was loaded.
+    /// Something changed that no position tells of: a table was loaded.
     owes_checkpoint: AtomicBool,
-    /// How often files that lie as they are, for who copies them, were asked for.
-    files_kept: AtomicUsize,
+    /// Space of files is given back by the next checkpoint, of which no position tells either, and which can wait.
+    gives_back: AtomicBool,
+    kept: Mutex<KeptFiles>,
     /// The last checkpoint found no room: writers need not wait for the next.
     is_stuck: AtomicBool,
     wanted: Mutex<Wanted>,
     changed: Condvar,
     batches: AtomicU64,
     operations: AtomicU64,
+}
+
+/// Files that lie as they are, for who copies them.
+#[derive(Default)]
+struct KeptFiles {
+    /// How often they were asked for.
+    count: usize,
+    /// A checkpoint was taken since: somebody may be copying what it wrote.
+    are_settled: bool,
 }
 
 /// What the checkpointer is to do.
@@ -86,7 +96,8 @@ impl Mmapv1Engine {
             write_ahead: WriteAheadRule::default(),
             written: Mutex::default(),
             owes_checkpoint: AtomicBool::new(false),
-            files_kept: AtomicUsize::new(0),
+            gives_back: AtomicBool::new(false),
+            kept: Mutex::default(),
             is_stuck: AtomicBool::new(false),
             wanted: Mutex::new(Wanted::Nothing),
             changed: Condvar::new(),
@@ -197,14 +208,18 @@ impl Core {
     }
 
     fn checkpoint(&self) -> Result<Seq> {
-        self.checkpoint_on(&mut self.disk.lock())
+        let mut disk = self.disk.lock();
+        let seq = self.checkpoint_on(&mut disk)?;
+        let mut kept = self.kept.lock();
+        kept.are_settled = kept.count > 0;
+        Ok(seq)
     }
 
     /// A checkpoint of the engine's own accord: none while files are to lie as they are.
     fn checkpoint_unasked(&self) -> Result<()> {
         let mut disk = self.disk.lock();
         // Under the lock of the disk: whoever copies takes a checkpoint first, and none may begin behind that one.
-        if self.files_kept.load(Relaxed) > 0 {
+        if self.kept.lock().count > 0 {
             return Ok(());
         }
         self.checkpoint_on(&mut disk).map(drop)
@@ -216,11 +231,13 @@ impl Core {
             // Under the applier: a batch waited for may have failed half way, and no half of one may become durable.
             self.shared.check_open()?;
             let seq = applier.last.max(self.shared.pins.published());
-            if seq.0 == self.durable.load(Relaxed) && !self.owes_checkpoint.load(Relaxed) {
+            let gives_back = self.gives_back.load(Relaxed) && !self.kept.lock().are_settled;
+            if seq.0 == self.durable.load(Relaxed) && !self.owes_checkpoint.load(Relaxed) && !gives_back {
                 return Ok(seq);
             }
             applier.sweep_history(&self.shared);
             self.owes_checkpoint.store(false, Relaxed);
+            self.gives_back.store(false, Relaxed);
             let cut = checkpoint::draw(&self.shared, &mut applier);
             (cut, applier.has_released())
         };
@@ -231,7 +248,7 @@ impl Core {
                 self.is_stuck.store(false, Relaxed);
                 if has_more {
                     // The rest of what was dropped goes with the next ones.
-                    self.owes_checkpoint.store(true, Relaxed);
+                    self.gives_back.store(true, Relaxed);
                     self.want_checkpoint();
                 }
                 Ok(cut.seq)
@@ -306,7 +323,7 @@ impl Core {
             drop_free_files(&self.shared)
         };
         if dropped {
-            self.owes_checkpoint.store(true, Relaxed);
+            self.gives_back.store(true, Relaxed);
             self.checkpoint_unasked()?;
         }
         Ok(MaintenanceReport {
@@ -511,14 +528,23 @@ impl Engine for Mmapv1Engine {
         })
     }
 
-    /// The files change in checkpoints alone: the engine takes none by itself.
+    /// The files change in checkpoints alone: the engine takes none by itself, and one that is asked for at the position
+    /// of the one before gives nothing back.
     fn keep_files(&self, keep: bool) -> Result<()> {
         let core = &self.core;
         core.shared.check_open()?;
+        let mut kept = core.kept.lock();
         if keep {
-            core.files_kept.fetch_add(1, Relaxed);
-        } else if core.files_kept.fetch_sub(1, Relaxed) == 1 && core.owes_checkpoint.load(Relaxed) {
-            core.want_checkpoint();
+            kept.count += 1;
+            return Ok(());
+        }
+        kept.count -= 1;
+        if kept.count == 0 {
+            kept.are_settled = false;
+            drop(kept);
+            if core.owes_checkpoint.load(Relaxed) || core.gives_back.load(Relaxed) {
+                core.want_checkpoint();
+            }
         }
         Ok(())
     }

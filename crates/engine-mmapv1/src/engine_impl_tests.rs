@@ -116,7 +116,7 @@ fn what_a_checkpoint_did_not_give_back_the_next_one_does_without_being_asked() {
     core.applier.lock().release(&database, &[dropped]);
     engine.checkpoint().expect("there is room");
     let applier = core.applier.lock();
-    assert!(core.owes_checkpoint.load(Relaxed) || !applier.has_released());
+    assert!(core.gives_back.load(Relaxed) || !applier.has_released());
 }
 
 /// A check of a whole table kept each batch that wrote to it waiting, and with that batch all others and all readers.
@@ -161,4 +161,36 @@ fn the_check_of_a_table_gives_way_to_a_batch() {
         assert!(check.join().expect("no panic"));
     });
     assert!(!table.has_writers_waiting());
+}
+
+/// Free slots that an older version had put into the buckets of its day served nobody who needed as much.
+#[test]
+fn large_free_slots_are_found_in_the_buckets_of_an_older_version() {
+    const OLD_BUCKET: usize = 17;
+    const BUCKET: usize = 19;
+    let (_fs, engine) = open_engine();
+    create_tables(&engine, &["a.t"]);
+    let row = |seq: u64| {
+        let mut batch = Batch::new();
+        batch.put(TableId(1), 2u64.to_be_bytes().to_vec(), vec![7; 5 << 20]);
+        engine.apply(&batch, Seq(seq)).expect("a row");
+        engine.publish(Seq(seq));
+    };
+    row(2);
+    let mut batch = Batch::new();
+    batch.delete(TableId(1), 2u64.to_be_bytes().to_vec());
+    engine.apply(&batch, Seq(3)).expect("a row less");
+    engine.publish(Seq(3));
+    let table = engine.core.shared.live_table(TableId(1)).expect("it was made");
+    let before = {
+        let mut state = table.state.write();
+        assert!(!state.store.buckets[BUCKET].is_null());
+        assert!(state.store.buckets[OLD_BUCKET].is_null());
+        state.store.buckets.swap(OLD_BUCKET, BUCKET);
+        state.store.storage_bytes()
+    };
+    row(4);
+    let state = table.state.read();
+    assert_eq!(state.store.storage_bytes(), before);
+    assert!(state.store.buckets[OLD_BUCKET].is_null());
 }

@@ -100,10 +100,9 @@ impl Room<'_> {
     }
 
     fn open(&mut self, database: &Database, path: &Path) -> Result<Arc<dyn File>> {
-        // It was asked for when the database was made; a further data file has to ask.
-        if !database.give_back_descriptor() {
-            self.shared.check_descriptors()?;
-        }
+        // A new database has kept one. Nobody else is asked whether there are enough: what is in the log has to get to
+        // disk, and the checkpoint writes for all databases. For that some are kept.
+        database.give_back_descriptor();
         let directory = database.directory();
         if database.own_directory {
             let made = self.shared.env.fs.create_directory_all(&directory);

@@ -12,6 +12,8 @@ use std::ops::Bound;
 
 /// Rows that are checked under one lock of a table, and pages under one lock of the disk.
 const SLICE: usize = 256;
+/// No row is begun under one lock of a table beyond this many bytes.
+const SLICE_BYTES: u64 = 1 << 20;
 /// How often the room of a table is looked at anew after somebody came who writes to it.
 const SPACE_ATTEMPTS: usize = 5;
 
@@ -45,11 +47,11 @@ pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut Maintena
 /// then.
 pub(crate) fn verify_disk<T>(table: &Table, disk: &Mutex<T>, report: &mut MaintenanceReport) -> Result<()> {
     let extents = table.state.read().store.extents.clone();
-    let pages: Vec<Loc> = extents.iter().flat_map(|extent| extent.page_locs()).collect();
-    for slice in pages.chunks(SLICE) {
+    let mut pages = extents.iter().flat_map(|extent| extent.page_locs()).peekable();
+    while pages.peek().is_some() {
         let _no_checkpoint_writes = disk.lock();
         let files = table.database.files();
-        for at in slice {
+        for at in pages.by_ref().take(SLICE) {
             let Some(file) = files.get(at.file() as usize) else {
                 continue;
             };
@@ -78,7 +80,7 @@ fn check_rows(shared: &Shared, table: &Table, rows: &mut u64) -> Result<Vec<Stri
     loop {
         let state = table.state.read();
         let from = last.clone();
-        let mut left = SLICE;
+        let (mut left, bytes_max) = (SLICE, bytes + SLICE_BYTES);
         let bound = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         state.store.scan(&pager, bound, Direction::Forward, &mut |key, value| {
             if last.as_ref().is_some_and(|last| last[..] >= *key) {
@@ -88,6 +90,9 @@ fn check_rows(shared: &Shared, table: &Table, rows: &mut u64) -> Result<Vec<Stri
             *rows += 1;
             last = Some(key.to_vec());
             left -= 1;
+            if bytes >= bytes_max || table.has_writers_waiting() {
+                left = 0;
+            }
             Ok(if left == 0 { Visit::Enough } else { Visit::More })
         })?;
         if left == 0 {

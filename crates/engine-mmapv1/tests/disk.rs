@@ -278,9 +278,10 @@ fn a_full_disk_bounds_what_is_dirty() {
     verify(&engine);
 }
 
-/// Files were opened up to the last descriptor, also those that were kept for others.
+/// New databases opened files up to the last descriptor, also those that are kept. Of these a checkpoint may take:
+/// where connections had all others, a database that needed one more data file made it fail for all.
 #[test]
-fn files_of_checkpoints_leave_the_descriptors_that_are_kept() {
+fn new_databases_leave_the_descriptors_that_checkpoints_need() {
     let fs = new_disk();
     let engine = open(&fs, &small()).unwrap();
     // A new database takes those of its first files before anything of it is in the log.
@@ -295,13 +296,20 @@ fn files_of_checkpoints_leave_the_descriptors_that_are_kept() {
     put(&engine, 1, 1, 10);
     put(&engine, 2, 1, 10);
     engine.checkpoint().unwrap();
-    // Who decides leaves others' descriptors alone.
-    let refused = engine.check_new_table(&spec("third.a"));
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfSpace);
-    // A second data file.
+    // A second data file, and a database that nobody prepared, as on a follower.
     (2..20).for_each(|id| put(&engine, 1, id, 10_000));
+    create(&engine, 3, "followed.a");
+    put(&engine, 3, 1, 10);
+    engine.checkpoint().unwrap();
+    assert!(exists(&fs, "db.1") && exists(&fs, "followed.0"));
+    // Who decides leaves others' descriptors alone.
+    let refused = engine.check_new_table(&spec("more.a"));
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::OutOfSpace);
+    // Where none is left at all, it is tried again.
+    let next = (2..).find(|number| !exists(&fs, &format!("db.{number}"))).unwrap();
+    fs.inject(Fault::new(FaultKind::NoDescriptors).on(format!("{DIRECTORY}/db.{next}")));
+    (20..200).for_each(|id| put(&engine, 1, id, 10_000));
     assert_eq!(checkpoint_error(&engine), ErrorKind::OutOfSpace);
-    fs.clear_faults();
     engine.checkpoint().unwrap();
     verify(&engine);
 }
@@ -385,7 +393,7 @@ fn a_load_of_long_rows_on_an_idle_engine_keeps_to_the_cache() {
 }
 
 /// A compaction took a checkpoint whenever it gave files back, also while somebody copied the files one by one: the
-/// copy was of two states.
+/// copy was of two states. So did who asked for another one, at the same position.
 #[test]
 fn nothing_is_written_while_files_are_kept() {
     let fs = new_disk();
@@ -402,6 +410,11 @@ fn nothing_is_written_while_files_are_kept() {
     engine.checkpoint().unwrap();
     let before = fs.operations();
     engine.maintain(&Maintenance::Compact(None)).unwrap();
+    assert_eq!(fs.operations(), before);
+    engine.keep_files(true).unwrap();
+    engine.checkpoint().unwrap();
+    engine.keep_files(false).unwrap();
+    engine.checkpoint().unwrap();
     assert_eq!(fs.operations(), before);
     assert!(exists(&fs, "db.2"));
     engine.keep_files(false).unwrap();

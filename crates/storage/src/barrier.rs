@@ -7,6 +7,9 @@
 //!
 //! It rises only in the turn to change definitions. Those wait for a barrier before they have the turn, and without a
 //! lock of a collection: one that waited at its commit would keep all readers of its collections waiting.
+//!
+//! Compactions write to files for as long as they run, and cannot be held up on their way: who wants the files to stay
+//! waits for them before the barrier rises. They are counted under `order`, too.
 
 use crate::pipeline::{Leads, Order};
 use crate::storage::Storage;
@@ -27,16 +30,16 @@ pub struct WriteBarrier {
 }
 
 impl Storage {
-    /// Holds all later writes back until the barrier is dropped, and waits for what is under way, as long as the
-    /// operation may.
+    /// Holds all later writes back until the barrier is dropped, and waits for what is under way, compactions first, as
+    /// long as the operation may.
     pub fn block_writes(self: &Arc<Self>, op: &Operation) -> Result<WriteBarrier, StorageError> {
-        let turn = self.next_turn_behind_barrier(op)?;
-        let order = self.pipeline.order.lock();
-        self.barriers.fetch_add(1, Ordering::AcqRel);
-        drop((order, turn));
-        let mut barrier = WriteBarrier {
-            storage: Arc::clone(self),
-            keeps_files: false,
+        let is_compacting = || self.compactions.load(Ordering::Acquire) > 0;
+        let mut barrier = loop {
+            self.wait_while(op, &is_compacting)?;
+            // Another one may have begun: only under `order` is it known.
+            if let Some(barrier) = self.raise_barrier(op, &|| !is_compacting())? {
+                break barrier;
+            }
         };
         self.settle(&|| Ok(op.check_now()?))?;
         self.engine.keep_files(true)?;
@@ -44,20 +47,61 @@ impl Storage {
         Ok(barrier)
     }
 
+    /// Waits for the writes that are under way, as long as the operation may; later ones are held back meanwhile.
+    pub fn wait_for_writes(self: &Arc<Self>, op: &Operation) -> Result<(), StorageError> {
+        let _barrier = self.raise_barrier(op, &|| true)?;
+        self.settle(&|| Ok(op.check_now()?))
+    }
+
+    fn raise_barrier(
+        self: &Arc<Self>,
+        op: &Operation,
+        may_rise: &dyn Fn() -> bool,
+    ) -> Result<Option<WriteBarrier>, StorageError> {
+        let _turn = self.next_turn_behind_barrier(op)?;
+        let _order = self.pipeline.order.lock();
+        if !may_rise() {
+            return Ok(None);
+        }
+        self.barriers.fetch_add(1, Ordering::AcqRel);
+        Ok(Some(WriteBarrier {
+            storage: Arc::clone(self),
+            keeps_files: false,
+        }))
+    }
+
+    /// Waits while writes are held back, as long as the operation may; none are before the compaction has ended that
+    /// begins now.
+    pub(crate) fn begin_compaction(&self, op: &Operation) -> Result<Compaction<'_>, StorageError> {
+        loop {
+            self.wait_for_barrier(op)?;
+            let _order = self.pipeline.order.lock();
+            if !self.holds_writes_back() {
+                self.compactions.fetch_add(1, Ordering::AcqRel);
+                return Ok(Compaction(self));
+            }
+        }
+    }
+
     /// Waits while writes are held back, as long as the operation may.
     pub(crate) fn wait_for_barrier(&self, op: &Operation) -> Result<(), StorageError> {
-        if !self.holds_writes_back() {
+        self.wait_while(op, &|| self.holds_writes_back())
+    }
+
+    /// Waits for what ends under `order`, and rings `unblocked`.
+    fn wait_while(&self, op: &Operation, lasts: &dyn Fn() -> bool) -> Result<(), StorageError> {
+        if !lasts() {
             return Ok(());
         }
         let _wait = op.begins_to_wait(LockMode::IntentExclusive);
-        let ended = self.wait_behind_barrier(op);
+        let ended = self.wait_in_slices(op, lasts);
         op.ends_to_wait();
         ended
     }
 
-    fn wait_behind_barrier(&self, op: &Operation) -> Result<(), StorageError> {
+    fn wait_in_slices(&self, op: &Operation, lasts: &dyn Fn() -> bool) -> Result<(), StorageError> {
         let mut order = self.pipeline.order.lock();
-        while self.holds_writes_back() {
+        while lasts() {
             op.check_now()?;
             self.check_running()?;
             self.unblocked.wait_for(&mut order, WAIT_SLICE);
@@ -110,6 +154,17 @@ impl Drop for WriteBarrier {
         let _order = self.storage.pipeline.order.lock();
         self.storage.barriers.fetch_sub(1, Ordering::AcqRel);
         self.storage.unblocked.notify_all();
+    }
+}
+
+/// While one of these exists, no barrier rises that keeps files.
+pub(crate) struct Compaction<'a>(&'a Storage);
+
+impl Drop for Compaction<'_> {
+    fn drop(&mut self) {
+        let _order = self.0.pipeline.order.lock();
+        self.0.compactions.fetch_sub(1, Ordering::AcqRel);
+        self.0.unblocked.notify_all();
     }
 }
 

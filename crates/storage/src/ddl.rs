@@ -251,14 +251,27 @@ impl Storage {
         mut attempt: impl FnMut() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
         loop {
+            // Before it looks: a name that is given back behind that is not waited for.
+            let times = self.reserved.times_given_back();
             match attempt() {
                 Err(StorageError::WriteConflict) => {}
                 done => return done,
             }
-            self.reserved.wait();
+            let _wait = op.begins_to_wait(LockMode::IntentExclusive);
+            let ended = self.wait_for_names(op, times);
+            op.ends_to_wait();
+            ended?;
+        }
+    }
+
+    fn wait_for_names(&self, op: &Operation, times: u64) -> Result<(), StorageError> {
+        while self.reserved.times_given_back() == times {
+            self.reserved.wait(times);
             op.check_now()?;
             self.check_running()?;
+            op.waits_on();
         }
+        Ok(())
     }
 
     /// Creates a collection with its `_id_` index, or a clustered one without. `options` are as given to `create`,

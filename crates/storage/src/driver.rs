@@ -311,11 +311,11 @@ fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
 
 fn follow(storage: &Storage, alarm: &Alarm, kill: Arc<KillFlag>, inbox: &Inbox, outlet: &dyn Outlet) {
     let mut follower = Follower::new(storage, kill);
-    let until_rung = |storage: &Storage| match storage.is_delayed() || storage.is_full() {
-        true => DELAY_STEP,
-        false => Duration::ZERO,
+    let until_rung = |follower: &Follower| {
+        let asks_again = storage.is_delayed() || storage.is_full() || follower.waits_for_descriptors();
+        if asks_again { DELAY_STEP } else { Duration::ZERO }
     };
-    while alarm.wait(until_rung(storage)) {
+    while alarm.wait(until_rung(&follower)) {
         loop {
             match follower.follow(storage) {
                 Ok(true) => {

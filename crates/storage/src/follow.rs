@@ -31,6 +31,8 @@ pub(crate) struct Follower {
     op: Operation,
     /// It has applied all that may be applied now: the next entry waits for the delay.
     waits_for_time: bool,
+    /// The log could not open the file that has the next entry.
+    waits_for_descriptors: bool,
 }
 
 impl Follower {
@@ -40,7 +42,13 @@ impl Follower {
             chain: Chain::default(),
             op: Operation::with_kill_flag(storage.env.clock.clone(), 0, kill),
             waits_for_time: false,
+            waits_for_descriptors: false,
         }
+    }
+
+    /// Whether the next entry can be read only when there are file descriptors again.
+    pub(crate) fn waits_for_descriptors(&self) -> bool {
+        self.waits_for_descriptors
     }
 
     /// Whether the next entry waits for the delay with which this member applies.
@@ -89,9 +97,15 @@ impl Follower {
     ) -> Result<bool, StorageError> {
         let pipeline = &storage.pipeline;
         let delay_ms = pipeline.apply_delay_ms.load(Ordering::Acquire) as i64;
+        self.waits_for_descriptors = false;
         for entry in entries {
             let (seq, bytes) = match entry {
                 Ok(entry) => entry,
+                // It is asked again after a while: clients may have taken all there are.
+                Err(LogError::OutOfSpace { .. }) => {
+                    self.waits_for_descriptors = true;
+                    return Ok(*bytes_applied > 0);
+                }
                 // The log's end was taken back while it was read. What stays is before that.
                 Err(LogError::Truncated { .. }) => break,
                 Err(error) => return Err(storage.log_error(error)),
@@ -261,5 +275,30 @@ fn former(definition: &Definition) -> Option<Arc<Collection>> {
         Definition::PutCollection { former, .. } => former.clone(),
         Definition::DropCollection(collection) => Some(collection.clone()),
         Definition::PutView(_) | Definition::DropView(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Machine;
+
+    /// A member that had to read from a file what others had written, and found no descriptor, ended.
+    #[test]
+    fn entries_that_no_descriptor_is_left_for_are_asked_for_again() {
+        let machine = Machine::new(1);
+        let storage = machine.open().unwrap();
+        let mut follower = Follower::new(&storage, Arc::default());
+        let refused = LogError::OutOfSpace {
+            operation: "open",
+            path: "1.log".into(),
+            source: std::io::ErrorKind::QuotaExceeded.into(),
+        };
+        let applied = follower.apply(&storage, [Err(refused)].into_iter(), Seq(9), &mut 0);
+        assert!(matches!(applied, Ok(false)), "{applied:?}");
+        assert!(follower.waits_for_descriptors());
+        let applied = follower.apply(&storage, std::iter::empty(), Seq(9), &mut 0);
+        assert!(matches!(applied, Ok(true)) && !follower.waits_for_descriptors());
+        storage.check_running().unwrap();
     }
 }

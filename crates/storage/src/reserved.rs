@@ -4,12 +4,15 @@ use crate::Namespace;
 use crate::limits::WAIT_SLICE;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names of collections that open transactions make, and whose they are.
 #[derive(Default)]
 pub(crate) struct ReservedNames {
     names: Mutex<HashMap<Namespace, u64>>,
     given_back: Condvar,
+    /// How often some were given back; rises under `names`.
+    times: AtomicU64,
 }
 
 impl ReservedNames {
@@ -30,14 +33,25 @@ impl ReservedNames {
         debug_assert!(former.is_none(), "a name is one transaction's");
     }
 
-    /// Waits a moment for one to be given back.
-    pub(crate) fn wait(&self) {
-        self.given_back.wait_for(&mut self.names.lock(), WAIT_SLICE);
+    /// How often names were given back so far.
+    pub(crate) fn times_given_back(&self) -> u64 {
+        self.times.load(Ordering::Acquire)
+    }
+
+    /// Waits a moment for names to be given back, more often than `times`.
+    pub(crate) fn wait(&self, times: u64) {
+        let mut names = self.names.lock();
+        if self.times_given_back() == times {
+            self.given_back.wait_for(&mut names, WAIT_SLICE);
+        }
     }
 
     /// The transaction has ended.
     pub(crate) fn give_back(&self, owner: u64) {
-        self.names.lock().retain(|_, of| *of != owner);
+        let mut names = self.names.lock();
+        names.retain(|_, of| *of != owner);
+        self.times.fetch_add(1, Ordering::AcqRel);
+        drop(names);
         self.given_back.notify_all();
     }
 }

@@ -163,6 +163,8 @@ pub struct Storage {
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
+    /// Compactions under way.
+    pub(crate) compactions: AtomicU32,
     pub(crate) unblocked: Condvar,
     sync_period_ms: AtomicU64,
     /// 0: as long as the log has them.
@@ -233,6 +235,7 @@ impl Storage {
             durable_points: DurablePoints::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
+            compactions: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),
             pre_image_life_ms: AtomicU64::new(0),

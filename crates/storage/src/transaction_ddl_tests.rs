@@ -1,12 +1,14 @@
 use crate::testing::*;
 use crate::{
-    HistoryChange, HistoryExtent, LockMode, Namespace, Operation, RecordId, SessionKey, Storage, StorageError,
-    Transaction,
+    HistoryChange, HistoryExtent, LockMode, Namespace, Operation, RecordId, RunPermit, SessionKey, Storage,
+    StorageError, Transaction,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use engine::Seq;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
 use vfs::{Fault, FaultKind};
 
 fn put(
@@ -143,6 +145,42 @@ fn others_wait_for_a_name_that_a_transaction_is_about_to_give() {
         });
         storage.assert_valid(&op, "c");
     }
+}
+
+/// A permission to write, how often it is lent, and who is told when it is.
+struct Permit(AtomicUsize, Sender<()>);
+
+impl RunPermit for Permit {
+    fn lend(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.1.send(()).is_ok()
+    }
+
+    fn take_back(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Writers of a collection that an idle transaction had made kept all permissions to write.
+#[test]
+fn who_waits_for_a_name_lends_its_permission() {
+    let machine = Machine::new(3);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let mut transaction = storage.begin_transaction().unwrap();
+    fill(&mut transaction, &op, 1);
+    let (tell, told) = mpsc::channel();
+    let (permit, creates) = (Arc::new(Permit(AtomicUsize::new(0), tell)), machine.operation());
+    creates.set_permit(Some(permit.clone()));
+    std::thread::scope(|scope| {
+        let create = scope.spawn(|| storage.create_collection(&creates, &ns("c"), &rawdoc! {}));
+        let lent = told.recv_timeout(Duration::from_secs(30));
+        let waits = creates.waiting_for_lock();
+        drop(transaction);
+        create.join().unwrap().unwrap();
+        assert!(lent.is_ok(), "it kept it");
+        assert_eq!(waits, Some(LockMode::IntentExclusive));
+    });
+    assert_eq!((permit.0.load(Ordering::SeqCst), creates.waiting_for_lock()), (0, None));
 }
 
 #[test]

@@ -11,7 +11,7 @@ const SYSTEM_DATABASES: [&str; 3] = ["admin", "config", "local"];
 
 impl Storage {
     /// Refuses users' writes from now on, or takes them again. What has its place in the log may still be applied:
-    /// [`Storage::block_writes`] waits for that.
+    /// [`Storage::wait_for_writes`] waits for that.
     pub fn set_user_writes_blocked(&self, are_blocked: bool) {
         self.user_writes_blocked.store(are_blocked, Ordering::SeqCst);
     }

@@ -147,7 +147,7 @@ impl Storage {
     pub fn compact(&self, op: &Operation, ns: &Namespace) -> Result<CompactReport, StorageError> {
         // Before the collection's lock: the other one may take hours, and nobody else shall wait for it here.
         let _turn = self.wait_to_compact(op)?;
-        self.wait_for_barrier(op)?;
+        let _compaction = self.begin_compaction(op)?;
         let guard = self.existing(op, ns, LockMode::IntentShared)?;
         op.check_now()?;
         let task = Maintenance::Compact(Some(guard.tables().collect()));

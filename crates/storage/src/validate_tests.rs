@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::RecordId;
 use crate::consistency::check_document;
 use crate::limits::NESTING_DEPTH_MAX;
 use crate::testing::{Calls, Machine, index, ns};
+use crate::{Interrupted, RecordId};
 use bson::rawdoc;
 use engine::{Batch, KeyRange};
 use std::sync::Arc;
@@ -236,4 +236,38 @@ fn who_waits_to_compact_keeps_nobody_from_the_collection() {
     storage.make(&op, "c", rawdoc! {});
     storage.compact(&op, &ns("c")).unwrap();
     storage.compact(&op, &ns("c")).unwrap();
+}
+
+/// A compaction that was under way when writes were held back went on writing to the files that were copied.
+#[test]
+fn writes_are_held_back_for_a_copy_once_no_compaction_runs() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.create_collection(&op, &ns("c"), &rawdoc! {}).unwrap();
+    let in_the_way = storage.collection(&op, &ns("c"), LockMode::Exclusive).unwrap().unwrap();
+    let copies = machine.operation();
+    std::thread::scope(|scope| {
+        let compaction = scope.spawn(|| storage.compact(&machine.operation(), &ns("c")).map(drop));
+        while !in_the_way.shared.lock.is_waited_for() {
+            std::thread::yield_now();
+        }
+        let copy = scope.spawn(|| storage.block_writes(&copies).map(drop));
+        while copies.waiting_for_lock().is_none() && !copy.is_finished() {
+            std::thread::yield_now();
+        }
+        copies.kill_handle().set(Interrupted::Killed);
+        let refused = copy.join().unwrap();
+        assert!(
+            matches!(refused, Err(StorageError::Interrupted(Interrupted::Killed))),
+            "{refused:?}"
+        );
+        assert!(!storage.holds_writes_back());
+        // Who only waits for writes does not wait for it.
+        storage.wait_for_writes(&machine.operation()).unwrap();
+        drop(in_the_way);
+        let compacted = compaction.join().unwrap();
+        let is_unsupported = matches!(compacted, Err(StorageError::Engine(EngineError::Unsupported { .. })));
+        assert!(compacted.is_ok() || is_unsupported, "{compacted:?}");
+    });
+    drop(storage.block_writes(&op).unwrap());
 }

@@ -79,7 +79,7 @@ fn run(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     storage.set_user_writes_blocked(blocks);
     if blocks {
         // Those that were let in before are done when this answers.
-        drop(storage.block_writes(&call.operation)?);
+        storage.wait_for_writes(&call.operation)?;
     }
     Ok(())
 }

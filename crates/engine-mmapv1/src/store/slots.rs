@@ -90,9 +90,14 @@ impl SlotHeader {
     }
 }
 
+/// The bucket of a slot when there was one for each power of two: who upgraded has large ones there.
+fn former_bucket_of(slot_bytes: usize) -> usize {
+    (slot_bytes / SLOT_BYTES_MIN).max(1).ilog2() as usize
+}
+
 fn bucket_of(slot_bytes: usize) -> usize {
     let bucket = if slot_bytes < LARGE_BYTES {
-        (slot_bytes / SLOT_BYTES_MIN).max(1).ilog2() as usize
+        former_bucket_of(slot_bytes)
     } else {
         let power = slot_bytes.ilog2();
         let has_half_more = slot_bytes >> (power - 1) & 1;
@@ -222,7 +227,9 @@ impl Store {
 
     fn take_pages(&mut self, pager: &Pager<'_>, pages: u32) -> Result<Loc> {
         let wanted = pages as usize * PAGE_BYTES;
-        for bucket in bucket_of(wanted)..BUCKETS {
+        let first = bucket_of(wanted);
+        let former = Some(former_bucket_of(wanted)).filter(|former| *former < first);
+        for bucket in (first..BUCKETS).chain(former) {
             if let Some((at, length)) = self.pop_fitting(pager, bucket, wanted)? {
                 if length > wanted {
                     self.push_free(pager, at.plus(wanted), length - wanted)?;
