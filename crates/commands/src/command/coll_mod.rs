@@ -67,7 +67,13 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
     // Without a view there is nothing to change yet, but there may be one by the time the command runs.
     let nothing = RawArrayBuf::new();
     let stages = stages.unwrap_or(&nothing);
-    aggregate_access::pipeline(call, Subject { database, collection }, stages)
+    let subject = Subject {
+        database,
+        collection,
+        // No view writes.
+        bypasses_validation: false,
+    };
+    aggregate_access::pipeline(call, subject, stages)
 }
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
