@@ -3,10 +3,14 @@
 
 use super::{Bench, code, first_batch, succeeded};
 use crate::command::user_store::{self, Store};
+use crate::invocation::Invocation;
+use crate::reply::Reply;
+use crate::rights::Rights;
 use crate::{Client, Request};
 use bson::raw::{RawArrayBuf, RawDocument, cstr};
 use bson::{Bson, Decimal128, Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use std::sync::Arc;
+use wire::ErrorCode;
 
 fn role(role: &str, database: &str) -> Bson {
     doc! { "role": role, "db": database }.into()
@@ -219,4 +223,23 @@ fn fields_are_not_looked_at_anew_for_each_stage_that_writes() {
     let reply = RawDocument::from_bytes(&reply).unwrap();
     // All of it is allowed, and none of it makes sense.
     assert_eq!(reply.get_i32("code").unwrap(), UNKNOWN_FIELD);
+}
+
+/// It was checked against the view that was there, or none, and changed the one that had come in its place.
+#[test]
+fn a_view_that_came_after_the_check_is_checked_again() {
+    let bench = Bench::guarded();
+    bench.ok(doc! { "create": "v", "viewOn": "secrets", "pipeline": [{ "$project": { "password": 0 } }] });
+    let body = rawdoc! { "collMod": "v", "pipeline": [] };
+    let (command, _) = bench.server.commands.find("collMod").unwrap();
+    let changes = |rights| {
+        let client = bench.stranger();
+        let mut call = Invocation::of_server(&bench.server, &client, command, &body, "test");
+        call.rights = rights;
+        let mut reply = Vec::new();
+        (command.run)(&mut call, &mut Reply::begin(&mut reply))
+    };
+    let refused = changes(Rights::Nobody).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Unauthorized);
+    assert!(changes(Rights::Unchecked).is_ok());
 }
