@@ -48,6 +48,46 @@ def test_empty_timestamps_stay_empty(server, shop, tmp_path):
         assert done.returncode == 0 and shop["in"].find_one({"_id": number})["t"] == Timestamp(0, 0), (mode, done.stderr)
 
 
+def test_empty_timestamps_stay_empty_whichever_version_is_announced(new_folder):
+    document = {"_id": 1, "t": Timestamp(0, 0)}
+    options = ["--emulate-version", "7.0", "--setParameter", "enableTestCommands=1"]
+    folder = new_folder("dump")
+    with Server(new_folder("older"), options=options) as older:
+        shop = older.client().shop
+        shop.command("insert", "ts", documents=[document], bypassEmptyTsReplacement=True)
+        assert tenon("dump", "--uri", older.uri(), "--out", folder).returncode == 0
+        done = tenon("restore", "--uri", older.uri(), "--drop", folder)
+        assert done.returncode == 0 and shop.ts.find_one() == document, done.stderr
+        text = '{"_id": 1, "t": {"$timestamp": {"t": 0, "i": 0}}}'
+        done = tenon("import", "--uri", older.uri(), "--db", "shop", "--collection", "in", input=text)
+        assert done.returncode == 0 and shop["in"].find_one() == document, done.stderr
+        # A server that does not know the field refuses it once, and has the documents all the same.
+        unknown = {"failCommands": ["insert"], "errorCode": 40415}
+        older.client().admin.command("configureFailPoint", "failCommand", mode={"times": 1}, data=unknown)
+        done = tenon("restore", "--uri", older.uri(), "--drop", folder)
+        assert done.returncode == 0 and shop.ts.count_documents({}) == 1, done.stderr
+
+
+def test_who_ends_a_dump_does_not_wait_for_a_reply_that_is_late(server, shop, tmp_path):
+    """The cursor was to be killed behind the reply that did not come."""
+    shop.a.insert_many({"_id": n, "text": "x" * 1000} for n in range(40000))
+    admin = shop.client.admin
+    late = {"failCommands": ["getMore"], "blockConnection": True, "blockTimeMS": 100_000}
+    admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=late)
+    cursors = lambda: admin.command("serverStatus")["metrics"]["cursor"]["open"]["total"]
+    before = cursors()
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    line = [program, "dump", "--uri", server.uri(), "--db", "shop", "--out", tmp_path]
+    try:
+        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+            wait(lambda: any("getMore" in op.get("command", {}) for op in admin.aggregate([{"$currentOp": {}}])), "it to wait")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 1 and "stopped" in process.stderr.read()
+        wait(lambda: cursors() <= before, "the cursor to be killed")
+    finally:
+        admin.command("configureFailPoint", "failCommand", mode="off")
+
+
 def test_documents_that_a_validator_refuses_are_restored_where_that_is_asked_for(server, shop, tmp_path):
     shop.a.insert_many([{"_id": 1, "n": "text"}, {"_id": 2, "n": 1}])
     shop.command("collMod", "a", validator={"n": {"$type": "int"}})

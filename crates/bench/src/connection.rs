@@ -132,6 +132,10 @@ impl Incoming {
         RawDocument::from_bytes(bytes).map_err(|error| Error::Protocol(error.to_string()))
     }
 
+    fn is_whole(&self) -> bool {
+        self.length > 0 && self.filled == self.length
+    }
+
     /// Makes room for the next reply.
     pub fn clear(&mut self) {
         self.filled = 0;
@@ -261,6 +265,16 @@ impl Connection {
         self.patience.most = None;
     }
 
+    /// Each reply is waited for no longer than this.
+    pub fn wait_at_most(&mut self, most: Duration) {
+        self.patience.most = Some(most);
+    }
+
+    /// Whether the last request has its reply, and nothing else is to come.
+    pub fn has_whole_reply(&self) -> bool {
+        self.incoming.is_whole()
+    }
+
     /// Sends a request and returns the body of the reply, whatever it says.
     pub fn call(&mut self, request: &Message) -> Result<&RawDocument> {
         Self::exchange(&mut *self.stream, &mut self.incoming, request.bytes(), &self.patience)?;
@@ -303,6 +317,15 @@ impl Connection {
         let least = std::mem::replace(&mut self.patience.least, COMMAND_TIMEOUT);
         let reply = self.run(database, command);
         self.patience.least = least;
+        reply
+    }
+
+    /// As [`Connection::run`], and waits for so long, and no longer, whether or not the user wants to stop.
+    pub fn run_within(&mut self, database: &str, command: &RawDocument, limit: Duration) -> Result<Document> {
+        let least = std::mem::replace(&mut self.patience.least, limit);
+        let most = self.patience.most.replace(limit);
+        let reply = self.run(database, command);
+        (self.patience.least, self.patience.most) = (least, most);
         reply
     }
 

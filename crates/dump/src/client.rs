@@ -3,14 +3,19 @@
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::server::{ReadPreference, Server, random};
-use bench::connection::{Connection, is_ok, refusal, whole_number, write_concern_error};
+use bench::connection::{Connection, REPLY_TIMEOUT, is_ok, refusal, whole_number, write_concern_error};
 use bench::interrupt::Interrupt;
 use bench::message::Message;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
+use std::time::Duration;
 
-/// From this `maxWireVersion` on (MongoDB 8.0) servers know `bypassEmptyTsReplacement`.
-const EMPTY_TIMESTAMPS_WIRE_VERSION: i32 = 25;
+/// What servers answer that do not know a field. Nothing has been written then.
+const UNKNOWN_FIELD: i32 = 40415;
+/// What deletes are sent as; they write no timestamps.
+const DELETES: &str = "deletes";
+/// A cursor that nobody reads is killed, if the server answers within this time.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Namespaces of a server's own that a dump of everything leaves out.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
 
@@ -26,9 +31,13 @@ pub(crate) struct Inserted {
 /// A connection to a server, and the commands of the tools over it.
 #[derive(Debug)]
 pub struct Client {
+    /// What it is connected to.
+    server: Server,
     connection: Connection,
     message: Message,
     interrupt: Interrupt,
+    /// Writes say that empty timestamps stay as they are: servers put the present time in their place otherwise. Only
+    /// the server's answer tells whether it knows the field; some know it and announce an older version.
     keeps_empty_timestamps: bool,
     /// Of what [`Client::change`] and [`Client::insert`] send.
     write_concern: Option<Document>,
@@ -37,25 +46,19 @@ pub struct Client {
 impl Client {
     /// Connects, says hello and logs in. Who waits for a reply is woken when the user wants to stop.
     pub fn open(server: &Server, interrupt: &Interrupt) -> Result<Self> {
-        let mut connection = match &server.encryption {
-            None => Connection::open_until(server.address, interrupt)?,
-            Some(encryption) => Connection::over(encryption.connect(server.address)?, server.address, interrupt),
-        };
-        let hello = connection.hello()?;
-        if let Some(login) = &server.login {
-            login.log_in(&mut connection)?;
-        }
+        let mut connection = connect(server, interrupt, REPLY_TIMEOUT)?;
+        log_in(server, &mut connection)?;
         // A session of its own: what an earlier run has left open ends with that one's.
         let mut message = Message::new(u128::from_le_bytes(random()?));
         let mode = server.read_preference.map(ReadPreference::name);
         message.set_read_preference(mode);
         connection.set_read_preference(mode);
-        let version = hello.get_i32("maxWireVersion").unwrap_or(0);
         Ok(Self {
+            server: server.clone(),
             connection,
             message,
             interrupt: interrupt.clone(),
-            keeps_empty_timestamps: version >= EMPTY_TIMESTAMPS_WIRE_VERSION,
+            keeps_empty_timestamps: true,
             write_concern: None,
         })
     }
@@ -75,12 +78,6 @@ impl Client {
     /// So many members must have what is restored.
     pub(crate) fn set_write_concern(&mut self, concern: &Document) {
         self.write_concern = Some(concern.clone());
-    }
-
-    /// Whether a write has to say, and may, that empty timestamps stay as they are. Servers put the present time in
-    /// their place otherwise.
-    pub fn keeps_empty_timestamps(&self) -> bool {
-        self.keeps_empty_timestamps
     }
 
     /// As [`Client::run`], with the write concern, for what changes something.
@@ -187,9 +184,24 @@ impl Client {
         let read = self.read_cursor(database, command, each, &mut open);
         if let (Err(_), Some((id, database, collection))) = (&read, open) {
             // The error is the first one, whether or not the server can still be told.
-            let _ = self.run_through(&database, &doc! { "killCursors": collection, "cursors": [id] });
+            let _ = self.kill_cursor(id, &database, collection);
         }
         read
+    }
+
+    /// Kills a cursor, whether or not the user wants to stop.
+    fn kill_cursor(&mut self, id: i64, database: &str, collection: String) -> Result<()> {
+        let command = raw(&doc! { "killCursors": collection, "cursors": [id] })?;
+        if self.connection.has_whole_reply() {
+            self.connection.run_within(database, &command, KILL_PATIENCE)?;
+            return Ok(());
+        }
+        // Behind a reply that is still to come, or of which a part is there, another one would not be found.
+        let mut connection = connect(&self.server, &Interrupt::new(), KILL_PATIENCE)?;
+        connection.wait_at_most(KILL_PATIENCE);
+        log_in(&self.server, &mut connection)?;
+        connection.run(database, &command)?;
+        Ok(())
     }
 
     /// `open`: the cursor while it is open, its database and collection.
@@ -230,7 +242,7 @@ impl Client {
     }
 
     /// Runs a command with a sequence of whole documents, one behind the other in `documents`. The reply is whole, so
-    /// that each write error can be told; one that is not `ok: 1` is an error.
+    /// that each write error can be told; one that is not `ok: 1` is an error. Timestamps are written as they are.
     pub fn write(
         &mut self,
         database: &str,
@@ -238,15 +250,40 @@ impl Client {
         identifier: &str,
         documents: &[u8],
     ) -> Result<Document> {
-        self.message.whole(command, database);
-        self.message.begin_sequence(identifier);
-        self.message.encoded_element(documents);
-        self.message.end_sequence();
-        let reply = self.connection.call(&self.message)?;
-        if !is_ok(reply) {
-            return Err(refusal(identifier, reply).into());
+        let reply = self.write_sequence(database, command, identifier, documents)?;
+        if !is_ok(&reply) {
+            return Err(refusal(identifier, &reply).into());
         }
-        Ok(Document::try_from(reply).map_err(|error| protocol(&error))?)
+        Ok(Document::try_from(&*reply).map_err(|error| protocol(&error))?)
+    }
+
+    /// The reply to a command with a sequence of documents, whatever it says. Empty timestamps stay as they are where
+    /// the server can do that.
+    fn write_sequence(
+        &mut self,
+        database: &str,
+        command: &RawDocument,
+        identifier: &str,
+        documents: &[u8],
+    ) -> Result<RawDocumentBuf> {
+        loop {
+            let keeps_empty_timestamps = self.keeps_empty_timestamps && identifier != DELETES;
+            let mut command = command.to_owned();
+            if keeps_empty_timestamps {
+                command.append(bson::cstr!("bypassEmptyTsReplacement"), true);
+            }
+            self.message.whole(&command, database);
+            self.message.begin_sequence(identifier);
+            self.message.encoded_element(documents);
+            self.message.end_sequence();
+            let reply = self.connection.call(&self.message)?;
+            let is_unknown = !is_ok(reply) && reply.get_i32("code").is_ok_and(|code| code == UNKNOWN_FIELD);
+            if keeps_empty_timestamps && is_unknown {
+                self.keeps_empty_timestamps = false;
+                continue;
+            }
+            return Ok(reply.to_owned());
+        }
     }
 
     /// Makes indexes, all at once. Options that only older servers knew are passed over.
@@ -273,25 +310,38 @@ impl Client {
         if bypass_validation {
             command.insert("bypassDocumentValidation", true);
         }
-        if self.keeps_empty_timestamps {
-            command.insert("bypassEmptyTsReplacement", true);
-        }
-        self.message.whole(&raw(&command)?, &namespace.database);
-        self.message.begin_sequence("documents");
-        self.message.encoded_element(documents);
-        self.message.end_sequence();
-        let reply = self.connection.call(&self.message)?;
+        let reply = self.write_sequence(&namespace.database, &raw(&command)?, "documents", documents)?;
         // What a majority does not have may be taken back: it is not restored.
-        if !is_ok(reply) || write_concern_error(reply).is_some() {
-            return Err(refusal("insert", reply).into());
+        if !is_ok(&reply) || write_concern_error(&reply).is_some() {
+            return Err(refusal("insert", &reply).into());
         }
-        let documents = u64::try_from(whole_number(reply, "n")?).unwrap_or(0);
+        let documents = u64::try_from(whole_number(&reply, "n")?).unwrap_or(0);
         Ok(Inserted {
             documents,
             failed: count.saturating_sub(documents),
-            first_failure: (documents < count).then(|| refusal("insert", reply).to_string()),
+            first_failure: (documents < count).then(|| refusal("insert", &reply).to_string()),
         })
     }
+}
+
+/// A connection on which nothing has been sent. An encrypted one is waited for so long.
+fn connect(server: &Server, interrupt: &Interrupt, patience: Duration) -> Result<Connection> {
+    Ok(match &server.encryption {
+        None => Connection::open_until(server.address, interrupt)?,
+        Some(encryption) => {
+            let stream = encryption.connect(server.address, patience)?;
+            Connection::over(stream, server.address, interrupt)
+        }
+    })
+}
+
+/// Says hello, and who it is.
+fn log_in(server: &Server, connection: &mut Connection) -> Result<()> {
+    connection.hello()?;
+    if let Some(login) = &server.login {
+        login.log_in(connection)?;
+    }
+    Ok(())
 }
 
 fn raw(document: &Document) -> Result<RawDocumentBuf> {

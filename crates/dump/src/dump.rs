@@ -15,8 +15,8 @@ use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Documents of a segment of an archive are gathered up to so many bytes.
@@ -68,6 +68,8 @@ pub struct Dumped {
     pub operations: u64,
     /// Users or roles were wanted, and may not be read.
     pub lacks_users_and_roles: bool,
+    /// Everything is there, but a folder cannot be synced: after a power loss names of files may be missing.
+    pub has_unsynced_folders: bool,
 }
 
 struct Job {
@@ -91,6 +93,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             "--oplog goes with a dump of everything only".to_owned(),
         ));
     }
+    let is_new = !root(options).exists();
     let mut client = Client::open_patient(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
     let mut lacks_users_and_roles = false;
@@ -166,27 +169,44 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
             let output = archive.into_inner().finish();
             output.finish().doing(|| "writing the archive".to_owned())?;
         }
-        None => sync_folders(options, &jobs)?,
+        None => {
+            let databases = jobs.iter().map(|job| job.namespace.database.as_str());
+            for folder in folders_to_sync(&root(options), is_new, databases) {
+                let opened = File::open(&folder).and_then(|opened| opened.sync_all());
+                let synced = is_synced(opened).doing(|| format!("syncing the folder {}", folder.display()))?;
+                total.has_unsynced_folders |= !synced;
+            }
+        }
     }
     Ok(total)
 }
 
-/// The names of files, too, are on the disk when a dump says that it is done.
-fn sync_folders(options: &DumpOptions, jobs: &[Job]) -> Result<()> {
-    let root = root(options);
-    let mut folders: BTreeSet<_> = jobs.iter().map(|job| root.join(&job.namespace.database)).collect();
-    let parent = root.parent().map(|parent| match parent.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => parent.to_owned(),
-    });
-    folders.extend(parent);
-    folders.insert(root);
-    // A dump of nothing makes no folder.
-    for folder in folders.iter().filter(|folder| folder.is_dir()) {
-        let synced = File::open(folder).and_then(|opened| opened.sync_all());
-        synced.doing(|| format!("syncing the folder {}", folder.display()))?;
+/// The folders whose names of files are on the disk, too, when a dump says that it is done. Without a new name in it
+/// the one around the dump is not this program's affair, and maybe not to be read.
+fn folders_to_sync<'d>(root: &Path, is_new: bool, databases: impl Iterator<Item = &'d str>) -> BTreeSet<PathBuf> {
+    let mut folders: BTreeSet<_> = databases.map(|database| root.join(database)).collect();
+    if is_new && let Some(parent) = root.parent() {
+        folders.insert(match parent.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => parent.to_owned(),
+        });
     }
-    Ok(())
+    folders.insert(root.to_owned());
+    // A dump of nothing makes no folder.
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
+/// Whether a folder was synced. Some may be written to and not be read, and some file systems do not sync folders: all
+/// that was dumped is there all the same.
+fn is_synced(synced: io::Result<()>) -> io::Result<bool> {
+    match synced {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported => Ok(false),
+            _ => Err(error),
+        },
+    }
 }
 
 /// What the server has of what is meant. A collection that was asked for by name must be there.
@@ -436,6 +456,31 @@ mod tests {
         }
         assert!(of_buckets(&rawdoc! { "sensor": 5 }, None).is_err());
     }
+
+    /// A dump that was whole failed where it may not read the folder around it.
+    #[test]
+    fn folders_that_cannot_be_synced_are_no_failure() {
+        let around = tempfile::tempdir().unwrap();
+        let root = around.path().join("dump");
+        std::fs::create_dir_all(root.join("shop")).unwrap();
+        let folders = |is_new| folders_to_sync(&root, is_new, ["shop", "empty"].into_iter());
+        assert_eq!(folders(false), BTreeSet::from([root.clone(), root.join("shop")]));
+        assert!(folders(true).contains(around.path()));
+        let refused = |number| is_synced(Err(io::Error::from_raw_os_error(number)));
+        for number in [errors::EACCES, errors::EINVAL, errors::EOPNOTSUPP] {
+            assert!(!refused(number).unwrap());
+        }
+        assert!(refused(errors::EIO).is_err() && is_synced(Ok(())).unwrap());
+    }
+
+    /// Errors of Linux, by their numbers.
+    mod errors {
+        pub(super) const EIO: i32 = 5;
+        pub(super) const EACCES: i32 = 13;
+        pub(super) const EINVAL: i32 = 22;
+        pub(super) const EOPNOTSUPP: i32 = 95;
+    }
+
     #[test]
     fn no_folder_is_made_elsewhere() {
         for name in ["", ".", "..", "../x", "a/b", "/etc"] {

@@ -1,7 +1,7 @@
 //! Encrypted connections of the tools: who the server must prove to be, and who the tool proves to be.
 
 use crate::error::{DumpError, Result};
-use bench::connection::{Duplex, LOOK, REPLY_TIMEOUT, connect};
+use bench::connection::{Duplex, LOOK, connect};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The authorities that the system trusts, where nothing else is said: Debian's file.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -89,9 +90,9 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 impl Encryption {
-    /// Connects, and has the server prove who it is.
-    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Box<dyn Duplex>> {
-        let mut stream = connect(address, REPLY_TIMEOUT)?;
+    /// Connects, and has the server prove who it is. Each of its messages is waited for so long.
+    pub(crate) fn connect(&self, address: SocketAddr, patience: Duration) -> Result<Box<dyn Duplex>> {
+        let mut stream = connect(address, patience)?;
         let failed = |error: std::io::Error| DumpError::Choice(format!("TLS with {address}: {error}"));
         let session = ClientConnection::new(self.config.clone(), self.name.clone());
         let mut session = session.map_err(|error| DumpError::Choice(format!("TLS with {address}: {error}")))?;

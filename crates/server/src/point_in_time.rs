@@ -108,11 +108,11 @@ fn make_empty(path: &Path) -> Result<bool> {
 
 /// Applies all that the log of a directory has, in the directory itself, and ends as a server does. A start that others
 /// of a replica set have a say in shows only what it knows to stay: after a crash that leaves out acknowledged writes.
-/// Answers whether others have.
+/// Answers whether others have; `None`, and nothing was done, when this build does not have the engine.
 ///
 /// # Errors
 /// The directory is none, is in use, or is encrypted; its log cannot be read; reading and writing.
-pub fn apply_log(path: &Path) -> Result<bool> {
+pub fn apply_log(path: &Path) -> Result<Option<bool>> {
     let env = Env {
         fs: Arc::new(RealFs::new()),
         clock: Arc::new(SystemClock::new()),
@@ -121,6 +121,9 @@ pub fn apply_log(path: &Path) -> Result<bool> {
     let Some(engine) = DataDirectory::engine_of(&*env.fs, path)? else {
         bail!("{} is no data directory of Tenon's", path.display());
     };
+    if Registry::built_in().choose(Some(&engine)).is_err() {
+        return Ok(None);
+    }
     let mut parts = Parts::open(&env, path, &engine, None)?;
     parts.options.instance = parts.directory.known_instance(&*env.fs)?;
     let log = Log::open(&env, parts.log, parts.engine.durable_seq())?;
@@ -128,7 +131,7 @@ pub fn apply_log(path: &Path) -> Result<bool> {
     let has_others = storage.membership()?.is_some_and(|members| !members.decides_alone());
     storage.close(true)?;
     parts.directory.close()?;
-    Ok(has_others)
+    Ok(Some(has_others))
 }
 
 /// A directory's engine, and how its log is to be opened.
@@ -361,4 +364,23 @@ pub fn shown(point: &LogPoint) -> String {
         .try_to_rfc3339_string()
         .unwrap_or_else(|_| point.wall_ms.to_string());
     format!("{wall} ({}:{})", point.time.0 >> 32, point.time.0 as u32)
+}
+
+#[cfg(all(test, not(feature = "rocksdb")))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_log_of_an_engine_that_is_not_there_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let metadata = Metadata {
+            engine: "rocksdb".to_owned(),
+            directory_per_db: false,
+        };
+        let made = DataDirectory::open(&RealFs::new(), directory.path(), &metadata, None).unwrap();
+        made.close().unwrap();
+        assert_eq!(apply_log(directory.path()).unwrap(), None);
+        assert!(apply_log(&directory.path().join("nothing")).is_err());
+    }
 }

@@ -75,6 +75,8 @@ pub struct ViewChange {
     pub view_on: String,
     /// Its pipeline.
     pub pipeline: RawArrayBuf,
+    /// The definition that it was worked out from: another one is not changed.
+    pub former: Option<Arc<View>>,
 }
 
 impl Storage {
@@ -542,7 +544,7 @@ impl Storage {
     /// Changes a collection's or view's definition (`collMod`). Errors: [`StorageError::NamespaceNotFound`],
     /// [`StorageError::IndexNotFound`], [`StorageError::InvalidOptions`], [`StorageError::IsView`];
     /// [`StorageError::WriteConflict`] when an index was to become unique and the definition is another one than the
-    /// one it was checked in.
+    /// one it was checked in, and when a view is another one than that which was to be changed.
     pub fn modify_collection(
         &self,
         op: &Operation,
@@ -558,6 +560,9 @@ impl Storage {
             let Some(new) = &change.view else {
                 return Err(StorageError::IsView(ns.clone()));
             };
+            if new.former.as_ref().is_some_and(|former| **former != *view) {
+                return Err(StorageError::WriteConflict);
+            }
             let view = View {
                 namespace: ns.clone(),
                 view_on: new.view_on.clone(),

@@ -471,20 +471,24 @@ fn a_view_is_changed_and_dropped_as_one() {
     storage
         .create_view(&op, &ns("v"), "a", RawArrayBuf::new(), &rawdoc! {})
         .unwrap();
-    let view = Some(ViewChange {
-        view_on: "b".to_owned(),
-        pipeline: RawArrayBuf::new(),
-    });
-    storage
-        .modify_collection(
-            &op,
-            &ns("v"),
-            &CollectionChange {
-                view,
-                ..CollectionChange::default()
-            },
-        )
-        .unwrap();
+    let former = storage.catalog().view(&ns("v"));
+    let change = |view_on: &str| {
+        let view = ViewChange {
+            view_on: view_on.to_owned(),
+            pipeline: RawArrayBuf::new(),
+            former: former.clone(),
+        };
+        let change = CollectionChange {
+            view: Some(view),
+            ..CollectionChange::default()
+        };
+        storage.modify_collection(&op, &ns("v"), &change)
+    };
+    change("b").unwrap();
+    assert!(
+        matches!(change("c"), Err(StorageError::WriteConflict)),
+        "it is another one"
+    );
     assert_eq!(storage.catalog().view(&ns("v")).unwrap().view_on(), "b");
     let no_collection = storage.modify_collection(&op, &ns("v"), &CollectionChange::default());
     assert!(matches!(no_collection, Err(StorageError::IsView(_))));

@@ -75,6 +75,7 @@ impl Storage {
             let view = ViewChange {
                 view_on: buckets.collection().to_owned(),
                 pipeline,
+                former: None,
             };
             let change = CollectionChange {
                 view: Some(view),

@@ -348,7 +348,7 @@ fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt
     let known = segments(&journal)?;
     fs::create_dir_all(&journal).with_context(|| format!("making {}", journal.display()))?;
     let mut held = Held::begin_log(client)?;
-    let files = match added_files(&held, &journal, &known) {
+    let files = match added_files(&held, backup, &known) {
         Ok(files) => files,
         Err(error) => {
             held.give_up();
@@ -364,13 +364,12 @@ fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt
             continue;
         }
         let is_key_store = name.parent() == Some(backup);
-        if is_key_store && fs::read(&unfinished)? != fs::read(&name).unwrap_or_default() {
-            eprintln!("the backup has the server's present keys: it is opened with its present master key");
-        }
-        named = fs::rename(unfinished, &name).with_context(|| format!("naming {}", name.display()));
-        if is_key_store && named.is_ok() {
-            // Before a segment that needs its keys.
-            named = sync_directory(backup);
+        named = match is_key_store {
+            true => replace_keys(&unfinished, &name, backup),
+            false => renamed(&unfinished, &name),
+        };
+        if named.is_err() {
+            drop(fs::remove_file(unfinished));
         }
     }
     let bytes = copied?;
@@ -379,9 +378,39 @@ fn added(client: Client, backup: &Path, bar: &ProgressBar, interrupt: &Interrupt
     Ok((files.len(), bytes, journal))
 }
 
+fn renamed(unfinished: &Path, name: &Path) -> Result<()> {
+    fs::rename(unfinished, name).with_context(|| format!("naming {}", name.display()))
+}
+
+/// Gives a backup the server's key store, durably: a segment that needs its keys comes after it.
+fn replace_keys(unfinished: &Path, name: &Path, backup: &Path) -> Result<()> {
+    let present = fs::read(unfinished).with_context(|| format!("reading {}", unfinished.display()))?;
+    if present != fs::read(name).unwrap_or_default() {
+        eprintln!("the backup has the server's present keys: it is opened with its present master key");
+    }
+    renamed(unfinished, name)?;
+    sync_directory(backup)
+}
+
+/// Without a segment nothing tells whose backup it is. Its keys must not give way to another server's: everything in it
+/// would be lost.
+fn check_keys(server: &Path, backup: &Path) -> Result<()> {
+    let store = backup.join(KEY_STORE);
+    if !store.try_exists()? {
+        return Ok(());
+    }
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    ensure!(
+        read(&store)? == read(&server.join(KEY_STORE))?,
+        "the backup has no segment of a log, so that nothing tells whether it is this server's, and other keys: put its \
+         segments back, or make a new backup"
+    );
+    Ok(())
+}
+
 /// What to copy of the server's log: its segments from the backup's last one on, which may have grown since. Before
 /// them the key store of what is encrypted: it has all keys that the backup's has, and perhaps more.
-fn added_files(held: &Held, journal: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
+fn added_files(held: &Held, backup: &Path, known: &BTreeSet<String>) -> Result<Vec<(PathBuf, u64, PathBuf)>> {
     let mut files = Vec::new();
     for (path, bytes) in &held.files {
         if path == Path::new(KEY_STORE) {
@@ -395,13 +424,16 @@ fn added_files(held: &Held, journal: &Path, known: &BTreeSet<String>) -> Result<
             files.push((path.clone(), *bytes, unfinished));
         }
     }
-    let Some(last) = known.last() else { return Ok(files) };
+    let Some(last) = known.last() else {
+        check_keys(&held.directory, backup)?;
+        return Ok(files);
+    };
     let same = files.iter().find(|(path, ..)| path.ends_with(last));
     let Some((path, ..)) = same else {
         bail!("the server's log no longer has its segment {last}, with which this backup ends: make a new backup");
     };
     ensure!(
-        head(&held.directory.join(path))? == head(&journal.join(last))?,
+        head(&held.directory.join(path))? == head(&backup.join(JOURNAL).join(last))?,
         "the server's segment {last} is not the one with which this backup ends: the backup is another server's"
     );
     Ok(files)
@@ -551,6 +583,22 @@ mod tests {
                 .iter()
                 .all(|(name, bytes)| *bytes == name.as_os_str().len() as u64)
         );
+    }
+
+    /// It was replaced by that of whichever server was given, and with it went all that the backup had.
+    #[test]
+    fn keys_of_a_backup_without_a_log_stay() {
+        let (server, backup) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        assert!(check_keys(server.path(), backup.path()).is_ok(), "nothing to lose");
+        fs::write(backup.path().join(KEY_STORE), "its own").unwrap();
+        assert!(
+            check_keys(server.path(), backup.path()).is_err(),
+            "a server without keys"
+        );
+        fs::write(server.path().join(KEY_STORE), "another's").unwrap();
+        assert!(check_keys(server.path(), backup.path()).is_err());
+        fs::write(server.path().join(KEY_STORE), "its own").unwrap();
+        assert!(check_keys(server.path(), backup.path()).is_ok());
     }
 
     #[test]

@@ -142,6 +142,9 @@ impl DumpCommand {
         if dumped.lacks_users_and_roles {
             eprintln!("users and roles are left out: the user may not read them (the role backup may)");
         }
+        if dumped.has_unsynced_folders {
+            eprintln!("a folder cannot be synced: until the system has written it, a power loss may take files away");
+        }
         if self.oplog {
             self.selection
                 .tell(&format!("{} entries of the log of operations", dumped.operations));

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
-use bson::{RawDocumentBuf, doc};
+use bson::{RawDocument, RawDocumentBuf, doc};
 use clap::Args;
 use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
 use server::inspect::Unused;
@@ -51,6 +51,15 @@ pub struct MigrateCommand {
     /// Prints nothing but errors
     #[arg(long)]
     quiet: bool,
+}
+
+/// What has become of the log of a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    /// All that it has is in the engine's files.
+    LogApplied,
+    /// This program is built without the engine: a server takes of it what it knows to stay.
+    LogAsServersTakeIt,
 }
 
 /// A folder that is removed with the value.
@@ -146,10 +155,14 @@ impl MigrateCommand {
             true => (self.source()?, None),
             false => {
                 let command = command("source", &[]);
-                self.copy_source(&command, &interrupt)?;
+                let copied = self.copy_source(&command, &interrupt)?;
                 self.tell("starting a server on the copy");
-                let server = ServerProcess::start(&command, &interrupt)?;
-                (key.server(&server), Some(server))
+                let process = ServerProcess::start(&command, &interrupt)?;
+                let server = key.server(&process);
+                if copied == Copied::LogAsServersTakeIt {
+                    check_alone(&server, &interrupt)?;
+                }
+                (server, Some(process))
             }
         };
         let folder = work.0.join("dump");
@@ -220,7 +233,7 @@ impl MigrateCommand {
         Ok(Work(path))
     }
 
-    fn copy_source(&self, command: &ServerCommand, interrupt: &Interrupt) -> Result<()> {
+    fn copy_source(&self, command: &ServerCommand, interrupt: &Interrupt) -> Result<Copied> {
         let source = Path::new(&self.from);
         let unused = Unused::lock(source, None)?;
         let engine = unused.engine()?;
@@ -228,12 +241,15 @@ impl MigrateCommand {
         fs::create_dir(&command.directory).with_context(|| format!("making {}", command.directory.display()))?;
         copy_tree(source, &command.data(), interrupt)?;
         // A server would show only what it knows that a set's majority has; but who migrates has this directory alone.
-        if point_in_time::apply_log(&command.data()).context("the copy")? {
+        let Some(has_others) = point_in_time::apply_log(&command.data()).context("the copy")? else {
+            return Ok(Copied::LogAsServersTakeIt);
+        };
+        if has_others {
             self.tell(
                 "it is that of a member of a replica set: all that its log has is taken, whether or not others had it",
             );
         }
-        Ok(())
+        Ok(Copied::LogApplied)
     }
 
     /// A directory below the one that is copied would be copied into itself.
@@ -331,6 +347,30 @@ fn check_free(out: &Path) -> Result<()> {
     }
 }
 
+/// Servers take all of a log that nobody else has a say in. Without this program's help the end of another one would be
+/// missing, and nothing would tell.
+fn check_alone(server: &Server, interrupt: &Interrupt) -> Result<()> {
+    let mut configuration = None;
+    let namespace = Namespace::new("local", "system.replset");
+    Client::open(server, interrupt)?.find(&namespace, None, &mut |document| {
+        configuration = Some(document.to_owned());
+        Ok(())
+    })?;
+    match configuration.is_some_and(|configuration| has_others(&configuration)) {
+        true => bail!(
+            "the directory is that of a member of a replica set, and `tenon` is built without its engine, which it \
+             needs to take all that the member's log has"
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Whether others had a say in what a member with this configuration has: nothing is said of consensus in sets that
+/// have had one member only.
+fn has_others(configuration: &RawDocument) -> bool {
+    !matches!(configuration.get("consensus"), Ok(None))
+}
+
 /// Copies files and folders; links are followed, as a server does it.
 fn copy_tree(from: &Path, to: &Path, interrupt: &Interrupt) -> Result<()> {
     fs::create_dir(to).with_context(|| format!("making {}", to.display()))?;
@@ -398,4 +438,19 @@ fn put(made: &Path, out: &Path) -> Result<()> {
         fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
     };
     sync().map_err(|error| anyhow!(error).context(format!("putting the new directory to {}", out.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn sets_are_told_from_those_of_one_member() {
+        let alone = rawdoc! { "_id": "rs", "version": 1, "members": [{ "_id": 0, "host": "a:1" }] };
+        assert!(!has_others(&alone));
+        let mut several = alone.clone();
+        several.append(bson::cstr!("consensus"), rawdoc! { "members": [] });
+        assert!(has_others(&several));
+    }
 }

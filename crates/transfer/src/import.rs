@@ -342,9 +342,6 @@ impl Shared<'_> {
         if options.bypass_validation && options.mode != ImportMode::Delete {
             body.insert("bypassDocumentValidation", true);
         }
-        if client.keeps_empty_timestamps() && options.mode != ImportMode::Delete {
-            body.insert("bypassEmptyTsReplacement", true);
-        }
         let body = RawDocumentBuf::try_from(&body).map_err(|error| TransferError::Choice(error.to_string()))?;
         let bytes: Vec<u8> = entries
             .iter()

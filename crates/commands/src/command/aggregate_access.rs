@@ -21,6 +21,8 @@ pub fn aggregate(call: &Invocation<'_>) -> Result<bool> {
             Target::Collection(_, name) => Some(name),
             _ => None,
         },
+        // Once for all stages: with many that write, looking each time would be the product of stages and fields.
+        bypasses_validation: asks_for_bypass(call.body)?,
     };
     let mut pipelines = 0;
     for element in call.body {
@@ -44,6 +46,8 @@ pub struct Subject<'s> {
     pub database: &'s str,
     /// The collection in it.
     pub collection: Option<&'s str>,
+    /// What is written does not have to pass the validator of its collection.
+    pub bypasses_validation: bool,
 }
 
 impl Subject<'_> {
@@ -155,6 +159,7 @@ fn named<'s>(subject: Subject<'s>, stage: &str, value: RawBsonRef<'s>) -> Result
     Ok(collection.and_then(|name| name.as_str()).map(|collection| Subject {
         database: database.and_then(|name| name.as_str()).unwrap_or(subject.database),
         collection: Some(collection),
+        ..subject
     }))
 }
 
@@ -183,8 +188,8 @@ fn foreign(call: &Invocation<'_>, subject: Subject<'_>, stage: &str, argument: R
     }
     // Without a collection the pipeline begins with documents of its own.
     let from = from.unwrap_or(Subject {
-        database: subject.database,
         collection: None,
+        ..subject
     });
     for stages in pipelines {
         if !pipeline(call, from, stages)? {
@@ -219,8 +224,8 @@ fn written(
         return Ok(true);
     };
     // It is about the validator of what is written, not about what is read.
-    let bypasses = asks_for_bypass(call.body)?;
-    Ok(target.may(call, actions) && (!bypasses || target.may(call, &[Action::BypassDocumentValidation])))
+    let may_bypass = || target.may(call, &[Action::BypassDocumentValidation]);
+    Ok(target.may(call, actions) && (!target.bypasses_validation || may_bypass()))
 }
 
 /// `$merge`: into a collection, or into what `into` names.

@@ -6,12 +6,13 @@ use super::indexes::{EXPIRE_SECONDS_MAX, check_may_hide, name_by_key};
 use super::read_only::{cannot_write, is_members_configuration};
 use super::{clustered, index_kinds, timeseries};
 use crate::arguments::{Arguments, once};
-use crate::authorization::target;
+use crate::authorization::{refused, target};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::rights::Rights;
 use crate::stable_api;
 use crate::validation;
 use auth::{Action, Target};
@@ -64,10 +65,17 @@ fn coll_mod_access(call: &Invocation<'_>) -> Result<bool> {
     let view = view.as_ref();
     let collection = view_on.or_else(|| view.map(|view| view.view_on()));
     let stages = pipeline.as_deref().or_else(|| view.map(|view| view.pipeline()));
-    // Without a view there is nothing to change yet, but there may be one by the time the command runs.
+    // Without a view there is nothing to change yet. There may be one, or another one, by the time the command runs,
+    // which looks again then.
     let nothing = RawArrayBuf::new();
     let stages = stages.unwrap_or(&nothing);
-    aggregate_access::pipeline(call, Subject { database, collection }, stages)
+    let subject = Subject {
+        database,
+        collection,
+        // No view writes.
+        bypasses_validation: false,
+    };
+    aggregate_access::pipeline(call, subject, stages)
 }
 
 fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
@@ -150,7 +158,7 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Ok(());
     }
     if view_on.is_some() || pipeline.is_some() {
-        change.view = Some(view_change(call, &namespace, view_on, pipeline)?);
+        change.view = Some(view_change(call, &namespace, view_on.as_deref(), pipeline.as_ref())?);
     }
     rules.apply(call, &namespace, &mut change)?;
     if let Some(index) = index.filter(|_| call.api_strict) {
@@ -219,6 +227,11 @@ fn coll_mod(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             Err(StorageError::WriteConflict) if becomes_unique => {
                 call.operation.check_now().map_err(StorageError::from)?
             }
+            // The view is another one.
+            Err(StorageError::WriteConflict) if change.view.is_some() => {
+                call.operation.check_now().map_err(StorageError::from)?;
+                change.view = Some(view_change(call, &namespace, view_on.as_deref(), pipeline.as_ref())?);
+            }
             changed => break changed?,
         }
     }
@@ -286,8 +299,8 @@ fn without_nulls(pipeline: &RawArray) -> Result<RawArrayBuf> {
 fn view_change(
     call: &Invocation<'_>,
     namespace: &Namespace,
-    view_on: Option<String>,
-    pipeline: Option<RawArrayBuf>,
+    view_on: Option<&str>,
+    pipeline: Option<&RawArrayBuf>,
 ) -> Result<ViewChange> {
     let catalog = call.server.storage.catalog();
     let Some(view) = catalog.view(namespace) else {
@@ -297,8 +310,17 @@ fn view_change(
         ));
     };
     // What is not given stays as it is.
-    let view_on = view_on.unwrap_or_else(|| view.view_on().to_owned());
-    let pipeline = pipeline.unwrap_or_else(|| view.pipeline().to_owned());
+    let view_on = view_on.unwrap_or_else(|| view.view_on()).to_owned();
+    let pipeline = pipeline.map_or_else(|| view.pipeline().to_owned(), RawArrayBuf::clone);
+    // The check before the command may have seen another view, or none.
+    let subject = Subject {
+        database: namespace.db(),
+        collection: Some(&view_on),
+        bypasses_validation: false,
+    };
+    if !matches!(call.rights, Rights::Unchecked) && !aggregate_access::pipeline(call, subject, &pipeline)? {
+        return Err(refused(call));
+    }
     query::check_view(
         &call.context(),
         namespace,
@@ -306,7 +328,11 @@ fn view_change(
         &bson::Array::try_from(&*pipeline)?,
         view.options().get_document("collation").ok(),
     )?;
-    Ok(ViewChange { view_on, pipeline })
+    Ok(ViewChange {
+        view_on,
+        pipeline,
+        former: Some(view),
+    })
 }
 
 /// Bytes that the `_id`s of documents which share keys may take in a reply.

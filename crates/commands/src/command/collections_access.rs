@@ -37,6 +37,8 @@ pub fn create(call: &Invocation<'_>) -> Result<bool> {
     let subject = Subject {
         database: call.database,
         collection: Some(collection),
+        // No view writes.
+        bypasses_validation: false,
     };
     match pipeline {
         Some(RawBsonRef::Array(stages)) => aggregate_access::pipeline(call, subject, stages),

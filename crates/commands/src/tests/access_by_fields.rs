@@ -2,11 +2,15 @@
 //! by nobody's command.
 
 use super::{Bench, code, first_batch, succeeded};
-use crate::Client;
 use crate::command::user_store::{self, Store};
-use bson::raw::cstr;
-use bson::{Bson, Decimal128, Document, RawDocumentBuf, doc};
+use crate::invocation::Invocation;
+use crate::reply::Reply;
+use crate::rights::Rights;
+use crate::{Client, Request};
+use bson::raw::{RawArrayBuf, RawDocument, cstr};
+use bson::{Bson, Decimal128, Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use std::sync::Arc;
+use wire::ErrorCode;
 
 fn role(role: &str, database: &str) -> Bson {
     doc! { "role": role, "db": database }.into()
@@ -18,6 +22,7 @@ fn result(bench: &Bench, client: &Arc<Client>, database: &str, command: Document
 }
 
 const UNAUTHORIZED: i32 = 13;
+const UNKNOWN_FIELD: i32 = 40415;
 
 /// `capped: null` counts as not given, and zeros as false; who said so made views on what they must not read.
 #[test]
@@ -192,4 +197,49 @@ fn rights_change_with_what_is_written_whoever_writes_it() {
         .own_call(|call| user_store::remove(call, Store::Roles, &doc! { "role": "reader", "db": "test" }));
     assert_eq!(removed.unwrap(), 1);
     assert_eq!(find(), UNAUTHORIZED);
+}
+
+/// Each stage that writes had all fields of the command looked at: one such command kept a thread for hours.
+#[test]
+fn fields_are_not_looked_at_anew_for_each_stage_that_writes() {
+    // The product would not end while anybody waits for it.
+    const STAGES: usize = 100_000;
+    const FIELDS: usize = 1_000_000;
+    let bench = Bench::guarded();
+    let writer = bench.user("writer", &[role("readWrite", "test")]);
+    let mut stages = RawArrayBuf::new();
+    for _ in 0..STAGES {
+        stages.push(rawdoc! { "$out": "a" });
+    }
+    let mut body = RawDocumentBuf::new();
+    body.append(cstr!("aggregate"), "a");
+    body.append(cstr!("pipeline"), stages);
+    for _ in 0..FIELDS {
+        body.append(cstr!("a"), RawBson::Null);
+    }
+    body.append(cstr!("$db"), "test");
+    let mut reply = Vec::new();
+    bench.server.handle(&writer, &Request::of(&body), &mut reply);
+    let reply = RawDocument::from_bytes(&reply).unwrap();
+    // All of it is allowed, and none of it makes sense.
+    assert_eq!(reply.get_i32("code").unwrap(), UNKNOWN_FIELD);
+}
+
+/// It was checked against the view that was there, or none, and changed the one that had come in its place.
+#[test]
+fn a_view_that_came_after_the_check_is_checked_again() {
+    let bench = Bench::guarded();
+    bench.ok(doc! { "create": "v", "viewOn": "secrets", "pipeline": [{ "$project": { "password": 0 } }] });
+    let body = rawdoc! { "collMod": "v", "pipeline": [] };
+    let (command, _) = bench.server.commands.find("collMod").unwrap();
+    let changes = |rights| {
+        let client = bench.stranger();
+        let mut call = Invocation::of_server(&bench.server, &client, command, &body, "test");
+        call.rights = rights;
+        let mut reply = Vec::new();
+        (command.run)(&mut call, &mut Reply::begin(&mut reply))
+    };
+    let refused = changes(Rights::Nobody).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Unauthorized);
+    assert!(changes(Rights::Unchecked).is_ok());
 }

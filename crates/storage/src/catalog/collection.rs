@@ -247,6 +247,7 @@ pub(crate) fn keeps_pre_images(options: &RawDocument) -> bool {
 }
 
 /// A view's definition.
+#[derive(Debug, PartialEq)]
 pub struct View {
     pub(crate) namespace: Namespace,
     pub(crate) view_on: String,
