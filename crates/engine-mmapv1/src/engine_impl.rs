@@ -528,8 +528,8 @@ impl Engine for Mmapv1Engine {
         })
     }
 
-    /// The files change in checkpoints alone: the engine takes none by itself, and one that is asked for at the position
-    /// of the one before gives nothing back.
+    /// The files change in checkpoints alone: the engine takes none by itself, and one that is asked for at the
+    /// position of the one before gives nothing back.
     fn keep_files(&self, keep: bool) -> Result<()> {
         let core = &self.core;
         core.shared.check_open()?;
