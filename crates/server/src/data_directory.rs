@@ -160,13 +160,14 @@ impl DataDirectory {
         let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
         let lock_path = path.join(LOCK_FILE);
         let before = read(fs, &lock_path)?.unwrap_or_default();
+        let unclean = !before.trim_ascii().is_empty();
         let directory = Self {
             path: path.to_owned(),
             lock,
             _metadata_lock: metadata_lock,
-            unclean: !before.is_empty(),
+            unclean,
             // Of what was replaced nothing is asked any more.
-            needs_log: !was_replaced && !before.is_empty() && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
+            needs_log: !was_replaced && unclean && !String::from_utf8_lossy(&before).contains(NO_JOURNAL),
             was_replaced,
             keys,
         };
@@ -259,8 +260,9 @@ impl DataDirectory {
 
     /// Notes that the server ended cleanly.
     pub fn close(self) -> Result<()> {
+        // Not nothing: the next start writes over it, and needs no space on a disk that is full by then.
         self.lock
-            .write_content(b"")
+            .write_content(b"\n")
             .map_err(io("write", &self.path.join(LOCK_FILE)))
     }
 }

@@ -73,6 +73,11 @@ fn whether_the_log_is_needed_is_known() {
     drop(without);
     assert_eq!(states(&next()), (true, false));
     next().close().unwrap();
+    let file = directory.path().join(LOCK_FILE);
+    assert_eq!(std::fs::read(&file).unwrap().len(), 1, "the next one writes over it");
+    assert_eq!(states(&next()), (false, false));
+    // As earlier servers left it.
+    std::fs::write(&file, "").unwrap();
     assert_eq!(states(&next()), (false, false));
 }
 

@@ -182,7 +182,7 @@ fn handshake_ping_and_orderly_end() {
     );
     server.signal("TERM");
     assert_eq!(server.exit_code(), 0);
-    assert_eq!(std::fs::read(directory.path().join("tenond.lock")).unwrap(), b"");
+    assert_eq!(std::fs::read(directory.path().join("tenond.lock")).unwrap(), b"\n");
     assert!(
         std::fs::read_dir(directory.path())
             .unwrap()
@@ -297,7 +297,7 @@ fn refusals_have_their_exit_codes() {
     assert!(text(&result.stdout).contains("Failed to set up listener"));
     assert_eq!(
         std::fs::read(other.path().join("tenond.lock")).unwrap(),
-        b"",
+        b"\n",
         "the storage was closed cleanly"
     );
 }
