@@ -32,11 +32,6 @@ impl KeptDeltas {
         }
     }
 
-    /// Of leaves that cannot be written.
-    fn unbounded() -> Self {
-        Self::new(u64::MAX)
-    }
-
     /// Takes so many bytes, if they are left.
     fn take(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
@@ -50,7 +45,7 @@ impl Run<'_> {
     /// The same for a leaf whose rows on disk cannot be read, whatever it costs. The checkpoint then has all that the
     /// leaf has, and only those who read its rows meet the damage. The error is that of the read where it cannot be.
     pub(super) fn save_unreadable(&self, tree: &Arc<Tree>, leaf: &Arc<Leaf>, pages: &mut SavedPages) -> Result<()> {
-        if self.save(tree, leaf, &KeptDeltas::unbounded(), usize::MAX, pages) {
+        if self.save(tree, leaf, None, pages) {
             return Ok(());
         }
         self.tell_unreadable(tree, leaf)
@@ -79,11 +74,11 @@ impl Run<'_> {
             Base::Image(rows) => rows.row_bytes(),
             Base::OnDisk(_) | Base::Empty => tree.shape.leaf_bytes,
         };
-        self.save(tree, leaf, keeps, all_bytes, pages)
+        self.save(tree, leaf, Some((keeps, all_bytes)), pages)
     }
 
-    /// The same, up to so many bytes in all.
-    fn save(&self, tree: &Tree, leaf: &Leaf, keeps: &KeptDeltas, bytes_max: usize, pages: &mut SavedPages) -> bool {
+    /// The same, up to so many bytes of memory and of rows saved in all; without bounds, whatever it costs.
+    fn save(&self, tree: &Tree, leaf: &Leaf, bounds: Option<(&KeptDeltas, usize)>, pages: &mut SavedPages) -> bool {
         let guard = rcu::pin();
         let mut state = leaf.state.lock();
         let view = leaf.view.load(&guard);
@@ -93,11 +88,9 @@ impl Run<'_> {
         let Some(bytes) = lacking_bytes(tree, &state, view, self.position.seq, &guard) else {
             return false;
         };
-        let saved = match bytes_max {
-            usize::MAX => 0,
-            _ => state.saved_bytes as usize + bytes.max(bytes_max / SAVES_MAX),
-        };
-        let Some(saved) = u32::try_from(saved).ok().filter(|_| saved <= bytes_max) else {
+        let saved = bounds.map_or(0, |(_, most)| state.saved_bytes as usize + bytes.max(most / SAVES_MAX));
+        let is_within = bounds.is_none_or(|(_, most)| saved <= most);
+        let Some(saved) = u32::try_from(saved).ok().filter(|_| is_within) else {
             return false;
         };
         // One that came to the leaf while the checkpoint began belongs to the next.
@@ -105,7 +98,8 @@ impl Run<'_> {
         if self.parts.store.find_unrecorded(volume, &[image]).is_some() {
             return false;
         }
-        if !keeps.take(state.delta_bytes as u64) {
+        // Last, as nothing gives it back.
+        if bounds.is_some_and(|(keeps, _)| !keeps.take(state.delta_bytes as u64)) {
             return false;
         }
         // A start gives the blocks of a table back that was dropped, and needs no rows of it.
