@@ -1,8 +1,13 @@
 //! The memory allocator of Tenon's programs: jemalloc, set up so that freed memory is used again soon, by whichever
 //! thread.
 //!
-//! A program takes it by `use allocator as _;`. What C libraries allocate is not its business. A program's user can
-//! change settings by the environment variable `_RJEM_MALLOC_CONF`. Decision 6 has the measurements.
+//! A program takes it by `use allocator as _;`, or by [`use_huge_pages`]. What C libraries allocate is not its
+//! business. A program's user can change settings by the environment variable `_RJEM_MALLOC_CONF`. Decision 6 has the
+//! measurements.
+
+mod huge_pages;
+
+pub use huge_pages::use_huge_pages;
 
 use std::ffi::CStr;
 use tikv_jemalloc_ctl::{epoch, stats};

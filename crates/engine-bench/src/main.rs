@@ -1,8 +1,6 @@
 //! `engine-bench`: see `docs/engine-bench.md`.
 #![allow(clippy::disallowed_methods, reason = "a tool that measures real time and real files")]
 
-// Its global allocator, as in the server.
-use allocator as _;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use codec::Codec;
@@ -87,6 +85,7 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
+    allocator::use_huge_pages();
     let arguments = Arguments::parse();
     match &arguments.run {
         Some(spec) => run_one(spec),
