@@ -62,6 +62,19 @@ def test_into_a_running_server(many, server, client):
     client.drop_database(MANY)
 
 
+def test_a_name_that_is_taken_does_not_end_the_rescue(many, server, client):
+    """Documents do not go into a view, and nothing behind it was rescued."""
+    expected = json.loads((FIXTURES / "many.json").read_text())
+    taken = min(expected)
+    client[MANY].create_collection(taken, viewOn="other")
+    rescued = tenon("rescue", "--mmapv1", many, "--uri", server.uri())
+    assert rescued.returncode == 1 and f"{MANY}.{taken}: " in rescued.stdout, rescued.stdout + rescued.stderr
+    client[MANY].drop_collection(taken)
+    del expected[taken]
+    assert contents(client, MANY) == expected
+    client.drop_database(MANY)
+
+
 def test_into_a_dump_that_is_restored(many, server, client, tmp_path):
     out = tmp_path / "out"
     rescued = tenon("rescue", "--mmapv1", many, "--out", out, "--gzip", "--quiet")

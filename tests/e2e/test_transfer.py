@@ -21,6 +21,7 @@ from bson import (
     Regex,
     Timestamp,
 )
+from members import wait
 from server import Server, binary
 
 TENON = Path(os.environ.get("TENON", Path(binary()).with_name("tenon")))
@@ -197,6 +198,22 @@ def test_modes(tool):
     assert "a" not in tool.db.a.find_one({"_id": 2})
 
 
+@pytest.mark.parametrize("mode", ["upsert", "merge"])
+def test_documents_without_their_key_are_new_ones(tool, mode):
+    """Those with an `_id` were refused."""
+    tool.db.a.insert_one({"_id": 2, "email": "a"})
+    told = tool.imported("a", '{"_id":1,"name":"x"}\n{"_id":2,"name":"y"}\n', "--mode", mode, "--upsertFields", "email", code=1)
+    assert "1 documents imported, 1 failed" in told and "line 2: E11000" in told, told
+    assert list(tool.db.a.find().sort("_id", 1)) == [{"_id": 1, "name": "x"}, {"_id": 2, "email": "a"}]
+
+
+def test_an_array_has_to_begin(tool):
+    """A pipe with nothing in it counted as an array of nothing."""
+    told = tool.imported("a", "", "--jsonArray", code=1)
+    assert "line 1: expected '['" in told, told
+    assert "0 documents imported, 0 failed" in tool.imported("a", "[]", "--jsonArray")
+
+
 def test_of_documents_with_one_key_the_last_wins(tool):
     text = "".join(f'{{"k":{number % 7},"n":{number}}}\n' for number in range(3000))
     assert "3000 documents imported" in tool.imported("a", text, "--mode", "upsert", "--upsertFields", "k")
@@ -257,6 +274,23 @@ def test_what_is_told_after_ctrl_c_is_what_is_there(tool, workers):
     told = process.stderr.read().decode()
     process.stdin.close()
     assert f"{tool.db.a.count_documents({})} documents imported, 0 failed" in told and "stopped" in told, told
+
+
+def test_ctrl_c_ends_an_import_that_the_server_holds(tool, tmp_path):
+    """It waited for the server, however often it was asked."""
+    admin, text = tool.db.client.admin, tmp_path / "text.json"
+    text.write_text("".join(f'{{"_id":{number}}}\n' for number in range(50_000)))
+    held = lambda: [each for each in admin.command("currentOp")["inprog"] if each.get("command", {}).get("insert") == "held"]
+    admin.command("fsync", lock=True)
+    try:
+        line = [str(TENON), "import", *tool.place, "--collection", "held", str(text)]
+        process = subprocess.Popen(line, stderr=subprocess.PIPE)
+        wait(held, "an insert that waits")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+        assert b"stopped" in process.stderr.read()
+    finally:
+        admin.command("fsyncUnlock")
 
 
 def test_a_server_that_ends_in_the_middle_is_told(tmp_path):

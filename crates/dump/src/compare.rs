@@ -68,8 +68,9 @@ fn summary(client: &mut Client, namespace: &Namespace, entry: &Document, progres
         CollectionKind::Collection | CollectionKind::TimeSeries => {}
     }
     for mut index in client.indexes(namespace)? {
-        // Old servers repeat the namespace.
+        // Old servers repeat the namespace, and servers choose the version in which they keep an index.
         index.remove("ns");
+        index.remove("v");
         let name = index.get_str("name").unwrap_or_default().to_owned();
         summary.indexes.insert(name, index.into_iter().collect());
     }

@@ -76,6 +76,18 @@ impl Output {
         })
     }
 
+    /// A file of a dump, whose name ends in `.gz` with `is_gzip`. One that an earlier dump has left in the other form
+    /// goes: who reads the folder could not tell which counts.
+    pub(crate) fn of_dump(path: &Path, is_gzip: bool, interrupt: &Interrupt) -> Result<Self> {
+        let compressed = compressed(path);
+        let (path, other) = match is_gzip {
+            true => (&*compressed, path),
+            false => (path, &*compressed),
+        };
+        remove(other)?;
+        Self::create(Some(path), is_gzip, interrupt)
+    }
+
     /// Writes what is buffered. A file is on the disk afterwards.
     pub fn finish(self) -> std::io::Result<()> {
         let mut buffered = match self {
@@ -122,6 +134,21 @@ pub fn open_file(path: Option<&Path>, is_gzip: bool, interrupt: &Interrupt) -> R
     } else {
         Box::new(buffered)
     })
+}
+
+/// The compressed form's name.
+pub(crate) fn compressed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
+}
+
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.doing(|| format!("removing {}", path.display())),
+    }
 }
 
 /// Whether a file begins as gzip's do.

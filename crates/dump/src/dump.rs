@@ -2,7 +2,7 @@
 
 use crate::archive::{Announced, ArchiveWriter, Checksum};
 use crate::client::Client;
-use crate::directory::{Output, file_stem};
+use crate::directory::{Output, compressed, file_stem, remove};
 use crate::error::{Doing, DumpError, Result};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace};
@@ -56,7 +56,7 @@ pub struct DumpOptions {
 }
 
 /// What was dumped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
     /// Collections and views.
     pub collections: u64,
@@ -68,6 +68,8 @@ pub struct Dumped {
     pub operations: u64,
     /// Users or roles were wanted, and may not be read.
     pub lacks_users_and_roles: bool,
+    /// Time series that were made or changed meanwhile, which the log tells and nobody replays.
+    pub series_changed: BTreeSet<Namespace>,
     /// Everything is there, but a folder cannot be synced: after a power loss names of files may be missing.
     pub has_unsynced_folders: bool,
 }
@@ -94,6 +96,12 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
         ));
     }
     let is_new = !root(options).exists();
+    if !options.archive {
+        // That of an earlier dump would be replayed over newer documents.
+        let log = root(options).join(OPLOG_FILE);
+        remove(&compressed(&log))?;
+        remove(&log)?;
+    }
     let mut client = Client::open_patient(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
     let mut lacks_users_and_roles = false;
@@ -162,7 +170,7 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
         total.bytes += dumped.bytes;
     }
     if let Some(window) = window {
-        total.operations = dump_oplog(&mut client, options, &window, archive.as_ref())?;
+        (total.operations, total.series_changed) = dump_oplog(&mut client, options, &window, archive.as_ref())?;
     }
     match archive {
         Some(archive) => {
@@ -342,17 +350,16 @@ fn dump_collection(
     let folder = root.join(&job.namespace.database);
     std::fs::create_dir_all(&folder).doing(|| format!("creating the folder {}", folder.display()))?;
     let stem = file_stem(&job.namespace.collection);
-    let ending = if options.gzip { ".gz" } else { "" };
     if !is_view {
-        let path = folder.join(format!("{}.bson{ending}", file_stem(&documents.collection)));
+        let path = folder.join(format!("{}.bson", file_stem(&documents.collection)));
         let doing = || format!("writing {}", path.display());
-        let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
+        let mut output = Output::of_dump(&path, options.gzip, &options.interrupt)?;
         find(&mut |bytes| output.write_all(bytes).doing(doing))?;
         output.finish().doing(doing)?;
     }
-    let path = folder.join(format!("{stem}.metadata.json{ending}"));
+    let path = folder.join(format!("{stem}.metadata.json"));
     let doing = || format!("writing {}", path.display());
-    let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
+    let mut output = Output::of_dump(&path, options.gzip, &options.interrupt)?;
     output.write_all(job.metadata_json()?.as_bytes()).doing(doing)?;
     output.finish().doing(doing)
 }
@@ -391,33 +398,35 @@ fn to_archive(archive: &Mutex<ArchiveWriter<Output>>, namespace: &Namespace, fin
     writer.end(namespace, checksum.value())
 }
 
-/// The log, when all collections have been dumped; how many entries it has.
+/// The log, when all collections have been dumped; how many entries it has, and of which time series changes that are
+/// not replayed.
 fn dump_oplog(
     client: &mut Client,
     options: &DumpOptions,
     window: &OplogWindow,
     archive: Option<&Mutex<ArchiveWriter<Output>>>,
-) -> Result<u64> {
-    let mut entries = 0;
+) -> Result<(u64, BTreeSet<Namespace>)> {
+    let (mut entries, mut series) = (0, BTreeSet::new());
     let mut read = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        window.end(client, &mut |entry| {
+        series = window.end(client, &mut |entry| {
             entries += 1;
             each(entry)
-        })
+        })?;
+        Ok(())
     };
     match archive {
         Some(archive) => to_archive(archive, &Namespace::oplog(), &mut read)?,
         None => {
             let root = root(options);
             std::fs::create_dir_all(&root).doing(|| format!("creating the folder {}", root.display()))?;
-            let path = root.join(format!("{OPLOG_FILE}{}", if options.gzip { ".gz" } else { "" }));
+            let path = root.join(OPLOG_FILE);
             let doing = || format!("writing {}", path.display());
-            let mut output = Output::create(Some(&path), options.gzip, &options.interrupt)?;
+            let mut output = Output::of_dump(&path, options.gzip, &options.interrupt)?;
             read(&mut |entry| output.write_all(entry).doing(doing))?;
             output.finish().doing(doing)?;
         }
     }
-    Ok(entries)
+    Ok((entries, series))
 }
 
 #[cfg(test)]

@@ -3,6 +3,12 @@
 use crate::namespace::Namespace;
 use std::io;
 
+/// What servers answer whose state it is, or the user's rights, and not what was asked for: another command would fare
+/// no better. Codes of networks, of rights, of time, of write concerns, of roles in a set, and of full disks.
+const NOT_OF_WHAT_WAS_ASKED: [i32; 21] = [
+    6, 7, 13, 18, 24, 50, 64, 79, 89, 91, 100, 189, 262, 9001, 10107, 11600, 11601, 11602, 13435, 13436, 14031,
+];
+
 /// See the variants.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -66,9 +72,9 @@ impl DumpError {
         matches!(self, Self::Server(bench::Error::Refused { code, .. }) if *code == wanted)
     }
 
-    /// Did the server refuse a command, whatever for?
-    pub fn is_any_refusal(&self) -> bool {
-        matches!(self, Self::Server(bench::Error::Refused { .. }))
+    /// Did the server refuse what the command says, so that others may go well?
+    pub fn is_of_what_was_asked(&self) -> bool {
+        matches!(self, Self::Server(bench::Error::Refused { code, .. }) if !NOT_OF_WHAT_WAS_ASKED.contains(code))
     }
 
     /// The same error, with the collection that it is about.

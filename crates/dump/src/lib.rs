@@ -12,6 +12,7 @@ mod crc64;
 mod directory;
 mod dump;
 mod error;
+mod indexes;
 mod metadata;
 mod namespace;
 mod oplog;

@@ -35,6 +35,19 @@ impl CollectionKind {
     }
 }
 
+/// Options of collections that only old servers knew, or by which their dumps repeat the command.
+const OLD_OPTIONS: [&str; 5] = ["create", "autoIndexId", "temp", "usePowerOf2Sizes", "$nExtents"];
+/// Indexes of versions below this have no server any more; they are built anew anyway.
+const INDEX_VERSION_MIN: f64 = 1.0;
+/// Options without which a collection holds and answers the same: what an engine does for it, and what newer servers
+/// keep for themselves.
+const DISPENSABLE_OPTIONS: [&str; 4] = [
+    "storageEngine",
+    "indexOptionDefaults",
+    "encryptedFields",
+    "recordIdsReplicated",
+];
+
 /// One `metadata.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metadata {
@@ -66,6 +79,49 @@ impl Metadata {
             collection: entry.get_str("name").ok().map(str::to_owned),
             kind: CollectionKind::parse(entry.get_str("type").unwrap_or_default()),
         }
+    }
+
+    /// Without what only old servers know.
+    pub(crate) fn without_old_options(mut self) -> Self {
+        for name in OLD_OPTIONS {
+            self.options.remove(name);
+        }
+        // Old servers kept sizes of collections that are not capped.
+        if self.options.get("capped") != Some(&Bson::Boolean(true)) {
+            for name in ["capped", "size", "max"] {
+                self.options.remove(name);
+            }
+        }
+        for index in &mut self.indexes {
+            index.remove("dropDups");
+            let version = match index.get("v") {
+                Some(Bson::Int32(version)) => f64::from(*version),
+                Some(Bson::Int64(version)) => *version as f64,
+                Some(Bson::Double(version)) => *version,
+                _ => 0.0,
+            };
+            if version < INDEX_VERSION_MIN {
+                index.remove("v");
+            }
+        }
+        self
+    }
+
+    /// Takes options away with which a server has refused the collection: first those that it can do without, then all,
+    /// since its documents matter more. Answers their names, and none where it would be another kind of collection
+    /// without them.
+    pub(crate) fn drop_options(&mut self) -> Vec<String> {
+        let mut dropped: Vec<String> = self.options.keys().cloned().collect();
+        let is_dispensable = |name: &String| DISPENSABLE_OPTIONS.contains(&name.as_str());
+        if dropped.iter().any(is_dispensable) {
+            dropped.retain(is_dispensable);
+        } else if self.kind != CollectionKind::Collection {
+            dropped.clear();
+        }
+        for name in &dropped {
+            self.options.remove(name);
+        }
+        dropped
     }
 
     /// Canonical Extended JSON, in one line.
@@ -163,6 +219,45 @@ mod tests {
             "{text}"
         );
         assert_eq!(Metadata::from_json(&text, "d.c").unwrap(), metadata);
+    }
+
+    #[test]
+    fn what_only_old_servers_know_is_left_out() {
+        let index = |more: Document| {
+            let mut index = doc! { "key": { "a": 1 }, "name": "a_1" };
+            index.extend(more);
+            index
+        };
+        let metadata = |options: Document, more: Document| Metadata {
+            options,
+            indexes: vec![index(more)],
+            uuid: None,
+            collection: None,
+            kind: CollectionKind::Collection,
+        };
+        let old = doc! { "create": "other", "autoIndexId": false, "size": 1000, "capped": false, "validator": {} };
+        let left = metadata(old, doc! { "v": 0, "dropDups": true }).without_old_options();
+        assert_eq!(left, metadata(doc! { "validator": {} }, doc! {}));
+        let new = metadata(doc! { "capped": true, "size": 1000 }, doc! { "v": 2, "unique": true });
+        assert_eq!(new.clone().without_old_options(), new);
+    }
+
+    #[test]
+    fn options_go_in_turns() {
+        let mut metadata = Metadata {
+            options: doc! { "storageEngine": {}, "validator": {} },
+            indexes: Vec::new(),
+            uuid: None,
+            collection: None,
+            kind: CollectionKind::Collection,
+        };
+        assert_eq!(metadata.drop_options(), ["storageEngine"]);
+        assert_eq!(metadata.drop_options(), ["validator"]);
+        assert!(metadata.drop_options().is_empty());
+        metadata.options.insert("viewOn", "a");
+        metadata.kind = CollectionKind::View;
+        assert!(metadata.drop_options().is_empty());
+        assert_eq!(metadata.options, doc! { "viewOn": "a" });
     }
 
     #[test]

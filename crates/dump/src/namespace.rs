@@ -9,7 +9,7 @@ use crate::metadata::CollectionKind;
 use std::fmt;
 
 /// What comes before the name of a collection of measurements in that of the collection of their buckets.
-const BUCKETS_PREFIX: &str = "system.buckets.";
+pub(crate) const BUCKETS_PREFIX: &str = "system.buckets.";
 
 /// A database and a collection of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ impl Namespace {
         Self::new("", "oplog")
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (database, collection) = text.split_once('.')?;
         (!database.is_empty() && !collection.is_empty()).then(|| Self::new(database, collection))
     }
@@ -177,10 +177,15 @@ impl Rename {
         Ok(rename)
     }
 
-    /// The new name; `None` when the old one is not as the pattern says, or the new one would be none.
-    pub fn apply(&self, namespace: &Namespace) -> Option<Namespace> {
+    /// The new name; `None` when the old one is not as the pattern says.
+    ///
+    /// # Errors
+    /// The new name is none of a collection.
+    pub fn apply(&self, namespace: &Namespace) -> Result<Option<Namespace>> {
         let old = namespace.to_string();
-        let bound = bind(&self.from, &old)?;
+        let Some(bound) = bind(&self.from, &old) else {
+            return Ok(None);
+        };
         let new: String = self
             .to
             .iter()
@@ -192,7 +197,12 @@ impl Rename {
                     .map_or("", |(_, text)| text),
             })
             .collect();
-        Namespace::parse(&new)
+        match Namespace::parse(&new) {
+            Some(namespace) => Ok(Some(namespace)),
+            None => Err(DumpError::Choice(format!(
+                "--nsTo makes {new:?} of {old}, which is no DATABASE.COLLECTION"
+            ))),
+        }
     }
 }
 
@@ -253,14 +263,21 @@ mod tests {
     fn renaming_moves_variables() {
         let rename = Rename::new("$db$_$year$.log", "logs.$year$.$db$").unwrap();
         assert_eq!(
-            rename.apply(&Namespace::new("shop_2020", "log")),
+            rename.apply(&Namespace::new("shop_2020", "log")).unwrap(),
             Some(Namespace::new("logs", "2020.shop"))
         );
-        assert_eq!(rename.apply(&Namespace::new("shop", "log")), None);
+        assert_eq!(rename.apply(&Namespace::new("shop", "log")).unwrap(), None);
         let stars = Rename::new("a.*", "b.old-*").unwrap();
         assert_eq!(
-            stars.apply(&Namespace::new("a", "x.y")),
+            stars.apply(&Namespace::new("a", "x.y")).unwrap(),
             Some(Namespace::new("b", "old-x.y"))
+        );
+        // Once the collection itself was restored over, for want of a dot.
+        assert!(
+            Rename::new("a.*", "b-*")
+                .unwrap()
+                .apply(&Namespace::new("a", "x"))
+                .is_err()
         );
         assert!(Rename::new("a.*", "b.c").is_err());
         assert!(Rename::new("a.$x$", "b.$y$").is_err());

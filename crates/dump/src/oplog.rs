@@ -6,6 +6,7 @@ use crate::error::{DumpError, Result};
 use crate::namespace::Namespace;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, Timestamp, doc};
+use std::collections::BTreeSet;
 
 /// The log's file in the folder of a dump.
 pub(crate) const OPLOG_FILE: &str = "oplog.bson";
@@ -13,6 +14,41 @@ pub(crate) const OPLOG_FILE: &str = "oplog.bson";
 /// Where the log is on a server.
 fn log() -> Namespace {
     Namespace::new("local", "oplog.rs")
+}
+
+/// A command of a log.
+pub(crate) struct Command {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it is about; the collection's name is empty where it is about a database.
+    pub(crate) namespace: Namespace,
+}
+
+impl Command {
+    /// That of an operation whose `op` is `c`.
+    pub(crate) fn of(operation: &Document) -> Result<Self> {
+        let o = operation
+            .get_document("o")
+            .map_err(|_| malformed("a command without o"))?;
+        let (name, target) = o.iter().next().ok_or_else(|| malformed("a command of no name"))?;
+        let ns = operation.get_str("ns").unwrap_or_default();
+        let database = ns.split_once('.').map_or(ns, |(database, _)| database);
+        let whole_name = match (name.as_str(), target.as_str()) {
+            ("renameCollection", Some(target)) => target.to_owned(),
+            (_, target) => format!("{database}.{}", target.unwrap_or_default()),
+        };
+        let (database, collection) = whole_name.split_once('.').unwrap_or((&whole_name, ""));
+        Ok(Self {
+            name: name.clone(),
+            namespace: Namespace::new(database, collection),
+        })
+    }
+
+    /// The time series that it makes or changes, which is not replayed.
+    pub(crate) fn series_changed(&self) -> Option<Namespace> {
+        let measurements = self.namespace.of_measurements()?;
+        (!matches!(self.name.as_str(), "drop" | "dropDatabase")).then_some(measurements)
+    }
 }
 
 /// What is read of a server's log for a dump.
@@ -43,25 +79,33 @@ impl OplogWindow {
     }
 
     /// All operations until now. Fails when the log has recycled the first of them, and when a collection got another
-    /// name, which a dump cannot follow.
-    pub(crate) fn end(&self, client: &mut Client, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// name, which a dump cannot follow. Answers time series with changes that are not replayed.
+    pub(crate) fn end(
+        &self,
+        client: &mut Client,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<BTreeSet<Namespace>> {
         let to = last(client)?;
         let filter = doc! { "ts": { "$gte": self.from, "$lte": to } };
         let filter = bson::RawDocumentBuf::try_from(&filter).map_err(|error| DumpError::Choice(error.to_string()))?;
         let mut is_first = true;
+        let mut series = BTreeSet::new();
         client.find(&log(), Some(&filter), &mut |operation| {
             if std::mem::take(&mut is_first) && operation.get_timestamp("ts").ok() != Some(self.from) {
                 return Err(recycled());
             }
-            if renames(operation) {
-                return Err(DumpError::Choice(
-                    "--oplog: a collection was renamed meanwhile, so that parts of it may be missing; dump again"
-                        .to_owned(),
-                ));
+            if operation.get_str("op").ok() == Some("c") {
+                if renames(operation) {
+                    return Err(DumpError::Choice(
+                        "--oplog: a collection was renamed meanwhile, so that parts of it may be missing; dump again"
+                            .to_owned(),
+                    ));
+                }
+                series.extend(Command::of(&applicable(operation)?)?.series_changed());
             }
             each(operation.as_bytes())
         })?;
-        if is_first { Err(recycled()) } else { Ok(()) }
+        if is_first { Err(recycled()) } else { Ok(series) }
     }
 }
 
@@ -80,10 +124,8 @@ fn last(client: &mut Client) -> Result<Timestamp> {
 }
 
 fn renames(operation: &RawDocument) -> bool {
-    let Ok(o) = operation.get_document("o") else {
-        return false;
-    };
-    operation.get_str("op").ok() == Some("c") && matches!(o.get("renameCollection"), Ok(Some(_)))
+    let o = operation.get_document("o");
+    o.is_ok_and(|o| matches!(o.get("renameCollection"), Ok(Some(_))))
 }
 
 /// What a client needs of an operation to have it applied under another uuid.

@@ -6,18 +6,26 @@
 
 use crate::client::Client;
 use crate::error::{DumpError, Result};
-use crate::namespace::{Filter, Namespace};
-use crate::oplog::{applicable, inner, malformed};
+use crate::indexes::{PendingIndexes, binary_order};
+use crate::namespace::{BUCKETS_PREFIX, Filter, Namespace};
+use crate::oplog::{Command, applicable, inner, malformed};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, Timestamp, doc};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// Operations are sent together up to so many, or so many bytes; one more always fits into a message.
+/// Operations are sent together up to so many, or so many bytes: they are one document, which has at most 16 MB. One
+/// that is larger goes alone.
 const BATCH_OPERATIONS: usize = 1000;
 const BATCH_BYTES: usize = 8 << 20;
 /// Databases whose operations are those of the server that was dumped, not of its clients.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
+
+/// What a server says to who may not pass validation by.
+const UNAUTHORIZED: i32 = 13;
+/// Where MongoDB keeps its views, and versions before 4.2 wrote indexes to.
+const VIEWS: &str = "system.views";
+const OLD_INDEXES: &str = "system.indexes";
 
 /// A log to replay.
 #[derive(Clone, Debug, Default)]
@@ -26,92 +34,6 @@ pub struct ReplayOptions {
     pub file: Option<PathBuf>,
     /// Nothing from this time on.
     pub until: Option<Timestamp>,
-}
-
-/// Indexes that are made at the end, by their names.
-#[derive(Debug, Default)]
-pub(crate) struct PendingIndexes(BTreeMap<Namespace, Vec<Document>>);
-
-impl PendingIndexes {
-    /// An index of this name takes the place of another one.
-    pub(crate) fn put(&mut self, namespace: &Namespace, index: Document) {
-        let indexes = self.0.entry(namespace.clone()).or_default();
-        let name = index.get_str("name").ok().map(str::to_owned);
-        match indexes
-            .iter_mut()
-            .find(|there| there.get_str("name").ok() == name.as_deref())
-        {
-            Some(there) => *there = index,
-            None => indexes.push(index),
-        }
-    }
-
-    pub(crate) fn append(&mut self, other: Self) {
-        for (namespace, indexes) in other.0 {
-            indexes.into_iter().for_each(|index| self.put(&namespace, index));
-        }
-    }
-
-    /// Makes them.
-    pub(crate) fn create(self, client: &mut Client) -> Result<()> {
-        for (namespace, indexes) in self.0 {
-            let indexes: Vec<_> = indexes.into_iter().filter(|index| !is_of_ids(index)).collect();
-            if !indexes.is_empty() {
-                client
-                    .create_indexes(&namespace, indexes)
-                    .map_err(|error| error.of(&namespace))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What `dropIndexes` says: a name, a key, or all.
-    fn drop_named(&mut self, namespace: &Namespace, dropped: Option<&Bson>) {
-        let is_dropped = |index: &Document| match dropped {
-            Some(Bson::Document(key)) => index.get_document("key").ok() == Some(key),
-            Some(Bson::String(name)) if name != "*" => index.get_str("name").ok() == Some(name),
-            _ => true,
-        };
-        if let Some(indexes) = self.0.get_mut(namespace) {
-            indexes.retain(|index| !is_dropped(index));
-        }
-    }
-
-    /// What `collMod` says of an index.
-    fn change(&mut self, namespace: &Namespace, change: &Document) {
-        let indexes = self.0.get_mut(namespace).map(Vec::as_mut_slice).unwrap_or_default();
-        for index in indexes {
-            let is_meant = match (change.get_str("name").ok(), change.get("keyPattern")) {
-                (Some(name), _) => index.get_str("name").ok() == Some(name),
-                (None, pattern) => pattern.is_some() && index.get("key") == pattern,
-            };
-            if !is_meant {
-                continue;
-            }
-            for (name, value) in change {
-                if name != "name" && name != "keyPattern" {
-                    index.insert(name.clone(), value.clone());
-                }
-            }
-        }
-    }
-
-    fn rename(&mut self, from: &Namespace, to: Namespace) {
-        self.0.remove(&to);
-        if let Some(indexes) = self.0.remove(from) {
-            self.0.insert(to, indexes);
-        }
-    }
-}
-
-/// Every collection has that one.
-pub(crate) fn is_of_ids(index: &Document) -> bool {
-    index.get_str("name").ok() == Some("_id_") || index.get_document("key").ok() == Some(&doc! { "_id": 1 })
-}
-
-/// The collation of an index that has none.
-pub(crate) fn binary_order() -> Document {
-    doc! { "locale": "simple" }
 }
 
 /// Who wrote a transaction, and its number.
@@ -129,6 +51,10 @@ pub(crate) struct Replay<'a> {
     open: HashMap<TransactionId, Vec<Document>>,
     operations: u64,
     has_ended: bool,
+    /// Documents of a log were accepted once, whatever validator there is now. Not every user may say so.
+    bypasses_validation: bool,
+    /// Views with changes that are not replayed.
+    passed_over: BTreeSet<Namespace>,
 }
 
 impl<'a> Replay<'a> {
@@ -148,6 +74,8 @@ impl<'a> Replay<'a> {
             open: HashMap::new(),
             operations: 0,
             has_ended: false,
+            bypasses_validation: true,
+            passed_over: BTreeSet::new(),
         }
     }
 
@@ -203,34 +131,35 @@ impl<'a> Replay<'a> {
         }
         if operation.get_str("op").ok() != Some("c") {
             let namespace = Namespace::new(database, collection);
+            match collection {
+                VIEWS => return self.view(&operation),
+                OLD_INDEXES => {
+                    self.old_index(&operation);
+                    return Ok(());
+                }
+                _ => {}
+            }
             // Buckets are wanted as the measurements in them are.
             return match self.is_wanted(&namespace.of_measurements().unwrap_or(namespace)) {
                 true => self.push(operation),
                 false => Ok(()),
             };
         }
+        let command = Command::of(&operation)?;
+        if let Some(measurements) = command.series_changed().filter(|series| self.is_wanted(series)) {
+            return Err(DumpError::Choice(format!(
+                "the log has {} of the time-series collection {measurements}, which is not replayed: leave it out by --nsExclude",
+                command.name
+            )));
+        }
+        let Command { name, namespace } = command;
+        if name != "dropDatabase" && !self.is_wanted(&namespace) {
+            return Ok(());
+        }
         let o = operation
             .get_document("o")
             .map_err(|_| malformed("a command without o"))?;
-        let (command, target) = o.iter().next().ok_or_else(|| malformed("a command of no name"))?;
-        let whole_name = match (command.as_str(), target.as_str()) {
-            ("renameCollection", Some(name)) => name.to_owned(),
-            (_, name) => format!("{database}.{}", name.unwrap_or_default()),
-        };
-        let (database, collection) = whole_name.split_once('.').unwrap_or((&whole_name, ""));
-        let namespace = Namespace::new(database, collection);
-        if let Some(measurements) = namespace.of_measurements()
-            && !matches!(command.as_str(), "drop" | "dropDatabase")
-            && self.is_wanted(&measurements)
-        {
-            return Err(DumpError::Choice(format!(
-                "the log has {command} of the time-series collection {measurements}, which is not replayed: leave it out by --nsExclude"
-            )));
-        }
-        if command != "dropDatabase" && !self.is_wanted(&namespace) {
-            return Ok(());
-        }
-        match command.as_str() {
+        match name.as_str() {
             "createIndexes" => {
                 let mut index = o.get_document("spec").cloned().unwrap_or_else(|_| o.clone());
                 index.remove("createIndexes");
@@ -263,20 +192,87 @@ impl<'a> Replay<'a> {
                 self.push(operation)
             }
             "drop" => {
-                self.indexes.0.remove(&namespace);
+                self.indexes.drop_all(&namespace);
                 self.push(operation)
             }
-            "dropDatabase" => {
-                self.indexes.0.retain(|namespace, _| namespace.database != database);
-                self.push(operation)
-            }
+            "dropDatabase" => self.drop_database(&namespace.database, operation),
             "renameCollection" => {
                 let to = o.get_str("to").unwrap_or_default();
                 let (database, collection) = to.split_once('.').unwrap_or((to, ""));
-                self.indexes.rename(&namespace, Namespace::new(database, collection));
+                let to = Namespace::new(database, collection);
+                if !self.is_wanted(&to) {
+                    return Ok(());
+                }
+                self.indexes.rename(&namespace, to);
                 self.push(operation)
             }
             _ => self.push(operation),
+        }
+    }
+
+    /// What is to be left alone of a database outlives it.
+    fn drop_database(&mut self, database: &str, operation: Document) -> Result<()> {
+        if self.filter.exclude.is_empty() {
+            self.indexes.drop_database(database);
+            return self.push(operation);
+        }
+        self.flush()?;
+        for entry in self.client.collections(database)? {
+            let namespace = Namespace::new(database, entry.get_str("name").unwrap_or_default());
+            if self.is_wanted(&namespace) {
+                self.indexes.drop_all(&namespace);
+                self.push(command_operation(database, doc! { "drop": namespace.collection }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A view as MongoDB logs it: a document of a collection of views.
+    fn view(&mut self, operation: &Document) -> Result<()> {
+        let o = operation.get_document("o").map_err(|_| malformed("a view without o"))?;
+        let kind = operation.get_str("op").unwrap_or_default();
+        let named = match kind {
+            "u" => operation.get_document("o2").unwrap_or(o),
+            _ => o,
+        };
+        let namespace = named.get_str("_id").ok().and_then(Namespace::parse);
+        let namespace = namespace.ok_or_else(|| malformed("a view without its name"))?;
+        if !self.is_wanted(&namespace) {
+            return Ok(());
+        }
+        let name = namespace.collection.as_str();
+        let mut create = doc! { "create": name };
+        match o.get_str("viewOn") {
+            _ if kind == "d" => {}
+            // Of a time series what is told of its buckets counts.
+            Ok(on) if on.starts_with(BUCKETS_PREFIX) => return Ok(()),
+            Ok(_) => create.extend(o.clone().into_iter().filter(|(field, _)| field != "_id")),
+            Err(_) => {
+                self.passed_over.insert(namespace);
+                return Ok(());
+            }
+        }
+        // Whatever has the name by now, this is what it became.
+        self.push(command_operation(&namespace.database, doc! { "drop": name }))?;
+        match kind {
+            "d" => Ok(()),
+            _ => self.push(command_operation(&namespace.database, create)),
+        }
+    }
+
+    /// An index as old versions of MongoDB logged it: a document of a collection of indexes.
+    fn old_index(&mut self, operation: &Document) {
+        let Ok(mut index) = operation.get_document("o").cloned() else {
+            return;
+        };
+        let of = match index.remove("ns") {
+            Some(Bson::String(of)) => Namespace::parse(&of),
+            _ => None,
+        };
+        if let (Some(of), Ok("i")) = (of, operation.get_str("op"))
+            && self.is_wanted(&of)
+        {
+            self.put_whole(&of, index);
         }
     }
 
@@ -294,12 +290,13 @@ impl<'a> Replay<'a> {
     }
 
     fn push(&mut self, operation: Document) -> Result<()> {
-        let bytes = RawDocumentBuf::try_from(&operation).map_err(|error| malformed(&error.to_string()))?;
-        self.batch_bytes += bytes.as_bytes().len();
-        self.batch.push(operation.into());
-        if self.batch.len() >= BATCH_OPERATIONS || self.batch_bytes >= BATCH_BYTES {
+        let encoded = RawDocumentBuf::try_from(&operation).map_err(|error| malformed(&error.to_string()))?;
+        let bytes = encoded.as_bytes().len();
+        if self.batch.len() >= BATCH_OPERATIONS || self.batch_bytes + bytes > BATCH_BYTES {
             self.flush()?;
         }
+        self.batch_bytes += bytes;
+        self.batch.push(operation.into());
         Ok(())
     }
 
@@ -310,15 +307,32 @@ impl<'a> Replay<'a> {
         self.operations += self.batch.len() as u64;
         self.batch_bytes = 0;
         let operations = std::mem::take(&mut self.batch);
-        self.client.change("admin", &doc! { "applyOps": operations })?;
-        Ok(())
+        let mut command = doc! { "applyOps": operations };
+        if self.bypasses_validation {
+            command.insert("bypassDocumentValidation", true);
+            match self.client.change("admin", &command) {
+                Err(error) if error.is_refusal(UNAUTHORIZED) => self.bypasses_validation = false,
+                applied => return applied.map(drop),
+            }
+            command.remove("bypassDocumentValidation");
+        }
+        self.client.change("admin", &command).map(drop)
     }
 
-    /// The end of the log: how many operations were applied. A transaction without its end was none.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    /// The end of the log: how many operations were applied, and what was not. A transaction without its end was none.
+    pub(crate) fn finish(mut self) -> Result<(u64, Vec<String>)> {
         self.flush()?;
-        Ok(self.operations)
+        let failures = self
+            .passed_over
+            .iter()
+            .map(|namespace| format!("{namespace}: the log changes this view in a way that is not replayed"));
+        Ok((self.operations, failures.collect()))
     }
+}
+
+/// A command as logs have it.
+fn command_operation(database: &str, command: Document) -> Document {
+    doc! { "op": "c", "ns": format!("{database}.$cmd"), "o": command }
 }
 
 fn transaction(entry: &RawDocument) -> Result<TransactionId> {
@@ -326,33 +340,5 @@ fn transaction(entry: &RawDocument) -> Result<TransactionId> {
     match (session, entry.get_i64("txnNumber")) {
         (Ok(session), Ok(number)) => Ok((session.as_bytes().to_vec(), number)),
         _ => Err(malformed("an entry of a transaction without lsid and txnNumber")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indexes_follow_the_log() {
-        let (a, b) = (Namespace::new("d", "a"), Namespace::new("d", "b"));
-        let index = |name: &str, field: &str| doc! { "name": name, "key": { field: 1 } };
-        let mut pending = PendingIndexes::default();
-        pending.put(&a, index("x", "x"));
-        pending.put(&a, index("y", "y"));
-        pending.put(&a, index("x", "z"));
-        pending.change(&a, &doc! { "name": "x", "hidden": true });
-        pending.change(&a, &doc! { "keyPattern": { "y": 1 }, "expireAfterSeconds": 5 });
-        let mut hidden = index("x", "z");
-        hidden.insert("hidden", true);
-        let mut expiring = index("y", "y");
-        expiring.insert("expireAfterSeconds", 5);
-        assert_eq!(pending.0[&a], [hidden.clone(), expiring]);
-        pending.drop_named(&a, Some(&"y".into()));
-        pending.put(&b, index("old", "o"));
-        pending.rename(&a, b.clone());
-        assert_eq!(pending.0, BTreeMap::from([(b.clone(), vec![hidden])]));
-        pending.drop_named(&b, Some(&"*".into()));
-        assert!(pending.0[&b].is_empty());
     }
 }

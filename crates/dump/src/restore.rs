@@ -1,13 +1,14 @@
 //! Restoring: each collection is made, filled by batches in the order of the dump, and gets its indexes at the end.
 
 use crate::archive::{ArchiveReader, Part};
-use crate::client::Client;
-use crate::directory::{Files, bson_file, is_compressed, metadata_beside, open_file, read_metadata, scan};
+use crate::client::{Client, Inserted};
+use crate::directory::{Files, bson_file, compressed, is_compressed, metadata_beside, open_file, read_metadata, scan};
 use crate::error::{Doing, DumpError, Result};
+use crate::indexes::{self, PendingIndexes, binary_order, is_of_ids};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
-use crate::replay::{PendingIndexes, Replay, ReplayOptions, binary_order, is_of_ids};
+use crate::replay::{Replay, ReplayOptions};
 use crate::server::Server;
 use crate::users_and_roles;
 use bench::interrupt::Interrupt;
@@ -28,6 +29,10 @@ const QUEUE_PARTS: usize = 64;
 const NAMESPACE_EXISTS: i32 = 48;
 const NAMESPACE_NOT_FOUND: i32 = 26;
 const UNAUTHORIZED: i32 = 13;
+/// Databases of a server's own, which are restored by name only.
+const OWN_DATABASES: [&str; 2] = ["local", "config"];
+/// What mongodump puts beside one database's collections: the users and roles that belong to it.
+const USERS_OF_DATABASE: &str = "$admin.system.";
 
 /// What to restore, from where to where.
 #[derive(Clone, Debug)]
@@ -54,7 +59,7 @@ pub struct RestoreOptions {
     pub no_indexes: bool,
     /// Makes collections without their options.
     pub no_options: bool,
-    /// Ends at the first document that the server refuses.
+    /// Ends at the first document, index or option that the server refuses.
     pub stop_on_error: bool,
     /// Takes documents that the collection's validator would not.
     pub bypass_validation: bool,
@@ -77,10 +82,8 @@ pub struct Restored {
     pub documents: u64,
     /// Documents that it refused, most often because they were there already.
     pub failed: u64,
-    /// Why, for the first of each collection, and why indexes were not made, where that does not end it.
+    /// Why, for the first of each collection, and what else the server refused.
     pub failures: Vec<String>,
-    /// Indexes that the server refused.
-    pub indexes_failed: u64,
     /// Operations of the log that were applied.
     pub operations: u64,
     /// Indexes that wait for the log.
@@ -90,12 +93,15 @@ pub struct Restored {
 }
 
 impl Restored {
+    fn is_nothing(&self) -> bool {
+        self.collections == 0 && self.failures.is_empty()
+    }
+
     fn add(&mut self, other: Self) {
         self.collections += other.collections;
         self.documents += other.documents;
         self.failed += other.failed;
         self.failures.extend(other.failures);
-        self.indexes_failed += other.indexes_failed;
         self.operations += other.operations;
         self.indexes.append(other.indexes);
         self.temporaries.extend(other.temporaries);
@@ -108,6 +114,24 @@ impl RestoreOptions {
         let mut client = Client::open_patient(&self.server, interrupt)?;
         client.set_write_concern(&self.write_concern);
         Ok(client)
+    }
+
+    /// Where a collection goes.
+    fn target(&self, source: &Namespace) -> Result<Namespace> {
+        for rename in &self.renames {
+            if let Some(target) = rename.apply(source)? {
+                return Ok(target);
+            }
+        }
+        Ok(source.clone())
+    }
+
+    /// That all collections have somewhere to go, before anything is written.
+    fn check_targets<'n>(&self, mut found: impl Iterator<Item = &'n Namespace>) -> Result<()> {
+        found.try_for_each(|source| match is_wanted(self, source) {
+            true => self.target(source).map(drop),
+            false => Ok(()),
+        })
     }
 }
 
@@ -127,6 +151,12 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored> {
         true => restore_archive(options, &mut has_temporaries),
         false => restore_folder(options, &mut has_temporaries),
     };
+    let selects = options.filter.database.is_some() || !options.filter.include.is_empty();
+    if selects && matches!(&restored, Ok(restored) if restored.is_nothing()) {
+        return Err(DumpError::Choice(
+            "nothing of the dump is what was asked for".to_owned(),
+        ));
+    }
     if !has_temporaries {
         return restored;
     }
@@ -176,6 +206,7 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
             fault: format!("no files of a dump{}", if options.gzip { " with --gzip" } else { "" }),
         });
     }
+    options.check_targets(found.iter().map(|(namespace, _)| namespace))?;
     *has_temporaries = options.users_and_roles && found.iter().any(|(of, _)| users_and_roles::temporary(of).is_some());
     let restored = restore_files(options, &found)?;
     match log {
@@ -193,12 +224,21 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
 /// The file of the log, and whether it is compressed.
 fn oplog_file(options: &RestoreOptions, replay: &ReplayOptions, root: &Path) -> Result<(PathBuf, bool)> {
     if let Some(file) = &replay.file {
-        return Ok((file.clone(), options.gzip));
+        // A pipe cannot be looked into beforehand.
+        let is_gzip = match file.is_file() {
+            true => is_compressed(file)?,
+            false => options.gzip,
+        };
+        return Ok((file.clone(), is_gzip));
     }
     let plain = root.join(OPLOG_FILE);
-    let compressed = root.join(format!("{OPLOG_FILE}.gz"));
+    let compressed = compressed(&plain);
     match (compressed.is_file(), plain.is_file()) {
-        (true, _) => Ok((compressed, true)),
+        (true, true) => Err(DumpError::Format {
+            subject: root.display().to_string(),
+            fault: format!("both {OPLOG_FILE} and {OPLOG_FILE}.gz are there: only one can be of this dump"),
+        }),
+        (true, false) => Ok((compressed, true)),
         // Compressed or not, mongodump's has this name.
         (false, true) => Ok((plain.clone(), is_compressed(&plain)?)),
         (false, false) => Err(DumpError::Format {
@@ -219,9 +259,12 @@ fn replay(
     let mut indexes = std::mem::take(&mut restored.indexes);
     let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes);
     read(&mut replay)?;
-    restored.operations = replay.finish()?;
+    let (operations, failures) = replay.finish()?;
+    restored.operations = operations;
+    restored.failures.extend(failures);
     if !options.no_indexes {
-        indexes.create(&mut client)?;
+        let failures = indexes.create(&mut client, options.stop_on_error)?;
+        restored.failures.extend(failures);
     }
     Ok(restored)
 }
@@ -292,13 +335,22 @@ fn restore_one(
             _ => Ok(Restored::default()),
         };
     }
-    let mut loading = Loading::begin(client, options, namespace, metadata)?;
+    let mut loading: Option<Loading<'_>> = None;
     if let Some(path) = &files.documents {
         let mut input = open_file(Some(path), options.gzip, &options.interrupt)?;
         bson_file(&mut *input, &path.display().to_string(), &mut |document| {
+            // Not before the first document: what is no file of documents must not cost the collection that there is.
+            let loading = match &mut loading {
+                Some(loading) => loading,
+                None => loading.insert(Loading::begin(client, options, namespace, metadata.clone())?),
+            };
             loading.add(client, &document)
         })?;
     }
+    let loading = match loading {
+        Some(loading) => loading,
+        None => Loading::begin(client, options, namespace, metadata)?,
+    };
     loading.finish(client)
 }
 
@@ -310,6 +362,9 @@ fn has_bytes(path: &Path) -> Result<bool> {
 fn is_wanted(options: &RestoreOptions, namespace: &Namespace) -> bool {
     let is_of_users = options.users_and_roles && users_and_roles::temporary(namespace).is_some();
     let is_own = namespace.collection.starts_with("system.") && namespace.collection != "system.js" && !is_of_users
+        || namespace.collection.starts_with(USERS_OF_DATABASE)
+        || OWN_DATABASES.contains(&namespace.database.as_str())
+            && options.filter.database.as_ref() != Some(&namespace.database)
         || *namespace == Namespace::oplog();
     !is_own && options.filter.takes(namespace)
 }
@@ -330,6 +385,7 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
     if options.oplog.as_ref().is_some_and(|replay| replay.file.is_some()) {
         return Err(DumpError::Choice("--oplogFile: an archive has its own".to_owned()));
     }
+    options.check_targets(announced.keys())?;
     *has_temporaries = options.users_and_roles && announced.keys().any(|of| users_and_roles::temporary(of).is_some());
     let parallel = options.parallel.max(1);
     let announced = &announced;
@@ -476,21 +532,29 @@ pub struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    /// Makes the collection or the view. One that is there already stays, and is filled further.
+    /// Makes the collection or the view. One that is there already stays, and is filled further. A collection whose
+    /// options the server refuses is made without them; what cannot be made at all takes documents and does nothing
+    /// with them.
     pub fn begin(
         client: &mut Client,
         options: &'a RestoreOptions,
         source: &Namespace,
-        mut metadata: Metadata,
+        metadata: Metadata,
     ) -> Result<Self> {
+        let mut metadata = metadata.without_old_options();
         let temporary = users_and_roles::temporary(source).filter(|_| options.users_and_roles);
         if temporary.is_some() {
             (metadata.options, metadata.indexes) = (Document::new(), Vec::new());
         }
-        let target = temporary
-            .clone()
-            .or_else(|| options.renames.iter().find_map(|rename| rename.apply(source)))
-            .unwrap_or_else(|| source.clone());
+        // Without its options it would be another kind of collection.
+        if options.no_options && metadata.kind == CollectionKind::Collection {
+            metadata.options.clear();
+        }
+        let target = match &temporary {
+            Some(temporary) => temporary.clone(),
+            None => options.target(source)?,
+        };
+        let goes_on = |error: &DumpError| error.is_of_what_was_asked() && !options.stop_on_error;
         if options.drop || temporary.is_some() {
             let dropped = client.change(&target.database, &doc! { "drop": &target.collection });
             match (unless_code(dropped, NAMESPACE_NOT_FOUND), &temporary) {
@@ -498,15 +562,27 @@ impl<'a> Loading<'a> {
                 (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
                     return Ok(Self::skipping(options, source, metadata, &error));
                 }
+                (Err(error), None) if goes_on(&error) => {
+                    return Ok(Self::skipping(options, source, metadata, &error));
+                }
                 (dropped, _) => dropped?,
             }
         }
-        let mut create = doc! { "create": &target.collection };
-        // Without its options it would be another kind of collection.
-        if !options.no_options || metadata.kind != CollectionKind::Collection {
+        let mut failures = Vec::new();
+        loop {
+            let mut create = doc! { "create": &target.collection };
             create.extend(metadata.options.clone());
+            let error = match unless_code(client.change(&target.database, &create), NAMESPACE_EXISTS) {
+                Ok(()) => break,
+                Err(error) if goes_on(&error) => error,
+                Err(error) => return Err(error),
+            };
+            let dropped = metadata.drop_options();
+            if dropped.is_empty() {
+                return Ok(Self::skipping(options, source, metadata, &error));
+            }
+            failures.push(format!("{target}: made without {}: {error}", dropped.join(", ")));
         }
-        unless_code(client.change(&target.database, &create), NAMESPACE_EXISTS)?;
         Ok(Self {
             options,
             target,
@@ -517,6 +593,7 @@ impl<'a> Loading<'a> {
             batch_documents: 0,
             restored: Restored {
                 collections: 1,
+                failures,
                 ..Restored::default()
             },
         })
@@ -559,7 +636,18 @@ impl<'a> Loading<'a> {
         }
         let bypass = self.options.bypass_validation;
         let documents = self.target.of_documents(self.metadata.kind);
-        let inserted = client.insert(&documents, &self.batch, self.batch_documents, bypass)?;
+        let inserted = match client.insert(&documents, &self.batch, self.batch_documents, bypass) {
+            // None will be taken, as where a view has the collection's name.
+            Err(error) if error.is_of_what_was_asked() && !self.options.stop_on_error => {
+                self.skips = true;
+                Inserted {
+                    documents: 0,
+                    failed: self.batch_documents,
+                    first_failure: Some(format!("no more of its documents are restored: {error}")),
+                }
+            }
+            inserted => inserted?,
+        };
         self.batch.clear();
         self.batch_documents = 0;
         self.restored.documents += inserted.documents;
@@ -568,15 +656,15 @@ impl<'a> Loading<'a> {
             if self.options.stop_on_error {
                 return Err(DumpError::Choice(format!("{failure} (--stopOnError)")));
             }
-            if self.restored.failures.is_empty() {
+            if self.restored.failed == inserted.failed || self.skips {
                 self.restored.failures.push(format!("{}: {failure}", self.target));
             }
         }
         Ok(())
     }
 
-    /// Makes the indexes, all at once.
-    fn finish(mut self, client: &mut Client) -> Result<Restored> {
+    /// Makes the indexes. One that the server refuses is a failure, and the others are made.
+    pub fn finish(mut self, client: &mut Client) -> Result<Restored> {
         self.flush(client)?;
         if let Some(temporary) = self.temporary.take() {
             // A dump without users does not take those away that there are, nor does one of which some were refused.
@@ -589,31 +677,17 @@ impl<'a> Loading<'a> {
                 self.restored.failures.push(failure);
             }
         }
+        if self.skips {
+            return Ok(self.restored);
+        }
         let indexes = self.take_indexes();
         if self.options.oplog.is_some() {
             for index in indexes {
                 self.restored.indexes.put(&self.target, index);
             }
-        } else if !indexes.is_empty() && !self.options.no_indexes {
-            client.create_indexes(&self.target, indexes)?;
-        }
-        Ok(self.restored)
-    }
-
-    /// Makes the indexes, each by itself: one that the server refuses is a failure, and the others are made.
-    pub fn finish_each(mut self, client: &mut Client) -> Result<Restored> {
-        self.flush(client)?;
-        for index in self.take_indexes() {
-            let name = index.get_str("name").unwrap_or_default().to_owned();
-            match client.create_indexes(&self.target, vec![index]) {
-                Ok(_) => {}
-                Err(error) if error.is_any_refusal() => {
-                    self.restored.indexes_failed += 1;
-                    let failure = format!("{}: the index {name} is not made: {error}", self.target);
-                    self.restored.failures.push(failure);
-                }
-                Err(error) => return Err(error),
-            }
+        } else if !self.options.no_indexes {
+            let failures = indexes::make(client, &self.target, indexes, self.options.stop_on_error)?;
+            self.restored.failures.extend(failures);
         }
         Ok(self.restored)
     }

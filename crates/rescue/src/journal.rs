@@ -70,7 +70,7 @@ pub(crate) fn replay(fs: &dyn FileSystem, root: &Path, image: &mut Image, findin
         .list(&folder)
         .doing(|| format!("listing {}", folder.display()))?
         .into_iter()
-        .filter_map(|name| Some((name.to_str()?.strip_prefix("j._")?.parse().ok()?, name)))
+        .filter_map(|name| Some((number_of(name.to_str()?)?, name)))
         .collect();
     files.sort();
     let flushed_ms = read_lsn(fs, &folder);
@@ -82,8 +82,17 @@ pub(crate) fn replay(fs: &dyn FileSystem, root: &Path, image: &mut Image, findin
         decompressor: Decompressor::new(),
         missing: HashSet::new(),
     };
-    for (n, (_, name)) in files.iter().enumerate() {
+    let mut before: Option<u64> = None;
+    for (n, (number, name)) in files.iter().enumerate() {
         let shown = Path::new(FOLDER).join(name).display().to_string();
+        if let Some(missing) = before.replace(*number).map(|before| before + 1)
+            && missing != *number
+        {
+            // What it changes may have been changed by what is missing first.
+            let why = format!("j._{missing}, which comes before it, is missing");
+            replay.found(&shown, None, Fault::JournalSection { why });
+            break;
+        }
         replay.replayed.files += 1;
         let file = match fs.open(&folder.join(name), Access::Read) {
             Ok(file) => file,
@@ -101,6 +110,12 @@ pub(crate) fn replay(fs: &dyn FileSystem, root: &Path, image: &mut Image, findin
         }
     }
     Ok(replayed)
+}
+
+/// The number of a file of the journal, whose name is as servers write it.
+fn number_of(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("j._")?.parse::<u64>().ok()?;
+    (name == format!("j._{number}")).then_some(number)
 }
 
 /// Milliseconds of the server's clock up to which the data files are whole.
@@ -176,9 +191,17 @@ impl Replay<'_> {
         let mut at = FILE_HEADER_BYTES;
         while at < length {
             let read = match read_section(file, at, length, id) {
-                Ok(Some(section)) => self.section(&section, shown, at).map(|()| section.len() as u64),
+                Ok(Some(section)) => match self.section(&section, shown, at) {
+                    Ok(()) => Ok(section.len() as u64),
+                    // Its checksum is right, so no crash has torn it.
+                    Err(why) => {
+                        self.found(shown, Some(at), Fault::JournalSection { why });
+                        return false;
+                    }
+                },
                 // The rest was written into an older use of the file, or never: the orderly end of the last one.
-                Ok(None) if is_last => return false,
+                Ok(None) if is_last && !has_later_section(file, at, length, id) => return false,
+                Ok(None) if is_last => Err("the header of a section is wrong".to_owned()),
                 Ok(None) => Err("the file ends here, and another one follows".to_owned()),
                 Err(why) => Err(why),
             };

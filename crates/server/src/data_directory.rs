@@ -14,9 +14,11 @@
 
 mod copy_place;
 mod key_place;
+mod repair_mark;
 
 pub use copy_place::{BegunCopy, CopyPlace};
 pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
+pub use repair_mark::RepairMark;
 
 use bson::{Document, doc};
 use crypt::{Keys, MasterKey};
@@ -124,6 +126,16 @@ pub enum DataDirectoryError {
         /// Why.
         reason: KeyPlaceError,
     },
+    /// A repair has begun to change it and did not come to a good end.
+    #[error(
+        "The data in {0} is repaired in part: run tenond --repair on it to the end, or restore a backup; a member of a replica set copies the others' data into an empty directory"
+    )]
+    Unrepaired(PathBuf),
+    /// It was a set's member, and a repair could not save all of it.
+    #[error(
+        "The data in {0} lacks what a repair could not save, so that a member of a replica set would vote without what it has acknowledged: let the member copy the others' data into an empty directory. If no other member has the data, start it without --replSet, and dump what there is"
+    )]
+    LeftSet(PathBuf),
     /// A file operation failed.
     #[error("cannot {operation} {path}: {source}")]
     Io {
@@ -148,8 +160,28 @@ fn io<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(Error) -> Data
 
 impl DataDirectory {
     /// Locks the directory, checks that it belongs to `wanted`'s engine and that it is encrypted if there is a master
-    /// key and only then, and creates what is missing.
+    /// key and only then, and creates what is missing. One that is repaired in part is refused.
     pub fn open(fs: &dyn FileSystem, path: &Path, wanted: &Metadata, master: Option<&MasterKey>) -> Result<Self> {
+        Self::open_if(fs, path, wanted, master, |mark| !mark.is_unfinished)
+    }
+
+    /// As [`DataDirectory::open`], for a repair, which goes on with one that was cut short.
+    pub fn open_to_repair(
+        fs: &dyn FileSystem,
+        path: &Path,
+        wanted: &Metadata,
+        master: Option<&MasterKey>,
+    ) -> Result<Self> {
+        Self::open_if(fs, path, wanted, master, |_| true)
+    }
+
+    fn open_if(
+        fs: &dyn FileSystem,
+        path: &Path,
+        wanted: &Metadata,
+        master: Option<&MasterKey>,
+        takes: impl FnOnce(&RepairMark) -> bool,
+    ) -> Result<Self> {
         if !fs.exists(path).map_err(io("look at", path))? {
             return Err(DataDirectoryError::Missing(path.to_owned()));
         }
@@ -158,6 +190,9 @@ impl DataDirectory {
         let keys = check_metadata(fs, path, wanted, master)?;
         let metadata_lock = self::lock(fs, path, METADATA_FILE)?;
         let was_replaced = CopyPlace::of(path, &wanted.engine).take_over(fs, path)?;
+        if !takes(&RepairMark::read(fs, path)?) {
+            return Err(DataDirectoryError::Unrepaired(path.to_owned()));
+        }
         let lock_path = path.join(LOCK_FILE);
         let before = read(fs, &lock_path)?.unwrap_or_default();
         let unclean = !before.trim_ascii().is_empty();
@@ -229,8 +264,12 @@ impl DataDirectory {
         CopyPlace::of(&self.path, engine)
     }
 
-    /// The directory's own number, by which a replica set knows it; made when it has none.
+    /// The directory's own number, by which a replica set knows it; made when it has none. One that must not be a
+    /// member any more gives none.
     pub fn instance(&self, fs: &dyn FileSystem, random: &dyn Random) -> Result<[u8; 16]> {
+        if self.repair_mark(fs)?.left_set {
+            return Err(DataDirectoryError::LeftSet(self.path.clone()));
+        }
         if let Some(instance) = self.known_instance(fs)? {
             return Ok(instance);
         }
@@ -353,6 +392,14 @@ fn write_whole(fs: &dyn FileSystem, directory: &Path, name: &str, bytes: &[u8]) 
     let target = directory.join(name);
     fs.rename(&temporary, &target).map_err(io("rename", &target))?;
     fs.sync_directory(directory).map_err(io("sync", directory))
+}
+
+/// Removes a file, if it exists.
+fn remove_file(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+    match fs.exists(path).map_err(io("look at", path))? {
+        true => fs.remove_file(path).map_err(io("remove", path)),
+        false => Ok(()),
+    }
 }
 
 /// An engine's directory in a data directory.

@@ -152,6 +152,11 @@ impl Registry {
     }
 }
 
+/// Whether the engine can rebuild damaged files.
+pub fn can_salvage(name: &str) -> bool {
+    name == "btree"
+}
+
 /// Rebuilds what is readable of a damaged engine's files; `None` for an engine that cannot.
 pub fn salvage(
     name: &str,
@@ -159,7 +164,7 @@ pub fn salvage(
     directory: &Path,
     storage: &StorageConfig,
 ) -> Option<Result<engine_btree::SalvageReport, EngineError>> {
-    (name == "btree").then(|| btree::salvage(env, directory, storage))
+    can_salvage(name).then(|| btree::salvage(env, directory, storage))
 }
 
 /// Bytes that the log may keep in memory beside the engine's cache; `None` where the log's own bound will do.

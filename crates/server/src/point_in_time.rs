@@ -83,12 +83,39 @@ pub struct Restored {
 /// does not reach the point; reading and writing.
 pub fn restore(request: &Request<'_>) -> Result<Restored> {
     let made = make_empty(request.out)?;
-    let restored = restore_into(request);
-    if restored.is_err() && made {
+    let restored = check_outside(request).and_then(|()| restore_into(request));
+    if restored.is_err() {
         // The error is what counts.
-        let _ = fs::remove_dir_all(request.out);
+        let _ = match made {
+            true => fs::remove_dir_all(request.out),
+            false => make_empty_again(request.out),
+        };
     }
     restored
+}
+
+/// A directory within the one that is copied would be copied into itself, until the disk is full.
+fn check_outside(request: &Request<'_>) -> Result<()> {
+    let whole = |path: &Path| fs::canonicalize(path).with_context(|| format!("looking at {}", path.display()));
+    let out = whole(request.out)?;
+    for from in std::iter::once(request.backup).chain(request.log) {
+        if out.starts_with(whole(from)?) {
+            bail!("{} is within {}", request.out.display(), from.display());
+        }
+    }
+    Ok(())
+}
+
+/// Removes all that is in a directory.
+fn make_empty_again(path: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// True when the directory was not there.
@@ -370,6 +397,43 @@ pub fn shown(point: &LogPoint) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn files(directory: &Path) -> usize {
+        fs::read_dir(directory).unwrap().count()
+    }
+
+    /// It copied itself into itself until the disk was full; and a directory that was there kept what was copied.
+    #[test]
+    fn what_cannot_be_restored_leaves_nothing() {
+        let around = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            let place = around.path().join(name);
+            fs::create_dir(&place).unwrap();
+            place
+        };
+        let (backup, out) = (place("backup"), place("out"));
+        let metadata = Metadata {
+            engine: "inMemory".to_owned(),
+            directory_per_db: false,
+        };
+        let made = DataDirectory::open(&RealFs::new(), &backup, &metadata, None).unwrap();
+        made.close().unwrap();
+        let before = files(&backup);
+        let restored = |out: &Path| {
+            restore(&Request {
+                backup: &backup,
+                log: None,
+                out,
+                point: Point::Wall(0),
+                key: None,
+            })
+        };
+        let refused = restored(&backup.join("out")).unwrap_err().to_string();
+        assert!(refused.contains("is within"), "{refused}");
+        assert_eq!(files(&backup), before);
+        assert!(restored(&out).is_err());
+        assert_eq!(files(&out), 0);
+    }
 
     #[test]
     fn the_log_of_an_engine_that_is_not_there_is_left_alone() {

@@ -5,12 +5,14 @@
 //! 3. Replay the log. One of which a part cannot be read is replayed up to there and put aside; so is one that does not
 //!    fit what was salvaged, or whose end is missing.
 //! 4. Validate every collection, and write those that are not consistent anew: documents, then indexes. Documents
-//!    refused because another one has their `_id` go to a collection of their own.
+//!    refused because another one has their `_id` go to a collection of their own. One that fails does not keep the
+//!    others from being written.
 //!
-//! It tells what it does on standard output, and never removes a damaged file.
+//! It tells what it does on standard output, and never removes a damaged file. Before it changes anything it leaves a
+//! [`RepairMark`], with which no server starts; that of a set's member which has lost something stays.
 
 use crate::config::Config;
-use crate::data_directory::{DataDirectory, Metadata};
+use crate::data_directory::{DataDirectory, DataDirectoryError, Metadata, RepairMark};
 use crate::encryption;
 use crate::engines::{self, Registry};
 use crate::run;
@@ -29,8 +31,6 @@ use storage::{
 };
 use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
-/// Suffix of a collection that is being written anew.
-const UNFINISHED: &str = ".tenon.repair";
 /// Suffix of a collection of documents whose `_id` another one has.
 const DUPLICATES: &str = ".tenon.duplicates";
 /// A unit of writing ends at so many bytes or documents.
@@ -62,33 +62,90 @@ fn repair(config: &Config, env: &Env, registry: &Registry) -> Result<()> {
         directory_per_db: config.storage.directory_per_db,
     };
     let master = encryption::master_key(config, registry, name).map_err(|reason| anyhow!(reason))?;
-    let directory = DataDirectory::open(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
-    let env = &directory.env(env);
-    let path = directory.engine(name);
-    let salvaged = match damage((config, registry), env, name, &path)? {
-        None => {
-            println!("the files of the storage engine {name} are whole");
-            None
-        }
-        Some(damage) => {
-            println!("the files of the storage engine {name} are damaged: {damage}");
-            let report = engines::salvage(name, env, &path, &config.storage)
-                .ok_or_else(|| anyhow!("the storage engine {name} has no salvage: restore a backup"))?
-                .context("salvage")?;
-            println!("{report}");
-            Some(report)
-        }
+    let directory = DataDirectory::open_to_repair(&*env.fs, &config.storage.db_path, &wanted, master.as_ref())?;
+    let env = directory.env(env);
+    let mark = directory.repair_mark(&*env.fs)?;
+    let mut repair = Repair {
+        config,
+        registry,
+        env,
+        name,
+        // One that was cut short may have lost what nothing tells of any more.
+        has_lost: mark.is_unfinished,
+        mark,
+        directory,
+        replayed_to: Cell::new(Seq::ZERO),
     };
-    let storage = open_storage((config, registry), env, name, &directory, salvaged.as_ref())?;
-    let result = repair_collections(env, &storage);
-    storage.close(result.is_ok())?;
-    result?;
-    directory.close()?;
-    match salvaged.is_some_and(|report| report.is_damaged()) {
-        true => println!("repair is done: the directory can be served, without what is named above as lost"),
-        false => println!("repair is done"),
+    let salvaged = repair.salvage()?;
+    let storage = repair.open_storage(salvaged.as_ref())?;
+    let failed = repair.collections(storage)?;
+    repair.finish(failed)
+}
+
+/// A repair under way.
+struct Repair<'r> {
+    config: &'r Config,
+    registry: &'r Registry,
+    env: Env,
+    name: &'static str,
+    directory: DataDirectory,
+    /// As it is noted in the directory.
+    mark: RepairMark,
+    /// Something of what was acknowledged may be missing.
+    has_lost: bool,
+    /// How far the log was replayed that was opened last.
+    replayed_to: Cell<Seq>,
+}
+
+impl Repair<'_> {
+    /// Notes that from here on the directory is not to be served before the end.
+    fn begin_changes(&mut self) -> Result<()> {
+        self.mark.is_unfinished = true;
+        Ok(self.directory.note_repair(&*self.env.fs, &self.mark)?)
     }
-    Ok(())
+
+    /// Steps 1 and 2.
+    fn salvage(&mut self) -> Result<Option<SalvageReport>> {
+        let (name, path) = (self.name, self.directory.engine(self.name));
+        let Some(damage) = damage((self.config, self.registry), &self.env, name, &path)? else {
+            println!("the files of the storage engine {name} are whole");
+            return Ok(None);
+        };
+        println!("the files of the storage engine {name} are damaged: {damage}");
+        if !engines::can_salvage(name) {
+            bail!("the storage engine {name} has no salvage: restore a backup");
+        }
+        self.begin_changes()?;
+        let report = engines::salvage(name, &self.env, &path, &self.config.storage)
+            .ok_or_else(|| anyhow!("the storage engine {name} has no salvage: restore a backup"))?
+            .context("salvage")?;
+        println!("{report}");
+        self.has_lost |= report.is_damaged();
+        Ok(Some(report))
+    }
+
+    /// The end: what is noted for later starts, and what is said.
+    fn finish(mut self, failed: u64) -> Result<()> {
+        if failed > 0 {
+            self.directory.close()?;
+            bail!("{failed} collections are not repaired, for the reasons above; what is behind them was looked at");
+        }
+        self.mark.is_unfinished = false;
+        self.mark.rewriting = None;
+        self.directory.note_repair(&*self.env.fs, &self.mark)?;
+        self.directory.close()?;
+        match (self.mark.left_set, self.has_lost) {
+            (true, _) => println!(
+                "repair is done. {}",
+                DataDirectoryError::LeftSet(self.config.storage.db_path.clone())
+            ),
+            (false, true) => {
+                println!("repair is done: the directory can be served, without what is named above as lost");
+            }
+            (false, false) => println!("repair is done"),
+        }
+        Ok(())
+    }
 }
 
 /// What is wrong with the engine's files; `None` when nothing is.
@@ -113,74 +170,76 @@ fn damage((config, registry): (&Config, &Registry), env: &Env, name: &str, path:
     }
 }
 
-/// Opens the storage, log included. After a salvage the log may not fit, and its end may be missing: then it is put
-/// aside. Where a part of it that is needed cannot be read, what stands before that is replayed first.
-fn open_storage(
-    (config, registry): (&Config, &Registry),
-    env: &Env,
-    name: &str,
-    directory: &DataDirectory,
-    salvaged: Option<&SalvageReport>,
-) -> Result<Arc<Storage>> {
-    let instance = directory.known_instance(&*env.fs)?;
-    let replayed_to = Cell::new(Seq::ZERO);
-    // To take all that the log has is for one that is then put aside: a member of a set decides with others.
-    let open = |takes_all: bool, change: &dyn Fn(&mut LogOptions)| -> Result<Arc<Storage>> {
-        let engine = registry.open(name, env, &directory.engine(name), &config.storage)?;
-        let (mut log, mut options) = run::parts_of(config, name, directory)?;
+impl Repair<'_> {
+    /// Opens the storage with its log as `change` has it.
+    ///
+    /// With `takes_all` it decides by itself: a member of a set would wait for others, and may have lost nothing.
+    fn open(&self, takes_all: bool, change: &dyn Fn(&mut LogOptions)) -> Result<Arc<Storage>> {
+        let (config, directory) = (self.config, &self.directory);
+        let engine = self
+            .registry
+            .open(self.name, &self.env, &directory.engine(self.name), &config.storage)?;
+        let (mut log, mut options) = run::parts_of(config, self.name, directory)?;
         change(&mut log);
         options.takes_all = takes_all;
         options.background = false;
-        options.instance = instance;
+        options.instance = directory.known_instance(&*self.env.fs)?;
         options.journal = log.mode == LogMode::On;
-        replayed_to.set(engine.durable_seq());
-        let log = Log::open(env, log, engine.durable_seq())?;
-        replayed_to.set(log.last_seq());
-        Ok(Storage::open(env.clone(), engine, Arc::new(log), options)?)
-    };
-    let as_it_is = |_: &mut LogOptions| {};
-    match salvaged.filter(|report| report.is_damaged()) {
-        None => match open(false, &as_it_is) {
-            Err(error) => match log_error(&error) {
-                Some(LogError::Behind { .. }) => println!("{error}"),
-                Some(damage) if damage.can_be_cut() || matches!(damage, LogError::Older { .. }) => {
-                    println!("the log cannot be read to its end: {error}");
-                    let replayed = open(true, &|log| {
-                        log.mode = LogMode::Off;
-                        log.ends_at_damage = true;
-                    });
-                    match replayed {
-                        Ok(storage) => storage.close(true).context("writing what the log has before that")?,
-                        Err(error) if log_error(&error).is_some_and(|error| error.kind() == ErrorKind::Corrupt) => {
-                            println!("nothing of it can be used: {}", run::reasons(&error));
-                        }
-                        // A full disk, say: it may go another time.
-                        Err(error) => return Err(error),
+        self.replayed_to.set(engine.durable_seq());
+        let log = Log::open(&self.env, log, engine.durable_seq())?;
+        self.replayed_to.set(log.last_seq());
+        Ok(Storage::open(self.env.clone(), engine, Arc::new(log), options)?)
+    }
+
+    /// Step 3. After a salvage the log may not fit, and its end may be missing: then it is put aside. Where a part of
+    /// it that is needed cannot be read, what stands before that is replayed first.
+    fn open_storage(&mut self, salvaged: Option<&SalvageReport>) -> Result<Arc<Storage>> {
+        let as_it_is = |_: &mut LogOptions| {};
+        match salvaged.filter(|report| report.is_damaged()) {
+            None => match self.open(self.has_lost, &as_it_is) {
+                Err(error) => match log_error(&error) {
+                    Some(LogError::Behind { .. }) => println!("{error}"),
+                    Some(damage) if damage.can_be_cut() || matches!(damage, LogError::Older { .. }) => {
+                        println!("the log cannot be read to its end: {error}");
+                        self.begin_changes()?;
+                        self.replay_readable()?;
                     }
-                    tell_readable(env, &directory.journal(), replayed_to.get())?;
-                }
-                _ => return Err(error),
+                    _ => return Err(error),
+                },
+                opened => return opened,
             },
-            opened => return opened,
-        },
-        Some(report) if report.mark_is_known => match open(false, &as_it_is) {
-            Ok(storage) => return Ok(storage),
-            Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
-        },
-        Some(_) => println!("where in the log the salvaged state stands is not known"),
-    }
-    let aside = put_aside(&*env.fs, &directory.journal())?;
-    println!(
-        "the log was put aside: {}; writes that are only there are lost",
-        aside.display()
-    );
-    let storage = open(true, &|log| log.engine_ahead = EngineAhead::BeginBehind)?;
-    if storage.membership()?.is_some_and(|members| !members.decides_alone()) {
+            Some(report) if report.mark_is_known => match self.open(true, &as_it_is) {
+                Ok(storage) => return Ok(storage),
+                Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
+            },
+            Some(_) => println!("where in the log the salvaged state stands is not known"),
+        }
+        self.has_lost = true;
+        self.begin_changes()?;
+        let aside = put_aside(&*self.env.fs, &self.directory.journal())?;
         println!(
-            "this is a member of a replica set, and would vote without what it has lost: unless the other members are lost too, let it copy their data into an empty directory"
+            "the log was put aside: {}; writes that are only there are lost",
+            aside.display()
         );
+        self.open(true, &|log| log.engine_ahead = EngineAhead::BeginBehind)
     }
-    Ok(storage)
+
+    /// Replays a log up to its damage.
+    fn replay_readable(&self) -> Result<()> {
+        let replayed = self.open(true, &|log| {
+            log.mode = LogMode::Off;
+            log.ends_at_damage = true;
+        });
+        match replayed {
+            Ok(storage) => storage.close(true).context("writing what the log has before that")?,
+            Err(error) if log_error(&error).is_some_and(|error| error.kind() == ErrorKind::Corrupt) => {
+                println!("nothing of it can be used: {}", run::reasons(&error));
+            }
+            // A full disk, say: it may go another time.
+            Err(error) => return Err(error),
+        }
+        tell_readable(&self.env, &self.directory.journal(), self.replayed_to.get())
+    }
 }
 
 fn log_error(error: &anyhow::Error) -> Option<&LogError> {
@@ -232,48 +291,134 @@ fn put_aside(fs: &dyn FileSystem, path: &Path) -> Result<PathBuf> {
     Ok(aside)
 }
 
-/// Writes every collection anew that is not consistent.
-fn repair_collections(env: &Env, storage: &Storage) -> Result<()> {
-    let op = Operation::new(env.clock.clone(), 0);
+impl Repair<'_> {
+    /// Step 4. Answers how many collections could not be repaired; the storage is closed.
+    fn collections(&mut self, mut storage: Arc<Storage>) -> Result<u64> {
+        let op = Operation::new(self.env.clock.clone(), 0);
+        let (broken, mut failed) = inconsistent(&storage, &op);
+        self.has_lost |= !broken.is_empty();
+        let members = storage.membership()?;
+        if self.has_lost {
+            self.mark.left_set |= members.as_ref().is_some_and(|members| !members.decides_alone());
+            self.begin_changes()?;
+        }
+        if !broken.is_empty() && members.is_some() {
+            // It may have been opened as one that waits for others.
+            storage.close(true)?;
+            drop(storage);
+            storage = self.open(true, &|_: &mut LogOptions| {})?;
+        }
+        let rewritten = self.rewrite_all(&storage, &op, &broken);
+        storage.close(rewritten.is_ok())?;
+        failed += rewritten?;
+        Ok(failed)
+    }
+
+    /// Writes collections anew; answers how many of them could not be.
+    fn rewrite_all(&mut self, storage: &Storage, op: &Operation, broken: &[Namespace]) -> Result<u64> {
+        if let Some(cut_short) = self.mark.rewriting.as_deref() {
+            storage.drop_collection(op, &Namespace::parse(cut_short)?)?;
+        }
+        let mut failed = 0;
+        for ns in broken {
+            if let Err(error) = self.rewrite(storage, op, ns) {
+                println!("{ns} is not repaired: {}", run::reasons(&error));
+                failed += 1;
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Copies a collection's documents to a new one, builds its indexes, and puts it in the old one's place.
+    fn rewrite(&mut self, storage: &Storage, op: &Operation, ns: &Namespace) -> Result<()> {
+        let Some(old) = storage.catalog().collection(ns) else {
+            bail!("it has gone");
+        };
+        let new = free_name(storage, ns, "tenon.repair")?;
+        // What is found under this name by a later repair is this one's.
+        self.mark.rewriting = Some(new.as_str().to_owned());
+        self.begin_changes()?;
+        let rewritten = fill(storage, op, &old, &new)
+            .and_then(|()| build_indexes(storage, op, &old, &new))
+            .and_then(|()| Ok(storage.rename_collection(op, &new, ns, true)?));
+        if rewritten.is_err() {
+            storage.drop_collection(op, &new)?;
+        }
+        rewritten?;
+        let report = storage.validate(op, ns, false)?;
+        if !report.is_valid() {
+            bail!("it is still not consistent: {}", report.errors.join("; "));
+        }
+        Ok(())
+    }
+}
+
+/// The collections that are not consistent, and how many cannot be looked at.
+fn inconsistent(storage: &Storage, op: &Operation) -> (Vec<Namespace>, u64) {
+    let (mut broken, mut failed) = (Vec::new(), 0);
     for db in storage.catalog().databases() {
         for collection in storage.catalog().collections(&db) {
-            let ns = collection.namespace().clone();
-            if ns.collection().ends_with(UNFINISHED) {
-                // Of a repair that was cut short.
-                storage.drop_collection(&op, &ns)?;
-                continue;
-            }
-            let report = storage.validate(&op, &ns, false)?;
-            if report.is_valid() {
-                continue;
-            }
-            println!(
-                "{ns}: {} documents cannot be read, {} index entries are missing, {} lead to no document",
-                report.n_invalid_documents, report.missing_entries, report.extra_entries
-            );
-            for error in report.errors.iter().take(LINES_MAX) {
-                println!("  {error}");
-            }
-            if report.errors.len() > LINES_MAX {
-                println!("  and so on");
-            }
-            rewrite(storage, &op, &collection).with_context(|| format!("{ns}"))?;
-            let report = storage.validate(&op, &ns, false)?;
-            if !report.is_valid() {
-                bail!("{ns} is still not consistent: {}", report.errors.join("; "));
+            let ns = collection.namespace();
+            match storage.validate(op, ns, false) {
+                Ok(report) if report.is_valid() => {}
+                Ok(report) => {
+                    println!(
+                        "{ns}: {} documents cannot be read, {} index entries are missing, {} lead to no document",
+                        report.n_invalid_documents, report.missing_entries, report.extra_entries
+                    );
+                    for error in report.errors.iter().take(LINES_MAX) {
+                        println!("  {error}");
+                    }
+                    if report.errors.len() > LINES_MAX {
+                        println!("  and so on");
+                    }
+                    broken.push(ns.clone());
+                }
+                Err(error) => {
+                    println!("{ns} cannot be looked at: {}", run::reasons(&error.into()));
+                    failed += 1;
+                }
             }
         }
     }
-    Ok(())
+    (broken, failed)
 }
 
-/// Copies a collection's documents to a new one, builds its indexes, and puts it in the old one's place.
-fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<()> {
-    let ns = old.namespace().clone();
-    let new = Namespace::new(ns.db(), &format!("{}{UNFINISHED}", ns.collection()))?;
-    let duplicates = Namespace::new(ns.db(), &format!("{}{DUPLICATES}", ns.collection()))?;
-    storage.drop_collection(op, &new)?;
-    storage.create_collection(op, &new, old.options())?;
+fn is_taken(storage: &Storage, ns: &Namespace) -> bool {
+    storage.catalog().collection(ns).is_some() || storage.catalog().view(ns).is_some()
+}
+
+/// A name in a collection's database that nothing has; of buckets one that is of buckets, too.
+fn free_name(storage: &Storage, of: &Namespace, name: &str) -> Result<Namespace> {
+    let prefix = match of.collection().starts_with(storage::BUCKETS_PREFIX) {
+        true => storage::BUCKETS_PREFIX,
+        false => "",
+    };
+    for number in 1u64.. {
+        let free = Namespace::new(of.db(), &format!("{prefix}{name}.{number}"))?;
+        if !is_taken(storage, &free) {
+            return Ok(free);
+        }
+    }
+    bail!("no name is free")
+}
+
+/// Where documents of a collection go whose `_id` another one has: beside it, as far as the name has room.
+fn duplicates_of(storage: &Storage, op: &Operation, of: &Namespace) -> Result<Namespace> {
+    let duplicates = match Namespace::new(of.db(), &format!("{}{DUPLICATES}", of.collection())) {
+        Ok(beside) if storage.catalog().collection(&beside).is_some() => return Ok(beside),
+        Ok(beside) if !is_taken(storage, &beside) => beside,
+        Ok(_) | Err(_) => free_name(storage, of, "tenon.duplicates")?,
+    };
+    // Inside a document with an `_id` of its own, so that no index refuses them again.
+    storage.create_collection(op, &duplicates, RawDocument::from_bytes(EMPTY)?)?;
+    Ok(duplicates)
+}
+
+fn fill(storage: &Storage, op: &Operation, old: &Arc<Collection>, new: &Namespace) -> Result<()> {
+    let ns = old.namespace();
+    storage.create_collection(op, new, old.options())?;
+    let mut duplicates: Option<Namespace> = None;
     let (mut kept, mut twice, mut unreadable) = (0u64, 0u64, 0u64);
     let view = storage.read()?;
     let mut cursor = view.records(old, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;
@@ -284,7 +429,7 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
     };
     while cursor.fill(&mut batch, limits)? {
         let mut refused = Vec::new();
-        let guard = existing(storage, op, &new)?;
+        let guard = existing(storage, op, new)?;
         let mut unit = storage.begin_write(op);
         for index in 0..batch.len() {
             let Some(document) = checked(batch.document(index)) else {
@@ -300,12 +445,12 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
         unit.commit()?;
         drop(guard);
         twice += refused.len() as u64;
-        if !refused.is_empty() && storage.catalog().collection(&duplicates).is_none() {
-            // Inside a document with an `_id` of its own, so that no index refuses them again.
-            storage.create_collection(op, &duplicates, RawDocument::from_bytes(EMPTY)?)?;
-        }
         for document in &refused {
-            let guard = existing(storage, op, &duplicates)?;
+            let place = match &duplicates {
+                Some(place) => place,
+                None => duplicates.insert(duplicates_of(storage, op, ns)?),
+            };
+            let guard = existing(storage, op, place)?;
             let mut unit = storage.begin_write(op);
             unit.insert(
                 &guard,
@@ -315,14 +460,18 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
         }
     }
     println!("{ns}: {kept} documents kept");
-    if twice > 0 {
-        println!(
-            "{ns}: {twice} documents have the _id of another one: they are in {duplicates}, in the field 'document'"
-        );
+    if let Some(place) = duplicates {
+        println!("{ns}: {twice} documents have the _id of another one: they are in {place}, in the field 'document'");
     }
     if unreadable > 0 {
         println!("{ns}: {unreadable} records are no documents and were left out");
     }
+    Ok(())
+}
+
+/// Builds the indexes that a collection had. One that its documents do not go into is left out.
+fn build_indexes(storage: &Storage, op: &Operation, old: &Collection, new: &Namespace) -> Result<()> {
+    let ns = old.namespace();
     let specs = old
         .indexes()
         .iter()
@@ -331,16 +480,31 @@ fn rewrite(storage: &Storage, op: &Operation, old: &Arc<Collection>) -> Result<(
     let specs: Vec<IndexSpec> = specs.map(|index| index.parsed_spec().clone()).collect();
     for spec in specs {
         let name = spec.name.clone();
-        match storage.create_indexes(op, &new, &[spec]) {
+        match storage.create_indexes(op, new, &[spec]) {
             Ok(_) => {}
             Err(StorageError::DuplicateKey(error)) => {
                 println!("{ns}: the unique index {name} was dropped, since two documents have the same key: {error:?}");
             }
+            Err(error) if is_of_documents(&error) => println!("{ns}: the index {name} was dropped: {error}"),
             Err(error) => return Err(error.into()),
         }
     }
-    storage.rename_collection(op, &new, &ns, true)?;
     Ok(())
+}
+
+/// Whether an index cannot be made of these documents, however often it is tried.
+fn is_of_documents(error: &StorageError) -> bool {
+    matches!(
+        error,
+        StorageError::CannotCreateIndex(_)
+            | StorageError::CannotIndexParallelArrays(_)
+            | StorageError::CannotIndex(..)
+            | StorageError::CannotMakeKey(_)
+            | StorageError::IndexBuildAborted(_)
+            | StorageError::IndexOptionsConflict(_)
+            | StorageError::IndexKeySpecsConflict(_)
+            | StorageError::InvalidOptions(_)
+    )
 }
 
 /// A document without any field.

@@ -149,7 +149,16 @@ impl DumpCommand {
             self.selection
                 .tell(&format!("{} entries of the log of operations", dumped.operations));
         }
-        Ok(ExitCode::SUCCESS)
+        for series in &dumped.series_changed {
+            eprintln!(
+                "the time series {series} was made or changed meanwhile, which is not replayed: \
+                 restore with --oplogReplay --nsExclude '{series}', and it by itself, or dump again"
+            );
+        }
+        Ok(match dumped.series_changed.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
     }
 }
 
@@ -179,7 +188,7 @@ pub struct RestoreCommand {
     /// Makes collections without their options
     #[arg(long = "noOptionsRestore", help_heading = "Behaviour")]
     no_options_restore: bool,
-    /// Ends at the first document that the server refuses
+    /// Ends at the first document, index or option that the server refuses
     #[arg(long = "stopOnError", help_heading = "Behaviour")]
     stop_on_error: bool,
     /// Takes documents that their collection's validator would not

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bench::limits::Wanted;
 use bench::server::{ServerCommand, ServerProcess, build_of};
-use bson::{RawDocument, RawDocumentBuf, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use clap::Args;
 use dump::{Client, DumpOptions, Filter, Login, Namespace, ReadPreference, RestoreOptions, Server, ServerUri, compare};
 use server::inspect::Unused;
@@ -395,29 +395,33 @@ fn copy_users(source: &Server, target: &Server, interrupt: &Interrupt) -> Result
     for name in ["system.users", "system.roles"] {
         let namespace = Namespace::new("admin", name);
         let mut batch = Vec::new();
+        let mut insert = |batch: &[u8]| -> dump::Result<()> {
+            match insert_own(&mut to, name, batch)?.first() {
+                None => Ok(()),
+                Some(error) => Err(bench::Error::Protocol(format!("inserting into admin.{name}: {error}")).into()),
+            }
+        };
         from.find(&namespace, None, &mut |document| {
             batch.extend_from_slice(document.as_bytes());
             if batch.len() > BATCH_BYTES {
-                insert_own(&mut to, name, &batch)?;
+                insert(&batch)?;
                 batch.clear();
             }
             Ok(())
         })?;
         if !batch.is_empty() {
-            insert_own(&mut to, name, &batch)?;
+            insert(&batch)?;
         }
     }
     Ok(())
 }
 
-/// Inserts users or roles into a server's own, and says which layout they have.
-pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::Result<()> {
-    let command = doc! { "insert": collection };
+/// Inserts users or roles into a server's own, and says which layout they have. Answers the write errors: those that
+/// the server refused.
+pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::Result<Vec<Document>> {
+    let command = doc! { "insert": collection, "ordered": false };
     let command = RawDocumentBuf::try_from(&command).map_err(|error| bench::Error::Protocol(error.to_string()))?;
     let reply = to.write("admin", &command, "documents", documents)?;
-    if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
-        return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
-    }
     if let Some(error) = reply.get("writeConcernError") {
         return Err(bench::Error::Protocol(format!("inserting into admin.{collection}: {error}")).into());
     }
@@ -426,7 +430,8 @@ pub fn insert_own(to: &mut Client, collection: &str, documents: &[u8]) -> dump::
         "updates": [{ "q": { "_id": "authSchema" }, "u": { "$setOnInsert": { "currentVersion": 5 } }, "upsert": true }],
     };
     to.run("admin", &schema)?;
-    Ok(())
+    let errors = reply.get_array("writeErrors").into_iter().flatten();
+    Ok(errors.filter_map(|error| error.as_document().cloned()).collect())
 }
 
 /// Gives the finished directory its name.

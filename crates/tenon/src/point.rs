@@ -8,12 +8,38 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use storage::ClusterTime;
 
+/// Options of `tenon restore` that say something about dumps, or about a server.
+const OF_DUMPS: [&str; 22] = [
+    "uri",
+    "host",
+    "port",
+    "db",
+    "collection",
+    "ns_include",
+    "ns_exclude",
+    "archive",
+    "gzip",
+    "num_parallel_collections",
+    "path",
+    "dir",
+    "ns_from",
+    "ns_to",
+    "drop",
+    "no_index_restore",
+    "no_options_restore",
+    "stop_on_error",
+    "bypass_document_validation",
+    "write_concern",
+    "oplog_replay",
+    "oplog_file",
+];
+
 /// A point in time, from files: no server is asked.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Point in time, from a backup's files")]
 pub struct PointArgs {
     /// A copy of a data directory that a server can be started on; it is not changed
-    #[arg(long, value_name = "DIR", requires = "out")]
+    #[arg(long, value_name = "DIR", requires = "out", conflicts_with_all = OF_DUMPS)]
     backup: Option<PathBuf>,
     /// The folder of the log (`journal`) of the server that the backup is of, with what was written since
     #[arg(long, value_name = "DIR", requires = "backup")]

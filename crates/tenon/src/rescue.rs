@@ -9,7 +9,7 @@ use crate::migrate::insert_own;
 use ::rescue::{Collection, CollectionKind, DataDirectory, Database, Finding, Findings, OpenOptions, Severity, Walked};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
-use bson::{Bson, Document, RawDocument, doc};
+use bson::{Document, RawDocument, doc};
 use clap::Args;
 use dump::{Client, Filter, Loading, Metadata, Namespace, Output, Pattern, RestoreOptions, file_stem};
 use indicatif::ProgressBar;
@@ -30,10 +30,8 @@ const OWN_DATABASES: [&str; 2] = ["local", "config"];
 const USERS: [&str; 2] = ["system.users", "system.roles"];
 /// Batches of users.
 const BATCH_BYTES: usize = 4 << 20;
-/// Options of collections that servers of today do not know, or that mean something of MMAPv1.
-const OLD_OPTIONS: [&str; 5] = ["autoIndexId", "temp", "usePowerOf2Sizes", "$nExtents", "storageEngine"];
-/// Index versions below this have no server any more; indexes are built anew anyway.
-const INDEX_VERSION_MIN: i64 = 1;
+/// A user or role that is there already.
+const DUPLICATE_KEY: f64 = 11000.0;
 
 /// Read a data directory of MongoDB 2.4 to 4.0 with MMAPv1, whole or damaged, and write what it holds elsewhere
 #[derive(Args, Debug)]
@@ -281,16 +279,27 @@ impl RescueCommand {
         let walked = match target {
             Target::Server { client, .. } => {
                 let mut batch = Vec::new();
+                let mut insert = |batch: &[u8]| -> dump::Result<()> {
+                    for error in insert_own(client, &collection.name, batch)? {
+                        let message = error.get_str("errmsg").unwrap_or("no message");
+                        let what = match live::number(&error, "code") {
+                            Some(DUPLICATE_KEY) => "is there already and stays",
+                            _ => "is refused",
+                        };
+                        failures.push(format!("{namespace}: one {what}: {message}"));
+                    }
+                    Ok(())
+                };
                 let walked = database.documents(collection, &mut findings, &mut |bytes| {
                     batch.extend_from_slice(bytes);
                     if batch.len() > BATCH_BYTES {
-                        insert_own(client, &collection.name, &batch).map_err(output_error)?;
+                        insert(&batch).map_err(output_error)?;
                         batch.clear();
                     }
                     Ok(())
                 })?;
                 if !batch.is_empty() {
-                    insert_own(client, &collection.name, &batch)?;
+                    insert(&batch)?;
                 }
                 walked
             }
@@ -305,8 +314,12 @@ impl RescueCommand {
                 &mut |_| Ok(()),
             )?,
         };
+        totals.refused += failures.len() as u64;
+        for failure in &failures {
+            self.tell_failure(failure)?;
+        }
         self.tell_findings(&findings, totals)?;
-        self.tell_collection(&namespace, collection, walked, findings.damages(), 0)?;
+        self.tell_collection(&namespace, collection, walked, findings.damages(), failures.len())?;
         totals.collections += 1;
         totals.documents += walked.documents;
         totals.bytes += walked.bytes;
@@ -450,14 +463,16 @@ fn move_collection(
             Ok(walked)
         }
         Target::Server { client, options } => {
-            let metadata = for_server(metadata);
-            let mut loading = begin(client, options, namespace, metadata, failures)?;
+            let mut metadata = metadata;
+            // It says something of MMAPv1.
+            metadata.options.remove("storageEngine");
+            let mut loading = Loading::begin(client, options, namespace, metadata)?;
             let walked = database.documents(collection, findings, &mut |bytes| {
                 let document = RawDocument::from_bytes(bytes).map_err(output_error)?;
                 loading.add(client, document).map_err(output_error)?;
                 each(bytes)
             })?;
-            let restored = loading.finish_each(client)?;
+            let restored = loading.finish(client)?;
             failures.extend(restored.failures);
             if restored.failed > 1 {
                 failures.push(format!(
@@ -467,24 +482,6 @@ fn move_collection(
             }
             Ok(walked)
         }
-    }
-}
-
-/// Makes the collection. A collection whose options are refused is made without them: its documents matter more.
-fn begin<'a>(
-    client: &mut Client,
-    options: &'a RestoreOptions,
-    namespace: &Namespace,
-    mut metadata: Metadata,
-    failures: &mut Vec<String>,
-) -> Result<Loading<'a>> {
-    match Loading::begin(client, options, namespace, metadata.clone()) {
-        Err(error) if error.is_any_refusal() && metadata.kind == dump::CollectionKind::Collection => {
-            failures.push(format!("{namespace}: made without its options: {error}"));
-            metadata.options.clear();
-            Ok(Loading::begin(client, options, namespace, metadata)?)
-        }
-        begun => Ok(begun?),
     }
 }
 
@@ -499,31 +496,6 @@ fn metadata_of(collection: &Collection) -> Metadata {
             CollectionKind::View => dump::CollectionKind::View,
         },
     }
-}
-
-/// Without what only old servers know.
-fn for_server(mut metadata: Metadata) -> Metadata {
-    for name in OLD_OPTIONS {
-        metadata.options.remove(name);
-    }
-    // Old servers kept sizes of collections that are not capped.
-    if metadata
-        .options
-        .get("capped")
-        .is_none_or(|capped| capped != &Bson::Boolean(true))
-    {
-        for name in ["capped", "size", "max"] {
-            metadata.options.remove(name);
-        }
-    }
-    for index in &mut metadata.indexes {
-        index.remove("dropDups");
-        let version = live::number(index, "v").unwrap_or(0.0);
-        if version < INDEX_VERSION_MIN as f64 {
-            index.remove("v");
-        }
-    }
-    metadata
 }
 
 fn finding_document(finding: &Finding) -> Document {

@@ -17,7 +17,7 @@ use dump::{Client, DumpError, Namespace, Server};
 use indicatif::ProgressBar;
 use parking_lot::{Condvar, Mutex};
 use std::io::Read;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
@@ -206,13 +206,26 @@ impl Shared<'_> {
             }
             if batch.items.len() >= BATCH_DOCUMENTS || batch.bytes >= BATCH_BYTES {
                 let number = batch.number + 1;
-                // All workers are there until the sender is gone.
-                let _ = sender.send(std::mem::take(&mut batch));
+                self.hand_over(sender, std::mem::take(&mut batch));
                 batch.number = number;
             }
         };
-        let _ = sender.send(batch);
+        self.hand_over(sender, batch);
         ended
+    }
+
+    /// Gives the workers a batch, once one of them has room for it; not when the user wants to stop before.
+    fn hand_over(&self, sender: &SyncSender<Batch>, mut batch: Batch) {
+        // Held from the look until the wait begins: who takes a batch tells of it under the lock.
+        let mut order = self.order.lock();
+        // All workers are there until the sender is gone.
+        while let Err(TrySendError::Full(back)) = sender.try_send(batch) {
+            if self.options.interrupt.asked() {
+                return;
+            }
+            batch = back;
+            self.turned.wait_for(&mut order, LOOK);
+        }
     }
 
     /// Waits for the workers.
@@ -427,10 +440,9 @@ impl ImportOptions {
                 bytes.append(bson::cstr!("limit"), 1);
             }
             (mode, key) => {
-                // A document without its key is a new one: no other has the id that it will get.
                 let key = match key {
                     Some(key) => key,
-                    None => new_key()?,
+                    None => new_key(document)?,
                 };
                 bytes.append(bson::cstr!("q"), key);
                 if mode == ImportMode::Merge {
@@ -486,8 +498,24 @@ fn at_path<'a>(document: &'a RawDocument, path: &str) -> std::result::Result<Opt
     Ok(value)
 }
 
-fn new_key() -> std::result::Result<RawDocumentBuf, String> {
-    RawDocumentBuf::try_from(&doc! { "_id": bson::oid::ObjectId::new() }).map_err(|error| error.to_string())
+/// A filter that finds nothing: a document without its key is a new one. With the document's own id, which the one that
+/// is made gets from here, or with one that no other has.
+fn new_key(document: &RawDocument) -> std::result::Result<RawDocumentBuf, String> {
+    let mut key = RawDocumentBuf::new();
+    match document.get("_id").map_err(|error| error.to_string())? {
+        Some(id) => {
+            let mut equal = RawDocumentBuf::new();
+            equal.append(bson::cstr!("$eq"), id);
+            key.append(bson::cstr!("_id"), equal);
+            // The id may be there: that is a duplicate, and no document to replace.
+            let everything = RawDocumentBuf::new();
+            let mut none = bson::raw::RawArrayBuf::new();
+            none.push(everything);
+            key.append(bson::cstr!("$nor"), none);
+        }
+        None => key.append(bson::cstr!("_id"), bson::oid::ObjectId::new()),
+    }
+    Ok(key)
 }
 
 /// `$set` takes names with dots for paths, and a name with a dollar for an operator.

@@ -123,7 +123,9 @@ impl<R: Read> JsonTexts<R> {
             let line = self.bytes.line;
             let next = self.skip_space()?;
             match (self.place, next) {
-                (Place::Begin | Place::Closed, None) => return Ok(None),
+                (Place::Closed, None) => return Ok(None),
+                // A pipe from a program that failed has nothing in it either.
+                (Place::Begin, None) => return self.bytes.fault(self.bytes.line, "expected '[', and there is nothing"),
                 (Place::Begin, Some(b'[')) => {
                     self.bytes.next()?;
                     self.place = Place::Open;

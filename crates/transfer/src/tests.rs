@@ -67,7 +67,7 @@ fn json_documents_with_any_space_between() {
 
 #[test]
 fn json_arrays() {
-    for text in ["", " ", "[]", "[ ]\n"] {
+    for text in ["[]", "[ ]\n"] {
         assert_eq!(documents(text, TextForm::JsonArray, &Decoder::Json), [], "{text}");
     }
     assert_eq!(
@@ -75,6 +75,8 @@ fn json_arrays() {
         [doc! {"a": 1}, doc! {}]
     );
     for (text, line) in [
+        ("", 1),
+        (" \n", 2),
         ("{}", 1),
         ("[", 1),
         ("[{}", 1),

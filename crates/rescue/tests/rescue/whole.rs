@@ -278,6 +278,51 @@ fn a_torn_end_of_the_journal_is_no_damage() {
     assert_eq!(read(&files).damages().len(), 1);
 }
 
+/// A journal of three sections in the unused part of a header, so that whatever is replayed of it fits.
+fn three_sections() -> Vec<u8> {
+    let mut journal = Journal::new();
+    for byte in [1; 3] {
+        let bytes = [byte; 8];
+        let write = Entry::Write {
+            file: 0,
+            at: 4000,
+            bytes: &bytes,
+        };
+        journal.section(1, &[Entry::Context("shop"), write]);
+    }
+    journal.bytes()
+}
+
+/// Damage to a section's file id passed for the end of the journal, though whole sections stand behind it.
+#[test]
+fn a_section_of_another_file_is_the_end_only_where_nothing_follows() {
+    let made = Generator::new("shop", 1).make(&specs()).files;
+    let mut journal = three_sections();
+    journal[3 * 8192 + 15] ^= 1;
+    let files = with_journal(&made, &[("j._0", journal.clone())]);
+    assert_eq!(open(&files).unwrap().replayed().sections, 2);
+    assert!(read(&files).damages().is_empty());
+    journal[2 * 8192 + 15] ^= 1;
+    journal[3 * 8192 + 15] ^= 1;
+    let files = with_journal(&made, &[("j._0", journal)]);
+    assert_eq!(open(&files).unwrap().replayed().sections, 1);
+    assert_eq!(read(&files).damages().len(), 1, "{:?}", read(&files).findings);
+}
+
+/// Sections were replayed over pages that lacked the ones of a file that is missing.
+#[test]
+fn nothing_is_replayed_behind_a_file_that_is_missing() {
+    let made = Generator::new("shop", 1).make(&specs()).files;
+    let journal = three_sections();
+    let files = with_journal(&made, &[("j._3", journal.clone()), ("j._5", journal.clone())]);
+    assert_eq!(open(&files).unwrap().replayed().sections, 3);
+    assert_eq!(read(&files).damages().len(), 1, "{:?}", read(&files).findings);
+    let whole = [("j._3", journal.clone()), ("j._4", journal.clone()), ("j._04", journal)];
+    let files = with_journal(&made, &whole);
+    assert_eq!(open(&files).unwrap().replayed().sections, 6);
+    assert!(read(&files).damages().is_empty());
+}
+
 #[test]
 fn databases_are_dropped_by_the_journal() {
     let mut files = Generator::new("shop", 1).make(&specs()).files;

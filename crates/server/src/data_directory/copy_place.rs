@@ -7,7 +7,7 @@
 //!    in `initial-sync/` has been moved, so a start that was cut short goes on where it was.
 //! 4. The marker goes last.
 
-use super::{DataDirectoryError, Result, io};
+use super::{DataDirectoryError, RepairMark, Result, io, remove_file};
 use bson::{Document, doc};
 use commands::instance_binary;
 use std::path::{Path, PathBuf};
@@ -189,6 +189,8 @@ impl CopyPlace {
             let target = data.join(MEMBER_FILE);
             fs.rename(&member, &target).map_err(io("rename", &target))?;
         }
+        // It is about what the copy has replaced.
+        RepairMark::remove(fs, data)?;
         fs.sync_directory(data).map_err(io("sync", data))?;
         self.throw_away(fs)?;
         fs.sync_directory(data).map_err(io("sync", data))?;
@@ -198,13 +200,6 @@ impl CopyPlace {
 
 fn target(data: &Path, part: &Path) -> PathBuf {
     data.join(part.file_name().unwrap_or_default())
-}
-
-fn remove_file(fs: &dyn FileSystem, path: &Path) -> Result<()> {
-    match fs.exists(path).map_err(io("look at", path))? {
-        true => fs.remove_file(path).map_err(io("remove", path)),
-        false => Ok(()),
-    }
 }
 
 fn read_binary(document: &Document) -> Option<[u8; 16]> {

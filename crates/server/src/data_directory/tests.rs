@@ -222,3 +222,52 @@ fn a_copy_that_was_begun_is_kept() {
     open(path, "inMemory").unwrap().close().unwrap();
     assert!(!path.join("initial-sync").exists());
 }
+
+/// A repair that failed left a directory that was served, and a member that had lost documents voted and led.
+#[test]
+fn what_a_repair_leaves_is_heeded() {
+    let directory = tempfile::tempdir().unwrap();
+    let fs = RealFs::new();
+    let instance = |opened: &DataDirectory| opened.instance(&fs, &vfs::SystemRandom::new());
+    let opened = open(directory.path(), "inMemory").unwrap();
+    let member = instance(&opened).unwrap();
+    let mut mark = RepairMark {
+        is_unfinished: true,
+        left_set: true,
+        rewriting: Some("d.c".to_owned()),
+    };
+    opened.note_repair(&fs, &mark).unwrap();
+    opened.close().unwrap();
+    assert!(matches!(
+        open(directory.path(), "inMemory"),
+        Err(DataDirectoryError::Unrepaired(_))
+    ));
+    let opened = DataDirectory::open_to_repair(&fs, directory.path(), &metadata("inMemory"), None).unwrap();
+    assert!(!opened.unclean, "a start that is refused changes nothing");
+    assert_eq!(opened.repair_mark(&fs).unwrap(), mark);
+    (mark.is_unfinished, mark.rewriting) = (false, None);
+    opened.note_repair(&fs, &mark).unwrap();
+    opened.close().unwrap();
+    let opened = open(directory.path(), "inMemory").unwrap();
+    assert!(matches!(instance(&opened), Err(DataDirectoryError::LeftSet(_))));
+    opened.note_repair(&fs, &RepairMark::default()).unwrap();
+    assert_eq!(instance(&opened).unwrap(), member);
+    assert!(!directory.path().join("repair.bson").exists());
+}
+
+#[test]
+fn a_copy_of_others_data_needs_no_repair() {
+    let directory = tempfile::tempdir().unwrap();
+    let fs = RealFs::new();
+    let opened = open(directory.path(), "inMemory").unwrap();
+    let mark = RepairMark {
+        is_unfinished: true,
+        ..RepairMark::default()
+    };
+    opened.note_repair(&fs, &mark).unwrap();
+    let place = opened.copy_place("inMemory");
+    place.begin(&fs).unwrap();
+    place.complete(&fs, &[7; 16]).unwrap();
+    opened.close().unwrap();
+    assert!(open(directory.path(), "inMemory").unwrap().was_replaced);
+}

@@ -134,13 +134,22 @@ fn copy(from: &Path, to: &Path) {
 /// written.
 #[test]
 fn damaged_files_are_repaired() {
-    let ns = Namespace::new("shop", "orders").unwrap();
+    damage_and_repair(&Namespace::new("shop", "orders").unwrap(), &[1, 3, 5, 7]);
+}
+
+/// Its name has no room for more: the repair failed, however often it was repeated.
+#[test]
+fn a_collection_of_the_longest_name_is_repaired() {
+    damage_and_repair(&Namespace::new("shop", &"o".repeat(250)).unwrap(), &[1, 3, 5, 7]);
+}
+
+fn damage_and_repair(ns: &Namespace, parts: &[usize]) {
     let original = tempfile::tempdir().unwrap();
-    make(&configured(original.path()), &ns);
+    make(&configured(original.path()), ns);
     let blocks = std::fs::read(original.path().join("btree/main.blocks")).unwrap();
     let used = blocks.iter().rposition(|byte| *byte != 0).unwrap();
     let (mut salvaged, mut lossy) = (0, 0);
-    for part in [1, 3, 5, 7] {
+    for part in parts {
         let place = tempfile::tempdir().unwrap();
         let config = configured(place.path());
         copy(original.path(), place.path());
@@ -156,8 +165,8 @@ fn damaged_files_are_repaired() {
         );
         salvaged += usize::from(place.path().join("btree.damaged/main.blocks").exists());
         let (directory, storage) = open(&config);
-        if storage.catalog().collection(&ns).is_some() {
-            let documents = content(&storage, &ns);
+        if storage.catalog().collection(ns).is_some() {
+            let documents = content(&storage, ns);
             lossy += usize::from(documents.len() < DOCUMENTS as usize);
             for (id, bytes) in &documents {
                 assert_eq!(bytes.as_slice(), document(*id).as_bytes());
@@ -167,8 +176,8 @@ fn damaged_files_are_repaired() {
                 "{} documents",
                 documents.len()
             );
-            insert(&storage, &ns, DOCUMENTS..DOCUMENTS + 10);
-            assert_eq!(content(&storage, &ns).len(), documents.len() + 10);
+            insert(&storage, ns, DOCUMENTS..DOCUMENTS + 10);
+            assert_eq!(content(&storage, ns).len(), documents.len() + 10);
         } else {
             lossy += 1;
         }

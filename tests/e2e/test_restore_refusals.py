@@ -1,0 +1,206 @@
+"""Restoring dumps of which the server refuses a part, dumps that are not what they should be, and logs of others."""
+
+import json
+import os
+import subprocess
+
+import bson
+import bson.json_util
+import pytest
+from bson import Int64, Timestamp
+from pymongo.errors import WriteError
+from server import ENGINES, Server, binary
+
+
+def tenon(*arguments):
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"), ENGINES[0])
+    with server:
+        yield server
+
+
+@pytest.fixture
+def shop(server):
+    client = server.client()
+    client.drop_database("shop")
+    yield client.shop
+
+
+def dump(folder, **collections):
+    """A dump made by hand: the documents of each collection of `shop`, and what is told of it."""
+    for name, (documents, metadata) in collections.items():
+        (folder / "shop").mkdir(parents=True, exist_ok=True)
+        if documents is not None:
+            (folder / "shop" / f"{name}.bson").write_bytes(b"".join(map(bson.encode, documents)))
+        (folder / "shop" / f"{name}.metadata.json").write_text(json.dumps(metadata))
+    return folder
+
+
+def log(folder, *operations):
+    entries = [{"ts": Timestamp(100 + n, 1), "v": 2, **operation} for n, operation in enumerate(operations)]
+    folder.mkdir(exist_ok=True)
+    (folder / "oplog.bson").write_bytes(b"".join(map(bson.encode, entries)))
+    return folder
+
+
+def restore(server, *arguments):
+    return tenon("restore", "--port", server.port, "-j", 1, *arguments)
+
+
+CREATE = {"op": "c", "ns": "shop.$cmd", "o": {"create": "a"}}
+REFUSED = {
+    "index": {"indexes": [{"v": 2, "key": {"t": 1}, "name": "refused", "sparse": "true"}, {"v": 2, "key": {"u": 1}, "name": "u_1"}]},
+    "option": {"options": {"storageEngine": {"wiredTiger": {"configString": "x=y"}}, "validator": {"_id": {"$gte": 0}}}},
+    "view": {"options": {"viewOn": "other", "pipeline": [{"$nosuch": 1}]}, "type": "view"},
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_does_not_keep_the_rest_from_being_restored(server, shop, tmp_path, kind):
+    """Everything behind it was missing."""
+    documents = [{"_id": n, "u": n} for n in range(3)]
+    folder = dump(tmp_path / "dump", a=(None if kind == "view" else documents, REFUSED[kind]), z=(documents, {"indexes": []}))
+    restored = restore(server, folder)
+    assert restored.returncode == 1 and "shop.a" in restored.stderr, restored.stderr
+    assert shop.z.count_documents({}) == 3
+    if kind == "index":
+        assert shop.a.count_documents({}) == 3
+        assert set(shop.a.index_information()) == {"_id_", "u_1"}
+    if kind == "option":
+        assert shop.a.count_documents({}) == 3
+        with pytest.raises(WriteError):
+            shop.a.insert_one({"_id": -1})
+    shop.client.drop_database("shop")
+    stopped = restore(server, "--stopOnError", folder)
+    assert stopped.returncode == 1 and "z" not in shop.list_collection_names(), stopped.stderr
+
+
+def test_files_of_older_servers_are_restored_without_a_word(server, shop, tmp_path):
+    """With the command's name among the options a second collection was made; the files beside it ended the restoration."""
+    options = {"create": "other", "autoIndexId": False, "size": 1000}
+    folder = dump(tmp_path / "dump", a=([{"_id": 1}], {"options": options, "indexes": [{"v": 0, "key": {"x": 1}, "name": "x_1"}]}))
+    (folder / "shop" / "$admin.system.users.bson").write_bytes(bson.encode({"_id": "shop.u", "user": "u", "db": "shop"}))
+    (folder / "config").mkdir()
+    (folder / "config" / "transactions.bson").write_bytes(bson.encode({"_id": 1}))
+    restored = restore(server, folder)
+    assert restored.returncode == 0, restored.stderr
+    assert shop.list_collection_names() == ["a"] and "x_1" in shop.a.index_information()
+    assert "transactions" not in shop.client.config.list_collection_names()
+
+
+def test_a_new_name_that_is_none_is_refused(server, shop, tmp_path):
+    """The collection itself was dropped, and replaced by the dump."""
+    folder = dump(tmp_path / "dump", orders=([{"_id": 1}], {}))
+    shop.orders.insert_many([{"_id": n} for n in range(3)])
+    restored = restore(server, "--drop", "--nsFrom", "shop.*", "--nsTo", "copy-*", folder)
+    assert restored.returncode == 1 and "copy-orders" in restored.stderr, restored.stderr
+    assert shop.orders.count_documents({}) == 3
+
+
+def test_what_is_no_file_of_documents_costs_nothing(server, shop, tmp_path):
+    shop.orders.insert_many([{"_id": n} for n in range(3)])
+    wrong = tmp_path / "wrong.bson"
+    wrong.write_text("this is no file of documents")
+    restored = restore(server, "--drop", "--db", "shop", "--collection", "orders", wrong)
+    assert restored.returncode == 1, restored.stderr
+    assert shop.orders.count_documents({}) == 3
+    nothing = restore(server, "--nsInclude", "shop.ordres", dump(tmp_path / "dump", orders=([{"_id": 1}], {})))
+    assert nothing.returncode == 1 and "nothing of the dump" in nothing.stderr, nothing.stderr
+
+
+def test_a_dump_leaves_nothing_of_one_before(tmp_path):
+    """Yesterday's log was replayed over the documents of today."""
+    with Server(tmp_path, ENGINES[0], options=["--replSet", "rs0", "--replSetInitiate"]) as server:
+        server.client(directConnection=True).shop.a.insert_one({"_id": 1})
+        out = tmp_path / "dump"
+        for options, ending in ((["--gzip", "--oplog"], ".gz"), (["--oplog"], ""), (["--gzip"], ".gz")):
+            assert tenon("dump", "--port", server.port, "--out", out, *options).returncode == 0
+            logs = {path.name for path in out.glob("oplog.bson*")}
+            assert logs == ({f"oplog.bson{ending}"} if "--oplog" in options else set())
+            assert {path.name for path in (out / "shop").iterdir()} == {f"a.bson{ending}", f"a.metadata.json{ending}"}
+        for ending in ("", ".gz"):
+            (out / f"oplog.bson{ending}").write_bytes(b"")
+        assert "both" in tenon("restore", "--port", server.port, "--gzip", "--oplogReplay", out).stderr
+
+
+def test_a_large_operation_goes_alone(server, shop, tmp_path):
+    """Together with those before it was more than a document may have."""
+    inserts = [{"op": "i", "ns": "shop.a", "o": {"_id": n, "pad": "x" * (12 << 20 if n == 7 else 1 << 20)}} for n in range(8)]
+    replayed = restore(server, "--oplogReplay", log(tmp_path / "dump", CREATE, *inserts))
+    assert replayed.returncode == 0 and "9 operations" in replayed.stderr, replayed.stderr
+    assert shop.a.count_documents({}) == 8
+
+
+def test_what_is_excluded_outlives_its_database(server, shop, tmp_path):
+    for name in ("keep", "go"):
+        shop[name].insert_one({"_id": 1})
+    operations = [
+        {"op": "c", "ns": "shop.$cmd", "o": {"renameCollection": "shop.go", "to": "shop.keep", "dropTarget": True}},
+        {"op": "c", "ns": "shop.$cmd", "o": {"dropDatabase": 1}},
+    ]
+    replayed = restore(server, "--oplogReplay", "--nsExclude", "shop.keep", log(tmp_path / "dump", *operations))
+    assert replayed.returncode == 0, replayed.stderr
+    assert shop.list_collection_names() == ["keep"] and shop.keep.count_documents({}) == 1
+
+
+def test_views_and_indexes_as_mongodb_logs_them(server, shop, tmp_path):
+    """They were passed over without a word."""
+    view = lambda name, year: {"_id": f"shop.{name}", "viewOn": "a", "pipeline": [{"$match": {"year": year}}]}
+    operations = [
+        CREATE,
+        {"op": "i", "ns": "shop.a", "o": {"_id": 1, "year": 2024}},
+        {"op": "i", "ns": "shop.system.indexes", "o": {"v": 1, "key": {"year": 1}, "name": "year_1", "ns": "shop.a"}},
+        {"op": "i", "ns": "shop.system.views", "o": view("changed", 1999)},
+        {"op": "u", "ns": "shop.system.views", "o2": {"_id": "shop.changed"}, "o": view("changed", 2024)},
+        {"op": "i", "ns": "shop.system.views", "o": view("gone", 2024)},
+        {"op": "d", "ns": "shop.system.views", "o": {"_id": "shop.gone"}},
+    ]
+    replayed = restore(server, "--oplogReplay", log(tmp_path / "dump", *operations))
+    assert replayed.returncode == 0, replayed.stderr
+    assert sorted(name for name in shop.list_collection_names() if name != "system.views") == ["a", "changed"]
+    assert shop.changed.count_documents({}) == 1 and "year_1" in shop.a.index_information()
+    diff = {"$v": 2, "diff": {"u": {"pipeline": []}}}
+    operations.append({"op": "u", "ns": "shop.system.views", "o2": {"_id": "shop.changed"}, "o": diff})
+    told = restore(server, "--oplogReplay", log(tmp_path / "dump", *operations))
+    assert told.returncode == 1 and "shop.changed" in told.stderr, told.stderr
+
+
+def test_documents_of_a_log_need_pass_no_validator(server, shop, tmp_path):
+    shop.create_collection("a", validator={"x": {"$type": "int"}})
+    operation = {"op": "i", "ns": "shop.a", "o": {"_id": 1, "x": "text"}}
+    replayed = restore(server, "--oplogReplay", log(tmp_path / "dump", operation))
+    assert replayed.returncode == 0, replayed.stderr
+    assert shop.a.find_one() == {"_id": 1, "x": "text"}
+
+
+def test_a_time_series_made_meanwhile_is_told_by_the_dump(tmp_path):
+    with Server(tmp_path, ENGINES[0], options=["--replSet", "rs0", "--replSetInitiate"]) as server:
+        shop = server.client(directConnection=True).shop
+        shop.a.insert_many([{"_id": n, "pad": os.urandom(2000).hex()} for n in range(3000)])
+        reader, writer = os.pipe()
+        program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+        dumping = subprocess.Popen(
+            [program, "dump", "--port", str(server.port), "--oplog", "--archive"], stdout=writer, stderr=subprocess.PIPE, text=True
+        )
+        os.close(writer)
+        with os.fdopen(reader, "rb") as stream:
+            # The dump is under way and waits for its reader.
+            assert stream.read(1000)
+            shop.create_collection("series", timeseries={"timeField": "t"})
+            while stream.read(1 << 20):
+                pass
+        said = dumping.stderr.read()
+        assert dumping.wait(60) == 1 and "--nsExclude 'shop.series'" in said, said
+
+
+def test_what_servers_of_today_know_stays(server, shop, tmp_path):
+    """What is taken off of old dumps is not taken off of new ones."""
+    options = {"capped": True, "size": Int64(8192)}
+    metadata = json.loads(bson.json_util.dumps({"options": options, "indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1"}]}))
+    assert restore(server, dump(tmp_path / "dump", a=([{"_id": 1}], metadata))).returncode == 0
+    assert shop.a.options()["capped"] and shop.a.index_information()["x_1"]["v"] == 2
