@@ -254,7 +254,7 @@ def test_lists_of_arrays_are_read_once(db):
     assert len(db.c.find_one({"_id": 2})["p"]) == 40_000
     db.f.insert_one({"_id": 1, "k": [5, 5]})
     joined = db.c.aggregate([{"$match": {"_id": 2}}, {"$lookup": {"from": "f", "localField": "p", "foreignField": "k", "as": "found"}}])
-    assert len(next(joined)["found"]) in (0, 1)
+    assert len(next(joined)["found"]) == 1
 
 
 def test_two_lists_and_a_sort_share_their_bounds(db):
@@ -309,10 +309,10 @@ def test_merged_scans_yield(db):
     db.c.insert_many([{"a": n % 2, "b": n, "c": n % 3} for n in range(30_000)])
     db.c.create_index([("a", 1), ("b", 1)])
     db.c.create_index([("c", 1), ("b", 1)])
-    db.set_profiling_level(2)
+    db.command("profile", 2)
     query = {"$or": [{"a": 1}, {"c": 2}]}
     last = list(db.c.find(query, sort=[("b", 1)], skip=19_990, limit=20))
-    db.set_profiling_level(0)
+    db.command("profile", 0)
     assert [document["b"] for document in last] == [n for n in range(30_000) if n % 2 == 1 or n % 3 == 2][19_990:20_010]
     entry = db.system.profile.find_one({"op": "query", "command.find": "c"})
     assert "SORT_MERGE" in str(db.c.find(query, sort=[("b", 1)]).explain()) and entry["numYield"] > 0

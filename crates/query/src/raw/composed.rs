@@ -76,17 +76,17 @@ enum Piece<'a> {
     Bytes(&'a [u8]),
 }
 
-impl<'a> Deserializer<'a> for Piece<'a> {
+impl<'de> Deserializer<'de> for Piece<'de> {
     type Error = Error;
 
-    fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
             Self::Text(text) => visitor.visit_borrowed_str(text),
             Self::Bytes(bytes) => visitor.visit_borrowed_bytes(bytes),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'a>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -96,7 +96,7 @@ impl<'a> Deserializer<'a> for Piece<'a> {
     }
 }
 
-impl<'a> IntoDeserializer<'a> for Piece<'a> {
+impl<'de> IntoDeserializer<'de> for Piece<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
