@@ -213,6 +213,111 @@ def test_joins_by_variables_can_be_interrupted(db):
         assert error.value.code == 50
 
 
+def test_views_that_add_each_other_can_be_interrupted(db):
+    """Each asks the one below three times, and there is nothing in any: nobody was asked whether to go on."""
+    db.create_collection("empty")
+    below = "empty"
+    for level in range(15):
+        db.create_collection(f"v{level}", viewOn=below, pipeline=[{"$unionWith": below}, {"$unionWith": below}])
+        below = f"v{level}"
+    assert list(db.v3.find()) == []
+    db.empty.insert_one({"_id": 1})
+    assert db.v3.count_documents({}) == 81
+    db.empty.delete_many({})
+    with pytest.raises(OperationFailure) as error:
+        list(db[below].find(max_time_ms=200))
+    assert error.value.code == 50
+
+
+def test_unwound_arrays_can_be_interrupted(db):
+    numbers = list(range(20_000))
+    db.c.insert_one({"a": numbers, "b": numbers})
+    twice = [{"$unwind": "$a"}, {"$unwind": "$b"}]
+    db.create_collection("unwound", viewOn="c", pipeline=twice)
+    for command in (
+        {"aggregate": "c", "pipeline": [{"$unwind": "$a"}, {"$unwind": "$b"}, {"$unwind": "$missing"}], "cursor": {}},
+        {"explain": {"aggregate": "c", "pipeline": twice, "cursor": {}}, "verbosity": "executionStats"},
+        {"distinct": "unwound", "key": "a"},
+    ):
+        with pytest.raises(OperationFailure) as error:
+            db.command(command, maxTimeMS=200)
+        assert error.value.code == 50, command
+
+
+def test_lists_of_arrays_are_read_once(db):
+    """Each was looked for from the beginning of the list: 40,000 pairs took minutes, before anything was read."""
+    pairs = [[n, n] for n in range(40_000)]
+    db.c.insert_many([{"_id": 1, "p": [39_999, 39_999]}, {"_id": 2, "p": pairs}, {"_id": 3, "p": 7}])
+    assert {d["_id"] for d in db.c.find({"p": {"$in": pairs}}, {"p": 0}, max_time_ms=60_000)} == {1, 2}
+    assert db.c.count_documents({"p": [39_999, 39_999]}, maxTimeMS=60_000) == 2
+    db.c.update_one({"_id": 2}, {"$push": {"p": {"$each": [], "$sort": {"x": 1}}}})
+    assert len(db.c.find_one({"_id": 2})["p"]) == 40_000
+    db.f.insert_one({"_id": 1, "k": [5, 5]})
+    joined = db.c.aggregate([{"$match": {"_id": 2}}, {"$lookup": {"from": "f", "localField": "p", "foreignField": "k", "as": "found"}}])
+    assert len(next(joined)["found"]) == 1
+
+
+def test_two_lists_and_a_sort_share_their_bounds(db):
+    """200 scans had a copy of the other list each: gigabytes, before anything was read."""
+    db.c.create_index([("a", 1), ("b", 1), ("c", -1)])
+    db.c.insert_many([{"a": n % 250, "b": n % 7, "c": n} for n in range(3_000)])
+    query = {"a": {"$in": list(range(200))}, "c": {"$in": list(range(0, 100_000, 2))}}
+    found = list(db.c.find(query, {"_id": 0}, sort=[("b", 1), ("c", 1)], max_time_ms=60_000))
+    expected = [{"a": n % 250, "b": n % 7, "c": n} for n in range(0, 3_000, 2) if n % 250 < 200]
+    assert found == sorted(expected, key=lambda d: (d["b"], d["c"]))
+    branches = {"$or": [{"a": n} for n in range(900)], "c": {"$in": list(range(0, 100_000, 2)), "$gte": 10}}
+    assert db.c.count_documents(branches, maxTimeMS=60_000) == sum(n % 250 < 900 and n >= 10 for n in range(0, 3_000, 2))
+
+
+def test_scores_go_through_joins_and_windows(db):
+    db.c.insert_many([{"_id": 1, "t": "coffee", "p": 2}, {"_id": 2, "t": "coffee coffee"}])
+    db.c.create_index([("t", "text")])
+    search = {"$match": {"$text": {"$search": "coffee"}}}
+    score = {"$project": {"score": {"$meta": "textScore"}}}
+    plain = list(db.c.aggregate([search, score, {"$sort": {"_id": 1}}]))
+    assert all(document["score"] > 0 for document in plain)
+    for stage in (
+        {"$graphLookup": {"from": "c", "startWith": "$p", "connectFromField": "p", "connectToField": "_id", "as": "found"}},
+        {"$setWindowFields": {"sortBy": {"_id": 1}, "output": {"n": {"$sum": 1}, "m.n": {"$sum": 1}}}},
+    ):
+        assert list(db.c.aggregate([search, stage, score, {"$sort": {"_id": 1}}])) == plain, stage
+
+
+def test_distinct_reads_what_its_transaction_does(tmp_path):
+    for engine in ENGINES:
+        with Server(tmp_path / engine, engine, options=["--replSet", "rs0", "--replSetInitiate"]) as server:
+            db = server.client(replicaSet="rs0", serverSelectionTimeoutMS=10_000).distinct
+            with db.client.start_session() as session:
+                session.start_transaction()
+                db.made.insert_many([{"x": n % 2} for n in range(4)], session=session)
+                assert sorted(db.made.distinct("x", session=session)) == [0, 1]
+                assert db.made.distinct("x") == []
+                session.commit_transaction()
+            with db.client.start_session(snapshot=True) as session:
+                assert sorted(db.made.distinct("x", session=session)) == [0, 1]
+                db.made.drop()
+                db.made.insert_one({"x": 7})
+                for read in (lambda: list(db.made.find(session=session)), lambda: db.made.distinct("x", session=session)):
+                    with pytest.raises(OperationFailure) as error:
+                        read()
+                    assert error.value.code == 246
+            db.client.close()
+
+
+def test_merged_scans_yield(db):
+    """A sort of what two indexes give in order held one view, and its lock, to the end."""
+    db.c.insert_many([{"a": n % 2, "b": n, "c": n % 3} for n in range(30_000)])
+    db.c.create_index([("a", 1), ("b", 1)])
+    db.c.create_index([("c", 1), ("b", 1)])
+    db.command("profile", 2)
+    query = {"$or": [{"a": 1}, {"c": 2}]}
+    last = list(db.c.find(query, sort=[("b", 1)], skip=19_990, limit=20))
+    db.command("profile", 0)
+    assert [document["b"] for document in last] == [n for n in range(30_000) if n % 2 == 1 or n % 3 == 2][19_990:20_010]
+    entry = db.system.profile.find_one({"op": "query", "command.find": "c"})
+    assert "SORT_MERGE" in str(db.c.find(query, sort=[("b", 1)]).explain()) and entry["numYield"] > 0
+
+
 def test_joins_see_what_their_transaction_has_written(tmp_path):
     equal = [{"$match": {"$expr": {"$eq": ["$k", "$$k"]}}}]
     by_expr = {"$lookup": {"from": "inner", "let": {"k": "$k"}, "pipeline": equal, "as": "found"}}

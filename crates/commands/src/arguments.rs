@@ -3,7 +3,7 @@
 use crate::error::{CommandError, Result};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
-use query::raw::{Elements, Values};
+use query::raw::Elements;
 use wire::ErrorCode;
 
 /// Fields every command may carry and that are handled once, before the command runs.
@@ -185,11 +185,10 @@ impl<'a> Arguments<'a> {
         document: &'v RawDocument,
         mut handle: impl FnMut(&'v str, RawBsonRef<'v>) -> Result<bool>,
     ) -> Result<()> {
-        let mut values = Values::of(document);
         for element in Elements::new(document) {
             let element = element?;
             let name = element.name_str()?;
-            if !take(name, values.value(element)?, &mut handle)? {
+            if !take(name, element.value()?, &mut handle)? {
                 return Err(unknown_field(self.command, name));
             }
         }

@@ -308,7 +308,9 @@ impl Cursors {
 
     /// Kills a cursor, pinned or idle.
     pub fn kill(&self, id: i64) -> Killed {
-        match self.entries.lock().remove(&id) {
+        // What a cursor holds, memory and temporary files of any size, goes outside the lock of all cursors.
+        let removed = self.entries.lock().remove(&id);
+        match removed {
             None => Killed::NotFound,
             Some(Entry::Idle(_)) => Killed::Gone,
             Some(Entry::Pinned { operation, .. }) => {
@@ -328,16 +330,17 @@ impl Cursors {
     }
 
     fn kill_where(&self, doomed: impl Fn(&Entry) -> bool) -> usize {
-        let mut entries = self.entries.lock();
-        let before = entries.len();
-        entries.retain(|_, entry| {
-            let keep = !doomed(entry);
-            if let (false, Entry::Pinned { operation, .. }) = (keep, &*entry) {
+        // Dropped outside the lock: see `kill`.
+        let removed: Vec<(i64, Entry)> = {
+            let mut entries = self.entries.lock();
+            entries.extract_if(|_, entry| doomed(entry)).collect()
+        };
+        for (_, entry) in &removed {
+            if let Entry::Pinned { operation, .. } = entry {
                 operation.kill_handle().set(Interrupted::CursorKilled);
             }
-            keep
-        });
-        before - entries.len()
+        }
+        removed.len()
     }
 
     /// Kills the cursors of the sessions and users that `is_meant` says yes to.

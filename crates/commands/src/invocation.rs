@@ -24,7 +24,7 @@ use query::EvaluationContext;
 use query::exec::ExecContext;
 use query::expression::ExpressionContext;
 use query::plan::{QuerySettings, ShapeHash};
-use query::raw::{self, Elements, Values, kind};
+use query::raw::{self, Elements, kind};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
@@ -191,12 +191,11 @@ impl<'i> Generic<'i> {
             read_concern: ReadConcern::implicit(deployment),
             ..Self::default()
         };
-        let mut values = Values::of(request.body);
         for element in Elements::new(request.body) {
             let element = element?;
             if is_generic(element.name()) {
                 let name = element.name_str()?;
-                take(name, values.value(element)?, &mut |name, value| {
+                take(name, element.value()?, &mut |name, value| {
                     generic.take(name, value, command, deployment).map(|()| true)
                 })?;
             }
@@ -567,7 +566,6 @@ impl<'i> Invocation<'i> {
     /// The command's own fields, after the first and beside its batches: `handle` answers false for a name it does not
     /// know.
     pub fn for_each_field(&self, mut handle: impl FnMut(&'i str, RawBsonRef<'i>) -> Result<bool>) -> Result<()> {
-        let mut values = Values::of(self.body);
         for element in Elements::new(self.body).skip(1) {
             let element = element?;
             if is_generic(element.name()) {
@@ -580,7 +578,7 @@ impl<'i> Invocation<'i> {
             if self.api_strict && self.command.unstable_fields.contains(&name) {
                 return Err(stable_api::unstable_field(self.command.name, name));
             }
-            if !take(name, values.value(element)?, &mut handle)? {
+            if !take(name, element.value()?, &mut handle)? {
                 return Err(unknown_field(self.command.name, name));
             }
         }

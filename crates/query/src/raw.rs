@@ -7,9 +7,10 @@
 //! Invariant of [`Element`]: type byte, name, zero byte and value lie in that order within the document it came from.
 
 use bson::oid::ObjectId;
-use bson::raw::RawIter;
 use bson::spec::ElementType;
-use bson::{DateTime, Decimal128, RawBinaryRef, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use bson::{DateTime, Decimal128, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+
+mod composed;
 
 pub use crate::value::scan::Malformed;
 use crate::value::scan::value_size;
@@ -109,26 +110,14 @@ impl<'a> Element<'a> {
         matches!(self.kind(), 0x01 | 0x10 | 0x12 | 0x13)
     }
 
-    /// The decoded value. Text that is not UTF-8 is malformed. For many of a document's elements, see [`Values`].
+    /// The decoded value, wherever it lies in its document: in a step. Text that is not UTF-8 is malformed.
     #[inline]
     pub fn value(self) -> Result<RawBsonRef<'a>, Malformed> {
-        Values::of(self.document).value(self)
-    }
-
-    /// The decoded value; `None` for the types that only `bson`'s own iterator can make a reference of: array, regex,
-    /// DBPointer, code with scope, the old binary subtype.
-    #[inline]
-    fn plain_value(self) -> Result<Option<RawBsonRef<'a>>, Malformed> {
         let bytes = self.value_bytes();
-        Ok(Some(match self.kind() {
+        Ok(match self.kind() {
             0x01 => RawBsonRef::Double(f64::from_le_bytes(fixed(bytes)?)),
             0x02 => RawBsonRef::String(text_str(bytes)?),
             0x03 => RawBsonRef::Document(RawDocument::from_bytes(bytes).map_err(|_| Malformed)?),
-            // Subtype 2 repeats its length inside.
-            0x05 if bytes.get(4).is_some_and(|subtype| *subtype != 2) => RawBsonRef::Binary(RawBinaryRef {
-                subtype: bytes[4].into(),
-                bytes: &bytes[5..],
-            }),
             0x06 => RawBsonRef::Undefined,
             0x07 => RawBsonRef::ObjectId(ObjectId::from_bytes(fixed(bytes)?)),
             0x08 => RawBsonRef::Boolean(bytes.first().is_some_and(|byte| *byte != 0)),
@@ -148,25 +137,13 @@ impl<'a> Element<'a> {
             0x13 => RawBsonRef::Decimal128(Decimal128::from_bytes(fixed(bytes)?)),
             0x7F => RawBsonRef::MaxKey,
             0xFF => RawBsonRef::MinKey,
-            _ => return Ok(None),
-        }))
+            kind => composed::value(kind, bytes)?,
+        })
     }
 
     /// The decoded value, owned.
     pub fn to_owned_value(self) -> Result<RawBson, Malformed> {
-        if let Some(value) = self.plain_value()? {
-            return Ok(value.into());
-        }
-        // In a document of its own, so that its neighbours are not walked over.
-        let mut alone = Vec::with_capacity(self.value_bytes().len() + 7);
-        let frame = Frame::begin(&mut alone);
-        append(&mut alone, self.kind(), b"", self.value_bytes());
-        frame.finish(&mut alone);
-        let alone = RawDocument::from_bytes(&alone).map_err(|_| Malformed)?;
-        match alone.iter().next() {
-            Some(Ok((_, value))) => Ok(value.into()),
-            _ => Err(Malformed),
-        }
+        Ok(self.value()?.into())
     }
 
     /// The element as [`crate::value`] takes it.
@@ -182,43 +159,6 @@ impl<'a> Element<'a> {
 impl std::fmt::Debug for Element<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {:?}", self.name_lossy(), self.value())
-    }
-}
-
-/// Decodes the values of a document's elements, in the document's order, each at most once.
-///
-/// Where [`Element::value`] finds an array by walking the document from its start, this goes on behind the last one: to
-/// decode all arrays of a document is not quadratic.
-pub struct Values<'a> {
-    rest: RawIter<'a>,
-}
-
-impl<'a> Values<'a> {
-    /// Of the elements of `document`.
-    #[inline]
-    pub fn of(document: &'a RawDocument) -> Self {
-        Self {
-            rest: document.iter_elements(),
-        }
-    }
-
-    /// As [`Element::value`].
-    #[inline]
-    pub fn value(&mut self, element: Element<'a>) -> Result<RawBsonRef<'a>, Malformed> {
-        match element.plain_value()? {
-            Some(value) => Ok(value),
-            None => self.by_bson(element),
-        }
-    }
-
-    fn by_bson(&mut self, wanted: Element<'a>) -> Result<RawBsonRef<'a>, Malformed> {
-        for element in self.rest.by_ref() {
-            let element = element.map_err(|_| Malformed)?;
-            if std::ptr::eq(element.key().as_str().as_ptr(), wanted.name().as_ptr()) {
-                return element.value().map_err(|_| Malformed);
-            }
-        }
-        Err(Malformed)
     }
 }
 

@@ -123,6 +123,93 @@ fn updates_and_projections_end_with_their_operation() {
     }));
 }
 
+/// A document of so many fields, of which none begins with a `z`.
+fn of_many_fields(fields: usize) -> RawDocumentBuf {
+    raw((0..fields).map(|i| (format!("field{i}"), Bson::Int32(1))).collect())
+}
+
+/// Names that are not there were looked for in all of a large document as one step each, or none.
+#[test]
+fn looking_for_missing_names_ends_with_its_operation() {
+    let document = of_many_fields(20_000);
+    let missing: Vec<Bson> = (0..1000).map(|i| Bson::String(format!("$z{i}"))).collect();
+    let of_variable: Vec<Bson> = (0..1000).map(|i| Bson::String(format!("$$d.z{i}"))).collect();
+    for expression in [
+        doc! {"$ifNull": missing.clone()},
+        doc! {"$or": missing.clone()},
+        doc! {"$and": [{"$not": [{"$or": missing.clone()}]}]},
+        doc! {"all": missing.clone()},
+        doc! {"$let": {"vars": {"d": "$$ROOT"}, "in": {"$ifNull": of_variable}}},
+        doc! {"$ifNull": (0..1000).map(|i| doc! {"$getField": format!("z{i}")}).collect::<Vec<_>>()},
+    ] {
+        let text = expression.to_string();
+        let expression = raw(doc! {"": expression});
+        let (_, expression) = expression.iter().next().unwrap().unwrap();
+        let expression = Expression::parse(expression, &expressions()).unwrap();
+        let ended = is_ended(|context| expression.evaluate_on(&document, context).map(drop));
+        assert!(ended, "{text:.100}");
+    }
+    let filter = raw(doc! {"$or": (0..1000).map(|i| doc! {format!("z{i}"): 1}).collect::<Vec<_>>()});
+    let matcher = Matcher::parse(&filter, &expressions()).unwrap();
+    assert!(is_ended(|context| matcher.matches(&document, context).map(drop)));
+}
+
+/// A `$unwind` of what the one before it gives, and has no such array, went on for good.
+#[test]
+fn unwinding_ends_with_its_operation() {
+    let numbers: Vec<Bson> = (0..100_000).map(Bson::Int32).collect();
+    let documents = vec![SharedDocument::from(raw(doc! {"a": numbers}))];
+    for second in ["$missing", "$a"] {
+        let stages = [
+            raw(doc! {"$unwind": "$a"}),
+            raw(doc! {"$unwind": second}),
+            raw(doc! {"$match": {"a": -1}}),
+        ];
+        let pipeline = Pipeline::parse_stages(&stages, &expressions(), 0).unwrap();
+        let mut top = pipeline.run(Box::new(IteratorSource::new(documents.clone()))).unwrap();
+        let ended = is_ended(|evaluation| {
+            top.next(&mut StageContext {
+                execution: &Alone,
+                evaluation,
+            })
+            .map(drop)
+        });
+        assert!(ended, "{second}");
+    }
+}
+
+/// 16,000 values were compared with each other and with all that were there: seconds.
+#[test]
+fn many_values_are_added_to_a_set_by_one_walk() {
+    let (there, new): (Vec<i32>, Vec<i32>) = ((0..10_000).collect(), (5_000..15_000).collect());
+    let document = raw(doc! {"_id": 1, "n": there});
+    let twice: Vec<Bson> = new
+        .iter()
+        .map(|n| Bson::Double((*n).into()))
+        .chain(new.iter().map(|n| (*n).into()))
+        .collect();
+    let context = UpdateContext {
+        now_ms: 0,
+        timestamp: bson::Timestamp { time: 1, increment: 1 },
+        keep_empty_timestamps: false,
+        details: MatchDetails::default(),
+    };
+    for (field, expected) in [("n", 15_000), ("other", 10_000)] {
+        let update = raw(doc! {"$addToSet": {field: {"$each": twice.clone()}}});
+        let update = Update::parse(RawBsonRef::Document(&update), None, &expressions()).unwrap();
+        let clock = Arc::new(LookedAt::default());
+        let operation = Operation::new(clock.clone(), 1);
+        operation.set_deadline_ms(1 << 40);
+        let changed = update
+            .apply(&document, &context, &EvaluationContext::new(&operation))
+            .unwrap();
+        let changed = RawDocumentBuf::from_bytes(changed.unwrap()).unwrap();
+        let changed = Document::try_from(changed).unwrap();
+        assert_eq!(changed.get_array(field).unwrap().len(), expected);
+        assert!(clock.looks() < 200, "{} looks are no single walk", clock.looks());
+    }
+}
+
 #[test]
 fn all_of_many_values_walks_the_array_once() {
     // 10,000 values on an array of 10,000 took seconds for one document: each value walked the array.

@@ -181,7 +181,7 @@ impl Sort {
             let key = keys.key(as_document(row.document.bytes())?, row.metadata)?;
             sorter.push(run.evaluation, key, || Entry {
                 id: row.id,
-                document: row.document.to_bytes(),
+                document: row.document.to_kept_bytes(),
                 index_key: row.key.filter(|_| *keep_index_keys).map(|key| keep(key, indexes)),
                 metadata: row.metadata.cloned(),
             })?;

@@ -122,6 +122,8 @@ pub(crate) struct Run<'a> {
     pub(crate) evaluation: &'a EvaluationContext<'a>,
     /// Rows still to be looked at before a yield; trials use it as the budget of one turn.
     rows_left: Cell<u32>,
+    /// A yield is due.
+    due: Cell<bool>,
     started: Duration,
 }
 
@@ -151,6 +153,7 @@ impl<'a> Run<'a> {
             collection,
             evaluation,
             rows_left: Cell::new(rows),
+            due: Cell::new(false),
             started,
         }
     }
@@ -163,7 +166,14 @@ impl<'a> Run<'a> {
             return Ok(false);
         }
         self.context.op.check_now().map_err(storage::StorageError::from)?;
-        Ok(left == 0 || self.context.op.clock().monotonic().saturating_sub(self.started) >= YIELD_EVERY)
+        let due = left == 0 || self.context.op.clock().monotonic().saturating_sub(self.started) >= YIELD_EVERY;
+        self.due.set(due);
+        Ok(due)
+    }
+
+    /// What [`Run::tick`] answered last, where it looked: for stages above leaves that were stopped at that row.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.get()
     }
 
     /// Rows of the budget that are left.

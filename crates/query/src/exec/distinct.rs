@@ -22,6 +22,7 @@ use crate::plan::implication::holds_matches;
 use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Order, Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest, Hint};
+use crate::raw::Constant;
 use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocument};
 use collation::Collation;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use storage::{CollectionGuard, Index, LockMode, StorageError};
 use wire::ErrorCode;
 
-/// Bytes that the values may have.
+/// Bytes that the values may have in the answer.
 const VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// The different values of a field among the matching documents, at most 16 MiB of them (17217). `on_plan` is told the
@@ -45,10 +46,7 @@ pub fn distinct(
     request: &DistinctRequest<'_>,
     on_plan: &mut dyn FnMut(Cow<'static, str>),
 ) -> Result<Vec<Bson>, QueryError> {
-    let guard = match context
-        .storage
-        .collection(context.op, &request.ns, LockMode::IntentShared)
-    {
+    let guard = match context.data().collection(&request.ns, LockMode::IntentShared) {
         Ok(None) if is_virtual(context.storage, &request.ns) => {
             return super::view::distinct(context, request, on_plan);
         }
@@ -323,12 +321,37 @@ impl DistinctValues {
         if self.values.contains_key(self.key.as_slice()) {
             return Ok(());
         }
-        self.bytes += self.key.len() + 8;
+        // In the array of the answer: a type, the digits of its place and a zero byte are around each.
+        let place = self.values.len().checked_ilog10().unwrap_or(0) as usize + 1;
+        self.bytes += 2 + place + Constant::new(value).bytes().len();
         if self.bytes > VALUES_BYTES_MAX {
             return Err(QueryError::new(ErrorCode(17217), "distinct too big, 16mb cap"));
         }
         let value = Bson::try_from(value).map_err(|_| crate::value::scan::Malformed)?;
         self.values.insert(self.key.clone(), value);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::doc;
+
+    /// Answers of many short values were larger than what they are refused for.
+    #[test]
+    fn values_are_counted_as_they_are_answered() {
+        let mut values = DistinctValues::new("a", None).expect("a path");
+        let all: Vec<Bson> = (0..1234)
+            .map(Bson::Int32)
+            .chain(["".into(), "text".into(), Bson::Null, doc! {"a": [1, 2]}.into()])
+            .collect();
+        let document = bson::RawDocumentBuf::try_from(&doc! {"a": all}).expect("BSON");
+        values.add_document(&document).expect("room");
+        values.add_document(&document).expect("room");
+        let counted = values.bytes;
+        let answer = bson::RawDocumentBuf::try_from(&doc! {"": values.into_list()}).expect("BSON");
+        // The array's own length and end, around which is a document with a nameless field.
+        assert_eq!(counted + 5, answer.as_bytes().len() - 7);
     }
 }

@@ -10,7 +10,7 @@ use super::pipeline::PipelineRun;
 use super::row::{Row, as_document};
 use super::stage::{Flow, Ran, Stage};
 use crate::QueryError;
-use crate::evaluation::EvaluationContext;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::history::ResumeToken;
 use crate::matcher::Matcher;
 use crate::plan::cache::plan_cache;
@@ -52,6 +52,9 @@ pub(crate) struct Planned {
     pub(crate) stage: Stage,
     pub(crate) query: Query,
     pub(crate) collection: Arc<Collection>,
+    /// There were other candidates.
+    pub(crate) has_rivals: bool,
+    /// What `explain` tells of them.
     pub(crate) rejected: Vec<Candidate>,
     /// What `explain` tells of the trial: how far the candidates came, this one first.
     pub(crate) tried: Vec<Stage>,
@@ -61,6 +64,8 @@ pub(crate) struct Planned {
     built_of: Option<(Candidate, Option<(u64, u64)>)>,
     /// It was planned with some of the indexes only.
     is_restricted: bool,
+    /// For the bounds, which are there as long as the plan is.
+    _memory: StageMemory,
     ahead: VecDeque<RecordId>,
     ahead_max: usize,
     /// Keys and documents already counted in an operation's figures.
@@ -73,11 +78,13 @@ impl Planned {
             stage,
             query,
             collection,
+            has_rivals: false,
             rejected: Vec::new(),
             tried: Vec::new(),
             cached: None,
             built_of: None,
             is_restricted: false,
+            _memory: StageMemory::default(),
             ahead: VecDeque::new(),
             ahead_max: 1,
             counted: (0, 0),
@@ -93,7 +100,13 @@ impl Planned {
     ) -> Result<Self, QueryError> {
         let stage = planner.build(&candidate)?;
         super::used_indexes(&stage, &mut |index| index.record_access());
+        let mut memory = StageMemory::default();
+        match candidate.bounds_bytes() {
+            0 => {}
+            bytes => memory.grow(planner.evaluation, bytes)?,
+        }
         Ok(Self {
+            _memory: memory,
             cached,
             built_of: Some((candidate, cached)),
             is_restricted: planner.allowed.is_some(),
@@ -110,7 +123,7 @@ impl Planned {
         let is_settled = match cached {
             Some((shape, _)) => plan_cache().get(shape).is_some(),
             // The cache watches the winner of a trial from its second run on.
-            None => self.rejected.is_empty() || candidate.finds_one(),
+            None => !self.has_rivals || candidate.finds_one(),
         };
         let definition = context.definition(self.collection.namespace());
         if !is_settled || !definition.is_some_and(|now| Arc::ptr_eq(&now, &self.collection)) {
@@ -120,6 +133,7 @@ impl Planned {
             collection: &self.collection,
             query: &self.query,
             allowed: None,
+            evaluation: &EvaluationContext::new(context.op),
         };
         let candidate = match self.query.filter.as_deref() {
             // Its bounds are those of the values that variables had.
@@ -130,9 +144,8 @@ impl Planned {
             _ if candidate.is_current() => candidate,
             _ => return Ok(false),
         };
-        let rejected = std::mem::take(&mut self.rejected);
         *self = Self {
-            rejected,
+            has_rivals: self.has_rivals,
             ..Self::of(&planner, candidate, self.collection.clone(), cached)?
         };
         Ok(true)

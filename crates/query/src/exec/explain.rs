@@ -14,6 +14,7 @@ use super::stage::{Flow, Stage};
 use super::view;
 use crate::QueryError;
 use crate::error::CodedError;
+use crate::evaluation::EvaluationContext;
 use crate::history::{is_read_backward, is_virtual};
 use crate::plan::hashes::QueryHashes;
 use crate::plan::index_filters::index_filters;
@@ -396,6 +397,7 @@ fn explain_run(
         collection: &collection,
         query: &query,
         allowed: None,
+        evaluation: &EvaluationContext::new(context.op),
     };
     let mut rejected = Vec::new();
     for candidate in &planned.rejected {

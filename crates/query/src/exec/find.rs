@@ -12,6 +12,7 @@ use super::key_lookup::key_lookup;
 use super::stage::Stage;
 use super::trial::race;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::ExpressionContext;
 use crate::history::is_virtual;
 use crate::plan::allowed_indexes::AllowedIndexes;
@@ -166,6 +167,7 @@ pub(crate) fn plan(
         collection: guard,
         query: &query,
         allowed: filter.as_deref().map(|filter| &filter.allowed),
+        evaluation: &EvaluationContext::new(context.op),
     };
     if is_bounded {
         let candidate = bounded_by_keys(&planner, &wish, request)?;
@@ -198,6 +200,7 @@ pub(crate) fn plan_by_settings(
         collection: guard,
         query,
         allowed: Some(allowed),
+        evaluation: &EvaluationContext::new(context.op),
     };
     choose(context, guard, &planner, &Wish::None, request, memory)
 }
@@ -241,14 +244,13 @@ fn choose(
     }
     candidates.sort_by_cached_key(|candidate| planner.rank(candidate));
     if candidates[0].finds_one() {
-        let mut planned = build(planner, candidates.remove(0), guard)?;
-        planned.rejected = candidates;
-        return Ok(Some(planned));
+        let planned = build(planner, candidates.remove(0), guard)?;
+        return Ok(Some(chosen_among(planned, candidates, Vec::new(), memory)));
     }
     let outcome = race(context, guard, planner, &candidates)?;
     let winner = candidates.remove(outcome.winner);
     let choice = winner.choice();
-    let mut planned = build(planner, winner, guard)?;
+    let planned = build(planner, winner, guard)?;
     if let (Some(shape), Some(choice)) = (shape, choice) {
         let is_by_settings = match (planner.allowed, allowed_by_settings(&context, guard)) {
             (Some(allowed), Some(by_settings)) => std::ptr::eq(allowed, by_settings),
@@ -272,11 +274,18 @@ fn choose(
             },
         );
     }
-    planned.rejected = candidates;
+    Ok(Some(chosen_among(planned, candidates, outcome.tried, memory)))
+}
+
+/// The plan with what is to be known of the candidates that it was chosen among: all of them where it is explained; a
+/// cursor that runs does not keep them.
+fn chosen_among(mut planned: Planned, rejected: Vec<Candidate>, tried: Vec<Stage>, memory: Memory) -> Planned {
+    planned.has_rivals = !rejected.is_empty();
     if memory == Memory::Ignore {
-        planned.tried = outcome.tried;
+        planned.rejected = rejected;
+        planned.tried = tried;
     }
-    Ok(Some(planned))
+    planned
 }
 
 /// What `$planCacheStats` shows of a plan; `None` where that is large.

@@ -6,6 +6,7 @@
 //! The documents of a clustered collection are walked over as if they were entries of such an index, and have no key.
 
 use super::context::Run;
+use super::record_set::RecordSet;
 use super::row::{Row, RowDocument, RowKey, as_document};
 use super::scan::GrowingBatch;
 use super::stage::{Flow, Ran, Receiver, StageCounters};
@@ -17,7 +18,6 @@ use crate::plan::index_bounds::{Check, IndexBounds};
 use crate::plan::interval::successor;
 use crate::plan::wildcard::WildcardPath;
 use engine::{Direction, KeyRange};
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{Index, IndexBatch, IndexCursor, RecordId};
@@ -53,7 +53,7 @@ pub(crate) struct IndexScan {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
     check: bool,
-    seen: Option<HashSet<RecordId>>,
+    seen: Option<RecordSet>,
     resume: Resume,
     cursor: Option<IndexCursor>,
     batch: IndexBatch,
@@ -79,7 +79,7 @@ impl IndexScan {
             wildcard: None,
             filter: None,
             counters: StageCounters::default(),
-            seen: once.then(HashSet::new),
+            seen: once.then(RecordSet::default),
             resume: Resume::Start,
             cursor: None,
             batch: IndexBatch::new(),
@@ -231,7 +231,7 @@ impl IndexScan {
                 let id = self.batch.id(i);
                 if let Some(seen) = &mut self.seen {
                     self.counters.dups_tested += 1;
-                    if !seen.insert(id.clone()) {
+                    if !seen.insert(&id, run.evaluation)? {
                         self.counters.dups_dropped += 1;
                         if due {
                             return Ok(Ran::Yield);

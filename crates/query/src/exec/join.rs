@@ -9,10 +9,11 @@
 
 use super::context::ExecContext;
 use super::join_table::JoinTable;
+use super::record_set::RecordSet;
 use super::row::as_document;
 use crate::QueryError;
 use crate::data::DataSource;
-use crate::evaluation::StageMemory;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::plan::convert::has_position;
 use crate::plan::index_filters::index_filters;
 use crate::stages::{EqualityJoin, JoinRequest, JoinStrategy, Joined, StageContext};
@@ -23,7 +24,6 @@ use collation::Collation;
 use engine::{Direction, FillLimits, KeyRange};
 use keys::extract::KeySet;
 use keys::{Collator, FieldKind, FieldOrder, IndexPattern, KeyExtractor};
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use storage::{
@@ -57,7 +57,7 @@ pub(crate) struct CollectionJoin {
     wanted: Vec<Vec<u8>>,
     entries: IndexBatch,
     /// Records that were given, where an index may lead to one twice.
-    given: HashSet<RecordId>,
+    given: RecordSet,
     /// Documents of the table that were found.
     found: Vec<u32>,
     memory: StageMemory,
@@ -118,7 +118,7 @@ impl CollectionJoin {
             open: None,
             wanted: Vec::new(),
             entries: IndexBatch::new(),
-            given: HashSet::new(),
+            given: RecordSet::default(),
             found: Vec::new(),
             memory: StageMemory::default(),
         }))
@@ -165,7 +165,8 @@ impl CollectionJoin {
         let (Some(guard), Some(index)) = (&open.guard, &open.index) else {
             return Ok(());
         };
-        self.given.clear();
+        self.given = RecordSet::default();
+        let evaluation = EvaluationContext::new(data.op);
         let order = index.pattern().ordering().field(0);
         encode_each(values, order, index.extractor().collator(), &mut self.wanted);
         let remembers = self.wanted.len() > 1 || !index.multikey().is_empty();
@@ -174,7 +175,7 @@ impl CollectionJoin {
         for key in &self.wanted {
             data.op.check().map_err(StorageError::from)?;
             let mut give = |id: &RecordId| -> Result<(), QueryError> {
-                if remembers && !self.given.insert(id.clone()) {
+                if remembers && !self.given.insert(id, &evaluation)? {
                     return Ok(());
                 }
                 let Some(document) = open.view.record(guard, id)? else {

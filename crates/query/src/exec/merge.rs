@@ -1,12 +1,14 @@
 //! OR and SORT_MERGE: the rows of several inputs, each record once.
 
 use super::context::Run;
+use super::record_set::RecordSet;
 use super::row::{Row, RowDocument, as_document};
 use super::sort_key::SortKeys;
 use super::stage::{Flow, Ran, Receiver, Stage, StageCounters};
 use crate::QueryError;
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use storage::RecordId;
 
 /// OR: one input after the other.
@@ -14,7 +16,7 @@ pub(crate) struct Or {
     pub(crate) inputs: Vec<Stage>,
     pub(crate) counters: StageCounters,
     current: usize,
-    seen: HashSet<RecordId>,
+    seen: RecordSet,
 }
 
 impl Or {
@@ -23,7 +25,7 @@ impl Or {
             inputs,
             counters: StageCounters::default(),
             current: 0,
-            seen: HashSet::new(),
+            seen: RecordSet::default(),
         }
     }
 
@@ -38,7 +40,7 @@ impl Or {
             let ran = input.run(run, &mut |row| {
                 counters.works += 1;
                 counters.dups_tested += 1;
-                if !seen.insert(row.id.clone()) {
+                if !seen.insert(&row.id, run.evaluation)? {
                     counters.dups_dropped += 1;
                     return Ok(Flow::Continue);
                 }
@@ -56,7 +58,6 @@ impl Or {
 }
 
 struct Head {
-    sort_key: Vec<u8>,
     id: RecordId,
     document: Bytes,
 }
@@ -64,7 +65,6 @@ struct Head {
 struct Branch {
     input: Stage,
     head: Option<Head>,
-    ended: bool,
 }
 
 /// SORT_MERGE: inputs that are each sorted by one pattern become one sorted run. Rows carry their documents.
@@ -72,24 +72,23 @@ pub(crate) struct SortMerge {
     pub(crate) keys: SortKeys,
     pub(crate) counters: StageCounters,
     branches: Vec<Branch>,
-    seen: HashSet<RecordId>,
+    /// Branches whose next row is not known.
+    waiting: Vec<usize>,
+    /// Sort key and branch of each head, the least on top; of equal ones that of the first branch.
+    order: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
+    seen: RecordSet,
 }
 
 impl SortMerge {
     pub(crate) fn new(inputs: Vec<Stage>, keys: SortKeys) -> Self {
-        let branches = inputs
-            .into_iter()
-            .map(|input| Branch {
-                input,
-                head: None,
-                ended: false,
-            })
-            .collect();
+        let branches: Vec<Branch> = inputs.into_iter().map(|input| Branch { input, head: None }).collect();
         Self {
             keys,
             counters: StageCounters::default(),
+            waiting: (0..branches.len()).rev().collect(),
+            order: BinaryHeap::with_capacity(branches.len()),
             branches,
-            seen: HashSet::new(),
+            seen: RecordSet::default(),
         }
     }
 
@@ -107,14 +106,13 @@ impl SortMerge {
             keys,
             counters,
             branches,
+            waiting,
+            order,
             seen,
         } = self;
-        for branch in branches
-            .iter_mut()
-            .filter(|branch| branch.head.is_none() && !branch.ended)
-        {
-            let head = &mut branch.head;
-            let ran = branch.input.run(run, &mut |row| {
+        while let Some(place) = waiting.last().copied() {
+            let Branch { input, head } = &mut branches[place];
+            let ran = input.run(run, &mut |row| {
                 counters.works += 1;
                 counters.dups_tested += 1;
                 if seen.contains(&row.id) {
@@ -122,42 +120,36 @@ impl SortMerge {
                     return Ok(Flow::Continue);
                 }
                 let sort_key = keys.key(as_document(row.document.bytes())?, row.metadata)?.to_vec();
+                order.push(Reverse((sort_key, place)));
                 *head = Some(Head {
-                    sort_key,
                     id: row.id,
                     document: row.document.to_bytes(),
                 });
                 Ok(Flow::Stop)
             })?;
             match ran {
-                Ran::Exhausted => branch.ended = true,
-                Ran::Stopped => {}
+                Ran::Exhausted | Ran::Stopped => waiting.pop(),
                 Ran::Yield | Ran::CaughtUp => return Ok(Ran::Yield),
-            }
+            };
         }
         Ok(Ran::Stopped)
     }
 
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
         loop {
-            if self.advance(run)? == Ran::Yield {
+            // An input that is stopped at its row does not tell that a yield is due.
+            if run.is_due() || self.advance(run)? == Ran::Yield {
                 return Ok(Ran::Yield);
             }
-            let first = self
-                .branches
-                .iter_mut()
-                .filter(|branch| branch.head.is_some())
-                .min_by(|a, b| {
-                    a.head
-                        .as_ref()
-                        .map(|h| &h.sort_key)
-                        .cmp(&b.head.as_ref().map(|h| &h.sort_key))
-                });
-            let Some(head) = first.and_then(|branch| branch.head.take()) else {
+            let Some(Reverse((_, place))) = self.order.pop() else {
                 self.counters.exhausted = true;
                 return Ok(Ran::Exhausted);
             };
-            if !self.seen.insert(head.id.clone()) {
+            self.waiting.push(place);
+            let Some(head) = self.branches[place].head.take() else {
+                continue;
+            };
+            if !self.seen.insert(&head.id, run.evaluation)? {
                 self.counters.dups_dropped += 1;
                 continue;
             }

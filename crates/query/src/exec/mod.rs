@@ -27,6 +27,7 @@ pub(crate) mod merge;
 pub(crate) mod near;
 mod pipeline;
 mod plan_cache;
+mod record_set;
 pub(crate) mod row;
 pub(crate) mod scan;
 pub(crate) mod sort_key;

@@ -62,6 +62,7 @@ impl PipelineRun {
             evaluation: &evaluation,
         };
         loop {
+            evaluation.step()?;
             let Some(document) = self.top.next(&mut stage_context)? else {
                 let Some(tail) = &self.tail else {
                     return Ok(Ran::Exhausted);
@@ -189,11 +190,13 @@ impl stages::Execution for PipelineExecution<'_> {
     fn check(&self) -> Result<(), QueryError> {
         self.context
             .op
-            .check()
+            .check_now()
             .map_err(|interrupted| StorageError::from(interrupted).into())
     }
 
     fn open_foreign(&self, request: ForeignRequest<'_>) -> Result<Box<dyn stages::Stage>, QueryError> {
+        // There may be nothing in what is opened, and no end of what opens it.
+        self.check()?;
         let open = || super::aggregate::open_foreign(self.context, self.db, self.blocking, request);
         Ok(Box::new(DeepStage::new(on_enough_stack(open)?)))
     }

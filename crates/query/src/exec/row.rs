@@ -1,6 +1,7 @@
 //! A row on its way through the stages: borrowed from the batch it was read in.
 
 use crate::metadata::Metadata;
+use crate::value::COPIED_BYTES;
 use bson::RawDocument;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -59,6 +60,14 @@ impl<'r> RowDocument<'r> {
             RowDocument::InIndex(batch, i) => batch.document_bytes(i).unwrap_or_default(),
             RowDocument::Shared(bytes) => bytes.clone(),
             RowDocument::Made(bytes) => Bytes::copy_from_slice(bytes),
+        }
+    }
+
+    /// As [`RowDocument::to_bytes`], for stages that gather rows: as [`crate::value::SharedDocument::kept`] does.
+    pub(crate) fn to_kept_bytes(self) -> Bytes {
+        match self.bytes() {
+            small if small.len() < COPIED_BYTES => Bytes::copy_from_slice(small),
+            _ => self.to_bytes(),
         }
     }
 

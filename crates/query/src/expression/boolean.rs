@@ -128,6 +128,7 @@ struct Switch {
 impl Special for Switch {
     fn evaluate<'a>(&'a self, evaluation: &mut Evaluation<'a>) -> Computed<'a> {
         for (case, then) in &self.branches {
+            evaluation.context.step()?;
             if case.evaluate(evaluation)?.is_true() {
                 return then.evaluate(evaluation);
             }

@@ -510,7 +510,7 @@ impl Expression {
         match &self.node {
             // The common shapes, without building an evaluation.
             Node::Constant(value) => Ok(reborrow(value)),
-            Node::Field(path) => Ok(path.of_document(root)?),
+            Node::Field(path) => path.look_up(root, context),
             node => node.evaluate_released(&mut Evaluation::new(root, context)),
         }
     }
@@ -605,17 +605,17 @@ impl Node {
         match self {
             Node::Constant(value) => Ok(reborrow(value)),
             Node::Root => Ok(Value::Document(DocumentValue::Borrowed(evaluation.root))),
-            Node::Field(path) => Ok(path.of_document(evaluation.root)?),
+            Node::Field(path) => path.look_up(evaluation.root, evaluation.context),
             Node::Variable { slot, path } => {
                 let value = evaluation.slots.get(*slot).cloned().unwrap_or(Value::Missing);
                 match path {
                     None => Ok(value),
-                    Some(path) => path.of_value(&value),
+                    Some(path) => path.look_up_in(&value, evaluation.context),
                 }
             }
             Node::Outer { variable, path } => match path {
                 None => variable.get(),
-                Some(path) => path.of_value(&variable.get()?),
+                Some(path) => path.look_up_in(&variable.get()?, evaluation.context),
             },
             Node::Object(fields) => evaluate_object(fields, evaluation),
             Node::Array(items) => {
@@ -627,6 +627,7 @@ impl Node {
             }
             Node::And(operands) => {
                 for operand in operands {
+                    evaluation.context.step()?;
                     if !operand.evaluate(evaluation)?.is_true() {
                         return Ok(Value::Boolean(false));
                     }
@@ -635,6 +636,7 @@ impl Node {
             }
             Node::Or(operands) => {
                 for operand in operands {
+                    evaluation.context.step()?;
                     if operand.evaluate(evaluation)?.is_true() {
                         return Ok(Value::Boolean(true));
                     }
@@ -644,6 +646,7 @@ impl Node {
             Node::IfNull(operands) => {
                 let mut last = Value::Missing;
                 for operand in operands {
+                    evaluation.context.step()?;
                     last = operand.evaluate(evaluation)?;
                     if !last.is_nullish() {
                         break;
@@ -781,6 +784,7 @@ fn evaluate_object<'a>(
     // Opened and closed by hand, because the length is looked at after each field.
     bytes.extend_from_slice(&[0; 4]);
     for (name, node) in fields {
+        evaluation.context.step()?;
         let value = node.evaluate(evaluation)?;
         value.append_to(&mut bytes, name);
         check_result_bytes(bytes.len())?;

@@ -4,6 +4,7 @@
 //! around the current place; everything else is a constant. An operator whose arguments are all constant is computed
 //! once, here; when that fails it stays as it is and fails when (and if) it is evaluated.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use bson::{RawBsonRef, RawDocument};
@@ -44,10 +45,13 @@ pub(super) fn parse_bound(raw: RawBsonRef<'_>, context: &ExpressionContext, name
     .operand(raw)
 }
 
+/// Names of variables that are compared in a step.
+const NAMES_PER_STEP: usize = 8;
+
 /// The state of parsing one expression.
 pub(super) struct Parser<'c> {
     pub(super) context: &'c ExpressionContext,
-    /// What folding constants is bounded by.
+    /// What parsing, and folding constants, is bounded by.
     evaluation: EvaluationContext<'c>,
     /// Variables bound around the current place; the index is the slot.
     bound: Vec<Box<str>>,
@@ -63,6 +67,8 @@ impl Parser<'_> {
                 format!("expressions nest more than {DEPTH_MAX} levels"),
             ));
         }
+        // A name may be looked for among all that are bound.
+        self.evaluation.steps(1 + self.bound.len() / NAMES_PER_STEP)?;
         self.depth += 1;
         let node = match raw {
             RawBsonRef::String(text) if text.starts_with('$') => self.path_or_variable(text),
@@ -175,7 +181,8 @@ impl Parser<'_> {
     }
 
     fn object(&mut self, document: &RawDocument) -> Result<Node, QueryError> {
-        let mut fields = Vec::new();
+        let mut fields: Vec<(Box<str>, Node)> = Vec::new();
+        let mut names = HashSet::new();
         let mut elements = document.into_iter();
         while let Some(element) = elements.next() {
             let (name, raw) = element.map_err(|_| Malformed)?;
@@ -201,7 +208,7 @@ impl Parser<'_> {
                 );
             }
             check_part(name)?;
-            if fields.iter().any(|(other, _): &(Box<str>, Node)| **other == *name) {
+            if !names.insert(name) {
                 return failure(
                     16406,
                     format!(

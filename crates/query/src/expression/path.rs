@@ -9,8 +9,9 @@ use bson::RawDocument;
 
 use super::failure::failure;
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::path::is_reference_field;
-use crate::value::{ArrayValue, DocumentValue, Value};
+use crate::value::{ArrayValue, BYTES_PER_STEP, DocumentValue, Value};
 
 /// A checked field path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,27 @@ impl FieldPath {
             [only] => Ok(Value::field(document, only)?),
             parts => walk(&Value::Document(DocumentValue::Borrowed(document)), parts),
         }
+    }
+
+    /// As [`FieldPath::of_document`], counting steps: a name that is not there is looked for in all of the document.
+    #[inline]
+    pub(super) fn look_up<'a>(
+        &self,
+        document: &'a RawDocument,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Value<'a>, QueryError> {
+        context.steps(1 + document.as_bytes().len() / BYTES_PER_STEP)?;
+        self.of_document(document)
+    }
+
+    /// As [`FieldPath::of_value`], counting steps.
+    pub(super) fn look_up_in<'a>(
+        &self,
+        value: &Value<'a>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<Value<'a>, QueryError> {
+        context.steps(1 + value.steps())?;
+        self.of_value(value)
     }
 
     /// The value in `value`, when that is a document or an array of documents.

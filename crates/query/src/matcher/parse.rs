@@ -359,7 +359,9 @@ impl Parser<'_> {
             return Err(QueryError::bad_value(format!("{name} must be an array")));
         };
         let mut parts = Vec::new();
+        let evaluation = self.evaluation();
         for item in Elements::new(frame(array.as_bytes())?) {
+            evaluation.step()?;
             match item?.value()? {
                 RawBsonRef::Document(document) => parts.push(self.document(document, depth + 1)?),
                 _ => return Err(QueryError::bad_value("$or/$and/$nor entries need to be full objects")),
@@ -550,7 +552,9 @@ impl Parser<'_> {
         };
         let before = tests.len();
         let mut element_matches = 0;
+        let evaluation = self.evaluation();
         for item in Elements::new(frame(array.as_bytes())?) {
+            evaluation.step()?;
             let value = item?.value()?;
             let test = match value {
                 RawBsonRef::Document(document) if is_operators(document) => {
@@ -585,7 +589,7 @@ impl Parser<'_> {
         let RawBsonRef::Array(array) = value else {
             return Err(QueryError::bad_value(format!("{name} needs an array")));
         };
-        in_list(array, self.collator())
+        in_list(array, self.collator(), &self.evaluation())
     }
 
     fn collator(&self) -> Option<&dyn Collator> {
@@ -593,13 +597,18 @@ impl Parser<'_> {
     }
 }
 
-fn in_list(array: &RawArray, collator: Option<&dyn Collator>) -> Result<InList, QueryError> {
+fn in_list(
+    array: &RawArray,
+    collator: Option<&dyn Collator>,
+    evaluation: &EvaluationContext<'_>,
+) -> Result<InList, QueryError> {
     let mut list = InList {
         values: Vec::new(),
         regexes: Vec::new(),
         has_null: false,
     };
     for item in Elements::new(frame(array.as_bytes())?) {
+        evaluation.step()?;
         let value = item?.value()?;
         match value {
             RawBsonRef::RegularExpression(regex) => list.regexes.push(RegexTest::from_value(regex)?),

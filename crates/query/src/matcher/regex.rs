@@ -20,6 +20,19 @@ pub struct RegexTest {
 /// Longest pattern accepted, in bytes, as MongoDB's.
 pub(crate) const PATTERN_BYTES_MAX: usize = 16 << 10;
 
+/// PCRE2's code of a match that needs more than the 32 KiB that its compiled patterns use of the thread's stack.
+const JIT_STACK_EXHAUSTED: i32 = -46;
+
+/// What such a match may have instead.
+const JIT_STACK_BYTES_MAX: usize = 8 << 20;
+
+fn failed(error: &pcre2::Error) -> QueryError {
+    QueryError::new(
+        ErrorCode(51156),
+        format!("Error occurred while executing regular expression: {error}"),
+    )
+}
+
 /// Why a pattern cannot be compiled; the places that take patterns word it in their own ways.
 pub(crate) enum RegexFault {
     /// Longer than [`PATTERN_BYTES_MAX`].
@@ -133,11 +146,24 @@ impl RegexTest {
         match self.compiled.is_match(text) {
             Ok(found) => Ok(found),
             Err(_) if std::str::from_utf8(text).is_err() => Ok(false),
-            Err(error) => Err(QueryError::new(
-                ErrorCode(51156),
-                format!("Error occurred while executing regular expression: {error}"),
-            )),
+            Err(error) if error.code() == JIT_STACK_EXHAUSTED => self.is_match_on_large_stack(text),
+            Err(error) => Err(failed(&error)),
         }
+    }
+
+    /// As [`RegexTest::is_match`], for what goes back farther in a text than most: few matches need a stack of their
+    /// own, and filters may have many patterns.
+    #[cold]
+    fn is_match_on_large_stack(&self, text: &[u8]) -> Result<bool, QueryError> {
+        let Ok(mut builder) = builder(&self.options) else {
+            return Ok(false);
+        };
+        let compiled = builder
+            .max_jit_stack_size(Some(JIT_STACK_BYTES_MAX))
+            .build(&self.pattern);
+        compiled
+            .and_then(|compiled| compiled.is_match(text))
+            .map_err(|error| failed(&error))
     }
 
     /// Whether a value is text with a match or the same regular expression.
@@ -180,5 +206,23 @@ impl RegexTest {
 impl std::fmt::Debug for RegexTest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "/{}/{}", self.pattern, self.options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole query failed (51156).
+    #[test]
+    fn a_match_that_goes_back_far_has_the_stack_it_needs() {
+        let test = RegexTest::new("(a|b)+[xy]", "").expect("a pattern");
+        for (text, expected) in [
+            ("ab".repeat(10_000), false),
+            ("ab".repeat(10_000) + "x", true),
+            ("abx".to_owned(), true),
+        ] {
+            assert_eq!(test.is_match(text.as_bytes()).expect("a result"), expected);
+        }
     }
 }

@@ -95,10 +95,6 @@ impl Access {
         conjuncts: &[&Predicate],
     ) -> Option<Self> {
         let leaves = leaves_of(conjuncts);
-        let serves = |(_, leaf): &&(usize, &Leaf)| leaf.path == *path.path && wildcard::values(leaf).is_some();
-        if !leaves.iter().any(|leaf| serves(&leaf)) {
-            return None;
-        }
         let (mut sets, exact) = sets_of(index, conjuncts, &leaves, multikey, Some(&path.path));
         let at = index
             .pattern()
@@ -331,12 +327,14 @@ impl Access {
             return None;
         }
         let direction = self.direction_with(sort, &points)?;
-        let mut all = vec![Vec::with_capacity(self.sets.len())];
-        for (i, set) in self.sets.iter().enumerate() {
+        let fields = bound_fields(&self.sets);
+        let mut all = vec![Vec::with_capacity(fields)];
+        for (i, set) in self.sets[..fields].iter().enumerate() {
             let choices: Vec<Intervals> = match i < listed {
                 true => set.list().iter().map(|point| Intervals::one(point.clone())).collect(),
                 false => vec![set.clone()],
             };
+            let choices: Vec<Intervals> = choices.iter().map(|set| as_stored(&self.index, i, set)).collect();
             all = all
                 .into_iter()
                 .flat_map(|prefix| {
@@ -348,7 +346,20 @@ impl Access {
                 })
                 .collect();
         }
-        Some((all.iter().map(|sets| bounds_of(&self.index, sets)).collect(), direction))
+        Some((all.into_iter().map(IndexBounds::new).collect(), direction))
+    }
+
+    /// The set of each field of the pattern.
+    pub(crate) fn sets(&self) -> &[Intervals] {
+        &self.sets
+    }
+
+    /// The intervals that were made for it alone, and the memory they take.
+    pub(super) fn own_intervals(&self) -> (usize, usize) {
+        let own = self.sets.iter().filter(|set| set.is_unshared());
+        own.fold((0, 0), |(count, bytes), set| {
+            (count + set.list().len(), bytes + set.bytes())
+        })
     }
 }
 
@@ -436,16 +447,23 @@ pub(crate) fn holds_all(index: &Index) -> bool {
 }
 
 fn bounds_of(index: &Index, sets: &[Intervals]) -> IndexBounds {
-    let bound = sets
-        .iter()
+    let own = |(i, set): (usize, &Intervals)| as_stored(index, i, set);
+    IndexBounds::new(sets[..bound_fields(sets)].iter().enumerate().map(own).collect())
+}
+
+/// How many fields there are up to the last that is bound.
+fn bound_fields(sets: &[Intervals]) -> usize {
+    sets.iter()
         .rposition(|set| !is_everything(set))
-        .map_or(0, |last| last + 1);
-    let ordering = index.pattern().ordering();
-    let own = |(i, set): (usize, &Intervals)| match ordering.field(i) {
+        .map_or(0, |last| last + 1)
+}
+
+/// A set of a field in the field's own encoding.
+fn as_stored(index: &Index, field: usize, set: &Intervals) -> Intervals {
+    match index.pattern().ordering().field(field) {
         FieldOrder::Ascending => set.clone(),
         FieldOrder::Descending => set.complemented(),
-    };
-    IndexBounds::new(sets[..bound].iter().enumerate().map(own).collect())
+    }
 }
 
 /// Which fields of the index' pattern hold arrays, a bit each.

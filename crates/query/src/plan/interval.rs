@@ -5,9 +5,13 @@
 //! the encoding itself, or the smallest string above everything that starts with it. Knows nothing of BSON or of
 //! indexes.
 //!
+//! A set may have millions of intervals and be in hundreds of scans: sets share their list, and its complement is made
+//! once.
+//!
 //! Invariants of [`Intervals`]: sorted, disjoint, not touching (unless two neighbouring points), none empty.
 
 use engine::successor_of_prefix;
+use std::sync::{Arc, OnceLock};
 
 /// Above every encoded value: stands where a byte string has no successor.
 const ABOVE_ALL: [u8; 16] = [0xFF; 16];
@@ -80,6 +84,11 @@ impl Interval {
         !self.is_point() && self.start >= self.end
     }
 
+    /// The memory it takes.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.start.capacity() + self.end.capacity()
+    }
+
     /// The same values in the encoding of a descending field.
     fn complemented(&self) -> Self {
         let complement = |bytes: &[u8]| bytes.iter().map(|byte| !byte).collect::<Vec<u8>>();
@@ -101,16 +110,39 @@ pub(crate) enum Place {
     After,
 }
 
-/// A set of values as a sorted list of intervals.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Intervals {
+/// A set of values as a sorted list of intervals. A clone shares the list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Intervals(Arc<IntervalList>);
+
+#[derive(Debug, Default)]
+struct IntervalList {
     list: Vec<Interval>,
+    /// Every interval is a single value.
+    all_points: bool,
+    /// The same set in the encoding of a descending field, once it was asked for.
+    complement: OnceLock<Intervals>,
 }
 
+impl PartialEq for Intervals {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.list() == other.list()
+    }
+}
+
+impl Eq for Intervals {}
+
 impl Intervals {
+    fn new(list: Vec<Interval>) -> Self {
+        Self(Arc::new(IntervalList {
+            all_points: list.iter().all(Interval::is_point),
+            list,
+            complement: OnceLock::new(),
+        }))
+    }
+
     /// No value.
     pub(crate) fn none() -> Self {
-        Self { list: Vec::new() }
+        Self::new(Vec::new())
     }
 
     /// One interval.
@@ -118,7 +150,7 @@ impl Intervals {
         if interval.is_empty() {
             Self::none()
         } else {
-            Self { list: vec![interval] }
+            Self::new(vec![interval])
         }
     }
 
@@ -143,22 +175,38 @@ impl Intervals {
                 _ => merged.push(interval),
             }
         }
-        Self { list: merged }
+        Self::new(merged)
     }
 
     /// The intervals, rising.
     pub(crate) fn list(&self) -> &[Interval] {
-        &self.list
+        &self.0.list
+    }
+
+    /// Which list it shares: the same for all clones.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Nobody else has the list.
+    pub(crate) fn is_unshared(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
+    /// The memory that the list takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let own: usize = self.list().iter().map(Interval::bytes).sum();
+        own + self.0.complement.get().map_or(0, Self::bytes)
     }
 
     /// True without a value.
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list().is_empty()
     }
 
     /// The only value, if there is just one.
     pub(crate) fn single_point(&self) -> Option<&[u8]> {
-        match self.list.as_slice() {
+        match self.list() {
             [only] if only.is_point() => Some(only.start()),
             _ => None,
         }
@@ -166,14 +214,14 @@ impl Intervals {
 
     /// True when every interval is a single value.
     pub(crate) fn all_points(&self) -> bool {
-        self.list.iter().all(Interval::is_point)
+        self.0.all_points
     }
 
     /// Values in both.
     pub(crate) fn intersect(&self, other: &Self) -> Self {
         let mut list = Vec::new();
         let (mut i, mut j) = (0, 0);
-        while let (Some(a), Some(b)) = (self.list.get(i), other.list.get(j)) {
+        while let (Some(a), Some(b)) = (self.list().get(i), other.list().get(j)) {
             let (a_end, b_end) = (a.end(), b.end());
             let start = a.start.as_slice().max(b.start.as_slice());
             let end = a_end.as_slice().min(b_end.as_slice());
@@ -190,14 +238,14 @@ impl Intervals {
                 j += 1;
             }
         }
-        Self { list }
+        Self::new(list)
     }
 
     /// Values of `all` that are not in this set.
     pub(crate) fn complement_in(&self, all: &Interval) -> Self {
         let mut list = Vec::new();
         let mut start = all.start.clone();
-        for interval in &self.list {
+        for interval in self.list() {
             if start < interval.start {
                 list.push(Interval::range(start, interval.start.clone()));
             }
@@ -207,14 +255,13 @@ impl Intervals {
         if start < end {
             list.push(Interval::range(start, end));
         }
-        Self { list }
+        Self::new(list)
     }
 
     /// The same set in the encoding of a descending field.
     pub(crate) fn complemented(&self) -> Self {
-        Self {
-            list: self.list.iter().rev().map(Interval::complemented).collect(),
-        }
+        let complement = || Self::new(self.list().iter().rev().map(Interval::complemented).collect());
+        self.0.complement.get_or_init(complement).clone()
     }
 }
 
@@ -267,6 +314,22 @@ mod tests {
         let set = Intervals::from_unsorted(vec![range(3, 9), point(20), range(30, 40)]);
         let down: Vec<u8> = members(&set.complemented()).into_iter().rev().map(|v| !v).collect();
         assert_eq!(down, members(&set));
+    }
+
+    /// 200 scans of one `$in` had a copy each, and the copy of a descending field besides.
+    #[test]
+    fn clones_share_their_list_and_its_complement() {
+        let set = Intervals::from_unsorted((0..100).map(point).collect());
+        let clones = vec![set.clone(); 200];
+        assert!(clones.iter().all(|clone| clone.identity() == set.identity()));
+        let complement = set.complemented();
+        assert!(
+            clones
+                .iter()
+                .all(|clone| clone.complemented().identity() == complement.identity())
+        );
+        assert_eq!(set.bytes(), 2 * complement.bytes());
+        assert!(Intervals::one(point(1)).is_unshared() && !set.is_unshared());
     }
 
     #[test]

@@ -16,11 +16,13 @@ use super::allowed_indexes::{AllowedIndexes, Otherwise};
 use super::convert::Converter;
 use super::encode::{StringKeys, encode_key_document};
 use super::index_bounds::IndexBounds;
+use super::interval::Intervals;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use super::text::{TextAccess, TextBranch};
 use super::wildcard;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::exec::blocking::Sort;
 use crate::exec::filter::{Fetch, Limit, Project, Shape, Skip};
 use crate::exec::index_scan::{IndexScan, ScanKind};
@@ -39,12 +41,16 @@ use bson::{RawBsonRef, RawDocument};
 use engine::{Direction, TableId};
 use keys::Collator;
 use keys::extract::PatternField;
+use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
 
 /// Most branches of an `$or` that are looked up one by one.
 const BRANCHES_MAX: usize = 1000;
+
+/// Intervals of a list up to which its memory is not counted: the lists of ordinary queries.
+const UNCOUNTED_INTERVALS: usize = 64;
 
 /// How the records are found.
 #[derive(Clone)]
@@ -149,6 +155,35 @@ impl Candidate {
         }
     }
 
+    /// The memory that the longer lists of its bounds take, each counted once.
+    pub(crate) fn bounds_bytes(&self) -> usize {
+        let mut counted = HashSet::new();
+        let mut bytes = 0;
+        let mut count = |sets: &[Intervals]| {
+            for set in sets.iter().filter(|set| set.list().len() > UNCOUNTED_INTERVALS) {
+                if counted.insert(set.identity()) {
+                    bytes += set.bytes();
+                }
+            }
+        };
+        match &self.source {
+            Source::Nothing | Source::Collection(_) | Source::Range(..) => {}
+            Source::Index(access, _) | Source::Near(access, ..) => count(access.sets()),
+            Source::Split(access, scans, _) => {
+                count(access.sets());
+                scans.iter().for_each(|bounds| count(bounds.fields()));
+            }
+            Source::Text(text) => count(text.access().sets()),
+            Source::TextUnion(branches) => branches.iter().for_each(|branch| match branch {
+                TextBranch::Text(text) => count(text.access().sets()),
+                TextBranch::Index(access) => count(access.sets()),
+            }),
+            Source::Union(accesses) => accesses.iter().for_each(|access| count(access.sets())),
+            Source::Merge(accesses) => accesses.iter().for_each(|(access, _)| count(access.sets())),
+        }
+        bytes
+    }
+
     /// True when at most one record can be found.
     pub(crate) fn finds_one(&self) -> bool {
         matches!(&self.source, Source::Index(access, _) if access.is_unique_point())
@@ -161,6 +196,8 @@ pub(crate) struct Planner<'p> {
     pub(crate) query: &'p Query,
     /// The indexes that may be considered, where not all are.
     pub(crate) allowed: Option<&'p AllowedIndexes>,
+    /// What is planned for.
+    pub(crate) evaluation: &'p EvaluationContext<'p>,
 }
 
 impl Planner<'_> {
@@ -220,7 +257,7 @@ impl Planner<'_> {
                 self.add_index(index, &conjuncts, hinted, &mut candidates)?;
             }
         }
-        self.add_unions(&alike, &conjuncts, hinted, &mut candidates);
+        self.add_unions(&alike, &conjuncts, hinted, &mut candidates)?;
         if candidates.is_empty() {
             if hinted {
                 return Err(QueryError::new(
@@ -421,7 +458,7 @@ impl Planner<'_> {
             return Ok(());
         }
         if index.wildcard().is_some() {
-            for access in wildcard::accesses(index, conjuncts) {
+            for access in wildcard::accesses(index, conjuncts, self.evaluation)? {
                 self.add_access(access, candidates);
             }
             return Ok(());
@@ -482,9 +519,9 @@ impl Planner<'_> {
         conjuncts: &[&Predicate],
         hinted: bool,
         candidates: &mut Vec<Candidate>,
-    ) {
+    ) -> Result<(), QueryError> {
         if hinted && !candidates.is_empty() {
-            return;
+            return Ok(());
         }
         // A partial index that the whole filter does not imply may serve none of the branches.
         let usable: Vec<&Arc<Index>> = indexes
@@ -503,15 +540,22 @@ impl Planner<'_> {
                 .filter(|(i, _)| *i != position)
                 .map(|(_, other)| *other)
                 .collect();
-            let of_branch = |branch: &Predicate| -> Vec<Access> {
+            let of_branch = |branch: &Predicate| -> Result<Vec<Access>, QueryError> {
                 let mut parts = branch.conjuncts();
                 parts.extend(&others);
-                usable
-                    .iter()
-                    .flat_map(|index| wildcard::all_accesses(index, &parts))
-                    .collect()
+                let mut accesses = Vec::new();
+                for index in &usable {
+                    accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
+                }
+                // What the branch shares with the other conjuncts is there once.
+                for access in &accesses {
+                    let (intervals, bytes) = access.own_intervals();
+                    self.evaluation.steps(1 + parts.len() + intervals)?;
+                    self.evaluation.hold(bytes)?;
+                }
+                Ok(accesses)
             };
-            let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect();
+            let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect::<Result<_, _>>()?;
             if choices.iter().any(Vec::is_empty) {
                 continue;
             }
@@ -543,8 +587,9 @@ impl Planner<'_> {
                     exact,
                 });
             }
-            return;
+            break;
         }
+        Ok(())
     }
 
     /// The tree of a candidate.

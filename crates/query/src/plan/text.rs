@@ -119,11 +119,12 @@ impl Planner<'_> {
                 .iter()
                 .filter(|index| self.considers(index));
             let best = best.filter(|index| self.holds_matches(index) && self.is_alike(index));
-            let best = best.flat_map(|index| {
+            let mut accesses = Vec::new();
+            for index in best {
                 let predicate = self.predicate_of(index, &parts);
-                wildcard::all_accesses(index, &predicate.conjuncts())
-            });
-            let Some(access) = best.min_by_key(Access::rank) else {
+                accesses.extend(wildcard::all_accesses(index, &predicate.conjuncts(), self.evaluation)?);
+            }
+            let Some(access) = accesses.into_iter().min_by_key(Access::rank) else {
                 return Err(no_plan(
                     "Failed to produce a solution for TEXT under OR - other non-TEXT clauses under OR have to be \
                      indexed as well.",

@@ -10,11 +10,15 @@ use super::encode::{bracket, everything, is_everything, point};
 use super::interval::{Interval, Intervals};
 use super::leaf::{Leaf, prefix_range};
 use super::predicate::Predicate;
+use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use bson::RawDocumentBuf;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
 use keys::extract::{PatternField, path_place};
 use keys::{FieldKind, WildcardSpec};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, LazyLock};
 use storage::Index;
 
@@ -97,34 +101,57 @@ pub(crate) fn holds_arrays(index: &Index, path: &str) -> bool {
         .any(|(field, part)| places.contains(field, part))
 }
 
+/// Most paths of a filter that a wildcard index is asked for: those whose bounds promise most.
+const PATHS_MAX: usize = 64;
+
 /// All that a wildcard index can do for a conjunction: an access for each path.
-pub(super) fn accesses(index: &Arc<Index>, conjuncts: &[&Predicate]) -> Vec<Access> {
+pub(super) fn accesses(
+    index: &Arc<Index>,
+    conjuncts: &[&Predicate],
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Vec<Access>, QueryError> {
     let Some(spec) = index.wildcard() else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
-    let mut paths: Vec<&str> = Vec::new();
+    // Each with the rank of its best leaf, in the order in which the filter names them.
+    let mut paths: Vec<(&str, (u8, usize))> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for conjunct in conjuncts {
-        if let Predicate::Leaf(leaf) = conjunct
-            && !paths.contains(&leaf.path.as_str())
-            && covers(spec, &leaf.path)
-        {
-            paths.push(&leaf.path);
+        evaluation.step()?;
+        let Predicate::Leaf(leaf) = conjunct else { continue };
+        if !covers(spec, &leaf.path) || values(leaf).is_none() {
+            continue;
+        }
+        match places.entry(&leaf.path) {
+            Entry::Occupied(place) => {
+                let rank = &mut paths[*place.get()].1;
+                *rank = leaf.rank().min(*rank);
+            }
+            Entry::Vacant(place) => {
+                place.insert(paths.len());
+                paths.push((&leaf.path, leaf.rank()));
+            }
         }
     }
-    let access = |path: &&str| {
+    if paths.len() > PATHS_MAX {
+        paths.sort_by_key(|(_, rank)| *rank);
+        paths.truncate(PATHS_MAX);
+    }
+    let mut found = Vec::with_capacity(paths.len());
+    for (path, _) in paths {
+        evaluation.steps(1 + conjuncts.len())?;
         let path = WildcardPath {
-            path: Arc::from(*path),
+            path: Arc::from(path),
             with_below: false,
             others: alternatives(path),
         };
         let multikey = multikey_at(index, Some(&path));
-        Access::of_wildcard(index, path, multikey, conjuncts)
-    };
-    let mut found: Vec<Access> = paths.iter().filter_map(access).collect();
+        found.extend(Access::of_wildcard(index, path, multikey, conjuncts));
+    }
     if index.pattern().fields().len() > 2 {
         found.extend(Access::beside_wildcard(index, multikey_at(index, None), conjuncts));
     }
-    found
+    Ok(found)
 }
 
 /// Which fields of a wildcard index hold arrays, a bit each, when this is the wildcard's path.
@@ -141,10 +168,14 @@ pub(crate) fn multikey_at(index: &Index, path: Option<&WildcardPath>) -> u32 {
 }
 
 /// All accesses of an index, of whatever kind.
-pub(super) fn all_accesses(index: &Arc<Index>, conjuncts: &[&Predicate]) -> Vec<Access> {
+pub(super) fn all_accesses(
+    index: &Arc<Index>,
+    conjuncts: &[&Predicate],
+    evaluation: &EvaluationContext<'_>,
+) -> Result<Vec<Access>, QueryError> {
     match index.wildcard() {
-        Some(_) => accesses(index, conjuncts),
-        None => Access::of(index, conjuncts, Unbounded::Refuse).into_iter().collect(),
+        Some(_) => accesses(index, conjuncts, evaluation),
+        None => Ok(Access::of(index, conjuncts, Unbounded::Refuse).into_iter().collect()),
     }
 }
 

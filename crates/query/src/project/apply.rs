@@ -49,8 +49,9 @@ impl Application<'_> {
         let frame = Frame::begin(out);
         // Fields that are not named and stay are copied in runs from here.
         let mut copied = 4;
-        // Bit n: child n was met. Children beyond are rare and looked for again.
+        // Bit n: child n was met. Children beyond are rare.
         let mut met = 0_u64;
+        let mut met_beyond = vec![false; node.children.len().saturating_sub(64)];
         for element in Elements::new(document) {
             let element = element?;
             let Some(child) = node.child(element.name()) else {
@@ -60,8 +61,9 @@ impl Application<'_> {
                 out.extend_from_slice(&bytes[copied..element.start()]);
                 copied = element.end();
             }
-            if child < 64 {
-                met |= 1 << child;
+            match child.checked_sub(64) {
+                None => met |= 1 << child,
+                Some(beyond) => met_beyond[beyond] = true,
             }
             self.field(&node.children[child].1, element, out, depth)?;
             if met.count_ones() as usize == node.children.len() {
@@ -73,9 +75,9 @@ impl Application<'_> {
         }
         if node.has_computed {
             for (child, (name, rule)) in node.children.iter().enumerate() {
-                let was_met = match child {
-                    0..64 => met >> child & 1 == 1,
-                    _ => raw::find(document, name.as_bytes())?.is_some(),
+                let was_met = match child.checked_sub(64) {
+                    None => met >> child & 1 == 1,
+                    Some(beyond) => met_beyond[beyond],
                 };
                 match rule {
                     Rule::ElemMatch(predicate, comparer) if was_met && self.mode == Mode::Include => {

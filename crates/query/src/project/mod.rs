@@ -12,6 +12,7 @@ mod top_fields;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use std::cell::Cell;
+use std::collections::HashMap;
 use wire::ErrorCode;
 
 use crate::QueryError;
@@ -47,10 +48,15 @@ enum Mode {
     Add,
 }
 
+/// Children up to which they are looked for one by one.
+const SEARCHED_CHILDREN: usize = 8;
+
 /// The rules for the fields of one document, in the order written.
 #[derive(Debug, Default)]
 struct Node {
     children: Vec<(Box<str>, Rule)>,
+    /// Where the children are, of a node that has more than [`SEARCHED_CHILDREN`].
+    places: HashMap<Box<[u8]>, usize>,
     /// Something in here or below is computed, or an `$elemMatch`.
     has_computed: bool,
     /// `$` stands at a field in here or below.
@@ -223,7 +229,32 @@ fn joined(prefix: &str, name: &str) -> String {
 
 impl Node {
     fn child(&self, name: &[u8]) -> Option<usize> {
-        self.children.iter().position(|(child, _)| child.as_bytes() == name)
+        match self.places.is_empty() {
+            true => self.children.iter().position(|(child, _)| child.as_bytes() == name),
+            false => self.places.get(name).copied(),
+        }
+    }
+
+    /// Adds a child, and tells where it is.
+    fn add_child(&mut self, name: &str, rule: Rule) -> usize {
+        self.children.push((name.into(), rule));
+        self.note_places();
+        self.children.len() - 1
+    }
+
+    /// Puts a child in front of the others.
+    fn add_first_child(&mut self, name: &str, rule: Rule) {
+        self.children.insert(0, (name.into(), rule));
+        self.places.clear();
+        self.note_places();
+    }
+
+    fn note_places(&mut self) {
+        if self.children.len() > SEARCHED_CHILDREN {
+            for place in self.places.len()..self.children.len() {
+                self.places.insert(self.children[place].0.as_bytes().into(), place);
+            }
+        }
     }
 
     fn add_included(&self, prefix: &str, paths: &mut Vec<String>) -> bool {

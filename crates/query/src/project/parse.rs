@@ -128,7 +128,7 @@ impl<'p> Parser<'p> {
         }
         // `_id` goes along unless it is excluded.
         if mode == Mode::Include && self.root.child(b"_id").is_none() {
-            self.root.children.insert(0, ("_id".into(), Rule::Include));
+            self.root.add_first_child("_id", Rule::Include);
         }
         let source: RawDocumentBuf = spec.to_owned();
         Ok(Projection {
@@ -345,10 +345,7 @@ impl<'p> Parser<'p> {
             node.has_positional |= is_positional;
             let child = match node.child(name.as_bytes()) {
                 Some(child) => child,
-                None => {
-                    node.children.push((name.into(), Rule::Below(Node::default())));
-                    node.children.len() - 1
-                }
+                None => node.add_child(name, Rule::Below(Node::default())),
             };
             node = match &mut node.children[child].1 {
                 Rule::Below(node) => node,
@@ -361,7 +358,7 @@ impl<'p> Parser<'p> {
         if node.child(rest.as_bytes()).is_some() {
             return collision(31250, String::new());
         }
-        node.children.push((rest.into(), rule));
+        node.add_child(rest, rule);
         Ok(())
     }
 }

@@ -358,3 +358,29 @@ fn damaged_documents_are_errors_not_panics() {
         }
     }
 }
+
+/// As many as are found by a table, and more than there are bits for those that were met.
+#[test]
+fn many_fields_are_projected_as_few_are() {
+    for count in [7, 8, 9, 63, 64, 65, 200] {
+        let fields = |value: fn(i32) -> Bson| (0..count).map(move |i| (format!("f{i}"), value(i)));
+        let whole: bson::Document = [("_id".to_owned(), 7.into()), ("x".to_owned(), 8.into())]
+            .into_iter()
+            .chain(fields(|i| i.into()))
+            .collect();
+        let mut included = whole.clone();
+        included.remove("x");
+        find(fields(|_| 1.into()).collect(), whole.clone(), included);
+        find(fields(|_| 0.into()).collect(), whole.clone(), doc! {"_id": 7, "x": 8});
+        // The last one is new.
+        let mut before = whole.clone();
+        before.remove(format!("f{}", count - 1));
+        let mut after = whole.clone();
+        for i in 0..count {
+            after.insert(format!("f{i}"), -i);
+        }
+        add(fields(|i| bson!({"$subtract": [0, i]})).collect(), before, after);
+        let twice: bson::Document = fields(|_| 1.into()).chain([("f0.a".to_owned(), 1.into())]).collect();
+        fails(twice, 31249);
+    }
+}

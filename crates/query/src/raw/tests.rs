@@ -19,39 +19,79 @@ fn elements_are_the_documents_bytes() {
     }
 }
 
-/// An array was found by walking its document from the start, which for all arrays of a document is quadratic.
+/// An array was found by walking its document from the start, which for all arrays of a document is quadratic: in a
+/// document that is damaged in front of it, that walk ended.
 #[test]
-fn values_of_all_types_are_decoded_in_order() {
-    let mut document = doc! {"_id": 1};
-    for (number, value) in Bson::Array(vec![
-        Bson::Array(vec![1.into()]),
-        Bson::RegularExpression(bson::Regex {
-            pattern: bson::raw::CString::try_from("a").unwrap(),
-            options: bson::raw::CString::try_from("i").unwrap(),
-        }),
-        Bson::Int32(7),
-        Bson::Document(doc! {"x": [2]}),
-        Bson::Array(Vec::new()),
-    ])
-    .as_array()
-    .unwrap()
-    .iter()
-    .enumerate()
-    {
-        document.insert(format!("field {number}"), value.clone());
-    }
-    let document = RawDocumentBuf::try_from(&document).unwrap();
-    let mut values = Values::of(&document);
+fn a_value_is_decoded_from_its_own_bytes() {
+    let binary = |subtype: bson::spec::BinarySubtype| {
+        Bson::Binary(bson::Binary {
+            subtype,
+            bytes: vec![1, 2, 3],
+        })
+    };
+    let regex = bson::Regex {
+        pattern: bson::raw::CString::try_from("a").unwrap(),
+        options: bson::raw::CString::try_from("i").unwrap(),
+    };
+    let code = bson::JavaScriptCodeWithScope {
+        code: "x".into(),
+        scope: doc! {"x": 1},
+    };
+    let document = doc! {
+        "first": "text",
+        "array": [1, [2]],
+        "empty": [],
+        "regex": regex,
+        "int": 7,
+        "document": {"x": [2]},
+        "code": code,
+        "old": binary(bson::spec::BinarySubtype::BinaryOld),
+        "generic": binary(bson::spec::BinarySubtype::Generic),
+        "last": [3],
+    };
+    let mut whole = RawDocumentBuf::try_from(&document).unwrap().into_bytes();
+    // A DBPointer, which `bson` has no constructor for: `a.b`, and twelve bytes.
+    whole.pop();
+    append(&mut whole, 0x0C, b"pointer", b"\x04\0\0\0a.b\0abcdefghijkl");
+    whole.push(0);
+    let length = whole.len() as u32;
+    whole[..4].copy_from_slice(&length.to_le_bytes());
+
+    let document = RawDocument::from_bytes(&whole).unwrap();
+    // Behind the type, the name and the text's length: the text ends too late, for `bson`'s walk alone.
+    let mut damaged = whole.clone();
+    damaged[4] = 0x55;
+    let damaged = RawDocument::from_bytes(&damaged).unwrap();
     let mut decoded = 0;
-    for (element, expected) in Elements::new(&document).zip(document.iter()) {
+    for (element, expected) in Elements::new(document).zip(document.iter()) {
         let (element, expected) = (element.unwrap(), expected.unwrap().1);
-        assert_eq!(values.value(element).unwrap(), expected);
+        assert_eq!(element.value().unwrap(), expected);
         assert_eq!(element.to_owned_value().unwrap(), RawBson::from(expected));
         let constant = Constant::of(element).unwrap();
         assert_eq!((constant.value(), constant.bytes()), (expected, element.value_bytes()));
+        if element.start() > 4 {
+            let again = Elements::from_offset(damaged, element.start()).next().unwrap().unwrap();
+            assert_eq!(again.value().unwrap(), expected);
+        }
         decoded += 1;
     }
-    assert_eq!(decoded, 6);
+    assert_eq!(decoded, 11);
+}
+
+#[test]
+fn values_that_do_not_fit_their_bytes_are_malformed() {
+    let cases: [(u8, &[u8]); 7] = [
+        (0x04, b"\x06\0\0\0\0"),
+        (0x05, b"\x05\0\0\0\x02\x02\0\0\0a"),
+        (0x0B, b"a"),
+        (0x0C, b"abcdefghijkl"),
+        (0x0F, b"\x10\0\0\0\x09\0\0\0a\0\x05\0\0\0\0"),
+        (0x0F, b"\x10\0\0\0\xFF\xFF\xFF\xFFa\0\x05\0\0\0\0"),
+        (0x14, b""),
+    ];
+    for (kind, bytes) in cases {
+        assert!(composed::value(kind, bytes).is_err(), "{kind:#x} {bytes:?}");
+    }
 }
 
 #[test]

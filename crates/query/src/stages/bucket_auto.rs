@@ -287,7 +287,10 @@ impl BucketAutoStage {
             }
             key.clear();
             self.spec.comparer.append_key(&value, &mut key);
-            sorter.push(context.evaluation, &key, || Held { value, document })?;
+            sorter.push(context.evaluation, &key, || Held {
+                value,
+                document: document.kept(),
+            })?;
             self.documents += 1;
         }
         let buckets = self.spec.buckets as u64;

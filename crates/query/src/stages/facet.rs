@@ -55,7 +55,7 @@ impl Batch {
             };
             checkpoint.tick(context)?;
             self.bytes += document.as_bytes().len() + size_of::<SharedDocument>();
-            self.documents.push(document);
+            self.documents.push(document.kept());
         }
         self.memory.grow(context.evaluation, self.bytes)
     }
@@ -121,7 +121,7 @@ impl FacetStage {
                         return too_large(self.bytes);
                     }
                     self.memory.grow(context.evaluation, bytes)?;
-                    facet.results.push(document);
+                    facet.results.push(document.kept());
                 }
                 Ok(None) => facet.top = None,
                 Err(QueryError::Paused) => break,

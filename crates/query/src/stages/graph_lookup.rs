@@ -163,6 +163,9 @@ enum JoinState {
     Open(Box<dyn EqualityJoin>, Option<Box<Matcher>>),
 }
 
+/// Bookkeeping of a value that is looked for, about: its places in both tables, and the allocations of its keys.
+const VALUE_BYTES: usize = 160;
+
 /// What one search has found so far.
 #[derive(Default)]
 struct Search {
@@ -178,6 +181,11 @@ struct Search {
 }
 
 impl Search {
+    /// Of the memory, which is more than what the limit of a search is about.
+    fn memory_bytes(&self) -> usize {
+        self.bytes + VALUE_BYTES * self.asked.len()
+    }
+
     /// Keeps a document of the round `depth`, unless it was met before.
     fn add_document(
         &mut self,
@@ -186,7 +194,7 @@ impl Search {
         spec: &GraphLookupSpec,
         grow: &mut dyn FnMut(usize) -> Result<(), QueryError>,
     ) -> Result<(), QueryError> {
-        let before = self.bytes;
+        let before = self.memory_bytes();
         let mut id = Vec::with_capacity(32);
         let value = Value::field(document, "_id")?;
         if matches!(value, Value::Missing) {
@@ -210,7 +218,7 @@ impl Search {
         self.bytes += id.len() + kept.as_bytes().len();
         self.ids.insert(id.into());
         self.found.push(Value::document(kept));
-        grow(self.bytes - before)?;
+        grow(self.memory_bytes() - before)?;
         if self.bytes > STAGE_BYTES_MAX {
             return failure(40099, "$graphLookup reached maximum memory consumption");
         }
@@ -286,6 +294,7 @@ impl GraphLookupStage {
             }
             value => search.add_value(&value, &self.spec),
         }
+        self.memory.grow(context.evaluation, search.memory_bytes())?;
         let mut depth = 0;
         while !search.frontier.is_empty() && self.spec.depth_max.is_none_or(|max| depth <= max) {
             self.round(&mut search, depth, context)?;
@@ -355,7 +364,8 @@ impl Stage for GraphLookupStage {
         context.execution.check()?;
         self.prepare(context)?;
         let found = self.search(&document, context)?;
-        Ok(Some(with_path(&document, self.spec.target.parts(), &found)?))
+        let whole = with_path(&document, self.spec.target.parts(), &found)?;
+        Ok(Some(whole.with_metadata(document.metadata().cloned())))
     }
 
     fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {

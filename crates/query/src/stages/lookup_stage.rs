@@ -401,7 +401,7 @@ impl LookupStage {
                 return Ok(None);
             }
             memory.grow(context.evaluation, taken)?;
-            documents.push(document);
+            documents.push(document.kept());
         }
         Ok(Some(Gathered {
             documents,
@@ -658,8 +658,16 @@ impl Stage for LookupStage {
 pub(super) struct UnionStage {
     source: Box<dyn Stage>,
     spec: UnionSpec,
-    /// Open once the source is exhausted.
-    foreign: Option<Box<dyn Stage>>,
+    foreign: Foreign,
+}
+
+/// What a `$unionWith` adds.
+enum Foreign {
+    /// The source is not exhausted.
+    Unasked,
+    Open(Box<dyn Stage>),
+    /// It was all given, and is gone: views that add each other are many.
+    Ended,
 }
 
 impl UnionStage {
@@ -667,33 +675,45 @@ impl UnionStage {
         Self {
             source,
             spec,
-            foreign: None,
+            foreign: Foreign::Unasked,
         }
     }
 }
 
 impl Stage for UnionStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
-        if let Some(foreign) = &mut self.foreign {
-            return foreign.next(context);
+        if let Foreign::Unasked = self.foreign {
+            if let Some(document) = self.source.next(context)? {
+                return Ok(Some(document));
+            }
+            self.foreign = Foreign::Open(self.open(context)?);
         }
-        if let Some(document) = self.source.next(context)? {
-            return Ok(Some(document));
+        let Foreign::Open(foreign) = &mut self.foreign else {
+            return Ok(None);
+        };
+        let next = foreign.next(context)?;
+        if next.is_none() {
+            self.foreign = Foreign::Ended;
         }
+        Ok(next)
+    }
+
+    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
+        self.foreign = Foreign::Unasked;
+        self.source.restart(context)
+    }
+}
+
+impl UnionStage {
+    fn open(&self, context: &StageContext<'_>) -> Result<Box<dyn Stage>, QueryError> {
         let expressions = of_this_operation(self.spec.context.clone(), context);
-        let foreign = context.execution.open_foreign(ForeignRequest {
+        context.execution.open_foreign(ForeignRequest {
             database: self.spec.from.database.as_deref(),
             collection: self.spec.from.collection.as_deref(),
             filter: None,
             pipeline: &self.spec.pipeline,
             context: &expressions,
             depth: self.spec.depth,
-        })?;
-        self.foreign.insert(foreign).next(context)
-    }
-
-    fn restart(&mut self, context: &StageContext<'_>) -> Result<bool, QueryError> {
-        self.foreign = None;
-        self.source.restart(context)
+        })
     }
 }

@@ -35,7 +35,9 @@ impl UnwoundLookup {
             return Ok(None);
         };
         if let Some(found) = self.lookup.next_found(context)? {
-            let unwound = self.unwinder.element(document, &Value::document(found), *come)?;
+            let unwound = self
+                .unwinder
+                .element(document, &Value::document(found), *come, context.evaluation)?;
             *come += 1;
             return Ok(Some(unwound));
         }
@@ -46,7 +48,8 @@ impl UnwoundLookup {
             0 => {
                 let empty = Value::array(Vec::new())?;
                 let whole = with_path(&document, self.lookup.target().parts(), &empty)?;
-                self.unwinder.begin(whole.with_metadata(document.metadata().cloned()))
+                let whole = whole.with_metadata(document.metadata().cloned());
+                self.unwinder.begin(whole, context.evaluation)
             }
             _ => Ok(None),
         }
@@ -56,7 +59,7 @@ impl UnwoundLookup {
 impl Stage for UnwoundLookup {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         loop {
-            if let Some(document) = self.unwinder.next_element()? {
+            if let Some(document) = self.unwinder.next_element(context.evaluation)? {
                 return Ok(Some(document));
             }
             if let Some(document) = self.next_streamed(context)? {
@@ -66,7 +69,7 @@ impl Stage for UnwoundLookup {
                 None => return Ok(None),
                 Some(JoinedDocument::Streamed(document)) => self.streamed = Some((document, 0)),
                 Some(JoinedDocument::Whole(document)) => {
-                    if let Some(document) = self.unwinder.begin(document)? {
+                    if let Some(document) = self.unwinder.begin(document, context.evaluation)? {
                         return Ok(Some(document));
                     }
                 }

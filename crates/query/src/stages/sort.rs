@@ -90,7 +90,7 @@ impl SortStage {
             checkpoint.tick(context)?;
             key.clear();
             self.pattern.append_key_of(&document, &mut keys, &mut key)?;
-            sorter.push(context.evaluation, &key, || document)?;
+            sorter.push(context.evaluation, &key, || document.kept())?;
         }
         if let Some(operation) = context.evaluation.operation() {
             operation.counters().note_sort();
@@ -154,7 +154,7 @@ impl SampleStage {
         while let Some(document) = self.source.next(context)? {
             checkpoint.tick(context)?;
             let key = self.random.next_u64().to_be_bytes();
-            sorter.push(context.evaluation, &key, || document)?;
+            sorter.push(context.evaluation, &key, || document.kept())?;
         }
         Ok(())
     }

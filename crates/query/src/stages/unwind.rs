@@ -7,6 +7,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{Stage, StageContext, failure};
 use crate::error::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::expression::FieldPath;
 use crate::value::scan::Malformed;
 use crate::value::{ArrayValue, SharedDocument, Value, with_path};
@@ -161,14 +162,21 @@ impl Unwinder {
         document: &SharedDocument,
         item: &Value<'_>,
         index: i64,
+        evaluation: &EvaluationContext<'_>,
     ) -> Result<SharedDocument, QueryError> {
+        evaluation.steps(1 + document.steps())?;
         let unwound = with_path(document, self.spec.path.parts(), item)?;
         let unwound = self.with_index(unwound, Value::Int64(index))?;
         Ok(unwound.with_metadata(document.metadata().cloned()))
     }
 
     /// Begins with a document. Returns what comes of one without elements.
-    pub(super) fn begin(&mut self, document: SharedDocument) -> Result<Option<SharedDocument>, QueryError> {
+    pub(super) fn begin(
+        &mut self,
+        document: SharedDocument,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<Option<SharedDocument>, QueryError> {
+        evaluation.steps(1 + document.steps())?;
         let path = self.spec.path.parts();
         let items = match nested_value(&document, path)? {
             Value::Array(array) if array.is_empty() && !self.spec.preserve => return Ok(None),
@@ -186,7 +194,10 @@ impl Unwinder {
     }
 
     /// The next element of the current array.
-    pub(super) fn next_element(&mut self) -> Result<Option<SharedDocument>, QueryError> {
+    pub(super) fn next_element(
+        &mut self,
+        evaluation: &EvaluationContext<'_>,
+    ) -> Result<Option<SharedDocument>, QueryError> {
         let Some((document, items, next)) = &self.current else {
             return Ok(None);
         };
@@ -195,7 +206,7 @@ impl Unwinder {
             self.current = None;
             return Ok(None);
         };
-        let unwound = self.element(document, item, next as i64)?;
+        let unwound = self.element(document, item, next as i64, evaluation)?;
         if let Some((.., at)) = &mut self.current {
             *at = next + 1;
         }
@@ -221,13 +232,13 @@ impl UnwindStage {
 impl Stage for UnwindStage {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         loop {
-            if let Some(document) = self.unwinder.next_element()? {
+            if let Some(document) = self.unwinder.next_element(context.evaluation)? {
                 return Ok(Some(document));
             }
             let Some(document) = self.source.next(context)? else {
                 return Ok(None);
             };
-            if let Some(document) = self.unwinder.begin(document)? {
+            if let Some(document) = self.unwinder.begin(document, context.evaluation)? {
                 return Ok(Some(document));
             }
         }

@@ -1,14 +1,18 @@
 //! `$push`, `$addToSet`, `$pop`, `$pull` and `$pullAll`: operators on whole arrays.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use bson::{RawBsonRef, RawDocument};
+use keys::FieldOrder;
 
 use super::leaf::{Change, End, Surroundings};
 use crate::QueryError;
 use crate::matcher::{ValuePredicate, equals};
 use crate::path::Path;
 use crate::raw::{self, Constant, Element, Elements, Frame, kind};
+use crate::value::BYTES_PER_STEP;
+use crate::value::scan::Malformed;
 
 /// `$push`.
 #[derive(Clone, Debug)]
@@ -36,6 +40,12 @@ pub(super) enum Direction {
     Rising,
     Falling,
 }
+
+/// Values up to which `$addToSet` compares each with all that are there.
+const COMPARED_VALUES: usize = 16;
+
+/// Bookkeeping of a key in a set, about.
+const KEY_BYTES: usize = 48;
 
 /// `$addToSet`.
 #[derive(Clone, Debug)]
@@ -224,17 +234,10 @@ impl AddToSet {
             )));
         }
         let array = element.frame()?;
-        let mut added: Vec<&Constant> = Vec::new();
-        for value in &self.values {
-            let mut is_there = is_among(value, &added, around)?;
-            for item in Elements::new(array) {
-                around.evaluation.step()?;
-                is_there = is_there || equals(value, item?, around.collator())?;
-            }
-            if !is_there {
-                added.push(value);
-            }
-        }
+        let added = match self.values.len() {
+            0..=COMPARED_VALUES => self.added_by_comparison(array, around)?,
+            _ => self.added_by_keys(array, around)?,
+        };
         if added.is_empty() {
             return Ok(Change::Same);
         }
@@ -246,13 +249,64 @@ impl AddToSet {
         Ok(Change::Value(kind::ARRAY))
     }
 
-    pub(super) fn create(&self, around: &Surroundings<'_>, out: &mut Vec<u8>) -> Result<u8, QueryError> {
+    /// The values that are not in the array, each once.
+    fn added_by_comparison<'s>(
+        &'s self,
+        array: &RawDocument,
+        around: &Surroundings<'_>,
+    ) -> Result<Vec<&'s Constant>, QueryError> {
         let mut added: Vec<&Constant> = Vec::new();
         for value in &self.values {
-            if !is_among(value, &added, around)? {
+            let mut is_there = is_among(value, &added, around)?;
+            for item in Elements::new(array) {
+                if is_there {
+                    break;
+                }
+                around.evaluation.step()?;
+                is_there = equals(value, item?, around.collator())?;
+            }
+            if !is_there {
                 added.push(value);
             }
         }
+        Ok(added)
+    }
+
+    /// The same, by the bytes that are equal where values are.
+    fn added_by_keys<'s>(
+        &'s self,
+        array: &RawDocument,
+        around: &Surroundings<'_>,
+    ) -> Result<Vec<&'s Constant>, QueryError> {
+        let mark = around.evaluation.held();
+        let mut known: HashSet<Box<[u8]>> = HashSet::new();
+        let mut key = Vec::new();
+        let mut is_new = |value: RawBsonRef<'_>| -> Result<bool, QueryError> {
+            key.clear();
+            keys::key::encode_value(&mut key, value, FieldOrder::Ascending, around.collator());
+            around.evaluation.steps(1 + key.len() / BYTES_PER_STEP)?;
+            around.evaluation.hold(key.len() + KEY_BYTES)?;
+            Ok(known.insert(key.as_slice().into()))
+        };
+        for item in Elements::new(array) {
+            is_new(item?.value()?)?;
+        }
+        let mut added = Vec::new();
+        for value in &self.values {
+            if is_new(value.value())? {
+                added.push(value);
+            }
+        }
+        around.evaluation.release_to(mark);
+        Ok(added)
+    }
+
+    pub(super) fn create(&self, around: &Surroundings<'_>, out: &mut Vec<u8>) -> Result<u8, QueryError> {
+        let empty = RawDocument::from_bytes(raw::EMPTY_DOCUMENT).map_err(|_| Malformed)?;
+        let added = match self.values.len() {
+            0..=COMPARED_VALUES => self.added_by_comparison(empty, around)?,
+            _ => self.added_by_keys(empty, around)?,
+        };
         let frame = Frame::begin(out);
         for (index, value) in added.into_iter().enumerate() {
             raw::append_indexed(out, value.kind(), index, value.bytes());

@@ -9,10 +9,14 @@ use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use std::sync::Arc;
 
+use super::BYTES_PER_STEP;
 use super::depth::check_depth;
 use super::scan::Malformed;
 use crate::error::QueryError;
 use crate::metadata::Metadata;
+
+/// Below these bytes, those of a page, a document that is kept is copied.
+pub(crate) const COPIED_BYTES: usize = 16 << 10;
 
 /// A shared, immutable BSON document.
 #[derive(Clone)]
@@ -69,6 +73,24 @@ impl SharedDocument {
     /// The bytes, given away.
     pub fn into_bytes(self) -> Bytes {
         self.bytes
+    }
+
+    /// Steps that it takes to run once through it.
+    #[inline]
+    pub(crate) fn steps(&self) -> usize {
+        self.bytes.len() / BYTES_PER_STEP
+    }
+
+    /// The document as stages that gather keep it. One that was read is a part of its page, all of which would stay in
+    /// memory as long as the document does: a smaller one is copied.
+    pub(crate) fn kept(self) -> Self {
+        match self.bytes.len() {
+            0..COPIED_BYTES => Self {
+                bytes: Bytes::copy_from_slice(&self.bytes),
+                ..self
+            },
+            _ => self,
+        }
     }
 
     /// The document, borrowed.

@@ -30,6 +30,7 @@ use bson::{Decimal128, RawBson, RawDocument, Timestamp};
 
 pub use compare_op::CompareOp;
 pub(crate) use depth::check_depth;
+pub(crate) use document::COPIED_BYTES;
 pub use document::SharedDocument;
 pub use edit::with_path;
 pub use order::{CollatorRef, Comparer, type_rank};
@@ -436,8 +437,21 @@ impl<'a> Value<'a> {
                 document.as_bytes().len() / BYTES_PER_STEP
             }
             Value::Array(ArrayValue::List(list)) => list.bytes / BYTES_PER_STEP,
+            Value::Decimal(number) => decimal_steps(*number),
             _ => 0,
         }
+    }
+}
+
+/// Steps of a function of a decimal: those of angles reduce it by as many digits of pi as its exponent has places.
+#[inline]
+fn decimal_steps(number: Decimal128) -> usize {
+    const BIAS: u16 = 6176;
+    let [.., low, high] = number.bytes();
+    // Where both of these bits are set it is no number, or has a zero for its digits.
+    match u16::from_le_bytes([low, high]) & 0x7FFF {
+        0x6000.. => 0,
+        head => usize::from((head >> 1).abs_diff(BIAS)),
     }
 }
 

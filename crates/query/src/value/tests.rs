@@ -217,6 +217,44 @@ fn sort_keys_of_arrays_and_missing_fields() {
     }
 }
 
+/// A sine of 9.99E+6000 takes as long as thousands of others: nobody was asked for seconds while some were computed.
+#[test]
+fn decimals_of_large_exponents_are_many_steps() {
+    for (number, least, most) in [
+        ("1", 0, 0),
+        ("-12.5", 0, 10),
+        ("1E+100", 60, 100),
+        ("9.99E+6000", 5000, 6200),
+        ("1E-6000", 5000, 6200),
+        ("NaN", 0, 0),
+        ("-Infinity", 0, 0),
+    ] {
+        let steps = Value::Decimal(number.parse().unwrap()).steps();
+        assert!((least..=most).contains(&steps), "{number}: {steps}");
+    }
+}
+
+/// What a sort keeps of a page held all of the page.
+#[test]
+fn a_document_that_is_kept_lets_go_of_what_it_was_read_from() {
+    let one = RawDocumentBuf::try_from(&doc! {"a": "x".repeat(100)})
+        .unwrap()
+        .into_bytes();
+    let large = RawDocumentBuf::try_from(&doc! {"a": "x".repeat(COPIED_BYTES)})
+        .unwrap()
+        .into_bytes();
+    for (document, is_copied) in [(one, true), (large, false)] {
+        let length = document.len();
+        let page = bytes::Bytes::from([document.clone(), vec![0; 1000]].concat());
+        let read = SharedDocument::new(page.slice(..length)).unwrap();
+        let kept = read.clone().kept();
+        assert_eq!(kept.as_bytes(), document);
+        assert_eq!(kept.as_bytes().as_ptr() != read.as_bytes().as_ptr(), is_copied);
+        drop((read, kept));
+        assert!(page.is_unique());
+    }
+}
+
 proptest! {
     #![proptest_config(generated(256))]
 

@@ -381,6 +381,7 @@ impl Case {
             collection: &collection,
             query: &query,
             allowed: None,
+            evaluation: &EvaluationContext::uninterrupted(),
         };
         let forced = planner
             .candidates(&Wish::None)

@@ -8,6 +8,8 @@
 mod calculus;
 mod frame;
 mod function;
+#[cfg(test)]
+mod output_tests;
 mod partition;
 mod position;
 mod removable_sum;
@@ -15,6 +17,8 @@ mod sliding;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -252,22 +256,32 @@ fn parse_outputs(
 ) -> Result<Vec<Output>, QueryError> {
     let parser = FunctionParser { sort, context };
     let mut outputs: Vec<Output> = Vec::new();
+    let mut paths = BTreeSet::new();
     for element in output {
         let (path, raw) = element.map_err(|_| Malformed)?;
         let path = path.as_str();
         FieldPath::parse(path)?;
-        if outputs
-            .iter()
-            .any(|other| leads_into(&other.path, path) || leads_into(path, &other.path))
-        {
+        if conflicts(path, &paths) {
             return failure(
                 6307900,
                 format!("$setWindowFields 'output' specification contains two conflicting paths, one of them '{path}'"),
             );
         }
+        paths.insert(path);
         outputs.push(parser.parse(path, raw)?);
     }
     Ok(outputs)
+}
+
+/// Whether a path is one of `others`, leads into one of them or is below one.
+fn conflicts(path: &str, others: &BTreeSet<&str>) -> bool {
+    let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
+    if ends.map(|end| &path[..end]).any(|prefix| others.contains(prefix)) {
+        return true;
+    }
+    let below = format!("{path}.");
+    let mut behind = others.range::<str, _>((Bound::Excluded(below.as_str()), Bound::Unbounded));
+    behind.next().is_some_and(|next| next.starts_with(&below))
 }
 
 /// Whether the path `long` is `short` or below it.
@@ -418,18 +432,29 @@ impl WindowStage {
             projection.apply(&result, None, context.evaluation, &mut out)?;
             result = SharedDocument::new(out.into())?;
         }
-        Ok(result)
+        Ok(result.with_metadata(document.metadata().cloned()))
     }
 }
+
+/// Fields up to which they are looked for one by one.
+const SEARCHED_FIELDS: usize = 8;
 
 /// `document` with these fields in place of the old ones of their names, or behind.
 fn with_fields(document: &SharedDocument, fields: &[(&str, &Value<'static>)]) -> Result<SharedDocument, QueryError> {
     let mut out = Vec::with_capacity(document.as_bytes().len() + 16 + 32 * fields.len());
     let mut writer = DocumentWriter::new(&mut out);
     let mut written = vec![false; fields.len()];
+    let places: HashMap<&[u8], usize> = match fields.len() {
+        0..=SEARCHED_FIELDS => HashMap::new(),
+        _ => fields.iter().map(|(name, _)| name.as_bytes()).zip(0..).collect(),
+    };
+    let place_of = |name: &[u8]| match places.is_empty() {
+        true => fields.iter().position(|(field, _)| field.as_bytes() == name),
+        false => places.get(name).copied(),
+    };
     for element in Elements::new(document) {
         let element = element?;
-        match fields.iter().position(|(name, _)| name.as_bytes() == element.name) {
+        match place_of(element.name) {
             Some(place) => {
                 let (name, value) = fields[place];
                 if !std::mem::replace(&mut written[place], true) {

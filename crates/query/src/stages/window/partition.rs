@@ -273,7 +273,7 @@ impl Partitions {
             grown => grown?,
         }
         self.bytes += bytes;
-        self.documents.push_back(document);
+        self.documents.push_back(document.kept());
         Ok(())
     }
 
