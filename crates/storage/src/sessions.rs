@@ -21,7 +21,7 @@ use crate::mutations::mutated;
 use crate::session_key::{Kept, SessionKey};
 use crate::storage::Storage;
 use crate::{StorageError, diff};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -45,10 +45,18 @@ pub enum StatementKind {
 pub struct StatementResult {
     /// What it did.
     pub kind: StatementKind,
-    /// `{_id: …}` of the document, unless nothing was kept.
+    /// `{_id: …}` of the document, unless nothing was kept, or the image, which has it.
     pub key: Option<RawDocumentBuf>,
     /// The document before or after the change, as [`Kept`] says.
     pub image: Option<RawDocumentBuf>,
+}
+
+impl StatementResult {
+    /// `_id` of the document, unless nothing was kept.
+    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+        let kept = self.key.as_ref().or(self.image.as_ref())?;
+        kept.get("_id").ok().flatten()
+    }
 }
 
 /// What is known of a session.
@@ -312,19 +320,19 @@ impl SessionEffect {
             owned(&key)
         };
         let old_bytes = old.map(RawDocument::as_bytes);
-        let result = StatementResult {
-            kind,
-            key: new.or(old_bytes).filter(|_| kept != Kept::Nothing).and_then(key),
-            image: match kept {
-                Kept::Before => old_bytes.and_then(owned),
-                Kept::After => new.and_then(owned),
-                Kept::Nothing | Kept::Key => None,
-            },
+        let image = match kept {
+            Kept::Before => old_bytes.and_then(owned),
+            Kept::After => new.and_then(owned),
+            Kept::Nothing | Kept::Key => None,
         };
+        // One of the two: a largest document and its `_id` together are longer than a row may be.
+        let has_key = kept != Kept::Nothing && image.is_none();
+        let key = new.or(old_bytes).filter(|_| has_key).and_then(key);
+        let result = StatementResult { kind, key, image };
         match self.statements.last_mut() {
             // An insert into a capped collection deletes first.
             Some(last) if last.last == statement => last.result = result,
-            Some(last) if kept == Kept::Nothing && last.last + 1 == statement && last.result == result => {
+            Some(last) if kept == Kept::Nothing && last.last.checked_add(1) == Some(statement) && last.result == result => {
                 last.last = statement;
             }
             _ => self.statements.push(Statements {
