@@ -310,6 +310,79 @@ fn a_statement_without_a_change_leaves_nothing() {
     );
 }
 
+/// All sessions of a busy day were forgotten at once, by one entry.
+#[test]
+fn of_many_old_sessions_the_oldest_are_forgotten_first() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    for session in 1..=5 {
+        insert(&storage, &op, (session, 1), &[(0, Kept::Nothing)]);
+        machine.clock.advance(std::time::Duration::from_secs(1));
+    }
+    // Of these it cannot be told which is older.
+    for session in 6..=9 {
+        insert(&storage, &op, (session, 1), &[(0, Kept::Nothing)]);
+    }
+    let now_ms = storage.env().clock.now_ms() + 1;
+    for (forgotten, left) in [(2, 7), (2, 5), (1, 4), (4, 0), (0, 0)] {
+        assert_eq!(storage.forget_sessions(now_ms).unwrap(), forgotten);
+        let oldest = 10 - left;
+        let sessions = (1..=9).filter(|session| storage.session(&key(*session)).is_some());
+        assert_eq!(sessions.collect::<Vec<_>>(), (oldest..=9).collect::<Vec<_>>());
+    }
+}
+
+/// As long as others wrote all the time no session was ever forgotten. And what was written in one that was about to be
+/// forgotten was taken for more of the same.
+#[test]
+fn sessions_are_forgotten_while_entries_are_on_their_way() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage.commit_to(Seq(storage.last_seq().0 + 4)).unwrap();
+    storage.keep_sessions().unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    insert(&storage, &op, (1, 1), &[0, 5].map(|n| (n, Kept::Nothing)));
+    insert(&storage, &op, (2, 1), &[(0, Kept::Nothing)]);
+    let propose = |session: (u8, i64), statement| {
+        let op = machine.operation();
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key(session.0), session.1);
+        unit.statement(statement, Kept::Nothing);
+        let id = format!("{} {} {statement}", session.0, session.1);
+        unit.insert(&guard, &rawdoc! { "_id": id }).unwrap();
+        op.kill();
+        assert!(matches!(unit.commit(), Err(StorageError::Interrupted(_))));
+    };
+    // This one is old as it is in effect, and is not any more.
+    machine.clock.advance(std::time::Duration::from_secs(100));
+    propose((2, 2), 0);
+    let before_ms = storage.env().clock.now_ms() - 50_000;
+    assert_eq!(storage.forget_sessions(before_ms).unwrap(), 1);
+    assert_eq!(storage.forget_sessions(before_ms).unwrap(), 0, "it is on its way");
+    assert_eq!(storage.session_count(), 2);
+    propose((1, 1), 9);
+    let check = |storage: &Arc<Storage>| {
+        assert_eq!(storage.session_count(), 2);
+        for (session, statement, result) in [
+            ((1, 1), 0, None),
+            ((1, 1), 5, None),
+            ((1, 1), 9, inserted()),
+            ((2, 2), 0, inserted()),
+        ] {
+            assert_eq!(known(storage, session, statement), result, "{session:?} {statement}");
+        }
+        [1, 2].map(|session| storage.session(&key(session)).unwrap())
+    };
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    let records = check(&storage);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(storage);
+    machine.fs.restart();
+    assert_eq!(check(&machine.open().unwrap()), records, "replay derives the same");
+}
+
 #[test]
 fn a_transaction_is_known_by_its_number() {
     let machine = Machine::new(1);
