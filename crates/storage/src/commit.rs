@@ -74,6 +74,7 @@ impl Storage {
             self.check_no_members_change()?;
         }
         effect.finish(self, place, time)?;
+        effect.check_lengths()?;
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;
         let due = self.log_has_grown(order.log_bytes);
@@ -165,6 +166,7 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         let (place, time) = (self.place_of(entry), self.next_time(order, entry.ticks()));
         effect.finish(self, place, time)?;
+        effect.check_lengths()?;
         let seq = self.append(order, entry, time)?;
         if self.pending.is_used() {
             self.add_pending(seq, &effect);
