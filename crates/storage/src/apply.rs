@@ -293,7 +293,13 @@ impl Storage {
     /// Waits until definitions have taken effect. Who only adds some may give up: they go their way, and whoever has
     /// the turn next waits for them. Of what is there already others must see nothing before it is what the entry
     /// says, and the locks that keep them away are the caller's: that wait ends with the leadership alone.
-    fn wait_defined(&self, op: &Operation, seq: Seq, entry: &EntryWriter, only_adds: bool) -> Result<(), StorageError> {
+    pub(crate) fn wait_defined(
+        &self,
+        op: &Operation,
+        seq: Seq,
+        entry: &EntryWriter,
+        only_adds: bool,
+    ) -> Result<(), StorageError> {
         if !only_adds {
             return self.wait_stays(seq, entry.epoch);
         }
