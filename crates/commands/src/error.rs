@@ -70,6 +70,7 @@ impl CommandError {
                 | ErrorCode::InterruptedDueToReplStateChange
                 | ErrorCode::ShutdownInProgress
                 | ErrorCode::CursorKilled
+                | ErrorCode::TransactionExceededLifetimeLimitSeconds
                 | ErrorCode::InternalError
                 | ErrorCode::OutOfDiskSpace
         )
@@ -208,6 +209,7 @@ fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
         Interrupted::TimeExpired => ErrorCode::MaxTimeMSExpired,
         Interrupted::LockTimeout(_) => ErrorCode::LockTimeout,
         Interrupted::RoleChanged => ErrorCode::InterruptedDueToReplStateChange,
+        Interrupted::TransactionExpired => ErrorCode::TransactionExceededLifetimeLimitSeconds,
     }
 }
 

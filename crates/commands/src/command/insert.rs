@@ -157,12 +157,14 @@ pub fn insert_documents(
             let (inserted, failure) = timeseries::insert::insert(call, namespace, &buckets, batch, &known, errors);
             return counted(call, inserted, failure);
         }
-        let looked_at = if ordered { &documents[..1] } else { documents };
+        let stops = ordered || call.transaction.is_some();
+        let looked_at = if stops { &documents[..1] } else { documents };
         let refused: Vec<_> = looked_at
             .iter()
             .map_while(|document| prepare(call, document, true).err())
             .collect();
         if refused.len() == looked_at.len() {
+            call.report.has_write_errors = true;
             refused
                 .into_iter()
                 .enumerate()
