@@ -8,6 +8,7 @@ import struct
 import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
+from members import code_of
 from pymongo.errors import DocumentTooLarge, OperationFailure, WriteError
 
 MAX = 16 * 1024 * 1024
@@ -27,6 +28,23 @@ def test_largest_document(db):
         db.c.update_one({"_id": 1}, {"$set": {"more": "y" * 100}})
     assert error.value.code in (10334, 17419, 17420, 2)
     assert "more" not in db.c.find_one({}, {"pad": 0})
+
+
+def test_definitions_have_a_bound(db):
+    """Longer than a row of the catalog may be they ended the server."""
+    for name in "abc":
+        filter = {"partialFilterExpression": {"a": {"$eq": "x" * 6_000_000}}}
+        command = {"createIndexes": "c", "indexes": [{"key": {name: 1}, "name": name, **filter}]}
+        if name == "c":
+            assert code_of(db.command, command) == 10334
+        else:
+            db.command(command)
+    long = {"a": "x" * (MAX - 40)}
+    assert code_of(db.command, {"create": "d", "validator": long}) == 10334
+    assert code_of(db.command, {"collMod": "c", "validator": {"a": "x" * 5_000_000}}) == 10334
+    assert code_of(db.command, {"create": "v", "viewOn": "c", "pipeline": [{"$match": long}]}) == 10334
+    assert sorted(db.c.index_information()) == ["_id_", "a", "b"]
+    assert db.list_collection_names() == ["c"]
 
 
 def nested(levels):

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use storage::{Interrupted, Operation, StorageBackup};
+use storage::{Charge, Interrupted, Operation, StorageBackup};
 use vfs::Env;
 use wire::ErrorCode;
 
@@ -28,8 +28,8 @@ pub type SessionId = [u8; 16];
 pub enum CursorSource {
     /// A query plan that remembers its position.
     Plan(Box<PlanExecutor>),
-    /// Documents that were computed when the command ran (catalogue listings).
-    Documents(std::vec::IntoIter<RawDocumentBuf>),
+    /// Documents that were computed when the command ran, and their memory.
+    Documents(std::vec::IntoIter<RawDocumentBuf>, Charge),
     /// The files of a backup, which ends with the cursor.
     Backup(std::vec::IntoIter<RawDocumentBuf>, StorageBackup),
 }
@@ -420,6 +420,7 @@ impl Cursors {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use storage::{MemoryAccount, MemoryBudget};
     use vfs::{RealFs, SeededRandom, SimulatedClock};
 
     fn fixture() -> (Cursors, Arc<SimulatedClock>, Arc<Operation>) {
@@ -438,7 +439,10 @@ mod tests {
         cursors.add(OpenCursor {
             id,
             namespace: "db.c".into(),
-            source: CursorSource::Documents(vec![RawDocumentBuf::new()].into_iter()),
+            source: CursorSource::Documents(
+                vec![RawDocumentBuf::new()].into_iter(),
+                Charge::new(&MemoryAccount::new(&MemoryBudget::unlimited())),
+            ),
             session,
             pinned: None,
             transaction: None,

@@ -70,6 +70,7 @@ impl CommandError {
                 | ErrorCode::InterruptedDueToReplStateChange
                 | ErrorCode::ShutdownInProgress
                 | ErrorCode::CursorKilled
+                | ErrorCode::TransactionExceededLifetimeLimitSeconds
                 | ErrorCode::InternalError
                 | ErrorCode::OutOfDiskSpace
         )
@@ -208,13 +209,22 @@ fn interrupted_code(interrupted: Interrupted) -> ErrorCode {
         Interrupted::TimeExpired => ErrorCode::MaxTimeMSExpired,
         Interrupted::LockTimeout(_) => ErrorCode::LockTimeout,
         Interrupted::RoleChanged => ErrorCode::InterruptedDueToReplStateChange,
+        Interrupted::TransactionExpired => ErrorCode::TransactionExceededLifetimeLimitSeconds,
     }
 }
 
+/// Bytes of a key that are shown in the message of a duplicate, and of one that is told beside it. A reply that has no
+/// room for the error hides what was written, or never comes.
+const SHOWN_KEY_BYTES_MAX: usize = 16 * 1024;
+const TOLD_KEY_BYTES_MAX: usize = 1024 * 1024;
+
 fn duplicate_key(duplicate: &DuplicateKey) -> CommandError {
     let decode = |raw: &bson::RawDocument| Document::try_from(raw).unwrap_or_default();
-    let shown = |raw| keys::describe::describe_whole(RawBsonRef::Document(raw));
-    let mut facts = doc! { "keyPattern": decode(&duplicate.key_pattern), "keyValue": decode(&duplicate.key_value) };
+    let shown = |raw| keys::describe::describe_within(RawBsonRef::Document(raw), SHOWN_KEY_BYTES_MAX);
+    let mut facts = doc! { "keyPattern": decode(&duplicate.key_pattern) };
+    if duplicate.key_value.as_bytes().len() <= TOLD_KEY_BYTES_MAX {
+        facts.insert("keyValue", decode(&duplicate.key_value));
+    }
     let mut collation = String::new();
     if let Some(document) = &duplicate.collation {
         collation = format!(" collation: {}", shown(document));

@@ -5,7 +5,7 @@ use crate::error::{CommandError, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use storage::{AppliedPoint, ClusterTime, PinnedView, Storage};
+use storage::{AppliedPoint, ClusterTime, PinnedView, Seq, Storage};
 use wire::ErrorCode;
 
 /// A state is kept for so long after it was last asked for: each keeps history in the engine.
@@ -52,7 +52,12 @@ impl PinnedStates {
             let view = view.clone();
             return Ok(PinnedState { view, time });
         }
-        let (view, time) = newest_state(asked, || storage.newest(), || Ok(storage.read_pinned()?))?;
+        let read = || {
+            let view = storage.read_pinned()?;
+            let seq = view.seq();
+            Ok((view, seq))
+        };
+        let (view, time) = newest_state(asked, || storage.newest(), read)?;
         while states.len() >= KEPT_MAX {
             states.pop_first();
         }
@@ -69,24 +74,26 @@ impl PinnedStates {
 }
 
 /// The newest state, which must be that of the time that was asked for, and its time: between two looks at which state
-/// that is, as long as others write.
+/// that is, as long as others write. What is read may be a state that is not told of yet.
 fn newest_state<V>(
     asked: Option<ClusterTime>,
     newest: impl Fn() -> AppliedPoint,
-    read: impl Fn() -> Result<V>,
+    read: impl Fn() -> Result<(V, Seq)>,
 ) -> Result<(V, ClusterTime)> {
     let mut tries = 0;
     loop {
         let before = newest();
-        if asked.is_some_and(|asked| asked != before.time) {
+        let is_over = tries == TRIES_MAX && asked.is_some();
+        if is_over || asked.is_some_and(|asked| asked != before.time) {
             return Err(CommandError::new(
                 ErrorCode::SnapshotTooOld,
                 "Read timestamp is older than the oldest available timestamp",
             ));
         }
-        let view = read()?;
+        let (view, seq) = read()?;
         tries += 1;
-        if newest() == before || asked.is_none() && tries == TRIES_MAX {
+        let is_told_of = seq <= before.seq && newest() == before;
+        if is_told_of || asked.is_none() && tries == TRIES_MAX {
             return Ok((view, before.time));
         }
     }
@@ -101,22 +108,29 @@ mod tests {
     #[test]
     fn a_time_that_is_asked_for_is_that_of_no_later_state() {
         let at = |time| AppliedPoint {
-            seq: storage::Seq(time),
+            seq: Seq(time),
             time: ClusterTime(time),
         };
-        // What is newest at each look.
-        let take = |asked: Option<u64>, looks: &[u64]| {
+        // What is newest at each look, and what is read between two of them.
+        let take_reading = |asked: Option<u64>, looks: &[u64], read: &dyn Fn(usize) -> u64| {
             let look = Cell::new(0);
             let newest = || {
                 look.set(look.get() + 1);
                 at(looks[look.get() - 1])
             };
-            newest_state(asked.map(ClusterTime), newest, || Ok(look.get()))
+            let read = || Ok((look.get(), Seq(read(look.get()))));
+            newest_state(asked.map(ClusterTime), newest, read)
         };
+        let take = |asked, looks: &[u64]| take_reading(asked, looks, &|look| looks[look - 1]);
         assert_eq!(take(Some(1), &[1, 1]).unwrap(), (1, ClusterTime(1)));
         for later in [&[2, 2][..], &[1, 2, 2, 2]] {
             assert_eq!(take(Some(1), later).unwrap_err().code, ErrorCode::SnapshotTooOld);
         }
         assert_eq!(take(None, &[1, 2, 2, 2]).unwrap(), (3, ClusterTime(2)));
+        // The state is there a moment before its time is told.
+        let early = |_| 2;
+        let refused = take_reading(Some(1), &[1, 2, 2], &early);
+        assert_eq!(refused.unwrap_err().code, ErrorCode::SnapshotTooOld);
+        assert_eq!(take_reading(None, &[1, 2, 2], &early).unwrap(), (2, ClusterTime(2)));
     }
 }

@@ -203,13 +203,14 @@ impl ServerSessions {
 
     /// Ends transactions whose time is over, and forgets sessions that were not used for `idle`.
     pub fn expire(&self, now: Duration, idle: Duration) {
+        let mut ended = Vec::new();
         self.sessions.lock().retain(|_, session| {
             let mut state = session.state.lock();
             match &state.phase {
-                Phase::Open(open) if open.expires <= now => self.end(&mut state),
+                Phase::Open(open) if open.expires <= now => ended.extend(self.end(&mut state)),
                 Phase::Working if state.expires <= now => {
                     if let Some(operation) = &state.operation {
-                        operation.kill();
+                        operation.interrupt(Interrupted::TransactionExpired);
                     }
                 }
                 _ => {}
@@ -222,8 +223,9 @@ impl ServerSessions {
 
     /// Ends the transactions of some sessions, and the operations that work in them: those are told why.
     pub fn kill(&self, is_meant: impl Fn(&SessionKey) -> bool, but: Option<u32>, why: Interrupted) {
+        let mut ended = Vec::new();
         for session in self.sessions.lock().values().filter(|session| is_meant(&session.key)) {
-            self.kill_in(session, but, why);
+            ended.extend(self.kill_in(session, but, why));
         }
     }
 
@@ -235,19 +237,27 @@ impl ServerSessions {
         }
     }
 
-    fn kill_in(&self, session: &ServerSession, but: Option<u32>, why: Interrupted) {
+    /// Answers as [`ServerSessions::end`].
+    fn kill_in(&self, session: &ServerSession, but: Option<u32>, why: Interrupted) -> Option<Box<OpenTransaction>> {
         let mut state = session.state.lock();
         match &state.operation {
-            Some(operation) if Some(operation.id) == but => {}
-            Some(operation) => operation.interrupt(why),
+            Some(operation) if Some(operation.id) == but => None,
+            Some(operation) => {
+                operation.interrupt(why);
+                None
+            }
             None => self.end(&mut state),
         }
     }
 
-    fn end(&self, state: &mut State) {
-        if matches!(state.phase, Phase::Open(_)) {
-            state.phase = Phase::Aborted;
-            self.counters.aborted.add(1);
+    /// Ends an open transaction, and answers it: it may take its time to be dropped, behind the locks that all sessions
+    /// need.
+    fn end(&self, state: &mut State) -> Option<Box<OpenTransaction>> {
+        let Phase::Open(_) = state.phase else { return None };
+        self.counters.aborted.add(1);
+        match std::mem::replace(&mut state.phase, Phase::Aborted) {
+            Phase::Open(ended) => Some(ended),
+            _ => None,
         }
     }
 

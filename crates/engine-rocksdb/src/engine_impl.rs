@@ -23,6 +23,7 @@ use crate::layout::{
 use crate::mark::{corrupt, read_mark};
 use crate::options::{self, Built, RocksOptions};
 use crate::pressure::Pressure;
+use crate::range_deletes::RangeDeletes;
 use crate::registry::Registry;
 use crate::stats;
 use crate::view::RocksSnapshot;
@@ -134,6 +135,8 @@ struct Counters {
     checkpoints: AtomicU64,
     /// Snapshots that RocksDB has taken.
     views: AtomicU64,
+    /// Ranges that RocksDB was told to delete, those of whole tables aside.
+    ranges: AtomicU64,
     /// Bytes of batches.
     bytes: AtomicU64,
     /// Names files and directories that are in the making.
@@ -252,7 +255,8 @@ impl RocksEngine {
         let mut dropped = Vec::new();
         let mut out = WriteBatch::new();
         let mut known = None;
-        for op in batch.ops() {
+        let mut ranges = RangeDeletes::new(batch);
+        for (place, op) in batch.ops().iter().enumerate() {
             let table = table_of(op);
             let registry = changed.as_ref().unwrap_or(&shared);
             match op {
@@ -278,7 +282,13 @@ impl RocksEngine {
                         registry.check(table)?;
                         known = Some(table);
                     }
-                    encode_row_op(op, &mut writer.key, &mut out)?;
+                    match op {
+                        Op::DeleteRange(table, range) => {
+                            let is_range = ranges.add(&self.db, (place, *table, range), &mut out);
+                            self.counters.ranges.fetch_add(u64::from(is_range), Relaxed);
+                        }
+                        op => encode_row_op(op, &mut writer.key, &mut out)?,
+                    }
                 }
             }
         }
@@ -596,6 +606,7 @@ impl Engine for RocksEngine {
         number("tables", self.registry().len() as u64);
         number("apply.batches", self.counters.batches.load(Relaxed));
         number("apply.operations", self.counters.operations.load(Relaxed));
+        number("apply.ranges", self.counters.ranges.load(Relaxed));
         number("checkpoint.count", self.counters.checkpoints.load(Relaxed));
         number("checkpoint.durable_seq", self.read_durable().0);
         number("snapshots.taken", self.counters.views.load(Relaxed));
@@ -748,13 +759,9 @@ fn encode_row_op(op: &Op, stored: &mut Vec<u8>, out: &mut WriteBatch) -> Result<
             put_key(*table, key, stored);
             out.merge(&stored, amount.to_le_bytes());
         }
-        Op::DeleteRange(table, range) => {
-            let (from, to) = stored_range(*table, range);
-            if from < to {
-                out.delete_range(from, to);
-            }
+        Op::DeleteRange(..) | Op::CreateTable(..) | Op::DropTable(_) => {
+            unreachable!("the caller handles ranges and tables")
         }
-        Op::CreateTable(..) | Op::DropTable(_) => unreachable!("the caller handles tables"),
     }
     Ok(())
 }

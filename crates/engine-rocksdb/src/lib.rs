@@ -18,6 +18,7 @@ mod layout;
 mod mark;
 mod options;
 mod pressure;
+mod range_deletes;
 mod registry;
 mod stats;
 mod view;

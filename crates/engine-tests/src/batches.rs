@@ -44,6 +44,7 @@ fn a_range_delete_takes_its_place_among_the_operations(fixture: &dyn Fixture) {
     driver.commit(|batch| (0..10).for_each(|number| batch.put(TABLE, key(number), &b"old"[..])));
     driver.commit(|batch| {
         batch.put(TABLE, key(3), &b"gone"[..]);
+        batch.put(TABLE, key(20), &b"new, and gone"[..]);
         batch.delete_range(TABLE, KeyRange::all());
         batch.put(TABLE, key(5), &b"new"[..]);
     });

@@ -19,7 +19,8 @@ pub fn describe_whole(value: RawBsonRef<'_>) -> String {
     describe_within(value, usize::MAX)
 }
 
-fn describe_within(value: RawBsonRef<'_>, length_max: usize) -> String {
+/// A value, cut after about so many characters.
+pub fn describe_within(value: RawBsonRef<'_>, length_max: usize) -> String {
     let mut description = Description {
         text: String::new(),
         length_max,

@@ -7,11 +7,12 @@ use crate::definition::Definition;
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
 use crate::history::commands::commands_of;
+use crate::limits::DOCUMENT_BYTES_MAX;
 use crate::storage::Storage;
 use crate::table_options;
 use crate::user_writes::is_bound;
 use crate::{Collection, Namespace, Operation, StorageError};
-use bson::RawDocumentBuf;
+use bson::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use engine::{Batch, KeyRange, Seq, TableId, TableKind, TableSpec};
 use std::collections::BTreeMap;
@@ -55,6 +56,7 @@ impl Storage {
         row: &CollectionRow,
         former: Option<&Collection>,
     ) -> Result<Arc<Collection>, StorageError> {
+        check_bytes(&row.to_document(), former)?;
         let collection = self.build_collection(row, former)?;
         let tables = self.new_tables(row, former).into_iter();
         self.prepare_own_tables(&tables.map(|(_, spec)| spec).collect::<Vec<_>>())?;
@@ -251,9 +253,17 @@ impl Storage {
         entry.epoch = Some(self.definitions_epoch.load(Ordering::Acquire));
         for definition in &definitions {
             match definition {
-                Definition::PutCollection { row, .. } => entry.put_collection(&row.to_document()),
+                Definition::PutCollection { row, former, .. } => {
+                    let row = row.to_document();
+                    check_bytes(&row, former.as_deref())?;
+                    entry.put_collection(&row);
+                }
                 Definition::DropCollection(collection) => entry.drop_collection(collection.uuid),
-                Definition::PutView(view) => entry.put_view(&rows::view_row(view)),
+                Definition::PutView(view) => {
+                    let row = rows::view_row(view);
+                    check_bytes(&row, None)?;
+                    entry.put_view(&row);
+                }
                 Definition::DropView(namespace) => entry.drop_view(namespace.as_str()),
             }
         }
@@ -283,7 +293,13 @@ impl Storage {
     /// Waits until definitions have taken effect. Who only adds some may give up: they go their way, and whoever has
     /// the turn next waits for them. Of what is there already others must see nothing before it is what the entry
     /// says, and the locks that keep them away are the caller's: that wait ends with the leadership alone.
-    fn wait_defined(&self, op: &Operation, seq: Seq, entry: &EntryWriter, only_adds: bool) -> Result<(), StorageError> {
+    pub(crate) fn wait_defined(
+        &self,
+        op: &Operation,
+        seq: Seq,
+        entry: &EntryWriter,
+        only_adds: bool,
+    ) -> Result<(), StorageError> {
         if !only_adds {
             return self.wait_stays(seq, entry.epoch);
         }
@@ -336,6 +352,18 @@ impl Storage {
     pub(crate) fn tell_definitions_changed(&self) {
         *self.definition_changes.lock() += 1;
         self.definitions_changed.notify_all();
+    }
+}
+
+/// A definition is told as a document, and is one row. One that is longer already may become shorter.
+///
+/// Errors: [`StorageError::DocumentTooLarge`].
+fn check_bytes(row: &RawDocument, former: Option<&Collection>) -> Result<(), StorageError> {
+    let (bytes, bytes_max) = (row.as_bytes().len(), DOCUMENT_BYTES_MAX);
+    let before = || former.map_or(0, |former| CollectionRow::of(former).to_document().as_bytes().len());
+    match bytes > bytes_max && bytes > before() {
+        true => Err(StorageError::DocumentTooLarge { bytes, bytes_max }),
+        false => Ok(()),
     }
 }
 

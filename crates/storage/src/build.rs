@@ -253,8 +253,12 @@ impl Storage {
     }
 
     /// Whether a collection that is locked exclusively has no document. Its records tell: without a journal the count
-    /// may be an older one after a crash, and what is taken for empty gets indexes that nothing is walked for.
+    /// may be an older one after a crash, and what is taken for empty gets indexes that nothing is walked for. What has
+    /// some by its count is walked, whatever there is: there may be much to pass over in front of the first record.
     pub(crate) fn is_empty(&self, guard: &CollectionGuard) -> Result<bool, StorageError> {
+        if guard.count() > 0 {
+            return Ok(false);
+        }
         let mut cursor = self
             .read()?
             .records(guard, Bound::Unbounded, Bound::Unbounded, Direction::Forward)?;

@@ -74,6 +74,7 @@ impl Storage {
             self.check_no_members_change()?;
         }
         effect.finish(self, place, time)?;
+        effect.check_lengths()?;
         let before = self.log.last_seq();
         let seq = self.append(&mut order, entry, time)?;
         let due = self.log_has_grown(order.log_bytes);
@@ -119,9 +120,8 @@ impl Storage {
     /// Shows those who evaluate the next changes what is proposed. Under `order`.
     fn add_pending(&self, seq: Seq, effect: &Effect) {
         self.pending.add(seq, effect.batch());
-        if let Some(session) = &effect.session {
-            self.sessions.propose(session);
-        }
+        let session = effect.session.as_deref();
+        self.sessions.propose(seq, session, &effect.forgotten_sessions);
     }
 
     /// The position that an entry's effect will have: that of the last entry of its chain. Under `order`.
@@ -166,6 +166,7 @@ impl Storage {
     ) -> Result<Seq, StorageError> {
         let (place, time) = (self.place_of(entry), self.next_time(order, entry.ticks()));
         effect.finish(self, place, time)?;
+        effect.check_lengths()?;
         let seq = self.append(order, entry, time)?;
         if self.pending.is_used() {
             self.add_pending(seq, &effect);
@@ -240,7 +241,7 @@ impl Storage {
             self.pending.remove(seq, effect.batch());
         }
         let changes_access = effect.changes_access();
-        effect.install(self, applied);
+        effect.install(self, seq, applied);
         // Not before readers see the change: whoever counts first and reads then would keep what was there before.
         if changes_access {
             self.access_changes.fetch_add(1, Ordering::SeqCst);

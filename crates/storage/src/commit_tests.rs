@@ -1,7 +1,10 @@
+use crate::catalog::rows::CATALOG;
+use crate::effect::Effect;
+use crate::entry::EntryWriter;
 use crate::testing::*;
 use crate::{HistoryExtent, LockMode, Namespace, RecordId, Storage, StorageError};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
-use engine::Seq;
+use engine::{KEY_BYTES_MAX, Seq, VALUE_BYTES_MAX};
 use oplog::Log;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -404,6 +407,33 @@ fn who_gives_up_a_collection_leaves_it_on_its_way() {
     assert_eq!((storage.all("c").len(), storage.all("d").len()), (1, 1));
     storage.assert_valid(&machine.operation(), "c");
     storage.assert_valid(&machine.operation(), "d");
+}
+
+/// What the engine refuses for its length it refused behind the log: that ended every server, at each start.
+#[test]
+fn nothing_is_proposed_that_the_engine_would_refuse() {
+    let machine = Machine::new(22);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let last = storage.log().last_seq();
+    for (key_bytes, value_bytes) in [(1, VALUE_BYTES_MAX + 1), (KEY_BYTES_MAX + 1, 1)] {
+        let mut entry = EntryWriter::default();
+        entry.note(&rawdoc! {});
+        let refused = storage.propose(&mut entry, |_| {
+            let mut effect = Effect::default();
+            effect
+                .overlay
+                .batch
+                .put(CATALOG, vec![b'x'; key_bytes], vec![0; value_bytes]);
+            effect
+        });
+        assert!(
+            matches!(refused, Err(StorageError::DocumentTooLarge { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(storage.log().last_seq(), last);
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
 }
 
 /// Who waited for an entry once went on when it was published, a moment before the catalog and the sessions had it: a

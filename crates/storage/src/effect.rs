@@ -16,7 +16,7 @@ use crate::session_key::SessionKey;
 use crate::sessions::SessionEffect;
 use crate::{Collection, Index, Namespace, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
-use engine::{Batch, Seq, TableId};
+use engine::{Batch, KEY_BYTES_MAX, Op, Seq, TableId, VALUE_BYTES_MAX};
 use keys::MultikeyPaths;
 use std::sync::Arc;
 
@@ -234,6 +234,25 @@ impl Effect {
 
     pub(crate) fn batch(&self) -> &Batch {
         &self.overlay.batch
+    }
+
+    /// What engines refuse for its length is refused before the log has the entry: behind that every server would meet
+    /// it in the engine, and stop, each time it is started.
+    ///
+    /// Errors: [`StorageError::DocumentTooLarge`].
+    pub(crate) fn check_lengths(&self) -> Result<(), StorageError> {
+        let check = |bytes, bytes_max| match bytes > bytes_max {
+            true => Err(StorageError::DocumentTooLarge { bytes, bytes_max }),
+            false => Ok(()),
+        };
+        self.batch().ops().iter().try_for_each(|op| match op {
+            Op::Put(_, key, value) => {
+                check(value.len(), VALUE_BYTES_MAX)?;
+                check(key.len(), KEY_BYTES_MAX)
+            }
+            Op::Delete(_, key) | Op::Add(_, key, _) => check(key.len(), KEY_BYTES_MAX),
+            Op::DeleteRange(..) | Op::CreateTable(..) | Op::DropTable(_) => Ok(()),
+        })
     }
 
     /// Whether it changes who is a member of the replica set.

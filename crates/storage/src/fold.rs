@@ -157,7 +157,7 @@ impl Effect {
 
     /// Changes what is kept in memory. By who applies, when the batch has been published: what it shows to others
     /// changes in the order of the log.
-    pub(crate) fn install(self, storage: &Storage, applied: &mut Applied) {
+    pub(crate) fn install(self, storage: &Storage, seq: Seq, applied: &mut Applied) {
         for (index, places) in &self.multikey {
             index.multikey_logged(places);
         }
@@ -177,7 +177,7 @@ impl Effect {
             storage.sessions.install(*session);
         }
         if !self.forgotten_sessions.is_empty() {
-            storage.sessions.forget(&self.forgotten_sessions);
+            storage.sessions.forget(seq, &self.forgotten_sessions);
         }
         applied.counted_at = self.counted_at.unwrap_or(applied.counted_at);
     }

@@ -23,6 +23,9 @@ pub enum Interrupted {
     /// The server is no longer the primary (11602).
     #[error("operation was interrupted because the server's role changed")]
     RoleChanged,
+    /// The transaction that it works in has lasted too long (290).
+    #[error("operation was interrupted because its transaction exceeded transactionLifetimeLimitSeconds")]
+    TransactionExpired,
 }
 
 /// Tells an operation to end. Shared between the operation and those who may kill it.
@@ -38,6 +41,7 @@ impl KillFlag {
             Interrupted::CursorKilled => 3,
             Interrupted::TimeExpired => 4,
             Interrupted::RoleChanged => 5,
+            Interrupted::TransactionExpired => 6,
             Interrupted::LockTimeout(_) => unreachable!("nobody else times a lock out"),
         };
         let _ = self.0.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
@@ -51,6 +55,7 @@ impl KillFlag {
             2 => Some(Interrupted::Shutdown),
             3 => Some(Interrupted::CursorKilled),
             5 => Some(Interrupted::RoleChanged),
+            6 => Some(Interrupted::TransactionExpired),
             _ => Some(Interrupted::TimeExpired),
         }
     }

@@ -20,6 +20,9 @@ pub(crate) const COUNTS_WRITTEN_MAX: usize = if cfg!(test) { 2 } else { 1024 };
 /// these, 270 a second, would let the names grow for as long as that lasts. So many deletions hold writers up for some
 /// milliseconds.
 pub(crate) const FORGOTTEN_NAMES_MAX: usize = 16_384;
+/// Sessions that one entry forgets, but for those of one millisecond. Twice a second there may be such an entry, which
+/// holds writers up for some milliseconds: a million sessions of half an hour need not forty a second.
+pub(crate) const FORGOTTEN_SESSIONS_MAX: usize = if cfg!(test) { 2 } else { 4096 };
 /// Longest key of an `_id` in a clustered collection, MongoDB's limit: an operation has it beside two largest documents
 /// at most, and the log takes that.
 pub const CLUSTERED_KEY_BYTES_MAX: usize = 8 * 1024 * 1024;

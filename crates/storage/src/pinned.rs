@@ -5,7 +5,7 @@ use crate::overlay_view::OverlaySnapshot;
 use crate::storage::Storage;
 use crate::{Catalog, Collection, Index, Namespace, ReadView, StorageError};
 use bson::RawDocument;
-use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Snapshot, TableId};
+use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use std::sync::Arc;
 
 /// A state that stays. A collection that came later has no documents in it.
@@ -19,6 +19,11 @@ impl PinnedView {
     /// What is read.
     pub fn view(&self) -> &ReadView {
         &self.view
+    }
+
+    /// The entry whose state it is.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.snapshot.seq()
     }
 
     /// Whether what a name stands for now can be read in it: [`StorageError::SnapshotUnavailable`] when it stood for

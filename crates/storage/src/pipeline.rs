@@ -149,8 +149,9 @@ impl Pipeline {
 
     /// Entries up to `seq`, which was made at `time`, are applied and published. By who applies, and by recovery.
     pub(crate) fn set_published(&self, seq: Seq, time: ClusterTime) {
-        self.published.store(seq.0, Ordering::Release);
+        // The time first: who finds a time together with a position in front of it sees that a state is on its way.
         raise(&self.published_time, time);
+        self.published.store(seq.0, Ordering::Release);
     }
 
     /// What a snapshot shows may be ahead of this, for a moment: whoever goes on behind an entry waits for this one.

@@ -298,7 +298,7 @@ impl Storage {
                 }
             }
         }
-        effect.install(self, &mut self.pipeline.applying.lock());
+        effect.install(self, seq, &mut self.pipeline.applying.lock());
         Ok(())
     }
 

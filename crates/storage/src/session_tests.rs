@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::*;
-use crate::{Operation, RecordId, Seq};
-use bson::{RawDocument, rawdoc};
+use crate::{Operation, RecordId, Seq, limits};
+use bson::rawdoc;
 use std::collections::BTreeMap;
 use vfs::SeededRandom;
 
@@ -101,10 +101,74 @@ fn results_have_what_was_asked_for() {
     // Only the last number's are known; the one before is asked for on the way.
     let storage = self::storage(&machine);
     let result = known(&storage, (9, 4), 0).unwrap();
+    assert_eq!(result.id(), Some(bson::RawBsonRef::String("9 1 0")));
+    assert_eq!(result.key, None, "the image has it");
     assert_eq!((result.kind, result.image), (StatementKind::Deleted, Some(old.clone())));
-    assert_eq!(result.key, Some(rawdoc! { "_id": "9 1 0" }));
     let record = storage.session(&key(9)).unwrap();
     assert!(!record.is_transaction && record.wall_ms > 0 && record.time > ClusterTime::default());
+}
+
+/// A statement kept the document and its `_id` beside it: of a largest document with a long `_id` that was more than a
+/// row may have, which the engine refused when the log had the entry, on every server and at each start.
+#[test]
+fn a_largest_document_is_kept_whatever_its_id() {
+    let machine = Machine::new(2);
+    let (storage, op) = (storage(&machine), machine.operation());
+    let id = "i".repeat(8_000_000);
+    let largest = |n: i32| {
+        let padding = limits::DOCUMENT_BYTES_MAX - rawdoc! { "_id": &*id, "n": n, "p": "" }.as_bytes().len();
+        rawdoc! { "_id": &*id, "n": n, "p": "x".repeat(padding) }
+    };
+    let guard = storage.locked(&op, "c");
+    let mut record = None;
+    let steps = [
+        (1, Kept::Key, None, Some(0)),
+        (2, Kept::Before, Some(0), None),
+        (3, Kept::After, None, Some(0)),
+        (4, Kept::After, Some(0), Some(1)),
+        (5, Kept::Before, Some(1), Some(2)),
+        (6, Kept::Before, Some(2), None),
+    ];
+    for (number, kept, old, new) in steps {
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key(1), number);
+        unit.statement(0, kept);
+        match (old.map(largest), new.map(largest)) {
+            (None, Some(new)) => record = Some(unit.insert(&guard, &new).unwrap()),
+            (Some(old), new) => {
+                let record = record.as_ref().unwrap();
+                unit.lock_record(&guard, record).unwrap();
+                match new {
+                    Some(new) => unit.update(&guard, record, &old, &new).unwrap(),
+                    None => unit.delete(&guard, record, &old).unwrap(),
+                }
+            }
+            (None, None) => unreachable!("each does something"),
+        }
+        unit.commit().unwrap();
+        let result = known(&storage, (1, number), 0).unwrap();
+        assert_eq!(result.id(), Some(bson::RawBsonRef::String(&id)), "{number}");
+        let image = match kept {
+            Kept::Before => old,
+            Kept::After => new,
+            Kept::Key | Kept::Nothing => None,
+        };
+        assert!(result.image == image.map(largest), "{number}");
+    }
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop((guard, storage));
+    let storage = self::storage(&machine);
+    assert!(known(&storage, (1, 6), 0).unwrap().image == Some(largest(2)));
+}
+
+#[test]
+fn statements_may_have_the_last_number() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    insert(&storage, &op, (1, 1), &[i32::MAX, 0].map(|n| (n, Kept::Nothing)));
+    for (statement, result) in [(0, inserted()), (i32::MAX, inserted()), (1, None)] {
+        assert_eq!(known(&storage, (1, 1), statement), result);
+    }
 }
 
 /// The layout as it is on disk, and what is read of one that is not as it should be.
@@ -246,6 +310,79 @@ fn a_statement_without_a_change_leaves_nothing() {
     );
 }
 
+/// All sessions of a busy day were forgotten at once, by one entry.
+#[test]
+fn of_many_old_sessions_the_oldest_are_forgotten_first() {
+    let machine = Machine::new(1);
+    let (storage, op) = (storage(&machine), machine.operation());
+    for session in 1..=5 {
+        insert(&storage, &op, (session, 1), &[(0, Kept::Nothing)]);
+        machine.clock.advance(std::time::Duration::from_secs(1));
+    }
+    // Of these it cannot be told which is older.
+    for session in 6..=9 {
+        insert(&storage, &op, (session, 1), &[(0, Kept::Nothing)]);
+    }
+    let now_ms = storage.env().clock.now_ms() + 1;
+    for (forgotten, left) in [(2, 7), (2, 5), (1, 4), (4, 0), (0, 0)] {
+        assert_eq!(storage.forget_sessions(now_ms).unwrap(), forgotten);
+        let oldest = 10 - left;
+        let sessions = (1..=9).filter(|session| storage.session(&key(*session)).is_some());
+        assert_eq!(sessions.collect::<Vec<_>>(), (oldest..=9).collect::<Vec<_>>());
+    }
+}
+
+/// As long as others wrote all the time no session was ever forgotten. And what was written in one that was about to be
+/// forgotten was taken for more of the same.
+#[test]
+fn sessions_are_forgotten_while_entries_are_on_their_way() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage.commit_to(Seq(storage.last_seq().0 + 4)).unwrap();
+    storage.keep_sessions().unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    insert(&storage, &op, (1, 1), &[0, 5].map(|n| (n, Kept::Nothing)));
+    insert(&storage, &op, (2, 1), &[(0, Kept::Nothing)]);
+    let propose = |session: (u8, i64), statement| {
+        let op = machine.operation();
+        let guard = storage.locked(&op, "c");
+        let mut unit = storage.begin_write(&op);
+        unit.in_session(key(session.0), session.1);
+        unit.statement(statement, Kept::Nothing);
+        let id = format!("{} {} {statement}", session.0, session.1);
+        unit.insert(&guard, &rawdoc! { "_id": id }).unwrap();
+        op.kill();
+        assert!(matches!(unit.commit(), Err(StorageError::Interrupted(_))));
+    };
+    // This one is old as it is in effect, and is not any more.
+    machine.clock.advance(std::time::Duration::from_secs(100));
+    propose((2, 2), 0);
+    let before_ms = storage.env().clock.now_ms() - 50_000;
+    assert_eq!(storage.forget_sessions(before_ms).unwrap(), 1);
+    assert_eq!(storage.forget_sessions(before_ms).unwrap(), 0, "it is on its way");
+    assert_eq!(storage.session_count(), 2);
+    propose((1, 1), 9);
+    let check = |storage: &Arc<Storage>| {
+        assert_eq!(storage.session_count(), 2);
+        for (session, statement, result) in [
+            ((1, 1), 0, None),
+            ((1, 1), 5, None),
+            ((1, 1), 9, inserted()),
+            ((2, 2), 0, inserted()),
+        ] {
+            assert_eq!(known(storage, session, statement), result, "{session:?} {statement}");
+        }
+        [1, 2].map(|session| storage.session(&key(session)).unwrap())
+    };
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    let records = check(&storage);
+    storage.wait_durable(storage.last_seq()).unwrap();
+    drop(storage);
+    machine.fs.restart();
+    assert_eq!(check(&machine.open().unwrap()), records, "replay derives the same");
+}
+
 #[test]
 fn a_transaction_is_known_by_its_number() {
     let machine = Machine::new(1);
@@ -363,13 +500,8 @@ fn check(storage: &Arc<Storage>, sent: &BTreeMap<(u8, i64), Vec<i32>>) {
             let id = format!("{session} {number} {statement}");
             let result = known(storage, (session, number), statement);
             assert_eq!(result.is_some(), there.contains(&id), "{id}: {record:?}");
-            if let Some(StatementResult {
-                key: Some(key), image, ..
-            }) = result
-            {
-                assert_eq!(key, rawdoc! { "_id": id.clone() });
-                let image: Option<&RawDocument> = image.as_deref();
-                assert!(image.is_none_or(|image| image.get_str("_id").unwrap() == id));
+            if let Some(known) = result.as_ref().and_then(StatementResult::id) {
+                assert_eq!(known, bson::RawBsonRef::String(&id));
             }
         }
         assert_eq!(known(storage, (session, number), 1 << 20), None);

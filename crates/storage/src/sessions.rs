@@ -17,11 +17,12 @@ use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::effect::Effect;
 use crate::entry::{EntrySession, EntryWriter};
+use crate::limits::FORGOTTEN_SESSIONS_MAX;
 use crate::mutations::mutated;
 use crate::session_key::{Kept, SessionKey};
 use crate::storage::Storage;
 use crate::{StorageError, diff};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use engine::{Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -45,10 +46,18 @@ pub enum StatementKind {
 pub struct StatementResult {
     /// What it did.
     pub kind: StatementKind,
-    /// `{_id: …}` of the document, unless nothing was kept.
+    /// `{_id: …}` of the document, unless nothing was kept, or the image, which has it.
     pub key: Option<RawDocumentBuf>,
     /// The document before or after the change, as [`Kept`] says.
     pub image: Option<RawDocumentBuf>,
+}
+
+impl StatementResult {
+    /// `_id` of the document, unless nothing was kept.
+    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+        let kept = self.key.as_ref().or(self.image.as_ref())?;
+        kept.get("_id").ok().flatten()
+    }
 }
 
 /// What is known of a session.
@@ -91,10 +100,17 @@ struct FirstStatements {
 #[derive(Default)]
 pub(crate) struct Sessions {
     records: Mutex<HashMap<SessionKey, SessionRecord>>,
-    /// Of entries that are proposed and not applied yet: the last record of each session.
-    proposed: Mutex<HashMap<SessionKey, SessionRecord>>,
+    /// Of entries that are proposed and not applied yet: what the last one of each session leaves of it.
+    proposed: Mutex<HashMap<SessionKey, ProposedRecord>>,
     /// There is a table for them.
     are_kept: AtomicBool,
+}
+
+/// A session as an entry leaves it.
+struct ProposedRecord {
+    seq: Seq,
+    /// `None`: the entry forgets it.
+    record: Option<SessionRecord>,
 }
 
 /// What an effect does to a session.
@@ -312,19 +328,21 @@ impl SessionEffect {
             owned(&key)
         };
         let old_bytes = old.map(RawDocument::as_bytes);
-        let result = StatementResult {
-            kind,
-            key: new.or(old_bytes).filter(|_| kept != Kept::Nothing).and_then(key),
-            image: match kept {
-                Kept::Before => old_bytes.and_then(owned),
-                Kept::After => new.and_then(owned),
-                Kept::Nothing | Kept::Key => None,
-            },
+        let image = match kept {
+            Kept::Before => old_bytes.and_then(owned),
+            Kept::After => new.and_then(owned),
+            Kept::Nothing | Kept::Key => None,
         };
+        // One of the two: a largest document and its `_id` together are longer than a row may be.
+        let has_key = kept != Kept::Nothing && image.is_none();
+        let key = new.or(old_bytes).filter(|_| has_key).and_then(key);
+        let result = StatementResult { kind, key, image };
         match self.statements.last_mut() {
             // An insert into a capped collection deletes first.
             Some(last) if last.last == statement => last.result = result,
-            Some(last) if kept == Kept::Nothing && last.last + 1 == statement && last.result == result => {
+            Some(last)
+                if kept == Kept::Nothing && last.last.checked_add(1) == Some(statement) && last.result == result =>
+            {
                 last.last = statement;
             }
             _ => self.statements.push(Statements {
@@ -398,20 +416,14 @@ impl Effect {
         Ok(())
     }
 
-    /// Forgets sessions without a write since `before_ms`. On the state before the entry: nothing may be pending.
+    /// Forgets sessions without a write since `before_ms`, as the entries before have left them.
     pub(crate) fn forget_sessions(&mut self, sessions: &Sessions, before_ms: i64) {
-        let records = sessions.records.lock();
-        let mut old: Vec<_> = records
-            .iter()
-            .filter(|(_, record)| record.wall_ms < before_ms)
-            .collect();
-        old.sort_unstable_by_key(|(key, _)| key.row_key());
-        for (key, record) in old {
+        for (key, has_rows) in sessions.unused_since(before_ms) {
             self.overlay.batch.delete(SESSIONS, key.row_key().to_vec());
-            if record.has_rows {
+            if has_rows {
                 self.overlay.batch.delete_range(SESSIONS, key.statement_rows());
             }
-            self.forgotten_sessions.push(*key);
+            self.forgotten_sessions.push(key);
         }
     }
 }
@@ -423,14 +435,67 @@ impl Sessions {
 
     /// As the last entry in the log left it. By who proposes or applies the next one.
     fn newest(&self, key: &SessionKey) -> Option<SessionRecord> {
-        let proposed = self.proposed.lock().get(key).cloned();
-        proposed.or_else(|| self.get(key))
+        let proposed = self.proposed.lock().get(key).map(|proposed| proposed.record.clone());
+        proposed.unwrap_or_else(|| self.get(key))
     }
 
-    /// An entry is proposed, and will take effect later. In the order of the log.
-    pub(crate) fn propose(&self, effect: &SessionEffect) {
-        let record = effect.record.clone().expect("its entry has its place");
-        self.proposed.lock().insert(effect.session.key, record);
+    /// The sessions without a write since a time, as the last entry in the log left them, by their keys, and whether
+    /// they have rows of statements. By who proposes or applies the next one.
+    fn unused_since(&self, before_ms: i64) -> Vec<(SessionKey, bool)> {
+        let (proposed, records) = (self.proposed.lock(), self.records.lock());
+        let is_unused = |record: &SessionRecord| record.wall_ms < before_ms;
+        let mut unused = Vec::new();
+        for (key, record) in &*records {
+            if is_unused(record) && !proposed.contains_key(key) {
+                unused.push((*key, record.has_rows));
+            }
+        }
+        for (key, ProposedRecord { record, .. }) in &*proposed {
+            if let Some(record) = record.as_ref().filter(|record| is_unused(record)) {
+                unused.push((*key, record.has_rows));
+            }
+        }
+        unused.sort_unstable_by_key(|(key, _)| key.row_key());
+        unused
+    }
+
+    /// A time not behind `before_ms`: of the sessions without a write since then, about [`FORGOTTEN_SESSIONS_MAX`] have
+    /// none since that. `None` when there are no such sessions.
+    fn oldest_before(&self, before_ms: i64) -> Option<i64> {
+        let of_all = |record: &SessionRecord| Some(record.wall_ms).filter(|wall_ms| *wall_ms < before_ms);
+        let mut times: Vec<i64> = self.records.lock().values().filter_map(of_all).collect();
+        if times.len() <= FORGOTTEN_SESSIONS_MAX {
+            return (!times.is_empty()).then_some(before_ms);
+        }
+        // Not before all of them, however many have the same time.
+        let (earlier, at, _) = times.select_nth_unstable(FORGOTTEN_SESSIONS_MAX);
+        let has_earlier = earlier.iter().any(|earlier| *earlier < *at);
+        Some(*at + i64::from(!has_earlier))
+    }
+
+    /// The entry at `seq` is proposed, and will take effect later. In the order of the log.
+    pub(crate) fn propose(&self, seq: Seq, session: Option<&SessionEffect>, forgotten: &[SessionKey]) {
+        if session.is_none() && forgotten.is_empty() {
+            return;
+        }
+        let mut proposed = self.proposed.lock();
+        for key in forgotten {
+            proposed.insert(*key, ProposedRecord { seq, record: None });
+        }
+        if let Some(effect) = session {
+            let record = Some(effect.record.clone().expect("its entry has its place"));
+            proposed.insert(effect.session.key, ProposedRecord { seq, record });
+        }
+    }
+
+    /// The entry at `seq` has taken effect on sessions. Behind `records`: whoever finds none here finds it there.
+    fn installed<'k>(&self, seq: Seq, keys: impl Iterator<Item = &'k SessionKey>) {
+        let mut proposed = self.proposed.lock();
+        for key in keys {
+            if proposed.get(key).is_some_and(|proposed| proposed.seq == seq) {
+                proposed.remove(key);
+            }
+        }
     }
 
     /// What was proposed is lost.
@@ -451,18 +516,17 @@ impl Sessions {
         let record = effect.record.expect("it was finished when its entry got its place");
         let (key, seq) = (effect.session.key, record.seq);
         self.records.lock().insert(key, record);
-        // Behind that: whoever finds none here finds it there.
-        let mut proposed = self.proposed.lock();
-        if proposed.get(&key).is_some_and(|record| record.seq == seq) {
-            proposed.remove(&key);
-        }
+        self.installed(seq, std::iter::once(&key));
     }
 
-    pub(crate) fn forget(&self, forgotten: &[SessionKey]) {
+    /// The entry at `seq` forgets sessions.
+    pub(crate) fn forget(&self, seq: Seq, forgotten: &[SessionKey]) {
         let mut records = self.records.lock();
         for key in forgotten {
             records.remove(key);
         }
+        drop(records);
+        self.installed(seq, forgotten.iter());
     }
 
     /// Fills it from its table, if there is one.
@@ -579,14 +643,12 @@ impl Storage {
             .map(|found| found.result))
     }
 
-    /// Forgets sessions without a write since `before_ms` (wall time), and answers how many. Their retries are then new
-    /// writes. None while entries wait for being committed: their sessions may be among them. None while a barrier
-    /// holds writes back.
+    /// Forgets sessions without a write since `before_ms` (wall time), of many the oldest ones, and answers how many.
+    /// Their retries are then new writes. None while a barrier holds writes back.
     pub fn forget_sessions(&self, before_ms: i64) -> Result<usize, StorageError> {
-        let is_old = |record: &SessionRecord| record.wall_ms < before_ms;
-        if !self.sessions.records.lock().values().any(is_old) {
+        let Some(before_ms) = self.sessions.oldest_before(before_ms) else {
             return Ok(0);
-        }
+        };
         let Some(mut order) = self.order_at_once() else {
             return Ok(0);
         };
@@ -594,14 +656,15 @@ impl Storage {
         let (mut entry, mut effect) = (EntryWriter::default(), Effect::default());
         self.check_leads(&order, &entry)?;
         let mut applied = self.pipeline.applying.lock();
+        // Where nothing waits for being committed, what is proposed is known of in memory when it is applied only.
         self.apply_committed(&mut applied)?;
-        if !self.pipeline.queue.lock().is_empty() {
-            return Ok(0);
-        }
-        entry.forget_sessions(before_ms);
         effect.forget_sessions(&self.sessions, before_ms);
         let forgotten = effect.forgotten_sessions.len();
-        self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
+        // They may be on their way already.
+        if forgotten > 0 {
+            entry.forget_sessions(before_ms);
+            self.propose_under(&mut order, &mut applied, &mut entry, effect)?;
+        }
         Ok(forgotten)
     }
 }

@@ -276,6 +276,41 @@ fn history_tells_the_collection_before_what_is_in_it() {
 
 /// What a statement had prepared was given up when others defined something, and a commit that then found no descriptor
 /// stopped the storage.
+/// Where no majority answered, a commit that made a collection heeded neither `maxTimeMS` nor `killOp`, and nobody else
+/// could define anything.
+#[test]
+fn who_gives_up_a_commit_leaves_its_collections_on_their_way() {
+    let machine = Machine::new(9);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    let mut transaction = storage.begin_transaction().unwrap();
+    fill(&mut transaction, &op, 2);
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| transaction.commit(&op));
+        while storage.pipeline.queue.lock().is_empty() {
+            std::thread::yield_now();
+        }
+        op.kill();
+        let given_up = committer.join().unwrap();
+        assert!(matches!(given_up, Err(StorageError::Interrupted(_))), "{given_up:?}");
+    });
+    assert!(storage.catalog().collection(&ns("c")).is_none());
+    assert_eq!(storage.stats().locks_held, 0);
+    let hurried = machine.operation();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| storage.create_collection(&hurried, &ns("c"), &rawdoc! {}));
+        hurried.kill();
+        let given_up = waiter.join().unwrap();
+        assert!(matches!(given_up, Err(StorageError::Interrupted(_))), "{given_up:?}");
+        let after = scope.spawn(|| storage.create_collection(&machine.operation(), &ns("c"), &rawdoc! {}));
+        storage.commit_to(storage.log().last_seq()).unwrap();
+        let after = after.join().unwrap();
+        assert!(matches!(after, Err(StorageError::NamespaceExists(_))), "{after:?}");
+    });
+    assert_eq!(storage.all("c").len(), 2);
+    storage.assert_valid(&machine.operation(), "c");
+}
+
 #[test]
 fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
     let mut machine = Machine::new(1);

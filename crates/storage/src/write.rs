@@ -452,7 +452,7 @@ impl<'a> WriteUnit<'a> {
         Ok((seq, epoch))
     }
 
-    /// Definitions come before what fills them. They are everybody's on return.
+    /// Definitions come before what fills them. They are everybody's on return, unless the operation gives up waiting.
     fn commit_definitions(&mut self, effect: Effect) -> Result<Seq, StorageError> {
         let storage = self.evaluator.storage;
         let turn = storage.next_turn(self.evaluator.op)?;
@@ -462,14 +462,16 @@ impl<'a> WriteUnit<'a> {
         let changes = storage.changes_by(definitions.iter().map(|(definition, _)| definition));
         let definitions = definitions.into_iter().map(|(definition, _)| definition);
         let next_table = *turn;
-        let seq = storage.commit_derived(&mut self.changes.entry, |seq| {
-            effect.behind(storage, definitions, seq, next_table)
-        })?;
-        drop(turn);
+        let entry = &mut self.changes.entry;
+        let seq = storage.propose(entry, |seq| effect.behind(storage, definitions, seq, next_table))?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
+        // They only add. Whoever gives up waiting leaves the rest on its way, as of a transaction without them.
+        let waited = storage.wait_defined(self.evaluator.op, seq, entry, true);
+        drop(turn);
+        self.evaluator.release_changed(seq);
+        waited?;
         self.evaluator.op.note_catalog_changes(changes);
         storage.tell_definitions_changed();
-        self.evaluator.release_changed(seq);
         Ok(seq)
     }
 

@@ -1,6 +1,7 @@
 //! `applyOps`: applies operations as logs have them, one after the other, for clients that replay a log.
 //!
-//! Each is logged as what it is, and waits for no other: a failure leaves those before it applied. Replaying is
+//! Each is logged as what it is, and waits for no other but where it may be about the same documents, or is a command:
+//! all wait together at the end. A failure leaves those before it applied. Replaying is
 //! idempotent: what an operation finds done is no error. An update that finds nothing is told as one when the
 //! others are done.
 
@@ -119,11 +120,14 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Err(error)
     };
     let mut all_found = true;
+    let is_one_of_many = operations.iter().flatten().count() > 1;
     for several in &operations {
         if matches!(several[..], [LogOperation::Note]) {
             continue;
         }
-        let applied = several.iter().try_for_each(|operation| apply(call, operation));
+        let applied = several
+            .iter()
+            .try_for_each(|operation| apply(call, operation, is_one_of_many));
         results.push(Bson::Boolean(applied.is_ok()));
         match applied {
             Err(error) if error.code == ErrorCode::UpdateOperationFailed => all_found = false,
@@ -140,13 +144,13 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     Ok(())
 }
 
-fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>) -> Result<()> {
+fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>, is_one_of_many: bool) -> Result<()> {
     call.operation.check()?;
     match operation {
         LogOperation::Note | LogOperation::Nothing => Ok(()),
         LogOperation::Insert { target, document } => {
             let namespace = writable(call, target)?;
-            insert(call, &namespace, document)
+            insert(call, &namespace, document, is_one_of_many)
         }
         LogOperation::Update {
             target,
@@ -157,6 +161,7 @@ fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>) -> Result<()> 
         } => {
             let namespace = writable(call, target)?;
             let mut statement = Statement::new(None);
+            statement.is_one_of_many = is_one_of_many;
             statement.filter = filter;
             statement.change = RawBsonRef::Document(change);
             statement.form = *form;
@@ -174,6 +179,7 @@ fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>) -> Result<()> 
         LogOperation::Delete { target, filter } => {
             let namespace = writable(call, target)?;
             let mut statement = Statement::new(None);
+            statement.is_one_of_many = is_one_of_many;
             statement.filter = filter;
             delete::run(call, &namespace, &statement, &mut 0).map(drop)
         }
@@ -183,22 +189,31 @@ fn apply(call: &mut Invocation<'_>, operation: &LogOperation<'_>) -> Result<()> 
             name,
             body,
             accepted,
-        } => match run_command(call, database, *uuid, name, body) {
-            Err(error) if accepted.contains(&error.code) => Ok(()),
-            done => done,
-        },
+        } => {
+            // It reads what readers see.
+            call.settle()?;
+            match run_command(call, database, *uuid, name, body) {
+                Err(error) if accepted.contains(&error.code) => Ok(()),
+                done => done,
+            }
+        }
     }
 }
 
 /// The document takes the place of one with the same `_id`.
-fn insert(call: &mut Invocation<'_>, namespace: &Namespace, document: &RawDocument) -> Result<()> {
+fn insert(
+    call: &mut Invocation<'_>,
+    namespace: &Namespace,
+    document: &RawDocument,
+    is_one_of_many: bool,
+) -> Result<()> {
     let batch = InsertBatch {
         documents: &[document],
         ids: &|_| 0,
         ordered: true,
         keep_empty_timestamps: true,
         refused_each: false,
-        is_one_of_many: false,
+        is_one_of_many,
     };
     let mut errors = WriteErrors::new();
     insert_documents(call, namespace, &batch, &mut errors)?;
@@ -213,6 +228,7 @@ fn insert(call: &mut Invocation<'_>, namespace: &Namespace, document: &RawDocume
         filter.append(cstr!("_id"), id);
     }
     let mut statement = Statement::new(None);
+    statement.is_one_of_many = is_one_of_many;
     statement.filter = &filter;
     statement.change = RawBsonRef::Document(document);
     statement.form = ChangeForm::Document;

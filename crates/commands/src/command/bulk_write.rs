@@ -2,7 +2,8 @@
 
 use super::find::{hint, optional};
 use super::insert::{InsertBatch, asks_for_bypass, check_batch, insert_documents};
-use super::listing;
+use super::listing::{self, Listing};
+use super::multi;
 use super::update::asks_for_upsert;
 use super::update::{Images, Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, write_retried};
@@ -17,6 +18,7 @@ use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Document, doc};
 use storage::Namespace;
+use wire::ErrorCode;
 
 /// `bulkWrite`.
 pub const BULK_WRITE: Command = Command::new(
@@ -48,8 +50,12 @@ enum Operation<'a> {
     },
 }
 
+/// Inserts that go in together at most: their errors are not counted as results before all of them have been tried.
+const RUN_DOCUMENTS_MAX: usize = 4096;
+/// Bytes of results behind which the command ends, MongoDB's `bulkWriteMaxRepliesSize`.
+const RESULTS_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 /// What the whole command did.
-#[derive(Default)]
 struct Totals {
     inserted: u64,
     matched: u64,
@@ -58,26 +64,49 @@ struct Totals {
     deleted: u64,
     errors: u64,
     /// One document for each operation, in the order of `ops`.
-    results: Vec<Document>,
+    results: Listing,
+    /// There is no room for more of them.
+    is_full: bool,
 }
 
 impl Totals {
-    fn succeeded(&mut self, index: usize, n: u64, rest: Document, errors_only: bool) {
-        if !errors_only {
-            let mut result = doc! { "ok": 1.0, "idx": index as i32, "n": n as i32 };
-            result.extend(rest);
-            self.results.push(result);
+    fn new(results: Listing) -> Self {
+        Self {
+            inserted: 0,
+            matched: 0,
+            modified: 0,
+            upserted: 0,
+            deleted: 0,
+            errors: 0,
+            results,
+            is_full: false,
         }
     }
 
-    fn failed(&mut self, index: usize, error: CommandError, rest: Document) {
+    /// What was done must be told, whether there is memory for it or not.
+    fn push(&mut self, result: &Document) -> Result<()> {
+        let has_room = self.results.push(RawDocumentBuf::try_from(result)?).is_ok();
+        self.is_full |= !has_room || self.results.bytes() > RESULTS_BYTES_MAX;
+        Ok(())
+    }
+
+    fn succeeded(&mut self, index: usize, n: u64, rest: Document, errors_only: bool) -> Result<()> {
+        if errors_only {
+            return Ok(());
+        }
+        let mut result = doc! { "ok": 1.0, "idx": index as i32, "n": n as i32 };
+        result.extend(rest);
+        self.push(&result)
+    }
+
+    fn failed(&mut self, index: usize, error: CommandError, rest: Document) -> Result<()> {
         self.errors += 1;
         let mut result = doc! { "ok": 0.0, "idx": index as i32, "code": error.code.0, "errmsg": error.message, "n": 0 };
         if let Some(extra) = error.extra {
             result.extend(*extra);
         }
         result.extend(rest);
-        self.results.push(result);
+        self.push(&result)
     }
 }
 
@@ -150,7 +179,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     call.report.n_deleted = Some(totals.deleted);
     call.report.n_upserted = Some(totals.upserted);
     if call.write_concern.unacknowledged {
-        totals = Totals::default();
+        totals = Totals::new(Listing::new(call.operation.memory()));
     }
     let counts = [
         ("nErrors", totals.errors),
@@ -160,14 +189,10 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         ("nUpserted", totals.upserted),
         ("nDeleted", totals.deleted),
     ];
-    let results = totals
-        .results
-        .iter()
-        .map(RawDocumentBuf::try_from)
-        .collect::<std::result::Result<_, _>>()?;
     // A cursor of results that are not sure would be left behind.
     call.settle()?;
-    listing::reply_with_cursor(call, reply, "admin.$cmd.bulkWrite".to_owned(), results, options.batch)?;
+    let namespace = "admin.$cmd.bulkWrite".to_owned();
+    listing::reply_with_cursor(call, reply, namespace, totals.results, options.batch)?;
     for (name, count) in counts {
         reply.int32(name, count as i32);
     }
@@ -288,10 +313,19 @@ fn carry_out(
     options: &Options<'_>,
 ) -> Result<Totals> {
     let errors_only = options.errors_only;
-    let mut totals = Totals::default();
+    let mut totals = Totals::new(Listing::new(call.operation.memory()));
     let mut next = 0;
     let stops = options.ordered || call.transaction.is_some();
     while next < operations.len() && !(stops && totals.errors > 0) {
+        if totals.is_full {
+            call.report.has_write_errors = true;
+            let error = CommandError::new(
+                ErrorCode::ExceededMemoryLimit,
+                format!("BulkWrite response size exceeded limit ({RESULTS_BYTES_MAX} bytes)"),
+            );
+            totals.failed(next, error, Document::new())?;
+            break;
+        }
         let first = next;
         next += 1;
         match &operations[first] {
@@ -302,13 +336,22 @@ fn carry_out(
                     document,
                 }) = operations.get(first + documents.len())
                 {
-                    if same != namespace {
+                    if same != namespace || documents.len() == RUN_DOCUMENTS_MAX {
                         break;
                     }
                     documents.push(*document);
                 }
                 next = first + documents.len();
-                insert_run(call, &namespaces[*namespace], &documents, first, options, &mut totals)?;
+                let is_one_of_many = documents.len() < operations.len() && documents.len() <= multi::MATCHED_MAX;
+                let batch = InsertBatch {
+                    documents: &documents,
+                    ids: &|index| options.ids.of(first + index),
+                    ordered: stops,
+                    keep_empty_timestamps: options.keep_empty_timestamps,
+                    refused_each: true,
+                    is_one_of_many,
+                };
+                insert_run(call, &namespaces[*namespace], &batch, first, errors_only, &mut totals)?;
             }
             Operation::Update { namespace, statement } => {
                 call.server.metrics.operations.update.add(1);
@@ -326,12 +369,12 @@ fn carry_out(
                             n += 1;
                             rest.insert("upserted", doc! { "_id": id });
                         }
-                        totals.succeeded(first, n, rest, errors_only);
+                        totals.succeeded(first, n, rest, errors_only)?;
                     }
                     Err(error) if call.is_fatal(&error) => return Err(error),
                     Err(error) => {
                         call.report.has_write_errors = true;
-                        totals.failed(first, error, doc! { "nModified": 0 });
+                        totals.failed(first, error, doc! { "nModified": 0 })?;
                     }
                 }
             }
@@ -343,11 +386,11 @@ fn carry_out(
                     .and_then(|()| delete::run(call, namespace, statement, &mut deleted));
                 totals.deleted += deleted;
                 match done {
-                    Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only),
+                    Ok(_) => totals.succeeded(first, deleted, Document::new(), errors_only)?,
                     Err(error) if call.is_fatal(&error) => return Err(error),
                     Err(error) => {
                         call.report.has_write_errors = true;
-                        totals.failed(first, error, Document::new());
+                        totals.failed(first, error, Document::new())?;
                     }
                 }
             }
@@ -360,55 +403,73 @@ fn carry_out(
 fn insert_run(
     call: &mut Invocation<'_>,
     namespace: &Namespace,
-    documents: &[&RawDocument],
+    batch: &InsertBatch<'_>,
     first: usize,
-    options: &Options<'_>,
+    errors_only: bool,
     totals: &mut Totals,
 ) -> Result<()> {
     let mut errors = WriteErrors::new();
-    let stops = options.ordered || call.transaction.is_some();
-    let batch = InsertBatch {
-        documents,
-        ids: &|index| options.ids.of(first + index),
-        ordered: stops,
-        keep_empty_timestamps: options.keep_empty_timestamps,
-        refused_each: true,
-        is_one_of_many: false,
-    };
-    totals.inserted += insert_documents(call, namespace, &batch, &mut errors)?;
+    totals.inserted += insert_documents(call, namespace, batch, &mut errors)?;
     let mut failures = errors.each().peekable();
-    for index in 0..documents.len() {
+    for index in 0..batch.documents.len() {
         match failures.next_if(|(failed, _)| *failed == index) {
             Some((_, error)) => {
-                totals.failed(first + index, error, Document::new());
-                if stops {
+                totals.failed(first + index, error, Document::new())?;
+                if batch.ordered {
                     break;
                 }
             }
-            None => totals.succeeded(first + index, 1, Document::new(), options.errors_only),
+            None => totals.succeeded(first + index, 1, Document::new(), errors_only)?,
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use wire::ErrorCode;
+    use storage::{MemoryAccount, MemoryBudget};
+
+    fn totals(bytes_max: u64) -> Totals {
+        let budget = MemoryBudget::new(u64::MAX, bytes_max);
+        Totals::new(Listing::new(&MemoryAccount::new(&budget)))
+    }
 
     #[test]
     fn results_carry_their_place() {
-        let mut totals = Totals::default();
-        totals.succeeded(0, 1, doc! { "nModified": 1 }, true);
+        let mut totals = totals(u64::MAX);
+        totals.succeeded(0, 1, doc! { "nModified": 1 }, true).unwrap();
         let error = CommandError::new(ErrorCode::DuplicateKey, "twice");
-        totals.failed(1, error, Document::new());
-        assert_eq!(totals.results.len(), 1, "errorsOnly leaves successes out");
-        assert_eq!(
-            (
-                totals.results[0].get_i32("idx").ok(),
-                totals.results[0].get_i32("code").ok()
-            ),
-            (Some(1), Some(11000))
-        );
+        totals.failed(1, error, Document::new()).unwrap();
+        let results = totals.results.documents();
+        assert_eq!(results.len(), 1, "errorsOnly leaves successes out");
+        let result = (results[0].get_i32("idx").ok(), results[0].get_i32("code").ok());
+        assert_eq!(result, (Some(1), Some(11000)));
+    }
+
+    /// A command whose operations all failed, with keys of some hundred bytes, had a hundred megabytes of results.
+    #[test]
+    fn results_have_a_bound_and_are_told_behind_it() {
+        for (bytes_max, in_all) in [(u64::MAX, RESULTS_BYTES_MAX), (1 << 20, 1 << 20)] {
+            let mut totals = totals(bytes_max);
+            let mut count = 0;
+            while !totals.is_full {
+                let error = CommandError::new(ErrorCode::DuplicateKey, "x".repeat(100_000));
+                totals.failed(count, error, Document::new()).unwrap();
+                count += 1;
+            }
+            let bytes = totals
+                .results
+                .documents()
+                .iter()
+                .map(|result| result.as_bytes().len() as u64);
+            let bytes = bytes.sum::<u64>();
+            assert!(
+                (in_all - 300_000..in_all + 300_000).contains(&bytes),
+                "{bytes} of {in_all}"
+            );
+            assert_eq!(totals.errors, count as u64);
+        }
     }
 }

@@ -616,5 +616,6 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         }
     }
     let namespace = format!("{}.$cmd.listCollections", call.database);
+    let documents = listing::Listing::of(call, documents)?;
     listing::reply_with_cursor(call, reply, namespace, documents, batch)
 }

@@ -354,7 +354,7 @@ fn fetch(
     reply.open_array("nextBatch");
     let most = batch.unwrap_or(u64::MAX);
     let (returned, fetched) = match &mut cursor.source {
-        CursorSource::Documents(rest) => {
+        CursorSource::Documents(rest, _) => {
             let returned = listing::fill(reply, rest, batch.map(|most| most as usize)) as u64;
             (returned, Fetched::of(rest.len() > 0))
         }

@@ -494,6 +494,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         for index in buckets.indexes().iter().chain(buckets.new_building_indexes()) {
             specs.extend(timeseries::indexes::shown_spec(index, options)?);
         }
+        let specs = listing::Listing::of(call, specs)?;
         return listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch);
     }
     let specs = match catalog.collection(&namespace) {
@@ -516,6 +517,7 @@ fn list(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             ));
         }
     };
+    let specs = listing::Listing::of(call, specs)?;
     listing::reply_with_cursor(call, reply, namespace.as_str().to_owned(), specs, batch)
 }
 

@@ -13,6 +13,7 @@ use auth::{Action, ActionSet};
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::spec::ElementType;
+use bytes::Bytes;
 use query::raw::{self, Element, Elements, Frame, nesting_depth};
 use std::borrow::Cow;
 use storage::{CollectionGuard, Kept, LockMode, Namespace, StorageError, WriteUnit};
@@ -117,7 +118,8 @@ pub struct InsertBatch<'a> {
     pub keep_empty_timestamps: bool,
     /// A collection that takes no documents is an error of each of them, and not of the command.
     pub refused_each: bool,
-    /// The command has others, and waits for what it has written when it ends.
+    /// The command has others, and waits for what it has written when it ends: until then it remembers the documents,
+    /// which its statements may look for.
     pub is_one_of_many: bool,
 }
 
@@ -157,12 +159,14 @@ pub fn insert_documents(
             let (inserted, failure) = timeseries::insert::insert(call, namespace, &buckets, batch, &known, errors);
             return counted(call, inserted, failure);
         }
-        let looked_at = if ordered { &documents[..1] } else { documents };
+        let stops = ordered || call.transaction.is_some();
+        let looked_at = if stops { &documents[..1] } else { documents };
         let refused: Vec<_> = looked_at
             .iter()
             .map_while(|document| prepare(call, document, true).err())
             .collect();
         if refused.len() == looked_at.len() {
+            call.report.has_write_errors = true;
             refused
                 .into_iter()
                 .enumerate()
@@ -261,13 +265,17 @@ fn insert_all(
         let mut unit = writer.unit(&operation);
         let (mut in_unit, bytes_before) = (0, unit.bytes());
         let mut failed = false;
+        let mut stored = Vec::new();
         while next < documents.len()
             && in_unit < UNIT_DOCUMENTS_MAX
             && (in_unit == 0 || unit.bytes() - bytes_before < UNIT_BYTES_MAX)
         {
             Writer::begin_statement(call.retry.is_some(), &mut unit, (batch.ids)(next), Kept::Nothing);
-            match insert_one(call, guard, &mut unit, documents[next], batch.keep_empty_timestamps) {
-                Ok(()) => in_unit += 1,
+            match insert_one(call, guard, &mut unit, documents[next], batch) {
+                Ok(document) => {
+                    in_unit += 1;
+                    stored.extend(document);
+                }
                 Err(Failure::WouldWait) => break,
                 Err(Failure::Error(error)) if call.is_fatal(&error) => return (inserted, Some(error)),
                 Err(Failure::Error(error)) => {
@@ -300,8 +308,15 @@ fn insert_all(
         };
         drop(writer);
         call.report.has_write_errors |= failed;
-        if let Err(error) = committed {
-            return (inserted, Some(error.into()));
+        let is_ahead = call.operation.is_ahead();
+        let remembered = committed.map_err(CommandError::from).and_then(|()| {
+            let stored = stored.into_iter().filter(|_| is_ahead);
+            stored
+                .map(Some)
+                .try_for_each(|document| call.remember(guard.namespace(), None, document))
+        });
+        if let Err(error) = remembered {
+            return (inserted, Some(error));
         }
     }
     (inserted, None)
@@ -321,14 +336,15 @@ enum Failure {
     Error(CommandError),
 }
 
+/// Answers the document as it is stored, where the call may remember it.
 fn insert_one(
     call: &Invocation<'_>,
     guard: &CollectionGuard,
     unit: &mut WriteUnit<'_>,
     document: &RawDocument,
-    keep_empty_timestamps: bool,
-) -> std::result::Result<(), Failure> {
-    let prepared = prepare(call, document, keep_empty_timestamps).map_err(Failure::Error)?;
+    batch: &InsertBatch<'_>,
+) -> std::result::Result<Option<Bytes>, Failure> {
+    let prepared = prepare(call, document, batch.keep_empty_timestamps).map_err(Failure::Error)?;
     let prepared = RawDocument::from_bytes(prepared.as_ref()).map_err(|error| Failure::Error(error.into()))?;
     let adopted;
     let prepared = match guard.timeseries() {
@@ -340,7 +356,9 @@ fn insert_one(
     };
     crate::validation::check(call, guard, prepared, None).map_err(Failure::Error)?;
     match unit.insert(guard, prepared) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(batch
+            .is_one_of_many
+            .then(|| Bytes::copy_from_slice(prepared.as_bytes()))),
         Err(StorageError::WouldWait) => Err(Failure::WouldWait),
         Err(other) => Err(Failure::Error(other.into())),
     }

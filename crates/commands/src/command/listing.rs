@@ -1,4 +1,4 @@
-//! Cursors over documents that were made when the command ran: catalogue listings.
+//! Cursors over documents that were made when the command ran: catalogue listings, results of `bulkWrite`.
 
 use crate::arguments::Arguments;
 use crate::cursors::{CursorSource, OpenCursor};
@@ -7,7 +7,9 @@ use crate::invocation::Invocation;
 use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
+use storage::{Charge, MemoryAccount, MemoryExceeded, StorageError};
 use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// Reads `cursor: { batchSize: n }`; `None` when no size is asked for.
@@ -29,15 +31,59 @@ pub fn batch_size(arguments: Arguments<'_>, cursor: &RawDocument) -> Result<Opti
     Ok(size)
 }
 
+/// Documents for a reply and its cursor, in the memory that operations may have.
+pub struct Listing {
+    documents: Vec<RawDocumentBuf>,
+    memory: Charge,
+}
+
+impl Listing {
+    /// Without documents.
+    pub fn new(account: &Arc<MemoryAccount>) -> Self {
+        Self {
+            documents: Vec::new(),
+            memory: Charge::new(account),
+        }
+    }
+
+    /// Of documents.
+    pub fn of(call: &Invocation<'_>, documents: Vec<RawDocumentBuf>) -> Result<Self> {
+        let mut listing = Self::new(call.operation.memory());
+        let charged = documents.into_iter().try_for_each(|document| listing.push(document));
+        charged.map_err(StorageError::from)?;
+        Ok(listing)
+    }
+
+    /// Adds a document. An error says that there was no memory for it: it is there all the same.
+    pub fn push(&mut self, document: RawDocumentBuf) -> std::result::Result<(), MemoryExceeded> {
+        let charged = self
+            .memory
+            .grow((size_of::<RawDocumentBuf>() + document.as_bytes().len()) as u64);
+        self.documents.push(document);
+        charged
+    }
+
+    /// The documents.
+    #[cfg(test)]
+    pub fn documents(&self) -> &[RawDocumentBuf] {
+        &self.documents
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+}
+
 /// Replies with the first `batch` documents and keeps a cursor for the rest.
 pub fn reply_with_cursor(
     call: &mut Invocation<'_>,
     reply: &mut Reply<'_>,
     namespace: String,
-    documents: Vec<RawDocumentBuf>,
+    listing: Listing,
     batch: Option<usize>,
 ) -> Result<()> {
-    let mut rest = documents.into_iter();
+    let mut rest = listing.documents.into_iter();
     reply.open_document("cursor");
     // The number stands in front of the batch, which decides whether there is a cursor.
     let id_at = reply.reserve_int64("id");
@@ -52,7 +98,7 @@ pub fn reply_with_cursor(
         call.server.cursors.add(OpenCursor {
             id,
             namespace: namespace.into(),
-            source: CursorSource::Documents(rest),
+            source: CursorSource::Documents(rest, listing.memory),
             session: call.session,
             pinned: None,
             transaction: call.transaction_number(),

@@ -11,7 +11,6 @@ use crate::invocation::Invocation;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use bson::rawdoc;
-use bytes::Bytes;
 use collation::Collation;
 use query::expression::{Expression, check_user_variable};
 use query::value::{DocumentWriter, SharedDocument, Value};
@@ -494,13 +493,7 @@ fn insert(call: &mut Invocation<'_>, merge: &Merge, document: &RawDocument) -> R
         is_one_of_many: true,
         ..InsertBatch::of_results(&documents)
     };
-    insert_batch(call, &merge.into, &batch)?;
-    if call.operation.is_ahead() {
-        // An `_id` that it got is none that a filter of the stage asks for.
-        let inserted = Bytes::copy_from_slice(document.as_bytes());
-        call.remember(&merge.into, None, Some(inserted))?;
-    }
-    Ok(())
+    insert_batch(call, &merge.into, &batch)
 }
 
 /// Whether the document that was in the way is there for readers.

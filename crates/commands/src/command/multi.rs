@@ -17,7 +17,7 @@ use query::matcher::Matcher;
 use storage::{Namespace, WriteUnit};
 
 /// Documents that a filter is tried on: with more of them a wait costs less.
-const MATCHED_MAX: usize = 64;
+pub const MATCHED_MAX: usize = 64;
 
 /// Before a statement looks for documents: waits where one may be in question that was changed ahead.
 pub fn begin(call: &Invocation<'_>, namespace: &Namespace, statement: &Statement<'_>) -> Result<()> {

@@ -160,20 +160,14 @@ impl Updated {
             (StatementKind::Deleted, Images::None) => return refused(40638, of_another_kind),
             _ => {}
         }
-        let image = result.image.map(|image| Bytes::from(image.into_bytes()));
-        let mut done = Self {
-            before: image.clone(),
-            after: image,
-            ..Self::default()
-        };
-        match (result.kind, result.key) {
-            (StatementKind::Inserted, Some(key)) => {
-                let id = key.get("_id")?.map(Bson::try_from).transpose()?;
-                done.upserted = Some(id.unwrap_or(Bson::Null));
-            }
+        let mut done = Self::default();
+        match (result.kind, result.id()) {
+            (StatementKind::Inserted, Some(id)) => done.upserted = Some(Bson::try_from(id)?),
             (StatementKind::Updated, _) => (done.matched, done.modified) = (1, 1),
             _ => return refused(40606, of_another_kind),
         }
+        done.after = result.image.map(|image| Bytes::from(image.into_bytes()));
+        done.before = done.after.clone();
         Ok(done)
     }
 }

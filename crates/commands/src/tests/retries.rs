@@ -51,3 +51,36 @@ fn statements_have_their_numbers_from_one_field() {
     assert_eq!(code(&bench.admin(numbered(both, 1))), 72);
     assert_eq!(bench.find("c", doc! { "_id": 3 }), [] as [Document; 0]);
 }
+
+/// Any one `findAndModify` of a large document with a long `_id` ended the server, and all others of its set.
+#[test]
+fn a_largest_document_is_found_and_modified_and_told_again() {
+    let bench = bench();
+    let id = "i".repeat(8_000_000);
+    let query = || doc! { "_id": &id };
+    let padding = (16 << 20) - 100 - id.len();
+    let modify = |fields: Document| {
+        let mut command = doc! { "findAndModify": "c", "query": query(), "fields": { "n": 1, "_id": 0 } };
+        command.extend(fields);
+        command
+    };
+    let insert = || modify(doc! { "update": { "$set": { "p": "x".repeat(padding) } }, "upsert": true, "new": true });
+    let told = |reply: &Document| {
+        let last = reply.get_document("lastErrorObject").unwrap();
+        let value = reply.get_document("value").unwrap();
+        (last.get_str("upserted").ok() == Some(&*id), value.get_i32("n").ok())
+    };
+    let increment = |is_new: bool| modify(doc! { "update": { "$inc": { "n": 1 } }, "new": is_new });
+    for (number, command, expected) in [
+        (1, insert(), (true, None)),
+        (2, increment(false), (false, None)),
+        (3, increment(true), (false, Some(2))),
+        (4, increment(false), (false, Some(2))),
+        (5, modify(doc! { "remove": true }), (false, Some(3))),
+    ] {
+        for _ in 0..2 {
+            let reply = bench.ok(numbered(command.clone(), number));
+            assert_eq!(told(&reply), expected, "{number}");
+        }
+    }
+}

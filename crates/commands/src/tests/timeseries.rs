@@ -215,3 +215,22 @@ fn operations_are_counted_under_the_name_that_clients_use() {
         26
     );
 }
+
+/// Where one measurement of many was refused each of the others was a unit, and a wait for the majority.
+#[test]
+fn what_is_refused_leaves_the_others_together() {
+    let bench = made();
+    let mut measurements: Vec<_> = (0..256).map(|n| doc! { "t": at(n), "m": n as i32, "v": 1 }).collect();
+    measurements[100].insert("v", "x".repeat(7 << 20));
+    for (ordered, n) in [(false, 255), (true, 100)] {
+        let before = bench.server.storage.last_seq().0;
+        let reply = bench.run(doc! { "insert": "x", "documents": measurements.clone(), "ordered": ordered });
+        assert_eq!(
+            (reply.get_i32("n").ok(), write_errors(&reply)[0].0),
+            (Some(n), 100),
+            "ordered: {ordered}"
+        );
+        let units = bench.server.storage.last_seq().0 - before;
+        assert!(units <= 10, "{units} units");
+    }
+}

@@ -494,3 +494,82 @@ fn however_many_statements_fail_what_was_written_is_told() {
     assert!(first.get_str("errmsg").unwrap().contains("E11000") && first.contains_key("keyValue"));
     assert_eq!(last, &doc! { "index": 12_000, "code": 11000, "errmsg": "" });
 }
+
+/// A command whose operations all failed had its results in memory however many they were, and their cursor as well.
+#[test]
+fn a_bulk_write_ends_where_its_results_have_no_room() {
+    let bench = Bench::new();
+    let id = "i".repeat(3_000);
+    bench.insert("c", &[doc! { "_id": &id }]);
+    let insert = |_| doc! { "insert": 0, "document": { "_id": &id } };
+    let run = |operations: Vec<Document>| {
+        let command = doc! {
+            "bulkWrite": 1, "ops": operations, "nsInfo": [{ "ns": "test.c" }], "ordered": false,
+            "cursor": { "batchSize": 1 },
+        };
+        succeeded(bench.admin(command))
+    };
+    let mut operations: Vec<_> = (0..10_000).map(insert).collect();
+    operations.push(doc! { "insert": 0, "document": { "_id": 1 } });
+    let before = bench.server.memory().used();
+    let reply = run(operations);
+    assert_eq!(
+        (reply.get_i32("nErrors").ok(), reply.get_i32("nInserted").ok()),
+        (Some(4097), Some(0)),
+        "what is behind the limit is not tried"
+    );
+    let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let kept = bench.server.memory().used() - before;
+    assert!(kept > 20_000_000, "{kept} bytes of an open cursor are charged");
+    let (mut last, mut is_open) = (None, true);
+    while is_open {
+        let more = succeeded(bench.admin(doc! { "getMore": cursor, "collection": "$cmd.bulkWrite" }));
+        let cursor = more.get_document("cursor").unwrap();
+        last = cursor.get_array("nextBatch").unwrap().last().cloned().or(last);
+        is_open = cursor.get_i64("id").unwrap() != 0;
+    }
+    let last = last.as_ref().and_then(Bson::as_document).unwrap();
+    assert_eq!(
+        (last.get_i32("idx").ok(), last.get_i32("code").ok()),
+        (Some(4096), Some(146))
+    );
+    assert_eq!(bench.server.memory().used(), before);
+    assert_eq!(run(vec![insert(0)]).get_i32("nErrors").ok(), Some(1));
+}
+
+/// The reply had no room for what was written, or was so large that the connection was closed.
+#[test]
+fn duplicates_of_large_keys_are_told() {
+    let bench = Bench::new();
+    let ids = [b'a', b'b'].map(|byte| {
+        let bytes = vec![byte; 9 << 20];
+        let subtype = bson::spec::BinarySubtype::Generic;
+        bson::Binary { subtype, bytes }
+    });
+    for id in &ids {
+        bench.insert("c", &[doc! { "_id": id }]);
+    }
+    let documents = vec![doc! { "_id": 1 }, doc! { "_id": &ids[0] }, doc! { "_id": &ids[1] }];
+    let reply = bench.ok(doc! { "insert": "c", "documents": documents, "ordered": false });
+    assert_eq!(reply.get_i32("n").ok(), Some(1));
+    assert_eq!(write_errors(&reply), [(1, 11000), (2, 11000)]);
+    let modify = doc! {
+        "findAndModify": "c", "query": { "_id": 2 }, "update": { "$setOnInsert": { "x": 1 } }, "upsert": true,
+    };
+    bench.ok(
+        doc! { "createIndexes": "c", "indexes": [{ "key": { "x": 1 }, "name": "x", "unique": true, "sparse": true }] },
+    );
+    bench.ok(doc! { "insert": "c", "documents": [{ "_id": 3, "x": &ids[0] }] });
+    let mut large = modify;
+    large.insert("update", doc! { "$setOnInsert": { "x": &ids[0] } });
+    let refused = bench.run(large);
+    assert_eq!(code(&refused), 11000);
+    assert_eq!(refused.get_document("keyPattern").unwrap(), &doc! { "x": 1 });
+    assert!(!refused.contains_key("keyValue") && refused.get_str("errmsg").unwrap().len() < 100_000);
+    // Those of usual length are whole.
+    let usual = "u".repeat(2_000);
+    bench.insert("c", &[doc! { "_id": &usual }]);
+    let reply = bench.ok(doc! { "insert": "c", "documents": [{ "_id": &usual }] });
+    let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+    assert!(error.get_str("errmsg").unwrap().contains(&usual) && error.contains_key("keyValue"));
+}

@@ -3,4 +3,5 @@
 mod conformance;
 mod copies;
 mod process;
+mod ranges;
 mod views;

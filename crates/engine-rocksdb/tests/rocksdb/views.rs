@@ -7,14 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const TABLES: [TableId; 2] = [TableId(3), TableId(4)];
 
-fn views_taken(engine: &dyn Engine) -> i64 {
-    let mut taken = -1;
+/// One of the engine's figures.
+pub(crate) fn stat(engine: &dyn Engine, wanted: &str) -> i64 {
+    let mut found = -1;
     engine.stats(&mut |name, value| {
-        if let ("snapshots.taken", StatValue::Number(number)) = (name, value) {
-            taken = number;
+        if let (true, StatValue::Number(number)) = (name == wanted, value) {
+            found = number;
         }
     });
-    taken
+    found
+}
+
+fn views_taken(engine: &dyn Engine) -> i64 {
+    stat(engine, "snapshots.taken")
 }
 
 fn create(engine: &dyn Engine) {

@@ -557,7 +557,7 @@ fn result_of(kind: StatementKind, kept: Kept, id: i32, old: Option<&Doc>, new: O
     };
     StatementResult {
         kind,
-        key: (kept != Kept::Nothing).then(|| rawdoc! { "_id": id }),
+        key: (kept != Kept::Nothing && image.is_none()).then(|| rawdoc! { "_id": id }),
         image: image.map(|doc| (*doc.bytes).clone()),
     }
 }

@@ -129,7 +129,8 @@ fn measured<'d>(document: &'d [u8], options: &TimeseriesOptions) -> Result<Measu
     Ok(Measurement::of(RawDocument::from_bytes(document)?, options)?)
 }
 
-/// Stores a slice; what cannot be stored with others is tried alone. Answers whether the command goes on.
+/// Stores a slice; what cannot be stored together is halved, until what is refused is alone. Answers whether the
+/// command goes on.
 fn store_each(
     call: &mut Invocation<'_>,
     buckets: &Collection,
@@ -153,12 +154,9 @@ fn store_each(
                 return Ok(!batch.ordered);
             }
             Err(_) => {
-                for place in 0..rest.len() {
-                    if !store_each(call, buckets, batch, &rest[place..=place], errors, inserted)? {
-                        return Ok(false);
-                    }
-                }
-                return Ok(true);
+                let (first, second) = rest.split_at(rest.len() / 2);
+                return Ok(store_each(call, buckets, batch, first, errors, inserted)?
+                    && store_each(call, buckets, batch, second, errors, inserted)?);
             }
         }
     }

@@ -169,8 +169,7 @@ pub fn delete(
         if !is_conflicted || *deleted > before {
             return Ok(());
         }
-        call.operation.check()?;
-        call.operation.counters().write_conflicts.add(1);
+        call.wait_to_look_again()?;
     }
 }
 

@@ -163,3 +163,45 @@ fn an_update_that_changes_nothing_is_in_nobodys_way() {
     succeeded(end(&bench, "commitTransaction", 2, 1));
     assert_eq!(bench.find("c", doc! { "_id": 1 }), [doc! { "_id": 1, "a": 2, "b": 1 }]);
 }
+
+/// It left the transaction open, where the same into a collection that is there ends it.
+#[test]
+fn a_document_that_is_refused_ends_the_transaction_whether_its_collection_is_there() {
+    let bench = bench();
+    let refused = |collection: &str| doc! { "insert": collection, "documents": [{ "_id": [1] }, { "_id": [2] }] };
+    let bulk = doc! {
+        "bulkWrite": 1, "nsInfo": [{ "ns": "test.new" }], "ops": [{ "insert": 0, "document": { "_id": [1] } }],
+    };
+    for (number, ordered, collection) in [(1, true, "c"), (2, true, "new"), (3, false, "c"), (4, false, "new")] {
+        let mut command = refused(collection);
+        command.insert("ordered", ordered);
+        bench.ok(first(insert(9), number));
+        assert_eq!(write_errors(&bench.ok(next(command, number))), [(0, 53)]);
+        assert_eq!(code(&end(&bench, "commitTransaction", 1, number)), 251);
+    }
+    bench.ok(first(insert(9), 20));
+    succeeded(bench.admin(of(1, bulk, 20, false)));
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 20)), 251);
+    assert_eq!(ids(&bench.find("c", doc! {})), [1, 2]);
+}
+
+/// It was told that somebody had killed it.
+#[test]
+fn a_statement_whose_transaction_has_lasted_too_long_is_told_so() {
+    let bench = bench();
+    bench.ok(first(doc! { "find": "c" }, 1));
+    // It would not end by itself.
+    let range = |of: Document| doc! { "$sum": { "$map": { "input": { "$range": [0, 10_000] }, "in": of } } };
+    let endless = range(range(range(doc! { "$add": ["$a", 1] })));
+    let command = || doc! { "find": "c", "filter": { "$expr": { "$gt": [&endless, 0] } } };
+    std::thread::scope(|scope| {
+        let statement = scope.spawn(|| bench.run(next(command(), 1)));
+        while bench.server.sessions.open() != (0, 1) {
+            std::thread::yield_now();
+        }
+        bench.clock.advance(Duration::from_secs(61));
+        bench.server.tick();
+        assert_eq!(code(&statement.join().unwrap()), 290);
+    });
+    assert_eq!(code(&end(&bench, "commitTransaction", 1, 1)), 251);
+}
