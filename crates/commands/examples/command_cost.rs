@@ -56,6 +56,7 @@ fn server() -> Arc<Server> {
         engines: vec!["inMemory".into()],
         parameters: Vec::new(),
         slow_ms: 100,
+        slow_sample_rate: 1.0,
         profiling: ProfilingLevel::Off,
         access_control: false,
         cluster_auth: None,

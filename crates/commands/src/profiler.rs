@@ -65,13 +65,13 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// With the level that all databases begin with.
-    pub fn new(default: ProfilingLevel) -> Self {
+    /// With the level that all databases begin with, and the share of slow operations that is told.
+    pub fn new(default: ProfilingLevel, sample_rate: f64) -> Self {
         Self {
             default,
             databases: RwLock::default(),
             is_used: AtomicBool::new(default != ProfilingLevel::Off),
-            sample_rate: AtomicU64::new(1.0_f64.to_bits()),
+            sample_rate: AtomicU64::new(sample_rate.to_bits()),
         }
     }
 

@@ -117,7 +117,7 @@ impl Server {
             cluster_parameters: ClusterParameters::default(),
             query_settings: SettingsOfShapes::default(),
             pinned: PinnedStates::default(),
-            profiler: Profiler::new(settings.profiling),
+            profiler: Profiler::new(settings.profiling, settings.slow_sample_rate),
             open_buckets: OpenBuckets::default(),
             fail_points: FailPoints::default(),
             sessions: ServerSessions::default(),

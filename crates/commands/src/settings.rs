@@ -84,6 +84,8 @@ pub struct Settings {
     pub parameters: Vec<(String, String)>,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// `operationProfiling.slowOpSampleRate`, 0 to 1.
+    pub slow_sample_rate: f64,
     /// `operationProfiling.mode`: what of all databases is written to `system.profile`.
     pub profiling: ProfilingLevel,
     /// `security.authorization`: clients may do what their user may.

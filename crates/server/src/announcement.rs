@@ -5,13 +5,44 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// How clients of this machine reach the server.
+/// How clients of this machine reach the server: by a loopback address if it has one.
 pub fn address_for_clients(config: &Config, port: u16) -> String {
+    let listens = |names: &[&str]| {
+        config
+            .net
+            .endpoints
+            .bind
+            .iter()
+            .any(|host| names.contains(&host.as_str()))
+    };
+    let host = match config.net.endpoints.bind.iter().find(|host| !host.starts_with('/')) {
+        _ if listens(&["localhost", "127.0.0.1", "0.0.0.0", "*", "::"]) => format!("localhost:{port}"),
+        Some(address) if address.contains(':') => format!("[{address}]:{port}"),
+        Some(host) => format!("{host}:{port}"),
+        // Sockets alone.
+        None => config
+            .net
+            .endpoints
+            .bind
+            .first()
+            .map_or_else(String::new, |path| path.replace('/', "%2F")),
+    };
     let set = config
         .replica_set
         .as_ref()
-        .map_or_else(String::new, |set| format!("/?replicaSet={}", set.name));
-    format!("'mongodb://localhost:{port}{set}'")
+        .map(|set| format!("replicaSet={}", set.name));
+    let requires_tls = config
+        .net
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.mode == crate::net::TlsMode::Require);
+    let tls = requires_tls.then(|| "tls=true".to_owned());
+    let options: Vec<String> = set.into_iter().chain(tls).collect();
+    let options = match options.is_empty() {
+        true => String::new(),
+        false => format!("/?{}", options.join("&")),
+    };
+    format!("'mongodb://{host}{options}'")
 }
 
 /// Writes the port once clients are served: whole or not at all where the path is a file's, and at once into what is no
@@ -39,4 +70,36 @@ pub fn write_pid_file(path: &Path) -> std::io::Result<()> {
         .open(path)?;
     rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600))?;
     file.write_all(format!("{}\n", std::process::id()).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Task};
+
+    #[test]
+    fn clients_are_told_an_address_that_is_served() {
+        for (line, expected) in [
+            ("", "'mongodb://localhost:27017'"),
+            ("--bind_ip_all --allowUnprotected", "'mongodb://localhost:27017'"),
+            (
+                "--bind_ip 10.0.0.5 --auth --replSet rs0",
+                "'mongodb://10.0.0.5:27017/?replicaSet=rs0'",
+            ),
+            ("--bind_ip fe80::1,localhost --auth", "'mongodb://localhost:27017'"),
+            ("--bind_ip fe80::1 --auth", "'mongodb://[fe80::1]:27017'"),
+            ("--bind_ip /run/tenon.sock", "'mongodb://%2Frun%2Ftenon.sock'"),
+            (
+                "--replSet rs0 --tlsMode requireTLS --tlsCertificateKeyFile x.pem",
+                "'mongodb://localhost:27017/?replicaSet=rs0&tls=true'",
+            ),
+        ] {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let task = config::task(&words, Path::new("/srv"));
+            let Ok(Task::Serve(config)) = task else {
+                panic!("{line}: {task:?}");
+            };
+            assert_eq!(address_for_clients(&config, 27017), expected, "{line}");
+        }
+    }
 }

@@ -90,6 +90,8 @@ pub struct Config {
     pub profiling: ProfilingLevel,
     /// `operationProfiling.slowOpThresholdMs`.
     pub slow_ms: i64,
+    /// `operationProfiling.slowOpSampleRate`, 0 to 1.
+    pub slow_sample_rate: f64,
     /// The replica set to be a member of.
     pub replica_set: Option<SetConfig>,
     /// Server parameters, those that have options of their own included.
@@ -274,6 +276,13 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
     if values.boolean("net.wireObjectCheck") == Some(false) {
         warnings.push("net.wireObjectCheck: false has no effect: documents from clients are always checked".to_owned());
     }
+    for name in ["replication.oplogSizeMB", "storage.oplogMinRetentionHours"] {
+        if values.has(name) && !values.has("replication.replSetName") {
+            warnings.push(format!(
+                "{name} has no effect: only a replica set's member keeps history"
+            ));
+        }
+    }
     let net = net(values, current_directory)?;
     let cluster_auth = cluster_auth(values, net.tls.as_ref(), current_directory)?;
     // Members that prove themselves have no use where nobody needs to.
@@ -314,6 +323,7 @@ fn build(values: &Values, current_directory: &Path) -> Result<Config, ConfigErro
             _ => ProfilingLevel::Off,
         },
         slow_ms: values.integer("operationProfiling.slowOpThresholdMs").unwrap_or(100),
+        slow_sample_rate: values.number("operationProfiling.slowOpSampleRate").unwrap_or(1.0),
         parameters: parameters(values),
         emulated_version,
         wire_version_max,

@@ -45,6 +45,7 @@ pub(crate) fn settings(
         parameters,
         replica_set: None,
         slow_ms: config.slow_ms,
+        slow_sample_rate: config.slow_sample_rate,
         profiling: config.profiling,
         access_control: config.access_control,
         cluster_auth: None,

@@ -399,9 +399,9 @@ impl Teller {
             };
             let kept = if seen.kept.is_some() { ", being changed" } else { "" };
             self.line(
-                &format!("{}: {engine}, {:?}{kept}", seen.host, seen.state),
+                &format!("{}: {engine}, {}{kept}", seen.host, seen.state.name()),
                 doc! {
-                    "event": "member", "member": &seen.host, "engine": engine, "state": format!("{:?}", seen.state),
+                    "event": "member", "member": &seen.host, "engine": engine, "state": seen.state.name(),
                     "beingChanged": seen.kept.is_some(),
                 },
             );

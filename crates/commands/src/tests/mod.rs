@@ -168,6 +168,7 @@ impl Bench {
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect(),
             slow_ms: 100,
+            slow_sample_rate: 1.0,
             profiling: crate::ProfilingLevel::Off,
             access_control: access_control || cluster_auth.is_some(),
             cluster_auth,

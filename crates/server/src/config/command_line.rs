@@ -2,14 +2,13 @@
 
 use super::ConfigError;
 use super::options::{ALIASES, Kind, OPTIONS, Spec, by_flag, by_yaml};
-use super::refused::FLAGS_NOT_BUILT;
 use super::suggestion;
-use super::values::{Values, not_built};
+use super::values::Values;
 
 /// Reads the arguments behind the program's name.
 pub fn parse(arguments: &[String]) -> Result<Values, ConfigError> {
     let mut values = Values::default();
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: Vec<Given> = Vec::new();
     let mut rest = arguments.iter().map(String::as_str);
     while let Some(argument) = rest.next() {
         let (name, attached) = match argument
@@ -23,23 +22,26 @@ pub fn parse(arguments: &[String]) -> Result<Values, ConfigError> {
             }
         };
         if let Some((_, yaml, value)) = ALIASES.iter().find(|(alias, _, _)| *alias == name) {
-            seen.push(name);
             let spec = by_yaml(yaml).ok_or_else(|| unrecognised(argument))?;
-            values.set(spec, value)?;
+            take(
+                &mut values,
+                &mut seen,
+                Given {
+                    flag: name,
+                    spec,
+                    value,
+                },
+            )?;
             continue;
         }
-        if let Some((_, what)) = FLAGS_NOT_BUILT.iter().find(|(flag, _)| *flag == name) {
-            return Err(not_built(&format!("--{name}"), what));
-        }
         let spec = by_flag(name).ok_or_else(|| unrecognised(argument))?;
-        if seen.contains(&spec.flag) && !matches!(spec.kind, Kind::Pairs | Kind::Level) {
+        if seen.iter().any(|given| given.flag == spec.flag) && !matches!(spec.kind, Kind::Pairs | Kind::Level) {
             return Err(ConfigError(format!(
                 "option '--{}' cannot be specified more than once",
                 spec.flag
             )));
         }
-        seen.push(spec.flag);
-        let text = match (attached, spec.kind) {
+        let value = match (attached, spec.kind) {
             (Some(value), _) => value,
             (None, Kind::Level) => "v",
             (None, _) if spec.takes_no_argument() => "true",
@@ -47,10 +49,33 @@ pub fn parse(arguments: &[String]) -> Result<Values, ConfigError> {
                 .next()
                 .ok_or_else(|| ConfigError(format!("the required argument for option '--{}' is missing", spec.flag)))?,
         };
-        values.set(spec, text)?;
+        let flag = spec.flag;
+        take(&mut values, &mut seen, Given { flag, spec, value })?;
     }
-    contradictions(&seen)?;
     Ok(values)
+}
+
+/// A flag of the command line with what it sets.
+struct Given<'a> {
+    flag: &'a str,
+    spec: &'static Spec,
+    value: &'a str,
+}
+
+/// Keeps a value, unless a flag in front of it has set the opposite.
+fn take<'a>(values: &mut Values, seen: &mut Vec<Given<'a>>, given: Given<'a>) -> Result<(), ConfigError> {
+    let contradicts = |other: &&Given<'_>| {
+        other.spec.key() == given.spec.key() && other.flag != given.flag && other.value != given.value
+    };
+    if let Some(other) = seen.iter().find(contradicts) {
+        return Err(ConfigError(format!(
+            "Can't specify both --{} and --{} options.",
+            other.flag, given.flag
+        )));
+    }
+    values.set(given.spec, given.value)?;
+    seen.push(given);
+    Ok(())
 }
 
 /// `-f`, `-h`, `-vvv`, with a value behind the letter if there is one.
@@ -84,15 +109,4 @@ fn unrecognised(argument: &str) -> ConfigError {
     ConfigError(format!(
         "Error parsing command line: unrecognised option '{argument}'{meant}\ntry 'tenond --help' for more information"
     ))
-}
-
-fn contradictions(seen: &[&str]) -> Result<(), ConfigError> {
-    for (one, other) in [("journal", "nojournal"), ("bind_ip", "bind_ip_all")] {
-        if seen.contains(&one) && seen.contains(&other) {
-            return Err(ConfigError(format!(
-                "Can't specify both --{one} and --{other} options."
-            )));
-        }
-    }
-    Ok(())
 }

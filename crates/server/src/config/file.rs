@@ -1,7 +1,7 @@
 //! The configuration file: YAML whose nested names, joined with dots, are the options' names.
 
 use super::ConfigError;
-use super::values::Values;
+use super::values::{Values, takes_value};
 use serde_yaml_ng::Value as Yaml;
 use std::path::Path;
 
@@ -59,6 +59,9 @@ fn walk(yaml: &Yaml, name: &str, depth: usize, values: &mut Values) -> Result<()
         }
         Yaml::Sequence(items) => {
             // Lists are accepted where the command line has commas.
+            if name != "net.bindIp" && name != "net.compression.compressors" {
+                return Err(bad("is a list, and takes one value"));
+            }
             let words: Option<Vec<&str>> = items.iter().map(Yaml::as_str).collect();
             values.set_yaml(
                 name,
@@ -70,7 +73,9 @@ fn walk(yaml: &Yaml, name: &str, depth: usize, values: &mut Values) -> Result<()
         Yaml::String(text) => values.set_yaml(name, text),
         Yaml::Bool(truth) => values.set_yaml(name, &truth.to_string()),
         Yaml::Number(number) => values.set_yaml(name, &number.to_string()),
-        // A section whose options are all commented out.
+        // What has been left empty is not what has been left out: nobody is to be without access control because a
+        // template's variable was empty. A section whose options are all commented out is none the worse.
+        Yaml::Null if takes_value(name) => Err(bad("has no value")),
         Yaml::Null => Ok(()),
         Yaml::Tagged(_) => Err(bad("has a YAML tag")),
     }

@@ -1,17 +1,13 @@
 //! The table of options: names in YAML and on the command line, values, meaning.
 //!
 //! One entry per option, sorted by YAML name; `docs/configuration.md` lists the same (a test compares). Options of
-//! MongoDB that are not built are in the table too, so that they are refused by name instead of being unknown.
+//! MongoDB that are not built have a table of their own, `REFUSED`.
 
+use super::refused::REFUSED;
 pub use super::spec::{Kind, Spec};
-use super::spec::{not_built, short, spec};
+use super::spec::{short, spec};
 
 const COMPRESSORS: &[&str] = &["none", "snappy", "zlib", "zstd", "lz4"];
-const WT_CONFIG: &str = "a text of WiredTiger options";
-pub(super) const TLS: &str = "this part of TLS";
-pub(super) const KEY_SERVERS: &str =
-    "keeping the master key on a KMIP or Vault server (security.encryptionKeyCommand runs a program that fetches it)";
-pub(super) const SHARDING: &str = "sharding";
 
 /// Flags that set another option to a fixed value: flag, YAML name, value.
 pub const ALIASES: [(&str, &str, &str); 7] = [
@@ -172,7 +168,6 @@ pub const OPTIONS: &[Spec] = &[
         "27017",
         "TCP port; 0 lets the system choose one",
     ),
-    not_built("net.ssl.mode", "sslMode", TLS),
     spec(
         "net.tls.CAFile",
         "tlsCAFile",
@@ -242,6 +237,13 @@ pub const OPTIONS: &[Spec] = &[
         Kind::OneOf(&["off", "slowOp", "all", "0", "1", "2"]),
         "off",
         "operations of all databases that system.profile gets",
+    ),
+    spec(
+        "operationProfiling.slowOpSampleRate",
+        "slowOpSampleRate",
+        Kind::Number(0.0, 1.0),
+        "1.0",
+        "share of the slow operations that are logged and profiled",
     ),
     spec(
         "operationProfiling.slowOpThresholdMs",
@@ -348,17 +350,6 @@ pub const OPTIONS: &[Spec] = &[
         "none",
         "file of the key, or keys, that the members of a cluster share; implies --auth",
     ),
-    not_built(
-        "security.kmip.clientCertificateFile",
-        "kmipClientCertificateFile",
-        KEY_SERVERS,
-    ),
-    not_built("security.kmip.keyIdentifier", "kmipKeyIdentifier", KEY_SERVERS),
-    not_built("security.kmip.rotateMasterKey", "kmipRotateMasterKey", KEY_SERVERS),
-    not_built("security.kmip.serverName", "kmipServerName", KEY_SERVERS),
-    not_built("security.vault.rotateMasterKey", "vaultRotateMasterKey", KEY_SERVERS),
-    not_built("security.vault.serverName", "vaultServerName", KEY_SERVERS),
-    not_built("security.vault.tokenFile", "vaultTokenFile", KEY_SERVERS),
     spec(
         "setParameter",
         "setParameter",
@@ -366,7 +357,6 @@ pub const OPTIONS: &[Spec] = &[
         "none",
         "server parameters, name=value",
     ),
-    not_built("sharding.clusterRole", "", SHARDING),
     spec(
         "storage.PerconaFT.collectionOptions.compression",
         "PerconaFTCollectionCompression",
@@ -402,21 +392,6 @@ pub const OPTIONS: &[Spec] = &[
         "half of memory less 1 GB, at least 0.25 GB",
         "bytes of the betree engine's cache",
     ),
-    not_built(
-        "storage.PerconaFT.engineOptions.cleanerIterations",
-        "PerconaFTEngineCleanerIterations",
-        "cleaner threads with numbers of their own",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.cleanerPeriod",
-        "PerconaFTEngineCleanerPeriod",
-        "cleaner threads with numbers of their own",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.compressBuffersBeforeEviction",
-        "PerconaFTEngineCompressBuffersBeforeEviction",
-        "compression of what is in memory",
-    ),
     spec(
         "storage.PerconaFT.engineOptions.directio",
         "PerconaFTEngineDirectio",
@@ -424,52 +399,12 @@ pub const OPTIONS: &[Spec] = &[
         "false",
         "read pieces of nodes of the betree engine past the system's file cache",
     ),
-    not_built(
-        "storage.PerconaFT.engineOptions.fsRedzone",
-        "PerconaFTEngineFsRedzone",
-        "a reserve of free disk space",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.journalCommitInterval",
-        "PerconaFTEngineJournalCommitInterval",
-        "a journal of the engine's own, beside storage.journal,",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.lockTimeout",
-        "PerconaFTEngineLockTimeout",
-        "locks of the engine's own",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.locktreeMaxMemory",
-        "PerconaFTEngineLocktreeMaxMemory",
-        "locks of the engine's own",
-    ),
-    not_built(
-        "storage.PerconaFT.engineOptions.numCachetableBucketMutexes",
-        "PerconaFTEngineNumCachetableBucketMutexes",
-        "a number of cache latches",
-    ),
     spec(
         "storage.PerconaFT.indexOptions.compression",
         "PerconaFTIndexCompression",
         Kind::OneOf(COMPRESSORS),
         "zstd",
         "compressor of indexes of the betree engine",
-    ),
-    not_built(
-        "storage.PerconaFT.indexOptions.fanout",
-        "PerconaFTIndexFanout",
-        "sizes for indexes alone",
-    ),
-    not_built(
-        "storage.PerconaFT.indexOptions.pageSize",
-        "PerconaFTIndexPageSize",
-        "sizes for indexes alone",
-    ),
-    not_built(
-        "storage.PerconaFT.indexOptions.readPageSize",
-        "PerconaFTIndexReadPageSize",
-        "sizes for indexes alone",
     ),
     spec(
         "storage.btree.directIO",
@@ -533,11 +468,6 @@ pub const OPTIONS: &[Spec] = &[
         Kind::Integer(1, 500),
         "100",
         "milliseconds between flushes of the log; storage.journal.commitIntervalMs wins over it",
-    ),
-    not_built(
-        "storage.mmapv1.journal.debugFlags",
-        "",
-        "debugging of mmapv1's own journal",
     ),
     spec(
         "storage.mmapv1.noPadding",
@@ -623,11 +553,6 @@ pub const OPTIONS: &[Spec] = &[
         "snappy",
         "compressor of collections",
     ),
-    not_built(
-        "storage.wiredTiger.collectionConfig.configString",
-        "wiredTigerCollectionConfigString",
-        WT_CONFIG,
-    ),
     spec(
         "storage.wiredTiger.engineConfig.cacheSizeGB",
         "wiredTigerCacheSizeGB",
@@ -641,11 +566,6 @@ pub const OPTIONS: &[Spec] = &[
         Kind::Number(0.0, 80.0),
         "none",
         "cache of the btree engine in percent of memory; cacheSizeGB wins over it",
-    ),
-    not_built(
-        "storage.wiredTiger.engineConfig.configString",
-        "wiredTigerEngineConfigString",
-        WT_CONFIG,
     ),
     spec(
         "storage.wiredTiger.engineConfig.directoryForIndexes",
@@ -683,11 +603,6 @@ pub const OPTIONS: &[Spec] = &[
         Kind::Integer(1, 22),
         "3",
         "level of zstd in the btree engine",
-    ),
-    not_built(
-        "storage.wiredTiger.indexConfig.configString",
-        "wiredTigerIndexConfigString",
-        WT_CONFIG,
     ),
     spec(
         "storage.wiredTiger.indexConfig.prefixCompression",
@@ -774,10 +689,15 @@ pub const OPTIONS: &[Spec] = &[
 
 /// The option of a YAML name.
 pub fn by_yaml(name: &str) -> Option<&'static Spec> {
-    OPTIONS.iter().find(|spec| !spec.yaml.is_empty() && spec.yaml == name)
+    all().find(|spec| !spec.yaml.is_empty() && spec.yaml == name)
 }
 
 /// The option of a command-line name without dashes.
 pub fn by_flag(name: &str) -> Option<&'static Spec> {
-    OPTIONS.iter().find(|spec| !spec.flag.is_empty() && spec.flag == name)
+    all().find(|spec| !spec.flag.is_empty() && spec.flag == name)
+}
+
+/// Those that are built and those that are refused.
+fn all() -> impl Iterator<Item = &'static Spec> {
+    OPTIONS.iter().chain(REFUSED)
 }

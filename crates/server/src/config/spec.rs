@@ -62,7 +62,12 @@ impl Spec {
     pub fn takes_no_argument(&self) -> bool {
         // This one takes its value as an argument in MongoDB too.
         let takes_value = self.flag == "wiredTigerIndexPrefixCompression";
-        (matches!(self.kind, Kind::Boolean | Kind::Action | Kind::Level) && !takes_value) || self.flag == "cpu"
+        let is_switch = match self.kind {
+            Kind::Boolean | Kind::Action | Kind::Level => !takes_value,
+            Kind::NotBuilt(_, harmless) => harmless == ["false"] || harmless == ["true"],
+            _ => false,
+        };
+        is_switch || self.flag == "cpu"
     }
 }
 
@@ -89,7 +94,12 @@ pub(super) const fn short(letter: u8, spec: Spec) -> Spec {
     Spec { short: letter, ..spec }
 }
 
-/// One of MongoDB's that is refused: this is not built.
-pub(super) const fn not_built(yaml: &'static str, flag: &'static str, what: &'static str) -> Spec {
-    spec(yaml, flag, Kind::NotBuilt(what, &[]), "", "not built")
+/// One of MongoDB's that is refused, unless it has one of the `harmless` values: `what` is not built.
+pub(super) const fn not_built(
+    yaml: &'static str,
+    flag: &'static str,
+    harmless: &'static [&'static str],
+    what: &'static str,
+) -> Spec {
+    spec(yaml, flag, Kind::NotBuilt(what, harmless), "", "not built")
 }

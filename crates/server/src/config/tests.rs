@@ -160,7 +160,7 @@ fn what_is_unknown_or_contradictory_is_named() {
         ("--journal --nojournal", "Can't specify both --journal and --nojournal"),
         (
             "--bind_ip x --bind_ip_all",
-            "Can't specify both --bind_ip and --bind_ip_all",
+            "cannot specify both net.bindIp and net.bindIpAll",
         ),
         ("--fork", "--fork has to be used with --logpath"),
         ("--logpath x --logRotate reopen", "logAppend must equal true"),
@@ -218,6 +218,9 @@ fn what_is_not_built_is_refused_by_name() {
     }
     assert_eq!(serve("--profile 1").profiling, ProfilingLevel::Slow);
     assert_eq!(serve("--profile 0").profiling, ProfilingLevel::Off);
+    assert_eq!(serve("").slow_sample_rate, 1.0);
+    assert_eq!(serve("--slowOpSampleRate 0.25").slow_sample_rate, 0.25);
+    assert!(refusal("--slowOpSampleRate 2").contains("a number between 0 and 1"));
     serve("--profile 0 --tlsMode disabled --noauth --noscripting");
     for (text, expected) in [
         (
@@ -226,11 +229,11 @@ fn what_is_not_built_is_refused_by_name() {
         ),
         (
             "replication:\n  enableMajorityReadConcern: false",
-            "replication is not built yet",
+            "replication without majority reads is not built yet",
         ),
         (
             "net:\n  tls:\n    disabledProtocols: x",
-            "net.tls.disabledProtocols: this part of TLS is not built yet",
+            "net.tls.disabledProtocols (--tlsDisabledProtocols): a choice of TLS versions is not built yet",
         ),
         ("systemLog:\n  destination: syslog", "is not one of file"),
         ("systemLog:\n  destination: file", "systemLog.path is required"),
@@ -238,6 +241,55 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(file_refusal(text).contains(expected), "{text}: {}", file_refusal(text));
     }
     file("security:\n  authorization: disabled");
+    file("security:\n  transitionToAuth: false\nnet:\n  ssl:\n    mode: disabled");
+    file("replication:\n  enableMajorityReadConcern: true");
+    assert!(refusal("--noIndexBuildRetry").contains("is not built yet"));
+}
+
+/// A misspelt option is no option that is not built, and one without a value is not left out.
+#[test]
+fn nothing_is_passed_over() {
+    for (text, expected) in [
+        (
+            "security:\n  authorisation: enabled",
+            "did you mean security.authorization?",
+        ),
+        (
+            "replication:\n  replSetname: rs0",
+            "did you mean replication.replSetName?",
+        ),
+        (
+            "replication:\n  replSet: rs0",
+            "Unrecognized option: replication.replSet",
+        ),
+        ("security:\n  authorization:", "security.authorization has no value"),
+        ("security:\n  keyFile: ~", "security.keyFile has no value"),
+        ("net:\n  tls:\n    mode:", "net.tls.mode has no value"),
+        (
+            "setParameter:\n  ttlMonitorEnabled:",
+            "setParameter.ttlMonitorEnabled has no value",
+        ),
+        (
+            "storage:\n  dbPath: [a, b]",
+            "storage.dbPath is a list, and takes one value",
+        ),
+    ] {
+        assert!(file_refusal(text).contains(expected), "{text}: {}", file_refusal(text));
+    }
+    file("security:\nnet:\n  tls:");
+    for line in [
+        "--auth --noauth",
+        "--noauth --auth",
+        "--journal --nojournal",
+        "--javascriptEnabled --noscripting",
+    ] {
+        assert!(
+            refusal(line).contains("Can't specify both"),
+            "{line}: {}",
+            refusal(line)
+        );
+    }
+    serve("--auth --javascriptEnabled=false --noscripting");
 }
 
 #[test]
@@ -248,7 +300,8 @@ fn files_are_checked() {
         ("- a\n- b", "not a map of options"),
         ("net: [", "Error parsing YAML config file"),
         ("net:\n  port: 1\nnet:\n  port: 2", "duplicate"),
-        ("net:\n  port: [1, 2]", "is a list of something else than text"),
+        ("net:\n  port: [1, 2]", "net.port is a list, and takes one value"),
+        ("net:\n  bindIp: [1, 2]", "is a list of something else than text"),
         ("1: 2", "has a name that is not text"),
         ("storage:\n  journal: true", "Unrecognized option: storage.journal"),
         (
@@ -317,13 +370,23 @@ fn the_table_is_sorted_and_unambiguous() {
         .map(|spec| (spec.yaml, if spec.yaml.is_empty() { spec.flag } else { "" }))
         .collect();
     assert!(names.is_sorted(), "{names:?}");
+    assert!(refused::REFUSED.iter().map(|spec| spec.yaml).is_sorted());
+    let mut yaml: Vec<&str> = OPTIONS.iter().chain(refused::REFUSED).map(|spec| spec.yaml).collect();
+    yaml.retain(|name| !name.is_empty());
+    yaml.sort_unstable();
+    assert!(yaml.windows(2).all(|pair| pair[0] != pair[1]), "{yaml:?}");
     let mut flags: Vec<&str> = OPTIONS
         .iter()
         .map(|spec| spec.flag)
         .filter(|flag| !flag.is_empty())
         .collect();
     flags.extend(options::ALIASES.iter().map(|(flag, ..)| flag));
-    flags.extend(refused::FLAGS_NOT_BUILT.iter().map(|(flag, _)| flag));
+    flags.extend(
+        refused::REFUSED
+            .iter()
+            .map(|spec| spec.flag)
+            .filter(|flag| !flag.is_empty()),
+    );
     let count = flags.len();
     flags.sort_unstable();
     flags.dedup();
@@ -407,6 +470,13 @@ fn the_reference_is_complete() {
         let row = text.lines().find(|line| line.starts_with(&format!("| {name} |")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in docs/configuration.md"));
         assert!(row.contains(spec.flag) && row.contains(spec.default), "{row}");
+    }
+    for spec in refused::REFUSED {
+        let name = if spec.yaml.is_empty() { spec.flag } else { spec.yaml };
+        assert!(
+            text.contains(&format!("`{name}`")) || text.contains(&format!("`--{name}`")),
+            "{name}"
+        );
     }
     for (flag, ..) in options::ALIASES {
         assert!(text.contains(&format!("`--{flag}`")), "{flag}");

@@ -2,7 +2,6 @@
 
 use super::ConfigError;
 use super::options::{Kind, OPTIONS, Spec, by_yaml};
-use super::refused::SECTIONS_NOT_BUILT;
 use super::suggestion;
 use bson::{Bson, Document};
 use commands::logger::Component;
@@ -99,15 +98,10 @@ impl Values {
             self.components.push((component, level));
             return Ok(());
         }
-        match SECTIONS_NOT_BUILT.iter().find(|(prefix, _)| name.starts_with(prefix)) {
-            Some((_, what)) => Err(not_built(name, what)),
-            None => {
-                let meant = suggestion::question(name, OPTIONS.iter().map(|spec| spec.yaml), "");
-                Err(ConfigError(format!(
-                    "Unrecognized option: {name}{meant}\ntry 'tenond --help' for more information"
-                )))
-            }
-        }
+        let meant = suggestion::question(name, OPTIONS.iter().map(|spec| spec.yaml), "");
+        Err(ConfigError(format!(
+            "Unrecognized option: {name}{meant}\ntry 'tenond --help' for more information"
+        )))
     }
 
     /// Takes every value of `other` over one's own.
@@ -181,6 +175,11 @@ impl Values {
     }
 }
 
+/// Does the file's name mean an option, rather than a section of them?
+pub fn takes_value(name: &str) -> bool {
+    by_yaml(name).is_some() || name.starts_with("setParameter.") || component_of(name).is_some()
+}
+
 /// Puts a value at a dotted path. A document that is there already stays.
 fn insert(document: &mut Document, path: &str, value: Bson) {
     match path.split_once('.') {
@@ -200,7 +199,7 @@ fn insert(document: &mut Document, path: &str, value: Bson) {
 }
 
 /// The refusal of something that MongoDB has and this build has not.
-pub fn not_built(name: &str, what: &str) -> ConfigError {
+fn not_built(name: &str, what: &str) -> ConfigError {
     ConfigError(format!("{name}: {what} is not built yet"))
 }
 

@@ -82,7 +82,8 @@ impl State {
         }
     }
 
-    fn name(&self) -> &str {
+    /// As `replSetGetStatus` has it.
+    pub fn name(&self) -> &str {
         match self {
             Self::Primary => "PRIMARY",
             Self::Secondary => "SECONDARY",
