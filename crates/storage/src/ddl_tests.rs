@@ -177,17 +177,27 @@ fn options_change_and_stay_changed() {
         unset_options: vec!["validator".to_owned()],
         capped_size: Some(2000),
         capped_max: Some(7),
+        default_options: rawdoc! { "validationLevel": "strict", "validationAction": "error" },
         requested: RawDocumentBuf::new(),
         view: None,
     };
     storage.modify_collection(&op, &ns("c"), &change).unwrap();
+    // Of two changes neither takes the other's back.
+    let other = CollectionChange {
+        set_options: rawdoc! { "validationAction": "warn" },
+        default_options: rawdoc! { "validationLevel": "strict" },
+        ..CollectionChange::default()
+    };
+    storage.modify_collection(&op, &ns("c"), &other).unwrap();
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
     let collection = storage.catalog().collection(&ns("c")).unwrap();
     let options = bson::Document::try_from(collection.options()).unwrap();
     assert_eq!(
         options,
-        doc! { "capped": true, "validationLevel": "off", "size": 2000_i64, "max": 7_i64 }
+        doc! {
+            "capped": true, "validationLevel": "off", "size": 2000_i64, "max": 7_i64, "validationAction": "warn",
+        }
     );
     let limits = collection.is_capped().unwrap();
     assert_eq!((limits.size_bytes, limits.max_documents), (2000, Some(7)));
