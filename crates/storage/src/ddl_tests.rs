@@ -527,6 +527,43 @@ fn the_id_index_stays() {
     ));
 }
 
+/// Such an index was taken for `_id_`: it was unique, and nobody could drop it.
+#[test]
+fn an_index_on_id_in_another_order_is_one_like_any_other() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "b", rawdoc! {});
+    storage.make(&op, "c", crate::testing::clustered_options());
+    let spec = || index("other", rawdoc! { "_id": -2 }, rawdoc! {});
+    for name in ["b", "c"] {
+        storage.put(&op, name, rawdoc! { "_id": 1 }).unwrap();
+        let made = storage.create_indexes(&op, &ns(name), &[spec()]).unwrap();
+        assert!(!made.all_existed && made.after == made.before + 1);
+    }
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    for name in ["b", "c"] {
+        let collection = storage.catalog().collection(&ns(name)).unwrap();
+        let index = collection.index("other").unwrap();
+        assert!(!index.is_id() && !index.unique());
+        assert_eq!(index.spec(), &*spec().normalised().spec);
+        storage.put(&op, name, rawdoc! { "_id": 2 }).unwrap();
+        storage.assert_valid(&op, name);
+        // Those of builds before are unique, and do not say so.
+        let mut row = CollectionRow::of(&collection);
+        let mut stored = bson::Document::try_from(row.to_document()).unwrap();
+        let last = stored.get_array_mut("indexes").unwrap().last_mut().unwrap();
+        assert_eq!(last.as_document_mut().unwrap().remove("unique"), Some(false.into()));
+        let read = CollectionRow::parse(&RawDocumentBuf::try_from(&stored).unwrap()).unwrap();
+        let former = row.indexes.pop().unwrap();
+        let read = read.indexes.last().unwrap().clone();
+        assert!(read.spec.unique && read.spec.spec.get_bool("unique").unwrap() && read.table == former.table);
+        assert_eq!(storage.drop_all_indexes(&op, &ns(name)).unwrap(), 2);
+        assert_eq!(storage.catalog().collection(&ns(name)).unwrap().access_paths().len(), 1);
+        assert_eq!(storage.drop_all_indexes(&op, &ns(name)).unwrap(), 1);
+    }
+}
+
 #[test]
 fn a_closed_storage_refuses_writes() {
     let machine = Machine::new(1);
