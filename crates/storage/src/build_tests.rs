@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::PinnedView;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
 use std::sync::atomic::AtomicBool;
@@ -505,18 +506,30 @@ fn what_was_built_later_is_not_read_in_an_older_snapshot() {
         let pinned = storage.read_pinned().unwrap();
         storage.run_build(&op, &build).unwrap();
         let collection = storage.catalog().collection(&ns("c")).unwrap();
-        assert!(matches!(
-            pinned.check(storage.catalog(), &ns("c"), Some(&collection)),
-            Err(StorageError::SnapshotUnavailable(_))
-        ));
-        let read = older.collection(&op, &ns("c"), LockMode::IntentShared);
-        assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))));
-        drop(older);
+        let read = |pinned: &PinnedView| {
+            let guard = storage.collection(&op, &ns("c"), LockMode::IntentShared).unwrap();
+            pinned.readable(storage.catalog(), &ns("c"), guard).unwrap().unwrap()
+        };
+        let shown = read(&pinned);
+        assert_eq!((shown.indexes().len(), shown.building_indexes().len()), (1, 0));
+        let index = collection.index("u_1").unwrap().clone();
+        let read_anew = older.collection(&op, &ns("c"), LockMode::IntentShared);
+        assert!(matches!(read_anew, Err(StorageError::SnapshotUnavailable(_))));
+        drop((older, shown));
         let mut newer = storage.begin_transaction().unwrap();
         assert!(newer.collection(&op, &ns("c"), LockMode::IntentShared).is_ok());
         let pinned = storage.read_pinned().unwrap();
-        assert!(pinned.check(storage.catalog(), &ns("c"), Some(&collection)).is_ok());
+        drop(newer);
+        storage.create_indexes(&op, &ns("c"), &[index_of("later")]).unwrap();
+        let left: Vec<_> = read(&pinned).indexes()[1..].iter().map(|index| index.table()).collect();
+        assert_eq!(left, [index.table()], "what was ready then stays");
     }
+}
+
+fn index_of(field: &str) -> IndexSpec {
+    let mut key = RawDocumentBuf::new();
+    key.append(bson::raw::CString::try_from(field.to_owned()).unwrap(), 1);
+    index(field, key, rawdoc! {})
 }
 
 #[test]

@@ -206,6 +206,24 @@ impl Collection {
         self.version
     }
 
+    /// For readers: the same without the ready indexes that `is_left` does not let be.
+    pub(crate) fn with_indexes(&self, is_left: impl Fn(&Index) -> bool) -> Self {
+        let own_first = self.access_paths.len() - self.indexes().len();
+        let (clustered, indexes) = self.access_paths.split_at(own_first);
+        let left = indexes.iter().filter(|index| is_left(index));
+        Self {
+            namespace: self.namespace.clone(),
+            options: self.options.clone(),
+            collation: self.collation.clone(),
+            validation: Validation::of(&self.options),
+            timeseries: self.timeseries.clone(),
+            access_paths: clustered.iter().chain(left).cloned().collect(),
+            building: Box::default(),
+            shared: self.shared.clone(),
+            ..*self
+        }
+    }
+
     /// True when the definition is no longer the one in the catalog.
     pub(crate) fn is_outdated(&self) -> bool {
         self.is_dropped() || self.shared.version.load(Ordering::Acquire) != self.version
