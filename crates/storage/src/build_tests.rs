@@ -6,6 +6,7 @@ use super::*;
 use crate::PinnedView;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
+use engine::Seq;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -530,6 +531,41 @@ fn index_of(field: &str) -> IndexSpec {
     let mut key = RawDocumentBuf::new();
     key.append(bson::raw::CString::try_from(field.to_owned()).unwrap(), 1);
     index(field, key, rawdoc! {})
+}
+
+/// A build waited for a majority behind each chunk: between servers far apart it took hours for that alone.
+#[test]
+fn chunks_wait_together_where_others_decide() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    let documents = 5 * BUILD_CHUNK_DOCUMENTS as i64;
+    // The collection, its documents, and the beginning of the build.
+    let decided = Seq(storage.last_seq().0 + 2 + documents as u64);
+    storage.commit_to(decided).unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..documents {
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+    }
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
+    assert_eq!(storage.last_seq(), decided);
+    std::thread::scope(|scope| {
+        let built = scope.spawn(|| storage.run_build(&op, &build));
+        while storage.log().last_seq().0 < decided.0 + 5 {
+            std::thread::yield_now();
+        }
+        assert_eq!(storage.last_seq(), decided, "nothing of it was decided");
+        while !built.is_finished() {
+            storage.commit_to(storage.log().last_seq()).unwrap();
+        }
+        built.join().unwrap().unwrap();
+    });
+    assert!(storage.catalog().collection(&ns("c")).unwrap().index("u_1").is_some());
+    storage.assert_valid(&op, "c");
 }
 
 #[test]
