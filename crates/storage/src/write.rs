@@ -440,14 +440,14 @@ impl<'a> WriteUnit<'a> {
         if !self.changes.definitions.is_empty() {
             return Ok((self.commit_definitions(effect)?, None));
         }
+        let evicted = effect.evicted();
         let seq = storage.propose(&mut self.changes.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
-        // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
-        let is_capped = |touched: &Touched| touched.guard.is_capped().is_some();
         let epoch = self.changes.entry.epoch;
-        if self.changes.touched.iter().any(is_capped) {
-            storage.wait_applied_in(op, seq, epoch)?;
+        for (shared, from) in evicted {
+            *shared.capped_ahead.lock() = (epoch.unwrap_or_default(), from);
         }
+        // Whoever changes the same rows next finds them pending, and so does who makes room in a capped collection.
         self.evaluator.release_changed(seq);
         Ok((seq, epoch))
     }
@@ -731,6 +731,10 @@ impl Evaluator<'_> {
             self.holding.snapshot = Some(self.storage.engine.snapshot()?);
         }
         Ok(())
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        self.storage
     }
 
     pub(crate) fn snapshot(&self) -> &Arc<dyn Snapshot> {

@@ -13,6 +13,7 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use locks::CollectionLock;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -35,6 +36,8 @@ pub(crate) struct CollectionShared {
     pub(crate) tail: Option<Arc<CappedTail>>,
     /// Capped: no record before this one is left. Where the search for the next one to evict begins.
     pub(crate) capped_first: AtomicU64,
+    /// The same once all has taken effect that is proposed in an epoch, and that epoch: void in another one.
+    pub(crate) capped_ahead: Mutex<(u64, u64)>,
 }
 
 impl CollectionShared {
@@ -50,6 +53,7 @@ impl CollectionShared {
             counts_changed: AtomicBool::new(false),
             tail: is_capped.then(Arc::default),
             capped_first: AtomicU64::new(0),
+            capped_ahead: Mutex::default(),
         })
     }
 
