@@ -16,6 +16,7 @@ use crate::entry::{Deletion, EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, TRANSACTION_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::mutations::mutated;
+use crate::operation::BriefWaiter;
 use crate::session_key::Kept;
 use crate::sessions::SessionEffect;
 use crate::storage::Storage;
@@ -637,7 +638,7 @@ impl Evaluator<'_> {
             self.op.has_awaited.store(false, Ordering::Relaxed);
             let awaited = self.op.awaited.lock().take();
             if let Some(key) = awaited {
-                self.storage.locks.wait_until_free(key, self.op)?;
+                self.wait_until_free(key)?;
             }
         }
         'again: loop {
@@ -653,7 +654,7 @@ impl Evaluator<'_> {
                             return Err(StorageError::WriteConflict);
                         }
                         if before == 0 {
-                            self.storage.locks.wait_until_free(key, self.op)?;
+                            self.wait_until_free(key)?;
                             self.op.check_now()?;
                             continue 'again;
                         }
@@ -666,6 +667,15 @@ impl Evaluator<'_> {
             }
             return self.check_unchanged(keys, before);
         }
+    }
+
+    fn wait_until_free(&self, key: LockKey) -> Result<(), StorageError> {
+        let locks = &self.storage.locks;
+        match self.op.document_patience() {
+            None => locks.wait_until_free(key, self.op)?,
+            Some(patience) => locks.wait_until_free(key, &BriefWaiter::new(self.op, patience))?,
+        }
+        Ok(())
     }
 
     /// In a transaction: nobody may have changed what is locked since its snapshot.
