@@ -384,7 +384,7 @@ pub fn modify(
     })?;
     let edit = match (index, buckets.timeseries()) {
         (Some(index), Some(options)) => {
-            let index = super::indexes::change_of_buckets(index, options)?;
+            let index = super::indexes::change_of_buckets(index, buckets, options)?;
             if index.get_str("name").is_ok_and(|name| name == "_id_") {
                 return Err(CommandError::new(
                     ErrorCode::IndexNotFound,
