@@ -3,7 +3,8 @@
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, some of which wait together, each looked at again under its lock.
 //! Entries of other types than dates are outside the range; a document with an array of dates goes when the earliest
-//! expires, for it has an entry for each. What somebody has locked for longer is left to the next pass. Of a clustered collection that expires the range is one of documents.
+//! expires, for it has an entry for each. Of a clustered collection that expires the range is one of documents. What
+//! somebody has locked for longer is left to the next pass.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last

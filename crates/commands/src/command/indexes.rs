@@ -59,8 +59,8 @@ const INDEXES_MAX: usize = 64;
 /// Longest TTL, in seconds.
 pub const EXPIRE_SECONDS_MAX: i64 = i32::MAX as i64;
 
-/// How many members have to be ready before an index is. It is so at one position of the log for all of them, and whoever
-/// creates it waits for a majority: what is asked for beyond that has to be possible, no more.
+/// How many members have to be ready before an index is. It is so at one position of the log for all of them, and
+/// whoever creates it waits for a majority: what is asked for beyond that has to be possible, no more.
 fn check_commit_quorum(set: Option<&ReplicaSet>, quorum: &Bson) -> Result<()> {
     let Some(set) = set else {
         return Err(CommandError::bad_value("Standalones can't specify commitQuorum"));

@@ -466,8 +466,8 @@ fn candidates_of(
     Ok(known.into_iter().map(candidate).collect())
 }
 
-/// Whether an index leads to the buckets of one source by their times. Without one, all buckets of a span of time would be
-/// read for each source: a new bucket is begun instead.
+/// Whether an index leads to the buckets of one source by their times. Without one, all buckets of a span of time would
+/// be read for each source: a new bucket is begun instead.
 fn finds_sources(index: &Index, buckets: &Collection, options: &TimeseriesOptions) -> bool {
     let mut fields = index.key().iter().flatten().map(|(name, _)| name.as_str());
     let is_of_time = |name: &str| {
