@@ -1,5 +1,7 @@
 """Aggregation through pymongo."""
 
+import threading
+
 import pytest
 from bson import DBRef
 from pymongo.errors import OperationFailure
@@ -385,3 +387,25 @@ def test_a_count_is_of_what_the_plan_finds(db):
     db.sparse.create_index("y", sparse=True)
     assert db.sparse.count_documents({}, hint="y_1") == 1
     assert db.sparse.count_documents({}, hint="_id_") == db.sparse.count_documents({}) == 3
+
+
+def test_merge_into_what_it_reads_beside_new_indexes(db):
+    """An index that anybody made ended it half way, whether it was used or not."""
+    count = 10_000
+    db.c.insert_many([{"_id": n, "n": n} for n in range(count)])
+    done = threading.Event()
+
+    def index():
+        while not done.is_set():
+            db.c.create_index("elsewhere")
+            db.c.drop_index("elsewhere_1")
+
+    beside = threading.Thread(target=index)
+    beside.start()
+    try:
+        db.c.aggregate([{"$match": {"n": {"$gte": 0}}}, {"$set": {"n": {"$add": ["$n", count]}}}, {"$merge": "c"}])
+    finally:
+        done.set()
+        beside.join()
+    assert db.c.count_documents({"n": {"$gte": count}}) == count
+    assert db.command("validate", "c", full=True)["valid"]

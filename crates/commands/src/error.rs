@@ -183,6 +183,7 @@ impl From<StorageError> for CommandError {
             StorageError::UserWritesBlocked => ErrorCode::UserWritesBlocked,
             StorageError::BackupOpen => ErrorCode(50886),
             StorageError::IndexBuildAborted(_) => ErrorCode::IndexBuildAborted,
+            StorageError::TargetChanged(..) => ErrorCode::CommandFailed,
             StorageError::DocumentTooLarge { .. } => ErrorCode::BSONObjectTooLarge,
             StorageError::UnitTooLarge { .. } => ErrorCode::TransactionTooLarge,
             StorageError::Interrupted(interrupted) => interrupted_code(*interrupted),

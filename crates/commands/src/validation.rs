@@ -232,13 +232,14 @@ impl RulesChange<'_> {
                 change.set_options.append(cstr!("validator"), validator);
             }
         }
-        let collection = call.definition(namespace);
-        let options = collection.as_ref().map(|collection| collection.options());
-        let kept = |name: &str| options.and_then(|options| options.get_str(name).ok());
-        let level = self.level.or_else(|| kept("validationLevel")).unwrap_or("strict");
-        let action = self.action.or_else(|| kept("validationAction")).unwrap_or("error");
-        change.set_options.append(cstr!("validationLevel"), level);
-        change.set_options.append(cstr!("validationAction"), action);
+        match self.level {
+            Some(level) => change.set_options.append(cstr!("validationLevel"), level),
+            None => change.default_options.append(cstr!("validationLevel"), "strict"),
+        }
+        match self.action {
+            Some(action) => change.set_options.append(cstr!("validationAction"), action),
+            None => change.default_options.append(cstr!("validationAction"), "error"),
+        }
         Ok(())
     }
 }

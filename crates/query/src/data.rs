@@ -41,9 +41,9 @@ impl DataSource<'_> {
             return transaction.borrow_mut().collection(self.op, ns, mode);
         }
         let guard = self.storage.collection(self.op, ns, mode)?;
-        if let Some(pinned) = self.pinned {
-            pinned.check(self.storage.catalog(), ns, guard.as_deref())?;
+        match self.pinned {
+            Some(pinned) => pinned.readable(self.storage.catalog(), ns, guard),
+            None => Ok(guard),
         }
-        Ok(guard)
     }
 }

@@ -3,7 +3,8 @@
 //! 1. Under the exclusive lock the indexes enter the definition as *building* (logged). Every writer keeps them from
 //!    then on. On an empty collection they enter as ready, and that is all.
 //! 2. The builder walks the records in chunks. For each chunk, in one unit: lock the documents, read their newest
-//!    versions, derive the keys, lock and check the unique ones; log one entry that names the record range; apply.
+//!    versions, derive the keys, lock and check the unique ones; log one entry that names the record range. Chunks wait
+//!    together to be applied.
 //!    Records that come later than the walk's start are in the indexes by their writers; taking them again is harmless.
 //! 3. Under the exclusive lock the indexes become *ready* (logged). On failure they are dropped instead, which a full
 //!    disk puts off.
@@ -279,7 +280,10 @@ impl Storage {
     }
 
     fn try_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
-        self.walk(op, build)?;
+        let walked = self.walk(op, build);
+        // Of an error, too, nobody is told before what it follows from stays.
+        let stays = self.wait_ahead(op);
+        walked.and(stays)?;
         self.end_build(op, build, true)
     }
 
@@ -433,7 +437,7 @@ impl Storage {
                     unit.changes
                         .entry
                         .build_chunk(guard.table(), first, last, &build.tables);
-                    unit.commit()?;
+                    unit.commit_ahead()?;
                     return Ok(());
                 }
                 Err(StorageError::WouldWait) => {}

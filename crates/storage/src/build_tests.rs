@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::PinnedView;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{doc, rawdoc};
+use engine::Seq;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -505,18 +507,65 @@ fn what_was_built_later_is_not_read_in_an_older_snapshot() {
         let pinned = storage.read_pinned().unwrap();
         storage.run_build(&op, &build).unwrap();
         let collection = storage.catalog().collection(&ns("c")).unwrap();
-        assert!(matches!(
-            pinned.check(storage.catalog(), &ns("c"), Some(&collection)),
-            Err(StorageError::SnapshotUnavailable(_))
-        ));
-        let read = older.collection(&op, &ns("c"), LockMode::IntentShared);
-        assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))));
-        drop(older);
+        let read = |pinned: &PinnedView| {
+            let guard = storage.collection(&op, &ns("c"), LockMode::IntentShared).unwrap();
+            pinned.readable(storage.catalog(), &ns("c"), guard).unwrap().unwrap()
+        };
+        let shown = read(&pinned);
+        assert_eq!((shown.indexes().len(), shown.building_indexes().len()), (1, 0));
+        let index = collection.index("u_1").unwrap().clone();
+        let read_anew = older.collection(&op, &ns("c"), LockMode::IntentShared);
+        assert!(matches!(read_anew, Err(StorageError::SnapshotUnavailable(_))));
+        drop((older, shown));
         let mut newer = storage.begin_transaction().unwrap();
         assert!(newer.collection(&op, &ns("c"), LockMode::IntentShared).is_ok());
         let pinned = storage.read_pinned().unwrap();
-        assert!(pinned.check(storage.catalog(), &ns("c"), Some(&collection)).is_ok());
+        drop(newer);
+        storage.create_indexes(&op, &ns("c"), &[index_of("later")]).unwrap();
+        let left: Vec<_> = read(&pinned).indexes()[1..].iter().map(|index| index.table()).collect();
+        assert_eq!(left, [index.table()], "what was ready then stays");
     }
+}
+
+fn index_of(field: &str) -> IndexSpec {
+    let mut key = RawDocumentBuf::new();
+    key.append(bson::raw::CString::try_from(field.to_owned()).unwrap(), 1);
+    index(field, key, rawdoc! {})
+}
+
+/// A build waited for a majority behind each chunk: between servers far apart it took hours for that alone.
+#[test]
+fn chunks_wait_together_where_others_decide() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    let documents = 5 * BUILD_CHUNK_DOCUMENTS as i64;
+    // The collection, its documents, and the beginning of the build.
+    let decided = Seq(storage.last_seq().0 + 2 + documents as u64);
+    storage.commit_to(decided).unwrap();
+    storage.make(&op, "c", rawdoc! {});
+    for id in 0..documents {
+        storage.put(&op, "c", rawdoc! { "_id": id, "u": id }).unwrap();
+    }
+    let build = storage
+        .start_build(&op, &ns("c"), &[unique_u()])
+        .unwrap()
+        .build
+        .unwrap();
+    assert_eq!(storage.last_seq(), decided);
+    std::thread::scope(|scope| {
+        let built = scope.spawn(|| storage.run_build(&op, &build));
+        while storage.log().last_seq().0 < decided.0 + 5 {
+            std::thread::yield_now();
+        }
+        assert_eq!(storage.last_seq(), decided, "nothing of it was decided");
+        while !built.is_finished() {
+            storage.commit_to(storage.log().last_seq()).unwrap();
+        }
+        built.join().unwrap().unwrap();
+    });
+    assert!(storage.catalog().collection(&ns("c")).unwrap().index("u_1").is_some());
+    storage.assert_valid(&op, "c");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use crate::testing::{Calls, Machine, ns};
 use crate::{CollectionChange, Interrupted, RecordId, StorageError};
 use bson::rawdoc;
+use engine::Seq;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -85,6 +86,59 @@ fn deletes_and_lower_limits_count_at_the_next_insert() {
     storage.put(&op, "n", rawdoc! { "_id": 6 }).unwrap();
     assert_eq!(ids(storage.all("n")), [5, 6]);
     storage.assert_valid(&op, "n");
+}
+
+/// Each insert waited for a majority with the lock that the next one needed.
+#[test]
+fn inserts_do_not_wait_for_each_other_to_be_decided() {
+    let machine = Machine::new(1);
+    let storage = machine.open_with(|options| options.decides_alone = false).unwrap();
+    let op = machine.operation();
+    storage.commit_to(Seq(storage.last_seq().0 + 5)).unwrap();
+    let filler = "x".repeat(100 - rawdoc! { "_id": 0, "s": "" }.as_bytes().len());
+    storage.make(&op, "n", rawdoc! { "capped": true, "size": 1_000_000, "max": 3 });
+    storage.make(&op, "s", rawdoc! { "capped": true, "size": 250 });
+    for id in 0..3 {
+        storage.put(&op, "n", rawdoc! { "_id": id }).unwrap();
+    }
+    let insert = |name: &str, ids: std::ops::Range<i32>| {
+        // Whoever would wait for it to be decided is told to end.
+        let op = machine.operation();
+        let guard = storage.locked(&op, name);
+        let mut unit = storage.begin_write(&op);
+        for id in ids {
+            unit.insert(&guard, &rawdoc! { "_id": id, "s": &*filler }).unwrap();
+        }
+        op.kill();
+        unit.commit_ahead().unwrap();
+    };
+    for id in (3..30).step_by(3) {
+        for name in ["n", "s"] {
+            // One alone, and two of which the second may push out the first.
+            insert(name, id..id + 1);
+            insert(name, id + 1..id + 3);
+        }
+    }
+    // What is deleted meanwhile leaves room for one.
+    let guard = storage.locked(&op, "n");
+    let mut unit = storage.begin_write(&op);
+    let last = RecordId::Number(30);
+    let old = unit.lock_record(&guard, &last).unwrap().unwrap();
+    let old = bson::RawDocument::from_bytes(old.as_ref()).unwrap();
+    assert_eq!(old.get_i32("_id").unwrap(), 29);
+    unit.delete(&guard, &last, old).unwrap();
+    unit.commit_ahead().unwrap();
+    drop(guard);
+    insert("n", 30..31);
+    assert_eq!(ids(storage.all("n")), [0, 1, 2], "nobody sees what is not decided");
+    storage.commit_to(storage.log().last_seq()).unwrap();
+    assert_eq!(ids(storage.all("n")), [27, 28, 30]);
+    assert_eq!(ids(storage.all("s")), [28, 29]);
+    storage.commit_to(Seq(storage.last_seq().0 + 1)).unwrap();
+    storage.put(&op, "n", rawdoc! { "_id": 31 }).unwrap();
+    assert_eq!(ids(storage.all("n")), [28, 30, 31]);
+    storage.assert_valid(&op, "n");
+    storage.assert_valid(&op, "s");
 }
 
 #[test]

@@ -5,25 +5,23 @@ use locks::Held;
 use std::ops::Deref;
 use std::sync::Arc;
 
-struct Guarded {
-    collection: Arc<Collection>,
-    held: Held,
-}
-
 /// A collection, locked for one operation; the lock is given back when the last clone is dropped. A write unit keeps
 /// its own clones until it ends.
 #[derive(Clone)]
-pub struct CollectionGuard(Arc<Guarded>);
+pub struct CollectionGuard {
+    collection: Arc<Collection>,
+    held: Arc<Held>,
+}
 
 impl CollectionGuard {
     /// The definition, for keeping beyond the lock.
     pub fn definition(&self) -> &Arc<Collection> {
-        &self.0.collection
+        &self.collection
     }
 
     /// The mode it is locked in.
     pub fn mode(&self) -> LockMode {
-        self.0.held.mode()
+        self.held.mode()
     }
 
     /// Whether documents may be changed under it.
@@ -32,7 +30,16 @@ impl CollectionGuard {
     }
 
     pub(crate) fn from_parts(collection: Arc<Collection>, held: Held) -> Self {
-        Self(Arc::new(Guarded { collection, held }))
+        let held = Arc::new(held);
+        Self { collection, held }
+    }
+
+    /// The same lock, of the collection as it is to be seen.
+    pub(crate) fn seen_as(self, collection: Collection) -> Self {
+        Self {
+            collection: Arc::new(collection),
+            ..self
+        }
     }
 }
 
@@ -40,6 +47,6 @@ impl Deref for CollectionGuard {
     type Target = Collection;
 
     fn deref(&self) -> &Collection {
-        &self.0.collection
+        &self.collection
     }
 }

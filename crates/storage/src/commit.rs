@@ -14,6 +14,7 @@
 //! that, as what comes next is derived from the catalog and the sessions in memory. A failure of the engine stops the
 //! storage: nothing is applied any more.
 
+use crate::Collection;
 use crate::Interrupted;
 use crate::Operation;
 use crate::StorageError;
@@ -202,6 +203,25 @@ impl Storage {
             for (table, documents, bytes) in proposed.effect.counts() {
                 let sum: &mut (i64, i64) = counts.entry(table).or_default();
                 *sum = (sum.0 + documents, sum.1 + bytes);
+            }
+        }
+        counts
+    }
+
+    /// Documents and bytes of a collection once all that is proposed has taken effect.
+    pub(crate) fn counts_to_come(&self, collection: &Collection) -> (i64, i64) {
+        // What leaves the queue is counted on its way. Who decides alone has done both when it gives its locks back.
+        let _applied = self.pending.is_used().then(|| self.pipeline.applying.lock());
+        let shared = &collection.shared;
+        let mut counts = (
+            shared.count.load(Ordering::Acquire),
+            shared.data_bytes.load(Ordering::Acquire),
+        );
+        for proposed in &*self.pipeline.queue.lock() {
+            for (table, documents, bytes) in proposed.effect.counts() {
+                if table == collection.table() {
+                    counts = (counts.0 + documents, counts.1 + bytes);
+                }
             }
         }
         counts

@@ -21,6 +21,7 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use engine::TableId;
 use locks::{Claim, Held, Waiter};
 use parking_lot::MutexGuard;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,6 +41,8 @@ pub struct CollectionChange {
     pub index: Option<IndexChange>,
     /// Fields of the collection's options to set (`validator`, `validationLevel` …).
     pub set_options: RawDocumentBuf,
+    /// Fields of the collection's options to set where they are not there.
+    pub default_options: RawDocumentBuf,
     /// Fields of the collection's options to remove.
     pub unset_options: Vec<String>,
     /// A capped collection's size in bytes; takes effect at the next insert.
@@ -77,6 +80,26 @@ pub struct ViewChange {
     pub pipeline: RawArrayBuf,
     /// The definition that it was worked out from: another one is not changed.
     pub former: Option<Arc<View>>,
+}
+
+/// What is done about a collection that has the name which another one is to have.
+#[derive(Clone, Copy)]
+pub(crate) enum RenameTarget<'v> {
+    /// There must be none.
+    Refused,
+    /// It goes.
+    Dropped,
+    /// It goes if the other one was made after it. With a view that there has to be then.
+    Replaced {
+        /// See above.
+        view: Option<&'v Arc<View>>,
+    },
+}
+
+impl RenameTarget<'_> {
+    fn is_dropped(self) -> bool {
+        !matches!(self, Self::Refused)
+    }
 }
 
 impl Storage {
@@ -479,15 +502,28 @@ impl Storage {
         to: &Namespace,
         drop_target: bool,
     ) -> Result<(), StorageError> {
-        self.while_reserved(op, || self.try_rename_collection(op, from, to, drop_target))
+        let target = match drop_target {
+            true => RenameTarget::Dropped,
+            false => RenameTarget::Refused,
+        };
+        self.while_reserved(op, || self.try_rename_collection(op, from, to, target))
     }
 
-    fn try_rename_collection(
+    /// Puts a collection in the place of another one that it was made after, and filled since, or of none.
+    ///
+    /// Errors: as for [`Storage::rename_collection`]; [`StorageError::TargetChanged`] when the other one has got other
+    /// options or indexes meanwhile, which would be lost.
+    pub fn replace_collection(&self, op: &Operation, with: &Namespace, ns: &Namespace) -> Result<(), StorageError> {
+        let target = RenameTarget::Replaced { view: None };
+        self.while_reserved(op, || self.try_rename_collection(op, with, ns, target))
+    }
+
+    pub(crate) fn try_rename_collection(
         &self,
         op: &Operation,
         from: &Namespace,
         to: &Namespace,
-        drop_target: bool,
+        target: RenameTarget<'_>,
     ) -> Result<(), StorageError> {
         let concerned = || {
             let source = match self.catalog.entry(from) {
@@ -496,7 +532,7 @@ impl Storage {
                 Some(Entry::Collection(collection)) => collection,
             };
             match self.catalog.entry(to) {
-                Some(Entry::Collection(target)) if drop_target && from != to => Ok(vec![source, target]),
+                Some(Entry::Collection(there)) if target.is_dropped() && from != to => Ok(vec![source, there]),
                 Some(_) => Err(StorageError::NamespaceExists(to.clone())),
                 None => {
                     self.check_new_name(to)?;
@@ -507,13 +543,31 @@ impl Storage {
         let (mut next_table, guards) = self.lock_for_definition(op, concerned)?;
         let mut row = CollectionRow::of(&guards[0]);
         row.namespace = to.clone();
-        let mut definitions: Vec<_> = guards[1..]
-            .iter()
-            .map(|target| Definition::DropCollection(target.definition().clone()))
-            .collect();
+        let mut definitions = Vec::new();
+        for there in &guards[1..] {
+            if let RenameTarget::Replaced { .. } = target {
+                check_made_after(&guards[0], there)?;
+            }
+            definitions.push(Definition::DropCollection(there.definition().clone()));
+        }
         definitions.push(self.define(row)?);
+        if let RenameTarget::Replaced { view: Some(view) } = target
+            && self.is_missing(view)?
+        {
+            definitions.push(Definition::PutView(Arc::clone(view)));
+        }
         self.commit_definitions(op, definitions, &mut next_table)?;
         Ok(())
+    }
+
+    /// Whether a view is to be made, in the turn: there is none of its name that is on the same collection.
+    ///
+    /// Errors: as for [`Storage::create_view`].
+    fn is_missing(&self, view: &View) -> Result<bool, StorageError> {
+        match self.catalog.entry(&view.namespace) {
+            Some(Entry::View(there)) if there.view_on == view.view_on => Ok(false),
+            _ => self.check_new_name(&view.namespace).map(|()| true),
+        }
     }
 
     /// Drops one index. [`StorageError::IndexNotFound`], [`StorageError::CannotDropIdIndex`].
@@ -523,8 +577,23 @@ impl Storage {
 
     /// Drops indexes, builds in progress included, all or none. Answers how many indexes there were before.
     pub fn drop_indexes(&self, op: &Operation, ns: &Namespace, names: &[String]) -> Result<usize, StorageError> {
+        self.drop_chosen_indexes(op, ns, Some(names))
+    }
+
+    /// Drops all indexes there are but `_id_`, builds in progress included. Answers how many there were before.
+    pub fn drop_all_indexes(&self, op: &Operation, ns: &Namespace) -> Result<usize, StorageError> {
+        self.drop_chosen_indexes(op, ns, None)
+    }
+
+    /// Those of these names, or all.
+    fn drop_chosen_indexes(
+        &self,
+        op: &Operation,
+        ns: &Namespace,
+        names: Option<&[String]>,
+    ) -> Result<usize, StorageError> {
         let (mut next_table, guard) = self.lock_existing(op, ns)?;
-        for name in names {
+        for name in names.into_iter().flatten() {
             let mut all = guard.access_paths().iter().chain(guard.building_indexes());
             match all.find(|index| index.name() == name) {
                 None => return Err(StorageError::IndexNotFound(name.clone())),
@@ -533,9 +602,13 @@ impl Storage {
             }
         }
         let before = guard.access_paths().len() + guard.new_building_indexes().count();
-        if !names.is_empty() {
-            let mut row = CollectionRow::of(&guard);
-            row.indexes.retain(|index| !names.contains(&index.spec.name));
+        let mut row = CollectionRow::of(&guard);
+        let there = row.indexes.len();
+        row.indexes.retain(|index| match names {
+            Some(names) => !names.contains(&index.spec.name),
+            None => index.spec.is_id(),
+        });
+        if row.indexes.len() < there {
             self.commit_definitions(op, vec![self.define(row)?], &mut next_table)?;
         }
         Ok(before)
@@ -596,6 +669,23 @@ impl Storage {
         let definitions = vec![self.define(row)?];
         self.commit_commands(op, definitions, &commands, &mut next_table)?;
         Ok(())
+    }
+}
+
+/// Whether a collection has the options and indexes of another one still, after which it was made.
+fn check_made_after(made: &Collection, there: &Collection) -> Result<(), StorageError> {
+    fn specs(collection: &Collection) -> BTreeMap<&str, RawDocumentBuf> {
+        let others = collection.indexes().iter().filter(|index| !index.is_id());
+        // One that is being built is nobody's yet: its builder is told that it is gone.
+        others
+            .map(|index| (index.name(), index.parsed_spec().clone().normalised().spec))
+            .collect()
+    }
+    let changed = |what| Err(StorageError::TargetChanged(there.namespace().clone(), what));
+    match () {
+        () if made.options() != there.options() => changed("options"),
+        () if specs(made) != specs(there) => changed("indexes"),
+        () => Ok(()),
     }
 }
 
@@ -663,6 +753,11 @@ fn changed_options(collection: &Collection, change: &CollectionChange) -> Result
         }
     }
     set.for_each(|(name, value)| options.append(name, value));
+    for (name, value) in change.default_options.iter().flatten() {
+        if options.get(name.as_str()).ok().flatten().is_none() {
+            options.append(name, value);
+        }
+    }
     if let Some(size) = size {
         options.append(cstr!("size"), size);
     }

@@ -177,17 +177,27 @@ fn options_change_and_stay_changed() {
         unset_options: vec!["validator".to_owned()],
         capped_size: Some(2000),
         capped_max: Some(7),
+        default_options: rawdoc! { "validationLevel": "strict", "validationAction": "error" },
         requested: RawDocumentBuf::new(),
         view: None,
     };
     storage.modify_collection(&op, &ns("c"), &change).unwrap();
+    // Of two changes neither takes the other's back.
+    let other = CollectionChange {
+        set_options: rawdoc! { "validationAction": "warn" },
+        default_options: rawdoc! { "validationLevel": "strict" },
+        ..CollectionChange::default()
+    };
+    storage.modify_collection(&op, &ns("c"), &other).unwrap();
     storage.close(true).unwrap();
     let storage = machine.open().unwrap();
     let collection = storage.catalog().collection(&ns("c")).unwrap();
     let options = bson::Document::try_from(collection.options()).unwrap();
     assert_eq!(
         options,
-        doc! { "capped": true, "validationLevel": "off", "size": 2000_i64, "max": 7_i64 }
+        doc! {
+            "capped": true, "validationLevel": "off", "size": 2000_i64, "max": 7_i64, "validationAction": "warn",
+        }
     );
     let limits = collection.is_capped().unwrap();
     assert_eq!((limits.size_bytes, limits.max_documents), (2000, Some(7)));
@@ -565,6 +575,43 @@ fn definitions_have_a_bound() {
     let storage = machine.open().unwrap();
     assert_eq!(storage.catalog().collection(&ns("c")).unwrap().indexes().len(), 3);
     assert!(storage.catalog().collection(&ns("e")).is_none());
+}
+
+/// Such an index was taken for `_id_`: it was unique, and nobody could drop it.
+#[test]
+fn an_index_on_id_in_another_order_is_one_like_any_other() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "b", rawdoc! {});
+    storage.make(&op, "c", crate::testing::clustered_options());
+    let spec = || index("other", rawdoc! { "_id": -2 }, rawdoc! {});
+    for name in ["b", "c"] {
+        storage.put(&op, name, rawdoc! { "_id": 1 }).unwrap();
+        let made = storage.create_indexes(&op, &ns(name), &[spec()]).unwrap();
+        assert!(!made.all_existed && made.after == made.before + 1);
+    }
+    storage.close(true).unwrap();
+    let storage = machine.open().unwrap();
+    for name in ["b", "c"] {
+        let collection = storage.catalog().collection(&ns(name)).unwrap();
+        let index = collection.index("other").unwrap();
+        assert!(!index.is_id() && !index.unique());
+        assert_eq!(index.spec(), &*spec().normalised().spec);
+        storage.put(&op, name, rawdoc! { "_id": 2 }).unwrap();
+        storage.assert_valid(&op, name);
+        // Those of builds before are unique, and do not say so.
+        let mut row = CollectionRow::of(&collection);
+        let mut stored = bson::Document::try_from(row.to_document()).unwrap();
+        let last = stored.get_array_mut("indexes").unwrap().last_mut().unwrap();
+        assert_eq!(last.as_document_mut().unwrap().remove("unique"), Some(false.into()));
+        let read = CollectionRow::parse(&RawDocumentBuf::try_from(&stored).unwrap()).unwrap();
+        let former = row.indexes.pop().unwrap();
+        let read = read.indexes.last().unwrap().clone();
+        assert!(read.spec.unique && read.spec.spec.get_bool("unique").unwrap() && read.table == former.table);
+        assert_eq!(storage.drop_all_indexes(&op, &ns(name)).unwrap(), 2);
+        assert_eq!(storage.catalog().collection(&ns(name)).unwrap().access_paths().len(), 1);
+        assert_eq!(storage.drop_all_indexes(&op, &ns(name)).unwrap(), 1);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! same from an entry (`fold.rs`). What differs between the two is an [`Evaluation`]: a unit locks and checks unique
 //! keys, recovery knows that this was done. An effect owns what it holds: it outlives the unit.
 
+use crate::catalog::collection::CollectionShared;
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
 use crate::cluster_time::ClusterTime;
 use crate::definition::Definition;
@@ -270,6 +271,14 @@ impl Effect {
             definitions.flat_map(|(definition, _)| [Some(definition.namespace()), definition.former_namespace()])
         };
         changed().chain(defined().flatten()).any(Namespace::is_about_access)
+    }
+
+    /// The capped collections that it makes room in, and where the search for the next document to go begins then.
+    pub(crate) fn evicted(&self) -> Vec<(Arc<CollectionShared>, u64)> {
+        let evicted = self.collections.iter().filter(|effect| effect.evict_from > 0);
+        evicted
+            .map(|effect| (effect.collection.shared.clone(), effect.evict_from))
+            .collect()
     }
 
     /// What it changes in the counts: table, documents, bytes.

@@ -65,6 +65,9 @@ pub enum StorageError {
     /// An index key cannot be made from the document for another reason (2 or 67).
     #[error("{0}")]
     CannotMakeKey(String),
+    /// What was to be replaced is no longer what the new collection was made after: its options, or its indexes (125).
+    #[error("collection {1} of target collection {0} changed during processing")]
+    TargetChanged(Namespace, &'static str),
     /// An index build ended because its index or collection was dropped (276).
     #[error("Index build failed: {0}")]
     IndexBuildAborted(String),

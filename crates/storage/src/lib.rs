@@ -147,6 +147,6 @@ pub use storage::{
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};
-pub use timeseries::NewTimeseries;
+pub use timeseries::{NewTimeseries, TimeseriesView};
 pub use transaction::{Statement, Transaction};
 pub use write::{UpdateForm, WriteUnit};

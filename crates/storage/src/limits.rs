@@ -48,9 +48,12 @@ pub const TTL_UNIT_DOCUMENTS: usize = 64;
 /// Documents a TTL pass looks up at once: the units that delete them wait together.
 pub const TTL_STEP_DOCUMENTS: usize = 8 * TTL_UNIT_DOCUMENTS;
 
-/// Records of one index that a TTL pass leaves because they cannot be read; at so many it goes on with the next index.
-/// Each step passes over all of them.
+/// Records of one index that a TTL pass leaves because they are locked or cannot be read; at so many it goes on with
+/// the next index. Each step passes over all of them.
 pub const TTL_LEFT_MAX: usize = 1024;
+/// How long a TTL pass waits for a document of an index that somebody else has locked, before it leaves that and all
+/// others that are locked to the next pass.
+pub const TTL_PATIENCE_MS: u32 = 1_000;
 /// Documents a capped insert evicts at most besides what it makes room for: bounds the entry after `cappedSize` shrank.
 pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;
 /// How long a waiter sleeps at most before it looks at its deadline and kill flag again.

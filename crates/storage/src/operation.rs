@@ -72,6 +72,8 @@ pub struct Operation {
     has_lent: AtomicBool,
     /// It is a user's, who has no right to write while users' writes are held off.
     is_users: AtomicBool,
+    /// Milliseconds that it waits for a document that somebody else has locked; `u32::MAX`: as long as it may.
+    document_patience_ms: AtomicU32,
     /// What it has changed of the catalog, and whether there is any of it.
     catalog_changes: Mutex<Vec<CatalogChange>>,
     has_catalog_changes: AtomicBool,
@@ -127,6 +129,7 @@ impl Operation {
             permit: Mutex::new(None),
             has_lent: AtomicBool::new(false),
             is_users: AtomicBool::new(false),
+            document_patience_ms: AtomicU32::new(u32::MAX),
             catalog_changes: Mutex::default(),
             has_catalog_changes: AtomicBool::new(false),
         }
@@ -197,6 +200,20 @@ impl Operation {
             Ok(ms) => self.now().saturating_add(ms),
         };
         self.deadline.store(deadline, Ordering::Relaxed);
+    }
+
+    /// From here on nobody who has locked a document is waited for longer than so many milliseconds
+    /// ([`Interrupted::LockTimeout`]).
+    pub(crate) fn set_document_patience_ms(&self, patience_ms: u32) {
+        self.document_patience_ms.store(patience_ms, Ordering::Relaxed);
+    }
+
+    /// See [`Operation::set_document_patience_ms`].
+    pub(crate) fn document_patience(&self) -> Option<Duration> {
+        match self.document_patience_ms.load(Ordering::Relaxed) {
+            u32::MAX => None,
+            patience_ms => Some(Duration::from_millis(u64::from(patience_ms))),
+        }
     }
 
     /// Time left until the deadline; `None` without one.
@@ -321,7 +338,7 @@ impl Operation {
     }
 }
 
-/// Waits for a collection's lock on behalf of an operation, up to a time.
+/// Waits for a lock on behalf of an operation, up to a time.
 pub(crate) struct BriefWaiter<'a> {
     op: &'a Operation,
     patience: Duration,

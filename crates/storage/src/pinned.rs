@@ -3,7 +3,7 @@
 use crate::catalog::rows::{self, CATALOG, CollectionRow};
 use crate::overlay_view::OverlaySnapshot;
 use crate::storage::Storage;
-use crate::{Catalog, Collection, Index, Namespace, ReadView, StorageError};
+use crate::{Catalog, Collection, CollectionGuard, Index, Namespace, ReadView, StorageError};
 use bson::RawDocument;
 use engine::{Direction, EngineError, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId};
 use std::sync::Arc;
@@ -26,10 +26,32 @@ impl PinnedView {
         self.snapshot.snapshot.seq()
     }
 
-    /// Whether what a name stands for now can be read in it: [`StorageError::SnapshotUnavailable`] when it stood for
-    /// another collection then, or when an index came later.
-    pub fn check(&self, catalog: &Catalog, ns: &Namespace, now: Option<&Collection>) -> Result<(), StorageError> {
-        self.snapshot.check(catalog, ns, now, false)
+    /// What a name stands for now, as it can be read in it: without the indexes that came, or were ready, later. Those
+    /// that a plan has begun with stay.
+    ///
+    /// Errors: [`StorageError::SnapshotUnavailable`] when the name stood for another collection then, or it is locked
+    /// for writing and an index came later.
+    pub fn readable(
+        &self,
+        catalog: &Catalog,
+        ns: &Namespace,
+        now: Option<CollectionGuard>,
+    ) -> Result<Option<CollectionGuard>, StorageError> {
+        if self.snapshot.is_current(catalog) {
+            return Ok(now);
+        }
+        self.snapshot.check_name(ns, now.as_deref(), false)?;
+        let Some(now) = now else { return Ok(None) };
+        let readable = ReadableIndexes::of(self.snapshot.snapshot.as_ref(), &now)?;
+        match now.indexes().iter().all(|index| readable.has(index)) {
+            true => Ok(Some(now)),
+            // Whoever writes keeps all of them.
+            false if now.is_for_writers() => Err(StorageError::SnapshotUnavailable(ns.clone())),
+            false => {
+                let seen = now.with_indexes(|index| readable.has(index));
+                Ok(Some(now.seen_as(seen)))
+            }
+        }
     }
 }
 
@@ -72,17 +94,24 @@ impl DatedSnapshot {
         now: Option<&Collection>,
         is_for_writers: bool,
     ) -> Result<(), StorageError> {
-        // The usual case. The look comes after the one for the collection.
-        if catalog.changes() == self.changes {
+        if self.is_current(catalog) {
             return Ok(());
         }
         self.check_name(ns, now, is_for_writers)?;
         let Some(now) = now else { return Ok(()) };
-        check_indexes(self.snapshot.as_ref(), now)?;
+        let readable = ReadableIndexes::of(self.snapshot.as_ref(), now)?;
+        if !now.indexes().iter().all(|index| readable.has(index)) {
+            return Err(StorageError::SnapshotUnavailable(now.namespace().clone()));
+        }
         match is_for_writers {
             true => check_unique_indexes(self.snapshot.as_ref(), now),
             false => Ok(()),
         }
+    }
+
+    /// The usual case: nothing was defined since. The look comes after the one for a collection.
+    fn is_current(&self, catalog: &Catalog) -> bool {
+        catalog.changes() == self.changes
     }
 
     fn check_name(&self, ns: &Namespace, now: Option<&Collection>, is_for_writers: bool) -> Result<(), StorageError> {
@@ -114,18 +143,30 @@ impl DatedSnapshot {
     }
 }
 
-/// An index that came, or was ready, after a snapshot does not show all documents in it, and must not be read.
-fn check_indexes(snapshot: &dyn Snapshot, collection: &Collection) -> Result<(), StorageError> {
-    // That on `_id` comes with the collection.
-    let mut others = collection.indexes().iter().filter(|index| !index.is_id()).peekable();
-    if others.peek().is_none() || !has_table(snapshot, collection.table())? {
-        return Ok(());
+/// The indexes that can be read in a snapshot: one that came, or was ready, later does not show all documents in it.
+enum ReadableIndexes {
+    /// There is no document to be missed.
+    All,
+    Ready(Vec<TableId>),
+}
+
+impl ReadableIndexes {
+    fn of(snapshot: &dyn Snapshot, collection: &Collection) -> Result<Self, StorageError> {
+        let has_others = collection.indexes().iter().any(|index| !index.is_id());
+        if !has_others || !has_table(snapshot, collection.table())? {
+            return Ok(Self::All);
+        }
+        let row = snapshot.get(CATALOG, &rows::collection_key(&collection.uuid()))?;
+        let ready = row.map_or_else(|| Ok(Vec::new()), |row| rows::ready_tables(&row))?;
+        Ok(Self::Ready(ready))
     }
-    let row = snapshot.get(CATALOG, &rows::collection_key(&collection.uuid()))?;
-    let ready = row.map_or_else(|| Ok(Vec::new()), |row| rows::ready_tables(&row))?;
-    match others.all(|index| ready.contains(&index.table())) {
-        true => Ok(()),
-        false => Err(StorageError::SnapshotUnavailable(collection.namespace().clone())),
+
+    fn has(&self, index: &Index) -> bool {
+        match self {
+            Self::All => true,
+            // That on `_id` comes with the collection.
+            Self::Ready(ready) => index.is_id() || ready.contains(&index.table()),
+        }
     }
 }
 

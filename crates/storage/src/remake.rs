@@ -165,7 +165,7 @@ impl Storage {
                 }
             }
         }
-        Ok(())
+        self.wait_ahead(op)
     }
 
     fn insert_batch(&self, op: &Operation, guard: &CollectionGuard, batch: &RecordBatch) -> Result<(), StorageError> {
@@ -175,7 +175,7 @@ impl Storage {
                 .map_err(|error| StorageError::InvalidDocument(error.to_string()))?;
             unit.insert(guard, document)?;
         }
-        unit.commit()?;
+        unit.commit_ahead()?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What is made over keeps its documents, its order and its name, and is sound after the next start, too.
 
 use super::*;
+use crate::CollectionChange;
 use crate::testing::{Calls, Machine, index, ns};
 
 fn ids(storage: &Arc<Storage>, name: &str) -> Vec<i32> {
@@ -161,4 +162,50 @@ fn the_old_indexes_serve_until_the_new_ones_are_ready_and_stay_when_that_fails()
     storage.assert_valid(&op, "c");
     let collection = storage.catalog().collection(&ns("c")).unwrap();
     assert_eq!((collection.indexes().len(), tables()[2]), (3, build.tables[1]));
+}
+
+/// What others had given it meanwhile, a unique index or a validator, was lost.
+#[test]
+fn a_collection_replaces_only_what_it_was_made_after() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let options = rawdoc! { "validator": { "x": 1 } };
+    let by = |field| index("by", field, rawdoc! { "unique": true });
+    let changes: [&dyn Fn(); 3] = [
+        &|| {
+            assert!(
+                !storage
+                    .create_indexes(&op, &ns("c"), &[by(rawdoc! { "a": 1 })])
+                    .unwrap()
+                    .all_existed
+            )
+        },
+        &|| assert_eq!(storage.drop_all_indexes(&op, &ns("c")).unwrap(), 2),
+        &|| {
+            let change = CollectionChange {
+                unset_options: vec!["validator".to_owned()],
+                ..CollectionChange::default()
+            };
+            storage.modify_collection(&op, &ns("c"), &change).unwrap();
+        },
+    ];
+    storage.make(&op, "c", options.clone());
+    for change in changes {
+        let there = storage.catalog().collection(&ns("c")).unwrap();
+        storage.make(&op, "made", there.options().to_owned());
+        let specs: Vec<_> = there
+            .indexes()
+            .iter()
+            .map(|index| index.parsed_spec().clone())
+            .collect();
+        storage.create_indexes(&op, &ns("made"), &specs[1..]).unwrap();
+        change();
+        let replaced = storage.replace_collection(&op, &ns("made"), &ns("c"));
+        assert!(matches!(replaced, Err(StorageError::TargetChanged(..))), "{replaced:?}");
+        assert_eq!(storage.catalog().collection(&ns("c")).unwrap().uuid(), there.uuid());
+        storage.drop_collection(&op, &ns("made")).unwrap();
+    }
+    storage.make(&op, "made", rawdoc! {});
+    storage.replace_collection(&op, &ns("made"), &ns("c")).unwrap();
+    assert!(storage.catalog().collection(&ns("made")).is_none());
 }

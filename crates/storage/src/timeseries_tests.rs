@@ -10,11 +10,18 @@ use bson::{DateTime, rawdoc};
 use std::sync::Arc;
 use vfs::Clock;
 
-fn make(storage: &Storage, op: &Operation, options: &RawDocument) -> Result<(), StorageError> {
-    let new = NewTimeseries {
-        namespace: &ns("x"),
+fn view(namespace: &Namespace) -> TimeseriesView<'_> {
+    TimeseriesView {
+        namespace,
         pipeline: RawArrayBuf::from_iter([rawdoc! { "$unpack": {} }]),
-        view_options: &rawdoc! {},
+        options: rawdoc! {},
+    }
+}
+
+fn make(storage: &Storage, op: &Operation, options: &RawDocument) -> Result<(), StorageError> {
+    let x = ns("x");
+    let new = NewTimeseries {
+        view: view(&x),
         bucket_options: options,
         index: Some(IndexSpec::from_document(&rawdoc! { "v": 2, "key": { "meta": 1 }, "name": "m" }).unwrap()),
     };
@@ -67,6 +74,39 @@ fn a_view_and_its_buckets_come_and_go_together() {
     };
     assert_eq!(dropped, Some(report));
     assert!(!storage.catalog().database_exists("test"));
+}
+
+/// The view was made by a second change, and not at all where there had been one: buckets stayed behind that nobody
+/// could see or drop.
+#[test]
+fn buckets_that_replace_others_have_a_view() {
+    let machine = Machine::new(1);
+    let (mut storage, op) = (machine.open().unwrap(), machine.operation());
+    let options = rawdoc! { "timeseries": { "timeField": "t" } };
+    for there in [true, false] {
+        if there {
+            make(&storage, &op, &options).unwrap();
+            let meta = storage.catalog().buckets(&ns("x")).unwrap().indexes()[1]
+                .parsed_spec()
+                .clone();
+            storage.make(&op, "made", options.clone());
+            storage.create_indexes(&op, &ns("made"), &[meta]).unwrap();
+        } else {
+            storage.drop_collection(&op, &ns("x")).unwrap();
+            storage.make(&op, "made", options.clone());
+        }
+        let uuid = storage.catalog().collection(&ns("made")).unwrap().uuid();
+        storage.replace_buckets(&op, &ns("made"), &view(&ns("x"))).unwrap();
+        storage.close(true).unwrap();
+        storage = machine.open().unwrap();
+        assert_eq!(storage.catalog().buckets(&ns("x")).unwrap().uuid(), uuid);
+    }
+    storage.drop_collection(&op, &ns("x")).unwrap();
+    storage.make(&op, "x", rawdoc! {});
+    storage.make(&op, "made", options);
+    let taken = storage.replace_buckets(&op, &ns("made"), &view(&ns("x")));
+    assert!(matches!(taken, Err(StorageError::NamespaceExists(_))), "{taken:?}");
+    assert!(storage.catalog().collection(&ns("made")).is_some());
 }
 
 /// Inserts of several statements may be one change of one bucket: a retry must know all of them, after a crash, too.

@@ -545,8 +545,8 @@ fn names_are_what_they_were_when_the_transaction_began() {
     for name in ["dropped", "replaced", "renamed", "moved"] {
         let read = reading.collection(&op, &ns(name), Read);
         assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))), "{name}");
-        let now = storage.catalog().collection(&ns(name));
-        let read = pinned.check(storage.catalog(), &ns(name), now.as_deref());
+        let now = storage.collection(&op, &ns(name), Read).unwrap();
+        let read = pinned.readable(storage.catalog(), &ns(name), now);
         assert!(matches!(read, Err(StorageError::SnapshotUnavailable(_))), "{name}");
         let written = writing.collection(&op, &ns(name), Write);
         assert!(matches!(written, Err(StorageError::WriteConflict)), "{name}");
@@ -564,6 +564,6 @@ fn names_are_what_they_were_when_the_transaction_began() {
     for name in ["replaced", "moved", "new", "dropped"] {
         let now = newer.collection(&op, &ns(name), Write).unwrap();
         assert_eq!(now.is_some(), name != "dropped", "{name}");
-        assert!(pinned.check(storage.catalog(), &ns(name), now.as_deref()).is_ok());
+        assert!(pinned.readable(storage.catalog(), &ns(name), now).is_ok());
     }
 }

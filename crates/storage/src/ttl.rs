@@ -3,16 +3,19 @@
 //! A pass looks at every TTL index: the entries from the first date up to `now - expireAfterSeconds`. The documents are
 //! deleted in small units by the ordinary write path, some of which wait together, each looked at again under its lock.
 //! Entries of other types than dates are outside the range; a document with an array of dates goes when the earliest
-//! expires, for it has an entry for each. Of a clustered collection that expires the range is one of documents.
+//! expires, for it has an entry for each. Of a clustered collection that expires the range is one of documents. What
+//! somebody has locked for longer is left to the next pass.
 //!
 //! Of a time-series collection whole buckets go, when none of their measurements can be younger: `_id` tells when a
 //! bucket begins, the options how long it is at most, and `control.max`, looked at under the lock, when its last
 //! measurement was. Ids have no time before 1970: where nothing younger has expired, nothing goes.
 
 use crate::index_keys::IndexWrites;
-use crate::limits::{TTL_LEFT_MAX, TTL_STEP_DOCUMENTS, TTL_UNIT_DOCUMENTS};
+use crate::limits::{TTL_LEFT_MAX, TTL_PATIENCE_MS, TTL_STEP_DOCUMENTS, TTL_UNIT_DOCUMENTS};
 use crate::storage::Storage;
-use crate::{Collection, CollectionGuard, Index, IndexBatch, LockMode, Operation, RecordId, StorageError, WriteUnit};
+use crate::{
+    Collection, CollectionGuard, Index, IndexBatch, Interrupted, LockMode, Operation, RecordId, StorageError, WriteUnit,
+};
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
@@ -125,6 +128,7 @@ impl Storage {
         deleted: &mut u64,
     ) -> Result<(), StorageError> {
         let mut left = BTreeSet::new();
+        op.set_document_patience_ms(TTL_PATIENCE_MS);
         loop {
             // A collection or index that is gone or changed is looked at anew by the next pass.
             let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {
@@ -199,6 +203,12 @@ impl Storage {
                 Err(StorageError::WouldWait) => {
                     unit.commit_ahead()?;
                     unit = self.begin_write(op);
+                }
+                // A transaction, perhaps: everything else that has expired would wait for it.
+                Err(StorageError::Interrupted(Interrupted::LockTimeout(_))) => {
+                    op.set_document_patience_ms(0);
+                    left.insert(id.clone());
+                    ids.next();
                 }
                 Err(error) => {
                     self.leave(guard, error)?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::RecordId;
 use crate::testing::{Calls, Machine, index, ns};
 use bson::{Bson, DateTime, doc, rawdoc};
 use engine::{Batch, Seq};
@@ -159,6 +160,39 @@ fn what_cannot_be_read_stays_and_the_pass_goes_on() {
         told[0]
     );
     assert!(storage.all("b").is_empty());
+}
+
+/// A transaction that had changed one expired document kept all others, of all collections, from going.
+#[test]
+fn what_is_locked_is_left_to_the_next_pass() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    let expired = DateTime::from_millis(machine.clock.now_ms() - 1);
+    for name in ["a", "b"] {
+        let spec = index("t", rawdoc! { "t": 1 }, rawdoc! { "expireAfterSeconds": 0 });
+        storage.create_indexes(&op, &ns(name), &[spec]).unwrap();
+        for id in 0..100 {
+            storage.put(&op, name, rawdoc! { "_id": id, "t": expired }).unwrap();
+        }
+    }
+    let guard = storage.locked(&op, "a");
+    let mut unit = storage.begin_write(&op);
+    let locked = [RecordId::Number(1), RecordId::Number(50)];
+    for id in &locked {
+        unit.lock_record(&guard, id).unwrap().unwrap();
+    }
+    let deleted = std::thread::scope(|scope| {
+        let pass = scope.spawn(|| storage.run_ttl_pass());
+        while !pass.is_finished() {
+            machine.clock.advance(Duration::from_millis(100));
+            std::thread::yield_now();
+        }
+        pass.join().unwrap().unwrap()
+    });
+    assert_eq!((deleted, storage.stats().ttl_passes), (198, 1));
+    drop((unit, guard));
+    assert_eq!(storage.run_ttl_pass().unwrap(), 2);
+    storage.assert_valid(&op, "a");
 }
 
 /// What TTL takes out of the middle of a capped collection leaves room; eviction goes on in the order of insertion.

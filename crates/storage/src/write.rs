@@ -16,6 +16,7 @@ use crate::entry::{Deletion, EntrySession, EntryWriter};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, TRANSACTION_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::mutations::mutated;
+use crate::operation::BriefWaiter;
 use crate::session_key::Kept;
 use crate::sessions::SessionEffect;
 use crate::storage::Storage;
@@ -440,14 +441,14 @@ impl<'a> WriteUnit<'a> {
         if !self.changes.definitions.is_empty() {
             return Ok((self.commit_definitions(effect)?, None));
         }
+        let evicted = effect.evicted();
         let seq = storage.propose(&mut self.changes.entry, |_| effect)?;
         storage.figures.commits.fetch_add(1, Ordering::Relaxed);
-        // Whoever changes the same rows next finds them pending. Capped collections count what is applied.
-        let is_capped = |touched: &Touched| touched.guard.is_capped().is_some();
         let epoch = self.changes.entry.epoch;
-        if self.changes.touched.iter().any(is_capped) {
-            storage.wait_applied_in(op, seq, epoch)?;
+        for (shared, from) in evicted {
+            *shared.capped_ahead.lock() = (epoch.unwrap_or_default(), from);
         }
+        // Whoever changes the same rows next finds them pending, and so does who makes room in a capped collection.
         self.evaluator.release_changed(seq);
         Ok((seq, epoch))
     }
@@ -639,7 +640,7 @@ impl Evaluator<'_> {
             self.op.has_awaited.store(false, Ordering::Relaxed);
             let awaited = self.op.awaited.lock().take();
             if let Some(key) = awaited {
-                self.storage.locks.wait_until_free(key, self.op)?;
+                self.wait_until_free(key)?;
             }
         }
         'again: loop {
@@ -655,7 +656,7 @@ impl Evaluator<'_> {
                             return Err(StorageError::WriteConflict);
                         }
                         if before == 0 {
-                            self.storage.locks.wait_until_free(key, self.op)?;
+                            self.wait_until_free(key)?;
                             self.op.check_now()?;
                             continue 'again;
                         }
@@ -668,6 +669,15 @@ impl Evaluator<'_> {
             }
             return self.check_unchanged(keys, before);
         }
+    }
+
+    fn wait_until_free(&self, key: LockKey) -> Result<(), StorageError> {
+        let locks = &self.storage.locks;
+        match self.op.document_patience() {
+            None => locks.wait_until_free(key, self.op)?,
+            Some(patience) => locks.wait_until_free(key, &BriefWaiter::new(self.op, patience))?,
+        }
+        Ok(())
     }
 
     /// In a transaction: nobody may have changed what is locked since its snapshot.
@@ -733,6 +743,10 @@ impl Evaluator<'_> {
             self.holding.snapshot = Some(self.storage.engine.snapshot()?);
         }
         Ok(())
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        self.storage
     }
 
     pub(crate) fn snapshot(&self) -> &Arc<dyn Snapshot> {

@@ -426,7 +426,7 @@ impl IndexEdit {
             }
             match field.as_str() {
                 "name" => name = Some(arguments.string("name", value)?.to_owned()),
-                "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?)?),
+                "keyPattern" => name = Some(name_by_key(&all, arguments.document("keyPattern", value)?, None)?),
                 "expireAfterSeconds" => {
                     let seconds = arguments.integer("expireAfterSeconds", value)?;
                     if seconds < 0 {

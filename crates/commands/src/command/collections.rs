@@ -468,6 +468,7 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
     if namespace.collection().starts_with("system.")
         && namespace.collection() != "system.js"
         && namespace.collection() != "system.profile"
+        && !timeseries::has_no_view(call, &namespace)
     {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,

@@ -7,6 +7,7 @@ use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
+use crate::replica_set::{ReplicaSet, SetConfig};
 use crate::reply::Reply;
 use crate::stable_api;
 use auth::Action;
@@ -16,7 +17,7 @@ use collation::Collation;
 use keys::IndexPattern;
 use keys::extract::TERM_FIELD;
 use std::sync::Arc;
-use storage::{Index, IndexSpec, Namespace};
+use storage::{Index, IndexSpec, Namespace, TimeseriesOptions};
 use wire::ErrorCode;
 
 /// `createIndexes`.
@@ -58,22 +59,26 @@ const INDEXES_MAX: usize = 64;
 /// Longest TTL, in seconds.
 pub const EXPIRE_SECONDS_MAX: i64 = i32::MAX as i64;
 
-/// How many members have to be ready before an index is. There is one, and whoever creates an index waits for it.
-fn check_commit_quorum(is_member: bool, quorum: &Bson) -> Result<()> {
-    if !is_member {
+/// How many members have to be ready before an index is. It is so at one position of the log for all of them, and
+/// whoever creates it waits for a majority: what is asked for beyond that has to be possible, no more.
+fn check_commit_quorum(set: Option<&ReplicaSet>, quorum: &Bson) -> Result<()> {
+    let Some(set) = set else {
         return Err(CommandError::bad_value("Standalones can't specify commitQuorum"));
-    }
+    };
+    let check = |check: &dyn Fn(&SetConfig) -> Result<()>| {
+        let checked = set.with_member(|member| member.config.as_ref().map_or(Ok(()), check));
+        checked.map_err(|error| match error.code {
+            ErrorCode::UnsatisfiableWriteConcern => CommandError::new(
+                ErrorCode::UnsatisfiableCommitQuorum,
+                format!("Commit quorum cannot be satisfied: {}", error.message),
+            ),
+            _ => error,
+        })
+    };
     match (quorum, quorum.as_i64().or_else(|| quorum.as_i32().map(i64::from))) {
-        (Bson::String(quorum), _) if quorum == "votingMembers" || quorum == "majority" => Ok(()),
-        (Bson::String(tag), _) => Err(CommandError::new(
-            ErrorCode::UnknownReplWriteConcern,
-            format!("No write concern mode named '{tag}' found in replica set configuration"),
-        )),
-        (_, Some(0 | 1)) => Ok(()),
-        (_, Some(2..)) => Err(CommandError::new(
-            ErrorCode::UnsatisfiableCommitQuorum,
-            format!("Commit quorum cannot be satisfied: {quorum} members are asked for, and there is one"),
-        )),
+        (Bson::String(quorum), _) if quorum == "votingMembers" => Ok(()),
+        (Bson::String(mode), _) => check(&|config| config.check_mode(mode)),
+        (_, Some(count @ 0..)) => check(&|config| config.check_member_count(count as usize)),
         _ => Err(CommandError::new(
             ErrorCode::FailedToParse,
             "commitQuorum must be a non-negative number or a string",
@@ -117,7 +122,7 @@ fn create(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         Ok(true)
     })?;
     if let Some(quorum) = &commit_quorum {
-        check_commit_quorum(call.server.replica_set().is_some(), quorum)?;
+        check_commit_quorum(call.server.replica_set(), quorum)?;
     }
     let documents = call
         .documents("indexes")?
@@ -549,18 +554,13 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         .iter()
         .chain(collection.new_building_indexes())
         .collect();
-    let before = all.len();
     let mut names = Vec::new();
+    let is_all = matches!(target, RawBsonRef::String("*"));
     let wrong_type =
         |other| crate::arguments::wrong_type("dropIndexes", "index", other, "types '[array, string, object]'");
     match target {
-        RawBsonRef::String("*") => {
-            names.extend(
-                all.iter()
-                    .filter(|index| !index.is_id())
-                    .map(|index| index.name().to_owned()),
-            );
-        }
+        // Those that there are when they are dropped.
+        RawBsonRef::String("*") => {}
         RawBsonRef::String(name) => names.push(name.to_owned()),
         RawBsonRef::Array(listed) => {
             for name in listed {
@@ -572,8 +572,7 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
         }
         RawBsonRef::Document(key) => {
             let of_buckets = collection.timeseries().filter(|_| namespace != asked);
-            let of_buckets = of_buckets.map(|options| timeseries::indexes::key_of_buckets(key, options));
-            names.push(name_by_key(&all, of_buckets.as_deref().unwrap_or(key))?);
+            names.push(name_by_key(&all, key, of_buckets.map(|options| &**options))?);
         }
         other => return Err(wrong_type(other)),
     }
@@ -593,20 +592,26 @@ fn drop_indexes(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
             format!("index not found with name [{missing}]"),
         ));
     }
-    storage.drop_indexes(&call.operation, &namespace, &names)?;
+    let before = match is_all {
+        true => storage.drop_all_indexes(&call.operation, &namespace)?,
+        false => storage.drop_indexes(&call.operation, &namespace, &names)?,
+    };
     let unseen = i32::from(collection.timeseries().is_some());
     reply.int32("nIndexesWas", before as i32 - unseen);
-    if matches!(target, RawBsonRef::String("*")) {
+    if is_all {
         reply.string("msg", "non-_id indexes dropped for collection");
     }
     call.wrote(storage.last_seq());
     Ok(())
 }
 
-pub fn name_by_key(all: &[&std::sync::Arc<storage::Index>], key: &RawDocument) -> Result<String> {
-    let mut found = all
-        .iter()
-        .filter(|index| keys::compare_documents(index.key(), key).is_eq());
+/// The name of the index with a key: of buckets, where those are to be found by the key that their users see, of which
+/// there are options.
+pub fn name_by_key(all: &[&Arc<Index>], key: &RawDocument, of_buckets: Option<&TimeseriesOptions>) -> Result<String> {
+    let mut found = all.iter().filter(|index| match of_buckets {
+        None => keys::compare_documents(index.key(), key).is_eq(),
+        Some(options) => query::timeseries::is_shown_as(index, key, options),
+    });
     match (found.next(), found.next()) {
         (Some(index), None) => Ok(index.name().to_owned()),
         (Some(_), Some(_)) => Err(CommandError::new(

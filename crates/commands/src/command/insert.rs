@@ -281,6 +281,10 @@ fn insert_all(
                 Err(Failure::Error(error)) => {
                     errors.push(next, error);
                     failed = true;
+                    // One that fails before the unit has it may have taken long, and nobody was asked.
+                    if let Err(interrupted) = operation.check_now() {
+                        return (inserted, Some(StorageError::from(interrupted).into()));
+                    }
                     if batch.ordered || call.transaction.is_some() {
                         stopped = true;
                         break;

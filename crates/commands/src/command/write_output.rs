@@ -71,9 +71,9 @@ impl Output {
         inherited: Inherited,
         temporary: Option<(&Namespace, [u8; 16])>,
     ) -> Result<Self> {
-        let (into, options) = match stage {
+        let into = match stage {
             WriteStage::Merge(merge) => return Ok(Self::Merged(Box::new(merge.with(inherited)))),
-            WriteStage::Out(into, options) => (into, options),
+            WriteStage::Out(into, _) => into,
         };
         let found = temporary.and_then(|(name, uuid)| {
             let collection = call.server.storage.catalog().collection(name)?;
@@ -82,13 +82,9 @@ impl Output {
         let Some(collection) = found else {
             return Err(gone());
         };
-        if options.is_some() || timeseries::buckets(call, into).is_some() {
-            return Ok(Self::Buckets(OutBuckets::begun(
-                call,
-                into,
-                options.as_ref(),
-                collection,
-            )));
+        // What it was begun as, whatever has the name now.
+        if collection.timeseries().is_some() {
+            return Ok(Self::Buckets(OutBuckets::begun(into, collection)));
         }
         Ok(Self::Gathered(Gathered {
             collection,
@@ -183,7 +179,7 @@ impl Gathered {
     fn finish(&self, call: &Invocation<'_>) -> Result<()> {
         self.check(call)?;
         let (storage, temporary) = (&call.server.storage, self.collection.namespace());
-        storage.rename_collection(&call.operation, temporary, &self.into, true)?;
+        storage.replace_collection(&call.operation, temporary, &self.into)?;
         call.wrote(storage.last_seq());
         call.server.metrics.top.forget(temporary.as_str());
         Ok(())

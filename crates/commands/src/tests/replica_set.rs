@@ -621,6 +621,20 @@ fn a_commit_quorum_of_one_is_met() {
         assert_eq!(bench.code(create(quorum.clone())), expected, "{quorum}");
     }
     bench.ok(create("votingMembers".into()));
+    // As many as have data.
+    let member = |id: i32| doc! { "_id": id, "host": format!("localhost:{}", id + 1), "arbiterOnly": id == 3 };
+    let config = doc! { "_id": "rs", "version": 1, "members": (0..4).map(member).collect::<Vec<_>>() };
+    let config = bson::RawDocumentBuf::try_from(&config).unwrap();
+    let config = crate::replica_set::SetConfig::parse(&config).unwrap();
+    bench
+        .server
+        .replica_set()
+        .unwrap()
+        .change(|member| member.config = Some(config));
+    for (quorum, expected) in [(3, 0), (4, 278)] {
+        let reply = bench.run(create(quorum.into()));
+        assert_eq!(reply.get_i32("code").unwrap_or(0), expected, "{reply}");
+    }
     assert_eq!(Bench::new().code(create(1.into())), 2);
 }
 

@@ -190,6 +190,49 @@ fn indexes_of_buckets_are_made_on_them() {
     assert_eq!(bench.aggregate_code("x", &[near]), 238);
 }
 
+/// Of an index by which measurements expire buckets have another key than of others.
+#[test]
+fn indexes_are_known_by_the_keys_that_are_shown() {
+    let bench = made();
+    let expiring = doc! {
+        "key": { "t": 1 }, "name": "expires", "expireAfterSeconds": 1, "partialFilterExpression": { "m.a": 1 },
+    };
+    bench.ok(doc! { "createIndexes": "x", "indexes": [expiring, { "key": { "v": -1 }, "name": "v" }] });
+    let by_key = |key: Document| doc! { "collMod": "x", "index": { "keyPattern": key, "hidden": true } };
+    bench.ok(by_key(doc! { "t": 1 }));
+    assert_eq!(bench.code(by_key(doc! { "t": -1 })), 27);
+    let hinted = doc! { "find": "x", "filter": { "t": at(0), "m.a": 1 }, "hint": { "t": 1 } };
+    assert_eq!(bench.code(hinted), 2, "it is hidden");
+    for key in [doc! { "t": 1 }, doc! { "v": -1 }] {
+        bench.ok(doc! { "dropIndexes": "x", "index": key.clone() });
+        assert_eq!(bench.code(doc! { "dropIndexes": "x", "index": key }), 27);
+    }
+}
+
+/// Without an index on them all buckets of the time were read for each source.
+#[test]
+fn buckets_of_a_source_are_looked_for_by_an_index_alone() {
+    let bench = made();
+    let inserted = |second: i64| {
+        bench.insert("x", &[doc! { "t": at(second), "m": 1 }]);
+        let collection = bench
+            .server
+            .storage
+            .catalog()
+            .buckets(&storage::Namespace::new("test", "x").unwrap());
+        bench.server.open_buckets.forget(collection.unwrap().uuid());
+        buckets(&bench, doc! {})
+    };
+    assert_eq!((inserted(0), inserted(1)), (Some(1), Some(1)));
+    bench.ok(doc! { "collMod": "x", "index": { "name": "m_1_t_1", "hidden": true } });
+    assert_eq!(inserted(2), Some(2));
+    bench.ok(doc! { "dropIndexes": "x", "index": "*" });
+    bench.ok(doc! { "createIndexes": "x", "indexes": [{ "key": { "m.a": 1, "t": 1 }, "name": "other" }] });
+    assert_eq!(inserted(3), Some(3));
+    bench.ok(doc! { "createIndexes": "x", "indexes": [{ "key": { "m": 1, "t": -1 }, "name": "newest" }] });
+    assert_eq!(inserted(4), Some(3));
+}
+
 #[test]
 fn operations_are_counted_under_the_name_that_clients_use() {
     let bench = made();

@@ -615,8 +615,18 @@ fn reads_of_one_moment_are_of_one_moment() {
     assert_eq!(distinct.get_array("values").unwrap(), &vec![1.into(), 2.into()]);
     assert_eq!(distinct.get("atClusterTime"), at.as_ref());
     assert!(first_batch(&bench.ok(snapshot(doc! { "find": "new" }, at.clone()))).is_empty());
-    // What cannot be read any more, or not yet.
+    // An index that came later shows nothing of it: what is read, or is being read, goes on without.
+    let rising = doc! { "find": "c", "filter": { "a": { "$gt": 0 } }, "batchSize": 1 };
+    let opened = bench.ok(snapshot(rising, at.clone()));
+    let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
     bench.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "b": 1 }, "name": "b" }] });
+    let none = doc! { "find": "c", "filter": { "b": Bson::Null } };
+    assert_eq!(first_batch(&bench.ok(snapshot(none, at.clone()))).len(), 2);
+    let more = bench.ok(doc! { "getMore": id, "collection": "c" });
+    let more = more.get_document("cursor").unwrap();
+    assert_eq!(more.get_array("nextBatch").unwrap(), rest);
+    // What cannot be read any more, or not yet.
+    bench.ok(doc! { "drop": "c" });
     assert_eq!(bench.code(snapshot(doc! { "find": "c" }, at.clone())), 246);
     bench.clock.advance(Duration::from_secs(61));
     bench.server.tick();

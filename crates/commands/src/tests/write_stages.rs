@@ -528,6 +528,56 @@ fn a_secondary_has_results_written_step_by_step() {
         assert_eq!(code(&step(&bench, name, &stage, documents.clone())), 26);
     }
     assert_eq!(bench.find("d", doc! {}).len(), 2);
+    // What the collection has got meanwhile would be lost.
+    let (_, place) = begin();
+    bench.ok(doc! { "createIndexes": "d", "indexes": [{ "key": { "b": 1 }, "name": "b", "unique": true }] });
+    assert_eq!(code(&step(&bench, "finish", &stage, place.clone())), 125);
+    super::succeeded(step(&bench, "abandon", &stage, place));
+    assert_eq!(first_batch(&bench.ok(doc! { "listIndexes": "d" })).len(), 2);
+    let (_, place) = begin();
+    super::succeeded(step(&bench, "finish", &stage, place));
+    assert_eq!(first_batch(&bench.ok(doc! { "listIndexes": "d" })).len(), 2);
     assert_eq!(code(&step(&bench, "rest", &merge(doc! { "into": "c" }), doc! {})), 2);
     assert_eq!(code(&step(&bench, "begin", &doc! { "$match": {} }, doc! {})), 2);
+}
+
+/// Its measurements were where nobody could see or drop them.
+#[test]
+fn measurements_are_seen_whatever_was_dropped_meanwhile() {
+    let bench = Bench::new();
+    let make = || bench.ok(doc! { "create": "x", "timeseries": { "timeField": "t", "metaField": "m" } });
+    let measurements = doc! { "documents": [{ "t": bson::DateTime::from_millis(0), "m": 1 }] };
+    let write = |stage: &Document, meanwhile: &dyn Fn()| {
+        let begun = step(&bench, "begin", stage, doc! {});
+        let place = doc! { "temporary": begun["temporary"].clone(), "uuid": begun["uuid"].clone() };
+        let mut batch = place.clone();
+        batch.extend(measurements.clone());
+        super::succeeded(step(&bench, "write", stage, batch));
+        meanwhile();
+        let finished = step(&bench, "finish", stage, place.clone());
+        if !finished.contains_key("code") {
+            return 0;
+        }
+        super::succeeded(step(&bench, "abandon", stage, place));
+        code(&finished)
+    };
+    let plain = doc! { "$out": "x" };
+    let of_series =
+        doc! { "$out": { "db": "test", "coll": "x", "timeseries": { "timeField": "t", "metaField": "m" } } };
+    let names = || {
+        let listed = first_batch(&bench.ok(doc! { "listCollections": 1, "nameOnly": true }));
+        let names = listed.iter().map(|entry| entry.get_str("name").unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let drop_it = || drop(bench.ok(doc! { "drop": "x" }));
+    for stage in [&plain, &of_series] {
+        make();
+        assert_eq!(write(stage, &drop_it), 0);
+        assert_eq!(bench.find("x", doc! {}).len(), 1);
+        assert_eq!(bench.code(doc! { "drop": "system.buckets.x" }), 20);
+        drop_it();
+        assert_eq!(names(), [] as [String; 0]);
+    }
+    assert_eq!(write(&of_series, &|| bench.insert("x", &[doc! { "_id": 1 }])), 48);
+    assert_eq!(names(), ["x"]);
 }

@@ -20,7 +20,7 @@ use crate::stages::{
     self, CountOnly, ForeignRequest, IteratorSource, Pipeline, Pushdown, StageContext, StageReport, StageSpec,
     may_search,
 };
-use crate::timeseries::index_key_of_buckets;
+use crate::timeseries::{index_key_of_buckets, index_key_shown_as};
 use crate::value::SharedDocument;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use collation::Collation;
@@ -276,8 +276,12 @@ fn hinted_buckets(context: &ExecContext<'_>, request: &AggregateRequest<'_>) -> 
         return None;
     };
     let buckets = context.storage.catalog().buckets(request.ns.as_ref()?)?;
+    let options = buckets.timeseries()?;
     // A pattern that says nothing of measurements (`$natural`) stays what it is.
-    index_key_of_buckets(key, buckets.timeseries()?).ok()
+    match index_key_shown_as(&buckets, key, options) {
+        Some(found) => Some(found.to_owned()),
+        None => index_key_of_buckets(key, options).ok(),
+    }
 }
 
 enum Opened {

@@ -5,7 +5,7 @@
 
 use bson::raw::{CString, RawBsonRef};
 use bson::{RawDocument, RawDocumentBuf};
-use storage::TimeseriesOptions;
+use storage::{Collection, Index, TimeseriesOptions};
 use wire::ErrorCode;
 
 use crate::error::QueryError;
@@ -72,6 +72,25 @@ pub fn index_key_of_buckets(key: &RawDocument, options: &TimeseriesOptions) -> R
         push(&mut of_buckets, &format!("{second}{name}"), value)?;
     }
     Ok(of_buckets)
+}
+
+/// Whether an index of buckets is shown with this key pattern.
+pub fn is_shown_as(index: &Index, key: &RawDocument, options: &TimeseriesOptions) -> bool {
+    let shown = index_key_of_measurements(index.key(), options);
+    shown.is_some_and(|shown| keys::compare_documents(&shown, key).is_eq())
+}
+
+/// The buckets' key pattern of the index that is shown with this one. Two are possible: of an index by which
+/// measurements expire buckets have the begin alone.
+pub fn index_key_shown_as<'b>(
+    buckets: &'b Collection,
+    key: &RawDocument,
+    options: &TimeseriesOptions,
+) -> Option<&'b RawDocument> {
+    let mut indexes = buckets.indexes().iter();
+    indexes
+        .find(|index| is_shown_as(index, key, options))
+        .map(|index| index.key())
 }
 
 /// The measurements' key pattern for one of buckets; `None` when there is none: the index is that of the buckets' own.

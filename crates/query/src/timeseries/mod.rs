@@ -18,7 +18,7 @@ pub use bucket::{
     BUCKET_BYTES_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, adopted, check_bucket, id_of,
     measurements_in,
 };
-pub use index_keys::{index_key_of_buckets, index_key_of_measurements};
+pub use index_keys::{index_key_of_buckets, index_key_of_measurements, index_key_shown_as, is_shown_as};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
 pub use pushdown::{bucket_filter, meta_filter, on_meta};
 pub use rows::each_measurement;

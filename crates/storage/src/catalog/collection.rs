@@ -13,6 +13,7 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::TableId;
 use locks::CollectionLock;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -35,6 +36,8 @@ pub(crate) struct CollectionShared {
     pub(crate) tail: Option<Arc<CappedTail>>,
     /// Capped: no record before this one is left. Where the search for the next one to evict begins.
     pub(crate) capped_first: AtomicU64,
+    /// The same once all has taken effect that is proposed in an epoch, and that epoch: void in another one.
+    pub(crate) capped_ahead: Mutex<(u64, u64)>,
 }
 
 impl CollectionShared {
@@ -50,6 +53,7 @@ impl CollectionShared {
             counts_changed: AtomicBool::new(false),
             tail: is_capped.then(Arc::default),
             capped_first: AtomicU64::new(0),
+            capped_ahead: Mutex::default(),
         })
     }
 
@@ -204,6 +208,24 @@ impl Collection {
     /// Rises with every change of the definition: what a plan cache may key by.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// For readers: the same without the ready indexes that `is_left` does not let be.
+    pub(crate) fn with_indexes(&self, is_left: impl Fn(&Index) -> bool) -> Self {
+        let own_first = self.access_paths.len() - self.indexes().len();
+        let (clustered, indexes) = self.access_paths.split_at(own_first);
+        let left = indexes.iter().filter(|index| is_left(index));
+        Self {
+            namespace: self.namespace.clone(),
+            options: self.options.clone(),
+            collation: self.collation.clone(),
+            validation: Validation::of(&self.options),
+            timeseries: self.timeseries.clone(),
+            access_paths: clustered.iter().chain(left).cloned().collect(),
+            building: Box::default(),
+            shared: self.shared.clone(),
+            ..*self
+        }
     }
 
     /// True when the definition is no longer the one in the catalog.

@@ -165,10 +165,16 @@ impl IndexSpec {
         WildcardSpec::parse(field, projection).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))
     }
 
+    /// `_id_`: the key is `{_id: 1}`, of whatever type the number is.
     pub(crate) fn is_id(&self) -> bool {
+        self.is_on_id() && keys::compare_documents(&self.key, &rawdoc! { "_id": 1 }).is_eq()
+    }
+
+    /// On the values of `_id` alone: `_id_`, or one like `{_id: -2}`, which is an index like any other.
+    pub(crate) fn is_on_id(&self) -> bool {
         let mut fields = self.key.iter();
         let first = fields.next();
-        // A string is a kind of its own: `{_id: "hashed"}` is an index like any other.
+        // A string is a kind of its own, as in `{_id: "hashed"}`.
         matches!(first, Some(Ok((name, value))) if name.as_str() == "_id" && !matches!(value, RawBsonRef::String(_)))
             && fields.next().is_none()
     }

@@ -252,6 +252,9 @@ impl CollectionRow {
             if index.spec.records_in_keys {
                 row.append(cstr!("recordsInKeys"), true);
             }
+            if index.spec.is_on_id() && !index.spec.unique {
+                row.append(cstr!("unique"), false);
+            }
             if index.spec.collation.is_some() {
                 row.append(cstr!("collationData"), collation::DATA_VERSION);
             }
@@ -291,6 +294,11 @@ impl CollectionRow {
             let mut spec =
                 IndexSpec::from_document(index.get_document("spec").map_err(text)?).map_err(|e| e.to_string())?;
             spec.records_in_keys = matches!(index.get_bool("recordsInKeys"), Ok(true));
+            // Rows of builds that took every index on `_id` alone for `_id_` do not say that it is unique.
+            if spec.is_on_id() && !spec.unique && !matches!(index.get_bool("unique"), Ok(false)) {
+                spec.unique = true;
+                spec = spec.normalised();
+            }
             check_collation_data(index, Some(&spec))?;
             indexes.push(IndexRow {
                 table: table(index)?,

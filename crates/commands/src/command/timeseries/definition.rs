@@ -13,7 +13,7 @@ use bson::{Bson, Document, doc};
 use query::timeseries::{UNPACK, index_key_of_buckets};
 use storage::{
     Collection, CollectionChange, Granularity, IndexChange, IndexSpec, Namespace, NewTimeseries, StorageError,
-    TimeseriesOptions,
+    TimeseriesOptions, TimeseriesView,
 };
 use wire::ErrorCode;
 
@@ -239,6 +239,22 @@ fn pipeline(timeseries: &Document) -> Result<RawArrayBuf> {
     Ok(pipeline)
 }
 
+/// The view of a time-series collection whose buckets' collection has these options.
+pub fn view<'n>(namespace: &'n Namespace, of_buckets: &RawDocument) -> Result<TimeseriesView<'n>> {
+    let timeseries = of_buckets
+        .get_document("timeseries")
+        .map_err(|error| CommandError::bad_value(format!("no options of a time-series collection: {error}")))?;
+    let mut options = RawDocumentBuf::new();
+    if let Ok(collation) = of_buckets.get_document("collation") {
+        options.append(cstr!("collation"), collation.to_owned());
+    }
+    Ok(TimeseriesView {
+        namespace,
+        pipeline: pipeline(&Document::try_from(timeseries)?)?,
+        options,
+    })
+}
+
 /// Makes a time-series collection, with its index on metaField and time; answers what the storage said.
 pub fn create(
     call: &Invocation<'_>,
@@ -248,14 +264,8 @@ pub fn create(
 ) -> Result<std::result::Result<(), StorageError>> {
     super::refuse_in_transaction(call, "create", namespace)?;
     let options = RawDocumentBuf::try_from(&bucket_options(timeseries, given))?;
-    let mut view_options = RawDocumentBuf::new();
-    if let Some(collation) = given.get("collation") {
-        view_options.append(cstr!("collation"), bson::RawBson::try_from(collation.clone())?);
-    }
     let new = NewTimeseries {
-        namespace,
-        pipeline: pipeline(timeseries)?,
-        view_options: &view_options,
+        view: view(namespace, &options)?,
         bucket_options: &options,
         index: index(&options)?,
     };
@@ -374,7 +384,7 @@ pub fn modify(
     })?;
     let edit = match (index, buckets.timeseries()) {
         (Some(index), Some(options)) => {
-            let index = super::indexes::change_of_buckets(index, options)?;
+            let index = super::indexes::change_of_buckets(index, buckets, options)?;
             if index.get_str("name").is_ok_and(|name| name == "_id_") {
                 return Err(CommandError::new(
                     ErrorCode::IndexNotFound,

@@ -9,8 +9,8 @@ use crate::invocation::Invocation;
 use bson::Document;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use query::matcher::Matcher;
-use query::timeseries::{index_key_of_buckets, index_key_of_measurements, meta_filter};
-use storage::{Index, IndexSpec, TimeseriesOptions};
+use query::timeseries::{index_key_of_buckets, index_key_of_measurements, index_key_shown_as, meta_filter};
+use storage::{Collection, Index, IndexSpec, TimeseriesOptions};
 
 const ORIGINAL: &str = "originalSpec";
 
@@ -135,18 +135,21 @@ pub fn shown_spec(index: &Index, options: &TimeseriesOptions) -> Result<Option<R
     Ok(Some(RawDocumentBuf::try_from(&shown)?))
 }
 
-/// A key pattern of a client's as that of the buckets; others stay what they are, and are not found.
-pub fn key_of_buckets(key: &RawDocument, options: &TimeseriesOptions) -> RawDocumentBuf {
-    index_key_of_buckets(key, options).unwrap_or_else(|_| key.to_owned())
-}
-
 /// The argument `index` of `collMod` as one about the buckets' index.
-pub fn change_of_buckets(given: &RawDocument, options: &TimeseriesOptions) -> Result<RawDocumentBuf> {
+pub fn change_of_buckets(
+    given: &RawDocument,
+    buckets: &Collection,
+    options: &TimeseriesOptions,
+) -> Result<RawDocumentBuf> {
     let mut of_buckets = RawDocumentBuf::new();
     for element in given {
         let (name, value) = element?;
         match (name.as_str(), value) {
-            ("keyPattern", RawBsonRef::Document(key)) => of_buckets.append(name, key_of_buckets(key, options)),
+            // Others stay what they are, and are not found.
+            ("keyPattern", RawBsonRef::Document(key)) => {
+                let found = index_key_shown_as(buckets, key, options).unwrap_or(key);
+                of_buckets.append(name, found.to_owned());
+            }
             ("expireAfterSeconds", _) => {
                 return Err(invalid(
                     "TTL indexes are not supported on time-series collections: expireAfterSeconds of an index cannot be changed",

@@ -25,8 +25,8 @@ use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use storage::{
-    Charge, Collection, CollectionGuard, LockMode, Namespace, Operation, RecordId, StorageError, TimeseriesOptions,
-    WriteUnit,
+    Charge, Collection, CollectionGuard, Index, LockMode, Namespace, Operation, RecordId, StorageError,
+    TimeseriesOptions, WriteUnit,
 };
 use wire::ErrorCode;
 
@@ -112,7 +112,8 @@ pub fn insert(
             Err(error) => return (inserted, Some(error)),
         }
     }
-    (inserted, None)
+    // All of the command's units wait together.
+    (inserted, call.settle().err())
 }
 
 /// The document with an `_id`, checked.
@@ -224,7 +225,7 @@ fn store(
             Err(Failure::Error(error)) => return Err(error),
         };
         call.before_commit(taken)?;
-        call.wrote(unit.commit()?);
+        call.wrote(unit.commit_ahead()?);
         for (meta, known) in written {
             call.server.open_buckets.wrote(buckets.uuid(), &meta, known);
         }
@@ -438,6 +439,14 @@ fn candidates_of(
     let known = call.server.open_buckets.of(buckets.uuid(), &measurement.meta);
     let takes = |known: &KnownBucket| options.spans(known.begin_ms, measurement.time_ms);
     if !known.iter().any(takes) {
+        if options.meta_field.is_some()
+            && !buckets
+                .indexes()
+                .iter()
+                .any(|index| finds_sources(index, buckets, options))
+        {
+            return Ok(Vec::new());
+        }
         let found = look_for(call, buckets.namespace(), options, measurement)?.into_iter();
         let candidate = |record| Candidate {
             record,
@@ -453,6 +462,22 @@ fn candidates_of(
         bytes: known.bytes,
     };
     Ok(known.into_iter().map(candidate).collect())
+}
+
+/// Whether an index leads to the buckets of one source by their times. Without one, all buckets of a span of time would
+/// be read for each source: a new bucket is begun instead.
+fn finds_sources(index: &Index, buckets: &Collection, options: &TimeseriesOptions) -> bool {
+    let mut fields = index.key().iter().flatten().map(|(name, _)| name.as_str());
+    let is_of_time = |name: &str| {
+        let of_time = |end: &str| name.strip_prefix(end) == Some(options.time_field.as_str());
+        of_time("control.min.") || of_time("control.max.")
+    };
+    let is_whole = index.partial_filter().is_none() && !index.sparse() && index.pattern().special().is_none();
+    is_whole
+        && !index.hidden()
+        && index.collation() == buckets.collation()
+        && fields.next() == Some("meta")
+        && fields.next().is_some_and(is_of_time)
 }
 
 /// Looks for the youngest buckets that a measurement may go to; the youngest comes last.

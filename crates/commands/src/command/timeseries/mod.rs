@@ -28,6 +28,13 @@ pub fn of_buckets(call: &Invocation<'_>, namespace: &Namespace) -> Namespace {
     buckets(call, namespace).map_or_else(|| namespace.clone(), |buckets| buckets.namespace().clone())
 }
 
+/// Whether these are buckets that no time-series collection shows, as earlier versions could leave them behind.
+pub fn has_no_view(call: &Invocation<'_>, namespace: &Namespace) -> bool {
+    let of = namespace.collection().strip_prefix(storage::BUCKETS_PREFIX);
+    let of = of.and_then(|name| Namespace::new(namespace.db(), name).ok());
+    call.definition(namespace).is_some() && of.is_some_and(|of| buckets(call, &of).is_none())
+}
+
 /// Forgets what is known of collections that are gone.
 pub fn forget_dropped(call: &Invocation<'_>) {
     let collections = call.server.storage.catalog().all_collections();

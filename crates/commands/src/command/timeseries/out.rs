@@ -1,5 +1,5 @@
 //! `$out` into a time-series collection: buckets of their own are filled, and take the place of those that are there in
-//! one step. A view that is not there yet is made behind them.
+//! one step, which makes the view where there is none.
 
 use super::definition::{self, bucket_options};
 use super::insert;
@@ -11,15 +11,13 @@ use crate::invocation::Invocation;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{Bson, Document};
 use std::sync::Arc;
-use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName, buckets_namespace};
+use storage::{Collection, IndexSpec, Namespace, Temporary, TemporaryName};
 use wire::ErrorCode;
 
 /// Where measurements are gathered until they take the place of others.
 pub struct OutBuckets {
     buckets: Arc<Collection>,
     into: Namespace,
-    /// The options of a collection that is not there yet.
-    made: Option<Document>,
 }
 
 fn failure<T>(code: i32, message: impl Into<String>) -> Result<T> {
@@ -50,7 +48,7 @@ impl OutBuckets {
         let storage = &call.server.storage;
         let there = super::buckets(call, into);
         check_free(call, into)?;
-        let (options, indexes, made) = match (&there, timeseries) {
+        let (options, indexes) = match (&there, timeseries) {
             (Some(there), wanted) => {
                 let is = Document::try_from(there.options())?;
                 if let Some(wanted) = wanted
@@ -65,12 +63,12 @@ impl OutBuckets {
                 }
                 let indexes = there.indexes().iter().skip(1);
                 let indexes: Vec<IndexSpec> = indexes.map(|index| index.parsed_spec().clone()).collect();
-                (there.options().to_owned(), indexes, None)
+                (there.options().to_owned(), indexes)
             }
             (None, Some(wanted)) => {
                 let options = RawDocumentBuf::try_from(&bucket_options(wanted, &Document::new()))?;
                 let index = definition::index(&options)?;
-                (options, index.into_iter().collect(), Some(wanted.clone()))
+                (options, index.into_iter().collect())
             }
             (None, None) => return failure(ErrorCode::NamespaceNotFound.0, format!("ns does not exist: {into}")),
         };
@@ -79,23 +77,15 @@ impl OutBuckets {
         let out = Self {
             buckets,
             into: into.clone(),
-            made,
         };
         Ok((out, temporary))
     }
 
     /// The ones that an earlier call has begun.
-    pub fn begun(
-        call: &Invocation<'_>,
-        into: &Namespace,
-        timeseries: Option<&Document>,
-        buckets: Arc<Collection>,
-    ) -> Self {
-        let is_there = super::buckets(call, into).is_some();
+    pub fn begun(into: &Namespace, buckets: Arc<Collection>) -> Self {
         Self {
             buckets,
             into: into.clone(),
-            made: timeseries.filter(|_| !is_there).cloned(),
         }
     }
 
@@ -117,11 +107,8 @@ impl OutBuckets {
     /// Puts the measurements in the place of those that are there.
     pub fn finish(&self, call: &Invocation<'_>) -> Result<()> {
         let storage = &call.server.storage;
-        let buckets = buckets_namespace(&self.into)?;
-        storage.rename_collection(&call.operation, self.buckets.namespace(), &buckets, true)?;
-        if let Some(timeseries) = &self.made {
-            definition::create(call, &self.into, timeseries, &Document::new())??;
-        }
+        let view = definition::view(&self.into, self.buckets.options())?;
+        storage.replace_buckets(&call.operation, self.buckets.namespace(), &view)?;
         call.wrote(storage.last_seq());
         call.server.metrics.top.forget(self.buckets.namespace().as_str());
         Ok(())

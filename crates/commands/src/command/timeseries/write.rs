@@ -16,7 +16,8 @@ use query::expression::ExpressionContext;
 use query::matcher::Matcher;
 use query::plan::Hint;
 use query::timeseries::{
-    Measurement, OpenBucket, bucket_filter, each_measurement, index_key_of_buckets, meta_filter, on_meta,
+    Measurement, OpenBucket, bucket_filter, each_measurement, index_key_of_buckets, index_key_shown_as, meta_filter,
+    on_meta,
 };
 use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 
@@ -31,10 +32,13 @@ fn pass_over_closed(filter: &mut RawDocumentBuf) {
 }
 
 /// A hint as one of buckets.
-fn hinted(statement: &Statement<'_>, options: &TimeseriesOptions) -> Option<RawDocumentBuf> {
-    match statement.hint {
-        Some(Hint::Key(key)) => index_key_of_buckets(key, options).ok(),
-        _ => None,
+fn hinted(statement: &Statement<'_>, buckets: &Collection, options: &TimeseriesOptions) -> Option<RawDocumentBuf> {
+    let Some(Hint::Key(key)) = statement.hint else {
+        return None;
+    };
+    match index_key_shown_as(buckets, key, options) {
+        Some(found) => Some(found.to_owned()),
+        None => index_key_of_buckets(key, options).ok(),
     }
 }
 
@@ -73,7 +77,7 @@ pub fn update(
         ));
     };
     let change = change_of_buckets(change, meta)?;
-    let hinted = hinted(statement, options);
+    let hinted = hinted(statement, buckets, options);
     let of_buckets = Statement {
         filter: &filter,
         change: RawBsonRef::Document(&change),
@@ -145,7 +149,7 @@ pub fn delete(
     let matcher = Matcher::parse(statement.filter, &expressions)?;
     let mut filter = bucket_filter(&matcher, &options)?.unwrap_or_default();
     pass_over_closed(&mut filter);
-    let hinted = hinted(statement, &options);
+    let hinted = hinted(statement, buckets, &options);
     let of_buckets = Statement {
         filter: &filter,
         hint: hinted.as_deref().map(Hint::Key).or(statement.hint),
