@@ -5,6 +5,7 @@
 //! see [`Geometry::check_rings`].
 
 use crate::Steps;
+use crate::indexed::Indexed;
 use crate::plane::PlanePoint;
 use crate::ring::{Ring, RingFault};
 use crate::sphere::{self, Geometry, Line, Part, Polygon};
@@ -101,13 +102,16 @@ pub fn plane_point(value: RawBsonRef<'_>) -> Result<PlanePoint, GeometryError> {
 
 /// A legacy pair: an array that begins with two numbers, or a document whose first two fields are numbers.
 pub fn legacy(value: RawBsonRef<'_>) -> Result<PlanePoint, GeometryError> {
-    let mut numbers: Box<dyn Iterator<Item = Option<RawBsonRef<'_>>>> = match value {
-        RawBsonRef::Array(array) => Box::new(array.into_iter().map(Result::ok)),
-        RawBsonRef::Document(document) => Box::new(document.iter().map(|field| field.ok().map(|(_, value)| value))),
-        _ => return Err(invalid("Point must be an array or object")),
-    };
+    match value {
+        RawBsonRef::Array(array) => pair(array.into_iter().map(|value| value.ok())),
+        RawBsonRef::Document(document) => pair(document.iter().map(|field| field.ok().map(|(_, value)| value))),
+        _ => Err(invalid("Point must be an array or object")),
+    }
+}
+
+fn pair<'v>(mut values: impl Iterator<Item = Option<RawBsonRef<'v>>>) -> Result<PlanePoint, GeometryError> {
     let mut next = || {
-        let value = numbers
+        let value = values
             .next()
             .ok_or_else(|| invalid("Point must have at least two coordinates"))?;
         value
@@ -312,11 +316,15 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
     if system == ReferenceSystem::StrictWinding && !holes.is_empty() {
         return Err(invalid("Only one simple loop is allowed in a big polygon").into());
     }
+    if holes.is_empty() {
+        return Ok(Part::Polygon(Polygon::new(read)));
+    }
+    let filled = Geometry::new(vec![Part::Polygon(Polygon::new(vec![outer.clone()]))]);
+    let filled = Indexed::new(filled, steps).map_err(Failure::Ended)?;
     for (place, hole) in holes.iter().enumerate() {
         for arc in hole.arcs() {
-            let inside = outer.contains(&arc.a, steps).map_err(Failure::Ended)?
-                || outer.touches(&arc.a, steps).map_err(Failure::Ended)?;
-            if !inside {
+            let vertex = Geometry::of_point(arc.a);
+            if !filled.contains(&vertex, steps).map_err(Failure::Ended)? {
                 return Err(invalid(format!(
                     "Secondary loops not contained by first exterior loop - secondary loops must be holes: loop {}",
                     place + 1
