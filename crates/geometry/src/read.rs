@@ -12,6 +12,9 @@ use crate::sphere::{self, Geometry, Line, Part, Polygon};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use s2::point::Point;
 
+/// Vertices of holes up to which each is looked for in the whole outer ring.
+const VERTICES_WITHOUT_CELLS: usize = 16;
+
 /// Why a value is no geometry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -316,15 +319,21 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
     if system == ReferenceSystem::StrictWinding && !holes.is_empty() {
         return Err(invalid("Only one simple loop is allowed in a big polygon").into());
     }
-    if holes.is_empty() {
-        return Ok(Part::Polygon(Polygon::new(read)));
-    }
-    let filled = Geometry::new(vec![Part::Polygon(Polygon::new(vec![outer.clone()]))]);
-    let filled = Indexed::new(filled, steps).map_err(Failure::Ended)?;
+    // Cells cost as much as looking for some points in all arcs.
+    let filled = match holes.iter().map(|hole| hole.arcs().len()).sum::<usize>() > VERTICES_WITHOUT_CELLS {
+        true => {
+            let filled = Geometry::new(vec![Part::Polygon(Polygon::new(vec![outer.clone()]))]);
+            Some(Indexed::new(filled, steps).map_err(Failure::Ended)?)
+        }
+        false => None,
+    };
     for (place, hole) in holes.iter().enumerate() {
         for arc in hole.arcs() {
-            let vertex = Geometry::of_point(arc.a);
-            if !filled.contains(&vertex, steps).map_err(Failure::Ended)? {
+            let is_inside = match &filled {
+                Some(filled) => filled.contains(&Geometry::of_point(arc.a), steps),
+                None => outer.contains_or_touches(&arc.a, steps),
+            };
+            if !is_inside.map_err(Failure::Ended)? {
                 return Err(invalid(format!(
                     "Secondary loops not contained by first exterior loop - secondary loops must be holes: loop {}",
                     place + 1

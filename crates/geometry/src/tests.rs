@@ -539,6 +539,18 @@ fn cells_tell_of_points_what_counting_all_arcs_does() {
     assert!(met > 1000 && apart > 1000, "{met} {apart}");
 }
 
+/// By cells where they have many vertices, in the whole outer ring where not.
+#[test]
+fn holes_lie_inside_however_many_vertices_they_have() {
+    let outer = jagged(20.0, 10.0, 8.0, 600);
+    for corners in [3, 12, 60, 300] {
+        for (longitude, is_inside) in [(20.0, true), (27.0, false), (40.0, false)] {
+            let hole = jagged(longitude, 10.0, 2.0, corners);
+            assert_eq!(parse(polygon(&[&outer, &hole])).is_ok(), is_inside, "{corners} {longitude}");
+        }
+    }
+}
+
 #[test]
 fn looking_for_a_point_in_a_large_polygon_takes_few_steps() {
     let shape = geometry(polygon(&[&jagged(20.0, 10.0, 8.0, 5000)]));
