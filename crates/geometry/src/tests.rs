@@ -546,7 +546,11 @@ fn holes_lie_inside_however_many_vertices_they_have() {
     for corners in [3, 12, 60, 300] {
         for (longitude, is_inside) in [(20.0, true), (27.0, false), (40.0, false)] {
             let hole = jagged(longitude, 10.0, 2.0, corners);
-            assert_eq!(parse(polygon(&[&outer, &hole])).is_ok(), is_inside, "{corners} {longitude}");
+            assert_eq!(
+                parse(polygon(&[&outer, &hole])).is_ok(),
+                is_inside,
+                "{corners} {longitude}"
+            );
         }
     }
 }
