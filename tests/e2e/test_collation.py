@@ -73,6 +73,37 @@ def test_writes_and_pipelines_have_the_collation(db):
     assert unknown.value.code == 2
 
 
+def test_runs_of_marks_are_ordered_alike_everywhere(db):
+    words = ["x" + "\u0f71\u0f72" * count + end for count in (63, 64, 65, 5000) for end in ("a", "b")]
+    db.c.insert_many({"_id": n, "w": word} for n, word in enumerate(words))
+    collation = Collation("en")
+
+    def check():
+        order = [document["_id"] for document in db.c.find({}).sort("w", ASCENDING).collation(collation)]
+        above = [sorted(d["_id"] for d in db.c.find({"w": {"$gte": word}}, collation=collation)) for word in words]
+        assert above == [sorted(order[order.index(n):]) for n in range(len(words))]
+        return order
+
+    scanned = check()
+    db.c.create_index([("w", ASCENDING)], collation=collation)
+    assert check() == scanned
+    db.c.delete_many({})
+    assert db.command("validate", "c", full=True)["valid"]
+
+
+def test_upper_case_first_needs_case(db):
+    for locale in ("da", "mt"):
+        collation = Collation(locale, strength=1)
+        for call in (
+            lambda: list(db.c.find({}, collation=collation)),
+            lambda: db.create_collection("d", collation=collation),
+        ):
+            with pytest.raises(OperationFailure) as failure:
+                call()
+            assert failure.value.code == 2
+        assert list(db.c.find({}, collation=Collation(locale, strength=1, caseFirst="off"))) == []
+
+
 def test_random_queries_do_not_depend_on_indexes(db):
     plain, indexed = db.plain, db.indexed
     random.seed(7)

@@ -168,6 +168,53 @@ def test_limits_hold_what_was_told_to_be_as_far(db, seed):
         assert [d["_id"] for d in db.c.find({"loc": {"$near": at}})] == [document["_id"]]
 
 
+@pytest.mark.parametrize("kind", ["2dsphere", "2d"])
+def test_what_is_nearer_than_the_least_distance_is_not_read(db, kind):
+    places = [[x / 4, y / 4] for x in range(-80, 81, 2) for y in range(-80, 81, 2)]
+    if kind == "2dsphere":
+        def distance(place):
+            return angle((0, 0), place) * EARTH_RADIUS_METRES
+
+        least = 1_500_000
+        query = {"loc": {"$near": {"$geometry": point(0, 0), "$minDistance": least}}}
+    else:
+        def distance(place):
+            return math.hypot(*place)
+
+        least = 14
+        query = {"loc": {"$near": [0, 0], "$minDistance": least}}
+    # Cells do not end at circles: what is just within may be read.
+    places = [place for place in places if not 0.8 * least < distance(place) < least]
+    distances = [distance(place) for place in places]
+    db.c.insert_many({"_id": n, "loc": place, "d": d} for n, (place, d) in enumerate(zip(places, distances)))
+    db.c.create_index([("loc", kind)])
+    nearer = sum(d < least for d in distances)
+    assert nearer > 1000
+    found = [document["d"] for document in db.c.find(query, limit=20)]
+    expected = sorted(d for d in distances if d >= least)[:20]
+    assert found == pytest.approx(expected)
+    assert len(list(db.c.find(query))) == len(places) - nearer
+    explained = db.command("explain", {"find": "c", "filter": query}, verbosity="executionStats")
+    assert explained["executionStats"]["totalDocsExamined"] < len(places) - nearer / 2
+
+
+def test_a_few_of_very_many_at_one_place(db):
+    db.c.create_index([("loc", "2dsphere")])
+    db.c.insert_many({"_id": n, "loc": [0, 0], "pad": "x" * 300} for n in range(10_000))
+    db.c.insert_one({"_id": -1, "loc": [0.0001, 0]})
+    query = {"loc": {"$near": {"$geometry": point(0.00011, 0)}}}
+    admin = db.client.admin
+    before = admin.command("setParameter", 1, operationMemoryBytesMax=2 << 20)["was"]
+    try:
+        assert [document["_id"] for document in db.c.find(query, {"pad": 0}, limit=3)] == [-1, 0, 1]
+        assert [document["_id"] for document in db.c.find(query, {"pad": 0}, skip=2, limit=2)] == [1, 2]
+        with pytest.raises(OperationFailure) as failure:
+            list(db.c.find(query))
+        assert failure.value.code == 146
+    finally:
+        admin.command("setParameter", 1, operationMemoryBytesMax=before)
+
+
 def test_the_greatest_distance_may_stand_behind_a_legacy_pair(db):
     db.c.create_index([("loc", "2d")])
     db.c.insert_many([{"_id": n, "loc": [n, 0]} for n in range(5)])

@@ -193,6 +193,45 @@ def test_what_cannot_be_created(db):
     assert db.c.index_information()["n"]["weights"] == {"a": 2, "b": 3}
 
 
+def test_paths_are_no_deeper_than_documents(db):
+    """A path of tens of thousands of parts ended the server, or took gigabytes at every start."""
+    deepest = ".".join(["a"] * 200)
+    for path in (deepest + ".a", ".".join(["a"] * 20_000)):
+        refused(lambda: db.command("createIndexes", "c", indexes=[{"key": {path: "text"}, "name": "t"}]), 67)
+        by_weights = {"key": {"b": "text"}, "name": "t", "weights": {path: 3}}
+        refused(lambda: db.command("createIndexes", "c", indexes=[by_weights]), 67)
+    db.command("createIndexes", "c", indexes=[{"key": {deepest: "text", "b": "text"}, "name": "t"}])
+    db.c.insert_one({"_id": 1, "b": "coffee"})
+    assert ids(db.c.find(text("coffee"))) == [1]
+
+
+def test_scores_are_of_what_still_matches(db):
+    db.c.create_index([("a", "text")])
+    db.c.insert_many({"_id": n, "a": "coffee", "keeps": n % 5 == 0} for n in range(20))
+    for sort in (None, [("s", SCORE)]):
+        db.c.update_many({}, {"$set": {"a": "coffee"}})
+        cursor = db.c.find(text("coffee"), {"s": SCORE, "keeps": 1}, batch_size=2, sort=sort)
+        given = [next(cursor)["_id"], next(cursor)["_id"]]
+        db.c.update_many({"keeps": False}, {"$set": {"a": "tea"}})
+        left = ids(cursor)
+        assert left == [n for n in range(0, 20, 5) if n not in given]
+
+
+def test_a_search_of_many_words_is_charged(db):
+    db.c.create_index([("a", "text")])
+    db.c.insert_one({"_id": 1, "a": "w77 coffee"})
+    words = " ".join(f"w{n}" for n in range(10_000))
+    assert ids(db.c.find(text(words))) == [1]
+    admin = db.client.admin
+    before = admin.command("setParameter", 1, operationMemoryBytesMax=4 << 20)["was"]
+    try:
+        refused(lambda: list(db.c.find(text(words))), 146)
+        refused(lambda: list(db.c.find(text(words), {"s": SCORE})), 146)
+        assert ids(db.c.find(text("coffee"))) == [1]
+    finally:
+        admin.command("setParameter", 1, operationMemoryBytesMax=before)
+
+
 def test_weights_wildcards_and_arrays(db):
     db.c.insert_many([
         {"_id": 1, "title": "rust", "body": {"text": ["iron", "rust never sleeps"]}, "n": 1},

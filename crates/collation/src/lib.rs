@@ -5,6 +5,7 @@
 //! data that [`DATA_VERSION`] names: with other data an index has to be built anew.
 
 mod locales;
+mod runs;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
@@ -148,7 +149,8 @@ impl Collation {
         let collator = Collator::try_new(preferences, options).map_err(|_| invalid("locale"))?;
         let resolved = collator.resolved_options();
         let case_counts = resolved.case_level == CaseLevel::On || resolved.strength >= Strength::Tertiary;
-        if resolved.case_first != CollationCaseFirst::False && asked.case_first.is_some() && !case_counts {
+        // Of some languages it is upper case without being asked for.
+        if resolved.case_first != CollationCaseFirst::False && !case_counts {
             return Err(error(
                 Fault::Value,
                 format!(
@@ -214,11 +216,19 @@ impl Collation {
 
 impl keys::Collator for Collation {
     fn append_sort_key(&self, text: &str, out: &mut Vec<u8>) {
-        let Ok(()) = self.collator.write_sort_key_to(text, out);
+        let Ok(()) = self.collator.write_sort_key_to(&runs::bounded(text), out);
     }
 
     fn compare(&self, a: &str, b: &str) -> Ordering {
-        self.collator.compare(a, b)
+        if runs::is_compared_directly(a, b) {
+            return self.collator.compare(&runs::bounded(a), &runs::bounded(b));
+        }
+        let sort_key = |text: &str| {
+            let mut key = Vec::new();
+            self.append_sort_key(text, &mut key);
+            key
+        };
+        sort_key(a).cmp(&sort_key(b))
     }
 }
 

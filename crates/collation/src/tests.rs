@@ -62,6 +62,9 @@ fn what_describes_no_collation_is_refused() {
             doc! { "locale": "en", "caseFirst": "upper", "strength": 1 },
             Fault::Value,
         ),
+        // Upper case comes first in these, asked for or not.
+        (doc! { "locale": "da", "strength": 1 }, Fault::Value),
+        (doc! { "locale": "mt", "strength": 2 }, Fault::Value),
         (doc! { "locale": "en", "alternate": 1 }, Fault::Type),
         (doc! { "locale": "en", "maxVariable": "symbol" }, Fault::Value),
         (doc! { "locale": "en", "caseLevel": "yes" }, Fault::Type),
@@ -181,6 +184,27 @@ fn every_language_has_data() {
         "si@collation=dictionary",
     ] {
         assert!(of(doc! { "locale": locale }).compare("a", "b").is_lt(), "{locale}");
+    }
+}
+
+/// Strings that are cut, or compared by their keys, have the order that the others have.
+#[test]
+fn long_strings_keep_the_order_of_their_ends() {
+    let key = |collation: &Collation, text: &str| {
+        let mut key = Vec::new();
+        collation.append_sort_key(text, &mut key);
+        key
+    };
+    for locale in ["en", "da", "ja", "th"] {
+        let collation = of(doc! { "locale": locale, "numericOrdering": true });
+        for part in ["\u{f71}\u{f72}", "a\u{301}", "aa", "7", "か", "some words "] {
+            let texts = ["a", "b", "á", "9"].map(|end| format!("x{}{end}", part.repeat(1500)));
+            for (a, b) in texts.iter().flat_map(|a| texts.iter().map(move |b| (a, b))) {
+                let by_keys = key(&collation, a).cmp(&key(&collation, b));
+                assert_eq!(collation.compare(a, b), by_keys, "{locale} {part:?}");
+                assert_eq!(by_keys.is_eq(), a == b, "{locale} {part:?}");
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! The crate knows no documents but the geometries in them, no indexes and no queries. Whatever runs through many edges
 //! counts its [`Steps`], so that whoever waits can be told to end.
 
+mod indexed;
 pub mod plane;
 pub mod read;
 mod ring;
@@ -16,6 +17,7 @@ mod sign;
 pub mod sphere;
 mod validity;
 
+pub use indexed::Indexed;
 pub use read::GeometryError;
 
 /// Radius of the earth, in metres: what distances of GeoJSON queries are divided by.

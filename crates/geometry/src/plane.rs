@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 /// Most squares of a covering.
 const SQUARES_MAX: usize = 20;
+/// Most squares that a search does without: many, as what is left between them and the circle is read in vain.
+const INTERIOR_SQUARES_MAX: usize = 128;
 
 /// A point in the plane.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -247,6 +249,29 @@ impl Grid {
         intervals
     }
 
+    /// The intervals of keys, rising, of points that are nearer to another than so far. Not all of them.
+    fn keys_within(&self, center: PlanePoint, radius: f64) -> Vec<(i64, i64)> {
+        let mut done: Vec<Square> = Vec::new();
+        // Distances are computed, too.
+        let radius = radius * (1.0 - 1e-12);
+        let circle = Region::Circle { center, radius };
+        let mut open = VecDeque::from([Square { path: 0, depth: 0 }]);
+        while let Some(square) = open.pop_front() {
+            let corners = self.rectangle(&square);
+            match () {
+                () if radius <= 0.0 || !corners.overlaps(&circle.bound()) => {}
+                () if circle.contains_all(&corners) => done.push(square),
+                () if square.depth < self.bits && done.len() + open.len() + 4 <= INTERIOR_SQUARES_MAX => {
+                    open.extend((0..4).map(|quarter| square.quarter(quarter)));
+                }
+                () => {}
+            }
+        }
+        let mut intervals: Vec<(i64, i64)> = done.iter().map(Square::keys).collect();
+        intervals.sort_unstable();
+        intervals
+    }
+
     /// The rectangle of a square, a bit larger than it is: a point's square is computed, too.
     fn rectangle(&self, square: &Square) -> Rectangle {
         let cells = 2f64.powi(square.depth as i32);
@@ -333,6 +358,14 @@ impl Search {
     /// Nothing is looked at yet.
     pub fn new(grid: Grid) -> Self {
         Self { grid, done: Vec::new() }
+    }
+
+    /// Points that are nearer to another than so far are not looked for.
+    pub fn beyond(grid: Grid, center: PlanePoint, least: f64) -> Self {
+        Self {
+            done: grid.keys_within(center, least),
+            grid,
+        }
     }
 
     /// The intervals of keys that the points in a region have, but for what earlier calls gave.

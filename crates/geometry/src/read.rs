@@ -5,11 +5,15 @@
 //! see [`Geometry::check_rings`].
 
 use crate::Steps;
+use crate::indexed::Indexed;
 use crate::plane::PlanePoint;
 use crate::ring::{Ring, RingFault};
 use crate::sphere::{self, Geometry, Line, Part, Polygon};
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use s2::point::Point;
+
+/// Vertices of holes up to which each is looked for in the whole outer ring.
+const VERTICES_WITHOUT_CELLS: usize = 16;
 
 /// Why a value is no geometry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,13 +105,16 @@ pub fn plane_point(value: RawBsonRef<'_>) -> Result<PlanePoint, GeometryError> {
 
 /// A legacy pair: an array that begins with two numbers, or a document whose first two fields are numbers.
 pub fn legacy(value: RawBsonRef<'_>) -> Result<PlanePoint, GeometryError> {
-    let mut numbers: Box<dyn Iterator<Item = Option<RawBsonRef<'_>>>> = match value {
-        RawBsonRef::Array(array) => Box::new(array.into_iter().map(Result::ok)),
-        RawBsonRef::Document(document) => Box::new(document.iter().map(|field| field.ok().map(|(_, value)| value))),
-        _ => return Err(invalid("Point must be an array or object")),
-    };
+    match value {
+        RawBsonRef::Array(array) => pair(array.into_iter().map(|value| value.ok())),
+        RawBsonRef::Document(document) => pair(document.iter().map(|field| field.ok().map(|(_, value)| value))),
+        _ => Err(invalid("Point must be an array or object")),
+    }
+}
+
+fn pair<'v>(mut values: impl Iterator<Item = Option<RawBsonRef<'v>>>) -> Result<PlanePoint, GeometryError> {
     let mut next = || {
-        let value = numbers
+        let value = values
             .next()
             .ok_or_else(|| invalid("Point must have at least two coordinates"))?;
         value
@@ -312,11 +319,21 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
     if system == ReferenceSystem::StrictWinding && !holes.is_empty() {
         return Err(invalid("Only one simple loop is allowed in a big polygon").into());
     }
+    // Cells cost as much as looking for some points in all arcs.
+    let filled = match holes.iter().map(|hole| hole.arcs().len()).sum::<usize>() > VERTICES_WITHOUT_CELLS {
+        true => {
+            let filled = Geometry::new(vec![Part::Polygon(Polygon::new(vec![outer.clone()]))]);
+            Some(Indexed::new(filled, steps).map_err(Failure::Ended)?)
+        }
+        false => None,
+    };
     for (place, hole) in holes.iter().enumerate() {
         for arc in hole.arcs() {
-            let inside = outer.contains(&arc.a, steps).map_err(Failure::Ended)?
-                || outer.touches(&arc.a, steps).map_err(Failure::Ended)?;
-            if !inside {
+            let is_inside = match &filled {
+                Some(filled) => filled.contains(&Geometry::of_point(arc.a), steps),
+                None => outer.contains_or_touches(&arc.a, steps),
+            };
+            if !is_inside.map_err(Failure::Ended)? {
                 return Err(invalid(format!(
                     "Secondary loops not contained by first exterior loop - secondary loops must be holes: loop {}",
                     place + 1

@@ -215,6 +215,11 @@ impl Ring {
         Ok(inside)
     }
 
+    /// Whether a point is inside or on the boundary.
+    pub(crate) fn contains_or_touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        Ok(self.contains(point, steps)? || self.touches(point, steps)?)
+    }
+
     /// Whether a point is on the boundary.
     pub(crate) fn touches<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<bool, E> {
         steps(self.arcs.len())?;

@@ -19,8 +19,10 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 /// Most cells of a covering. A geometry around a corner of the cube of cells may have a few more.
 const CELLS_MAX: usize = 20;
+/// Most cells that a search does without: many, as what is left between them and the circle is read in vain.
+const INTERIOR_CELLS_MAX: usize = 128;
 /// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
-const FINEST_LEVEL: u64 = 23;
+pub(crate) const FINEST_LEVEL: u64 = 23;
 
 /// Arcs up to which debug builds hold what cells inherit against counting it anew.
 const AUDITED_ARCS: usize = 200;
@@ -292,9 +294,17 @@ impl Geometry {
         })
     }
 
-    /// How many arcs it has.
+    /// How many arcs it has; a point counts as one.
     pub fn arcs(&self) -> usize {
-        self.parts.iter().map(|part| part.arcs().count()).sum()
+        let arcs_of = |part: &Part| match part {
+            Part::Point(_) => 1,
+            part => part.arcs().count(),
+        };
+        self.parts.iter().map(arcs_of).sum()
+    }
+
+    pub(crate) fn outline(&self) -> Outline<'_> {
+        Outline::of(self.parts.iter().collect())
     }
 
     /// Whether they have a point in common.
@@ -353,24 +363,25 @@ impl Geometry {
 
     /// The intervals of keys that whatever meets it has one of.
     pub fn key_intervals<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<(i64, i64)>, E> {
-        Ok(intervals(&Outline::of(self.parts.iter().collect()).covering(steps)?))
+        Ok(intervals(&self.outline().covering(steps)?))
     }
 }
 
 /// What a covering is made of: the arcs of all parts, points as arcs without length.
-struct Outline<'p> {
+pub(crate) struct Outline<'p> {
     parts: Vec<&'p Part>,
     /// Each with the place of its part.
-    arcs: Vec<(usize, Arc)>,
+    pub(crate) arcs: Vec<(usize, Arc)>,
 }
 
 /// What is known of a cell, from which what its children are follows without a look at everything.
-struct Known {
-    /// The arcs that may be in it.
-    near: Vec<u32>,
-    center: Point,
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The arcs that may be in it, or touch what is in it.
+    pub(crate) near: Vec<u32>,
+    pub(crate) center: Point,
     /// Of each part whether it has the centre inside.
-    inside: Vec<bool>,
+    pub(crate) inside: Vec<bool>,
 }
 
 impl<'p> Outline<'p> {
@@ -389,7 +400,13 @@ impl<'p> Outline<'p> {
         covering(|cell, parent| self.overlap(cell, parent, steps))
     }
 
-    fn overlap<E>(&self, cell: &Cell, parent: Option<&Known>, steps: &mut Steps<'_, E>) -> Result<(Overlap, Known), E> {
+    /// Whether the part at a place is a polygon: others have no inside.
+    pub(crate) fn is_polygon(&self, place: usize) -> bool {
+        matches!(self.parts[place], Part::Polygon(_))
+    }
+
+    /// What is known of a cell, from what is known of the one around it.
+    pub(crate) fn known<E>(&self, cell: &Cell, parent: Option<&Known>, steps: &mut Steps<'_, E>) -> Result<Known, E> {
         let center = cell.center();
         let inside = match parent {
             None => self.with_inside(&center, steps)?,
@@ -397,8 +414,7 @@ impl<'p> Outline<'p> {
                 // The way from centre to centre stays in the parent.
                 let mut inside = parent.inside.clone();
                 for (place, arc) in parent.near.iter().map(|i| &self.arcs[*i as usize]) {
-                    let is_boundary = matches!(self.parts[*place], Part::Polygon(_));
-                    inside[*place] ^= is_boundary && arc.is_crossed(&parent.center, &center);
+                    inside[*place] ^= self.is_polygon(*place) && arc.is_crossed(&parent.center, &center);
                 }
                 inside
             }
@@ -415,6 +431,11 @@ impl<'p> Outline<'p> {
             Some(parent) => parent.near.iter().copied().filter(is_near).collect(),
         };
         steps(parent.map_or(self.arcs.len(), |parent| parent.near.len()))?;
+        Ok(Known { near, center, inside })
+    }
+
+    fn overlap<E>(&self, cell: &Cell, parent: Option<&Known>, steps: &mut Steps<'_, E>) -> Result<(Overlap, Known), E> {
+        let known = self.known(cell, parent, steps)?;
         let corners = cell.vertices();
         let sides: [Arc; 4] = std::array::from_fn(|i| Arc::new(corners[i], corners[(i + 1) % 4]));
         let is_here = |arc: &Arc| {
@@ -425,11 +446,11 @@ impl<'p> Outline<'p> {
                 }
         };
         let overlap = match () {
-            () if near.iter().any(|i| is_here(&self.arcs[*i as usize].1)) => Overlap::Some,
-            () if inside.contains(&true) => Overlap::All,
+            () if known.near.iter().any(|i| is_here(&self.arcs[*i as usize].1)) => Overlap::Some,
+            () if known.inside.contains(&true) => Overlap::All,
             () => Overlap::None,
         };
-        Ok((overlap, Known { near, center, inside }))
+        Ok((overlap, known))
     }
 
     fn with_inside<E>(&self, center: &Point, steps: &mut Steps<'_, E>) -> Result<Vec<bool>, E> {
@@ -521,17 +542,46 @@ impl Circle {
         }
     }
 
+    fn cap(&self, radius: f64) -> Cap {
+        Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(radius)))
+    }
+
     fn covering<E>(&self, steps: &mut Steps<'_, E>) -> Result<Vec<CellID>, E> {
-        let cap = Cap::from_center_angle(&self.center, &Angle::from(s2::s1::Rad(self.radius + 2.0 * TOUCH)));
+        let cap = self.cap(self.radius + 2.0 * TOUCH);
         covering(|cell, _| {
             steps(1)?;
-            let overlap = match () {
-                () if cap.contains_cell(cell) => Overlap::All,
-                () if cap.intersects_cell(cell) => Overlap::Some,
-                () => Overlap::None,
-            };
-            Ok((overlap, ()))
+            Ok((overlap_of(&cap, cell), ()))
         })
+    }
+
+    /// Cells that lie in it as a whole, its line not with it.
+    fn interior(&self) -> Vec<CellID> {
+        let mut done = Vec::new();
+        let radius = self.radius - 2.0 * TOUCH;
+        if radius <= 0.0 {
+            return done;
+        }
+        let cap = self.cap(radius);
+        let mut open: VecDeque<CellID> = (0..6).map(CellID::from_face).collect();
+        while let Some(cell) = open.pop_front() {
+            match overlap_of(&cap, &Cell::from(cell)) {
+                Overlap::All => done.push(cell),
+                Overlap::Some if cell.level() < FINEST_LEVEL && done.len() + open.len() + 4 <= INTERIOR_CELLS_MAX => {
+                    open.extend(cell.children());
+                }
+                Overlap::Some | Overlap::None => {}
+            }
+        }
+        done.sort_unstable();
+        done
+    }
+}
+
+fn overlap_of(cap: &Cap, cell: &Cell) -> Overlap {
+    match () {
+        () if cap.contains_cell(cell) => Overlap::All,
+        () if cap.intersects_cell(cell) => Overlap::Some,
+        () => Overlap::None,
     }
 }
 
@@ -545,9 +595,14 @@ pub struct Search {
 impl Search {
     /// Nothing is looked at yet.
     pub fn new(center: Point) -> Self {
+        Self::beyond(center, 0.0)
+    }
+
+    /// What is nearer than `least` (radians) is not looked for.
+    pub fn beyond(center: Point, least: f64) -> Self {
         Self {
             center,
-            done: Vec::new(),
+            done: Circle::new(center, least).interior(),
         }
     }
 

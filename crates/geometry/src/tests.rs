@@ -3,7 +3,7 @@
 use crate::plane::{Grid, PlanePoint, Rectangle, Region};
 use crate::read::{on_sphere, plane_point, sphere as read_sphere};
 use crate::sphere::{Circle, Geometry, Search, angle, point};
-use crate::{EARTH_RADIUS_METRES, plane, uncounted};
+use crate::{EARTH_RADIUS_METRES, Indexed, plane, uncounted};
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
@@ -355,6 +355,37 @@ fn the_keys_of_a_place_never_change() {
 }
 
 #[test]
+fn a_search_beyond_a_distance_leaves_out_what_is_nearer() {
+    let has = |intervals: &[(i64, i64)], key: i64| intervals.iter().any(|(low, high)| (*low..=*high).contains(&key));
+    let (center, least) = (point(5.0, 5.0), 0.1);
+    let mut search = Search::beyond(center, least);
+    let Ok(intervals) = search.grow(0.2, &mut uncounted);
+    let (mut near, mut left_out) = (0, 0);
+    for (x, y) in (-100..200)
+        .step_by(7)
+        .flat_map(|x| (-100..200).step_by(7).map(move |y| (x, y)))
+    {
+        let (longitude, latitude) = (f64::from(x) / 10.0, f64::from(y) / 10.0);
+        let Ok(keys) = at(longitude, latitude).keys(&mut uncounted);
+        match angle(&center, &point(longitude, latitude)) {
+            distance if distance < least => {
+                near += 1;
+                left_out += usize::from(!has(&intervals, keys[0]));
+            }
+            distance if distance <= 0.2 => assert!(has(&intervals, keys[0]), "{longitude} {latitude}"),
+            _ => {}
+        }
+    }
+    assert!(left_out * 10 > near * 7, "{left_out} of {near}");
+    let grid = Grid::default();
+    let (center, radius) = (PlanePoint { x: 5.0, y: 5.0 }, 20.0);
+    let intervals = plane::Search::beyond(grid, center, 10.0).grow(&Region::Circle { center, radius });
+    let key = |x, y| grid.key(&PlanePoint { x, y });
+    assert!(!has(&intervals, key(5.0, 5.0)) && !has(&intervals, key(11.0, 8.0)));
+    assert!(has(&intervals, key(15.0, 5.0)) && has(&intervals, key(5.0, 20.0)));
+}
+
+#[test]
 fn a_growing_search_gives_no_interval_twice() {
     let mut search = Search::new(point(5.0, 5.0));
     let mut given: Vec<(i64, i64)> = Vec::new();
@@ -458,6 +489,85 @@ fn round_polygon() -> impl Strategy<Value = Document> {
             }
         },
     )
+}
+
+/// A ring that goes in and out.
+fn jagged(longitude: f64, latitude: f64, radius: f64, corners: usize) -> Vec<(f64, f64)> {
+    let corner = |i: usize| {
+        let angle = i as f64 / corners as f64 * std::f64::consts::TAU;
+        let radius = radius * (1.0 + 0.3 * (i % 3) as f64);
+        (longitude + radius * angle.cos(), latitude + radius * angle.sin())
+    };
+    (0..corners).map(corner).collect()
+}
+
+#[test]
+fn cells_tell_of_points_what_counting_all_arcs_does() {
+    let (outer, hole) = (jagged(20.0, 10.0, 8.0, 900), jagged(20.0, 10.0, 3.0, 300));
+    let with_hole = geometry(polygon(&[&outer, &hole]));
+    let other = doc! {"type": "MultiPolygon", "coordinates": [
+        [ring(&jagged(179.0, 0.0, 0.5, 300))], [ring(&jagged(-120.0, 80.0, 3.0, 300))],
+    ]};
+    let mixed = doc! {"type": "GeometryCollection", "geometries": [
+        line(&jagged(20.0, 10.0, 5.0, 250)), square(19.0, 9.0, 2.0), {"type": "Point", "coordinates": [15.0, 10.0]},
+    ]};
+    let (mut met, mut apart) = (0, 0);
+    for shape in [with_hole, geometry(other), geometry(mixed)] {
+        let Ok(indexed) = Indexed::new(shape.clone(), &mut uncounted);
+        let around = |(x, y): (f64, f64)| {
+            (0..30)
+                .flat_map(move |i| (0..30).map(move |j| (i, j)))
+                .map(move |(i, j)| (x + f64::from(i) * 0.71 - 10.65, y + f64::from(j) * 0.71 - 10.65))
+        };
+        let vertices = outer.iter().chain(&hole).copied().chain(jagged(20.0, 10.0, 5.0, 250));
+        let places = around((20.0, 10.0))
+            .chain(around((169.0, 0.0)))
+            .chain(around((-120.0, 79.0)));
+        for (longitude, latitude) in places.chain(vertices).chain([(15.0, 10.0)]) {
+            let place = at(longitude, latitude);
+            let meets = indexed.meets(&place, &mut uncounted);
+            assert_eq!(meets, shape.meets(&place, &mut uncounted), "{longitude} {latitude}");
+            let contains = indexed.contains(&place, &mut uncounted);
+            assert_eq!(
+                contains,
+                shape.contains(&place, &mut uncounted),
+                "{longitude} {latitude}"
+            );
+            if meets == Ok(true) { met += 1 } else { apart += 1 }
+        }
+    }
+    assert!(met > 1000 && apart > 1000, "{met} {apart}");
+}
+
+/// By cells where they have many vertices, in the whole outer ring where not.
+#[test]
+fn holes_lie_inside_however_many_vertices_they_have() {
+    let outer = jagged(20.0, 10.0, 8.0, 600);
+    for corners in [3, 12, 60, 300] {
+        for (longitude, is_inside) in [(20.0, true), (27.0, false), (40.0, false)] {
+            let hole = jagged(longitude, 10.0, 2.0, corners);
+            assert_eq!(
+                parse(polygon(&[&outer, &hole])).is_ok(),
+                is_inside,
+                "{corners} {longitude}"
+            );
+        }
+    }
+}
+
+#[test]
+fn looking_for_a_point_in_a_large_polygon_takes_few_steps() {
+    let shape = geometry(polygon(&[&jagged(20.0, 10.0, 8.0, 5000)]));
+    let Ok(indexed) = Indexed::new(shape, &mut uncounted);
+    let mut taken = 0;
+    for i in 0..100 {
+        let place = at(8.0 + 0.24 * f64::from(i), 10.0);
+        let Ok(_) = indexed.contains::<std::convert::Infallible>(&place, &mut |steps| {
+            taken += steps;
+            Ok(())
+        });
+    }
+    assert!(taken < 100 * 500, "{taken}");
 }
 
 proptest! {

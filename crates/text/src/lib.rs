@@ -16,4 +16,4 @@ mod search;
 pub use analyzer::{Analyzer, Folding};
 pub use language::Language;
 pub use score::Scores;
-pub use search::{Found, Search};
+pub use search::{CountBytes, Found, Search};

@@ -7,8 +7,15 @@
 
 use crate::fold::is_space;
 use crate::{Analyzer, Folding, Language};
+use hashbrown::HashSet;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
+
+/// What a term, and a phrase, takes beside its characters, about.
+const TERM_BYTES: usize = 48;
+const PHRASE_BYTES: usize = 80;
+
+/// Counts bytes that are looked at; an error ends it.
+pub type CountBytes<'c, E> = dyn FnMut(usize) -> Result<(), E> + 'c;
 
 /// A search in one language.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,10 +45,15 @@ pub struct Found {
 }
 
 impl Search {
-    /// Takes `$search` apart.
-    pub fn parse(search: &str, language: Language, folding: Folding) -> Self {
+    /// Takes `$search` apart. The error is that of `count`.
+    pub fn parse<E>(
+        search: &str,
+        language: Language,
+        folding: Folding,
+        count: &mut CountBytes<'_, E>,
+    ) -> Result<Self, E> {
         let (mut wanted_words, mut unwanted_words) = (String::new(), String::new());
-        let (mut phrases, mut unwanted_phrases) = (Vec::new(), Vec::new());
+        let (mut phrases, mut unwanted_phrases) = (Phrases::default(), Phrases::default());
         let mut is_negated = false;
         let mut phrase_start = None;
         let mut after_space = true;
@@ -54,10 +66,13 @@ impl Search {
                     match phrase_start.take() {
                         None => phrase_start = Some(offset + 1),
                         Some(start) => {
-                            let phrase = Phrase::new(&search[start..offset], language, folding);
+                            let phrase = &search[start..offset];
+                            count(phrase.len())?;
                             match is_negated {
-                                true => unwanted_phrases.push(phrase),
-                                false => phrases.push(phrase),
+                                true => unwanted_phrases.add(phrase, language, folding),
+                                // Every text has an empty one.
+                                false if phrase.is_empty() => {}
+                                false => phrases.add(phrase, language, folding),
                             }
                         }
                     }
@@ -76,17 +91,17 @@ impl Search {
             }
             after_space = is_space(character);
         }
-        let terms = terms_of(&wanted_words, language, Folding::default());
-        let by_folding = |words: &str| terms_of(words, language, folding);
-        Self {
-            wanted: by_folding(&wanted_words),
-            unwanted: by_folding(&unwanted_words),
+        let terms = terms_of(&wanted_words, language, Folding::default(), count)?;
+        let mut by_folding = |words: &str| terms_of(words, language, folding, count);
+        Ok(Self {
+            wanted: by_folding(&wanted_words)?,
+            unwanted: by_folding(&unwanted_words)?,
             terms,
             language,
             folding,
-            phrases,
-            unwanted_phrases,
-        }
+            phrases: phrases.list,
+            unwanted_phrases: unwanted_phrases.list,
+        })
     }
 
     /// The language of the search.
@@ -112,6 +127,17 @@ impl Search {
     /// Phrases that must not be there.
     pub fn unwanted_phrases(&self) -> impl ExactSizeIterator<Item = &str> {
         self.unwanted_phrases.iter().map(|phrase| phrase.given.as_str())
+    }
+
+    /// Memory that it takes, about.
+    pub fn bytes(&self) -> usize {
+        let terms = [&self.terms, &self.wanted, &self.unwanted].into_iter().flatten();
+        let terms: usize = terms.map(|term| TERM_BYTES + term.len()).sum();
+        let phrases = self.phrases.iter().chain(&self.unwanted_phrases);
+        let phrases: usize = phrases
+            .map(|phrase| PHRASE_BYTES + phrase.given.len() + phrase.folded.len())
+            .sum();
+        terms + phrases
     }
 
     /// Whether every document with one of the terms matches.
@@ -145,30 +171,44 @@ impl Search {
         }
     }
 
-    /// Looks at one of a document's texts; `analyzer` is of the text's language and the search's folding.
-    pub fn look(&self, text: &str, analyzer: &mut Analyzer, found: &mut Found) {
+    /// Looks at one of a document's texts; `analyzer` is of the text's language and the search's folding. The error is
+    /// that of `count`, which every phrase that is looked for counts the text's bytes anew.
+    pub fn look<E>(
+        &self,
+        text: &str,
+        analyzer: &mut Analyzer,
+        found: &mut Found,
+        count: &mut CountBytes<'_, E>,
+    ) -> Result<(), E> {
+        count(text.len())?;
         if !found.has_wanted || !self.unwanted.is_empty() {
-            let Ok(()) = analyzer.terms::<Infallible>(text, |term| {
+            analyzer.terms::<E>(text, |term| {
                 found.has_wanted |= self.wanted.contains(term);
                 found.has_unwanted |= self.unwanted.contains(term);
                 Ok(())
-            });
+            })?;
         }
         if self.phrases.is_empty() && self.unwanted_phrases.is_empty() {
-            return;
+            return Ok(());
         }
         // As the text's language folds: a phrase of it is in it, whatever language the search is in.
         let language = analyzer.language();
         let mut folded = String::with_capacity(text.len());
         self.folding.append(text, language, &mut folded);
-        let is_there = |phrase: &Phrase| match language == self.language {
-            true => folded.contains(&phrase.folded),
-            false => folded.contains(&Phrase::new(&phrase.given, language, self.folding).folded),
+        let mut is_there = |phrase: &Phrase| {
+            count(folded.len() + phrase.given.len())?;
+            Ok(match language == self.language {
+                true => folded.contains(&phrase.folded),
+                false => folded.contains(&Phrase::new(&phrase.given, language, self.folding).folded),
+            })
         };
         for (phrase, found) in self.phrases.iter().zip(&mut found.phrases) {
-            *found = *found || is_there(phrase);
+            *found = *found || is_there(phrase)?;
         }
-        found.has_unwanted |= self.unwanted_phrases.iter().any(is_there);
+        for phrase in &self.unwanted_phrases {
+            found.has_unwanted = found.has_unwanted || is_there(phrase)?;
+        }
+        Ok(())
     }
 
     /// Whether a document matches whose texts were all looked at.
@@ -188,21 +228,51 @@ impl Phrase {
     }
 }
 
-fn terms_of(words: &str, language: Language, folding: Folding) -> BTreeSet<String> {
+/// Phrases in the order in which they were given, each once.
+#[derive(Default)]
+struct Phrases<'s> {
+    list: Vec<Phrase>,
+    given: HashSet<&'s str>,
+}
+
+impl<'s> Phrases<'s> {
+    fn add(&mut self, given: &'s str, language: Language, folding: Folding) {
+        if self.given.insert(given) {
+            self.list.push(Phrase::new(given, language, folding));
+        }
+    }
+}
+
+fn terms_of<E>(
+    words: &str,
+    language: Language,
+    folding: Folding,
+    count: &mut CountBytes<'_, E>,
+) -> Result<BTreeSet<String>, E> {
     let mut terms = BTreeSet::new();
-    let Ok(()) = Analyzer::new(language, folding).terms::<Infallible>(words, |term| {
+    Analyzer::new(language, folding).terms(words, |term| {
+        count(term.len())?;
         terms.insert(term.to_owned());
         Ok(())
-    });
-    terms
+    })?;
+    Ok(terms)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn uncounted(_: usize) -> Result<(), std::convert::Infallible> {
+        Ok(())
+    }
+
+    fn parse_with(search: &str, folding: Folding) -> Search {
+        let Ok(search) = Search::parse(search, Language::English, folding, &mut uncounted);
+        search
+    }
+
     fn parse(search: &str) -> Search {
-        Search::parse(search, Language::English, Folding::default())
+        parse_with(search, Folding::default())
     }
 
     fn shown(search: &Search) -> String {
@@ -233,6 +303,9 @@ mod tests {
             ("zap - \"foo\"", "foo,zap||foo|"),
             ("zap\"foo bar\"tea", "bar,foo,tea,zap||foo bar|"),
             ("\"open end", "end,open|||"),
+            // Each phrase once; an empty one is in every text.
+            ("\"b a\" \"a\" \"b a\" \"\"", "b||b a,a|"),
+            ("b -\"\"", "b|||"),
             ("-tea", "|tea||"),
             ("", "|||"),
         ];
@@ -245,7 +318,7 @@ mod tests {
         let mut analyzer = Analyzer::new(search.language(), search.folding());
         let mut found = search.start();
         for text in texts {
-            search.look(text, &mut analyzer, &mut found);
+            let Ok(()) = search.look(text, &mut analyzer, &mut found, &mut uncounted);
         }
         search.matches(&found)
     }
@@ -255,14 +328,32 @@ mod tests {
         let search = parse("\"kaç yaşındasınız\"");
         let is_found = |language| {
             let mut found = search.start();
-            search.look(
-                "KAÇ YAŞINDASINIZ",
-                &mut Analyzer::new(language, search.folding()),
-                &mut found,
-            );
+            let mut analyzer = Analyzer::new(language, search.folding());
+            let Ok(()) = search.look("KAÇ YAŞINDASINIZ", &mut analyzer, &mut found, &mut uncounted);
             found.phrases[0]
         };
         assert!(is_found(Language::Turkish) && !is_found(Language::English));
+    }
+
+    #[test]
+    fn every_phrase_counts_the_text_and_can_end_it() {
+        let text = "lorem ipsum ".repeat(100);
+        let count_of = |search: &str| {
+            let search = parse(search);
+            let (mut found, mut counted) = (search.start(), 0);
+            let mut analyzer = Analyzer::new(search.language(), search.folding());
+            let looked = search.look(&text, &mut analyzer, &mut found, &mut |bytes| {
+                counted += bytes;
+                if counted < 10 * text.len() { Ok(()) } else { Err(()) }
+            });
+            (looked.is_ok(), counted)
+        };
+        let (ended, few) = count_of("\"psum x\" \"psum y\"");
+        assert!(ended && few >= 3 * text.len());
+        let many: String = (0..100).map(|i| format!("\"psum {i}\" ")).collect();
+        assert!(!count_of(&many).0);
+        let refused = Search::parse(&many, Language::English, Folding::default(), &mut |_| Err(()));
+        assert_eq!(refused, Err(()));
     }
 
     #[test]
@@ -277,7 +368,7 @@ mod tests {
             case_sensitive: true,
             diacritic_sensitive: true,
         };
-        let search = Search::parse("Café", Language::English, strict);
+        let search = parse_with("Café", strict);
         assert!(matches(&search, &["le Café"]) && !matches(&search, &["le café"]) && !matches(&search, &["le Cafe"]));
         assert_eq!(
             search.terms().collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use crate::error::{CommandError, Result};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document};
 use keys::TextSpec;
-use keys::extract::{SCORE_FIELD, TERM_FIELD};
+use keys::extract::{PATH_PARTS_MAX, SCORE_FIELD, TERM_FIELD};
 use std::collections::BTreeMap;
 use wire::ErrorCode;
 
@@ -134,6 +134,11 @@ fn checked_weight(path: &str, weight: &Bson) -> Result<i32> {
     }
     if path.split('.').any(|part| part.starts_with('$')) {
         return cannot("no part of the path of a text index field can start with '$'");
+    }
+    if path.split('.').nth(PATH_PARTS_MAX).is_some() {
+        return cannot(format!(
+            "the path of a text index field has at most {PATH_PARTS_MAX} parts"
+        ));
     }
     Ok(whole as i32)
 }

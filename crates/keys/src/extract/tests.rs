@@ -618,6 +618,29 @@ fn the_keys_of_a_text_never_change() {
     );
 }
 
+/// A tree of a node a part used up the stack, or gigabytes.
+#[test]
+fn paths_of_texts_that_no_document_is_deep_enough_for_lead_nowhere() {
+    let path_of = |parts: usize| vec!["a"; parts].join(".");
+    let long = path_of(20_000);
+    let spec = raw(&doc! { "weights": { &long: 1, path_of(PATH_PARTS_MAX): 1, "b.c": 1 } });
+    let spec = TextSpec::parse(&spec).unwrap();
+    let touched = |change: &str| spec.is_touched(&mut |path| path == change);
+    for path in [
+        "b.c",
+        "b.language",
+        "b.c.language",
+        "language",
+        &path_of(PATH_PARTS_MAX),
+        "a.a.language",
+    ] {
+        assert!(touched(path), "{path}");
+    }
+    for path in ["b", "c", &long, &path_of(PATH_PARTS_MAX + 1), "a.a"] {
+        assert!(!touched(path), "{path}");
+    }
+}
+
 #[test]
 fn texts_beside_arrays_and_in_no_language_are_refused() {
     let pattern = doc! { "p": 1, "_fts": "text", "_ftsx": 1 };

@@ -4,11 +4,12 @@
 //! Which texts count is the specification's `weights`: strings at these paths, and in arrays on the way or at the end.
 //! With `$**` every string counts. A document, and each document inside, may say in which language its texts are.
 
-use super::{ExtractError, FieldKind, KeyExtractor, KeySet, Slot, WATCHED_BYTES, Watch};
+use super::{ExtractError, FieldKind, KeyExtractor, KeySet, PATH_PARTS_MAX, Slot, WATCHED_BYTES, Watch};
 use crate::raw::{Elements, Value};
 use bson::raw::{RawBsonRef, RawDocument};
 use md5::{Digest, Md5};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use text::{Analyzer, Folding, Language, Scores};
 
 /// Longest term in keys, in bytes; of a longer one the beginning and a hash stand there.
@@ -20,7 +21,6 @@ const EVERYTHING: &str = "$**";
 /// The texts of a text index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextSpec {
-    paths: Vec<String>,
     weights: Weights,
     /// Of texts that no path leads to.
     everything: Option<f64>,
@@ -33,31 +33,24 @@ pub struct TextSpec {
 #[error("{0}")]
 pub struct TextSpecError(String);
 
-/// Paths as a tree of names.
+/// Paths as a tree of names, no deeper than [`PATH_PARTS_MAX`]: what walks it recurses.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Weights {
     weight: Option<f64>,
-    below: Vec<(Box<[u8]>, Weights)>,
+    below: HashMap<Box<str>, Weights>,
 }
 
 impl Weights {
     fn insert(&mut self, path: &str, weight: f64) {
         let mut node = self;
         for name in path.split('.') {
-            let place = match node.below.iter().position(|(own, _)| **own == *name.as_bytes()) {
-                Some(place) => place,
-                None => {
-                    node.below.push((name.as_bytes().into(), Weights::default()));
-                    node.below.len() - 1
-                }
-            };
-            node = &mut node.below[place].1;
+            node = node.below.entry(name.into()).or_default();
         }
         node.weight = Some(weight);
     }
 
     fn child(&self, name: &[u8]) -> Option<&Weights> {
-        self.below.iter().find(|(own, _)| **own == *name).map(|(_, node)| node)
+        self.below.get(std::str::from_utf8(name).ok()?)
     }
 }
 
@@ -69,7 +62,6 @@ impl TextSpec {
     pub fn parse(spec: &RawDocument) -> Result<Self, TextSpecError> {
         let wrong = |what: String| Err(TextSpecError(what));
         let mut parsed = Self {
-            paths: Vec::new(),
             weights: Weights::default(),
             everything: None,
             default_language: Language::English,
@@ -107,10 +99,11 @@ impl TextSpec {
     fn add(&mut self, path: &str, weight: f64) {
         if path == EVERYTHING {
             self.everything = Some(weight);
-        } else {
-            self.paths.push(path.to_owned());
+        } else if path.split('.').nth(PATH_PARTS_MAX).is_none() {
             self.weights.insert(path, weight);
         }
+        // A longer path is refused where indexes are made. One that is defined already leads to nothing: no document
+        // is nested so deep.
     }
 
     /// The language of texts and searches that name none.
@@ -118,18 +111,28 @@ impl TextSpec {
         self.default_language
     }
 
-    /// The paths that texts and their languages are read from; `None` is all.
-    pub fn reads(&self) -> Option<Vec<String>> {
-        if self.everything.is_some() {
-            return None;
+    /// Whether there is a path, of those that texts and their languages are read from, for which `touches` says so.
+    pub fn is_touched(&self, touches: &mut dyn FnMut(&str) -> bool) -> bool {
+        self.everything.is_some() || self.is_touched_below(&self.weights, &mut String::new(), touches)
+    }
+
+    /// `path` leads to the node, with a dot at its end, and is given back as it was.
+    fn is_touched_below(&self, node: &Weights, path: &mut String, touches: &mut dyn FnMut(&str) -> bool) -> bool {
+        let length = path.len();
+        path.push_str(&self.language_override);
+        let mut is_touched = touches(path);
+        path.truncate(length);
+        for (name, below) in &node.below {
+            if is_touched {
+                break;
+            }
+            path.push_str(name);
+            is_touched = below.weight.is_some() && touches(path);
+            path.push('.');
+            is_touched = is_touched || self.is_touched_below(below, path, touches);
+            path.truncate(length);
         }
-        let mut reads = vec![self.language_override.clone()];
-        for path in &self.paths {
-            reads.push(path.clone());
-            let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
-            reads.extend(ends.map(|end| format!("{}.{}", &path[..end], self.language_override)));
-        }
-        Some(reads)
+        is_touched
     }
 
     /// Calls `receive` with every text of a document. Damaged documents and languages that are none are its errors.

@@ -100,7 +100,7 @@ pub(crate) fn plan_distinct(
         return by_scan(scan, query);
     }
     if allowed_by_settings(&context, guard).is_some() {
-        query.bind(guard)?;
+        query.bind(guard, context.op)?;
         if let Some(planned) = plan_by_settings(context, guard, &query, &find, memory)? {
             return Ok(Some(planned));
         }

@@ -156,7 +156,7 @@ pub(crate) fn plan(
             guard.namespace()
         )));
     }
-    query.bind(guard)?;
+    query.bind(guard, context.op)?;
     let is_bounded = request.min.is_some() || request.max.is_some();
     if !is_bounded && let Some(planned) = plan_by_settings(context, guard, &query, request, memory)? {
         return Ok(planned);

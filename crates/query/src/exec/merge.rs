@@ -51,6 +51,10 @@ impl Or {
                 return Ok(ran);
             }
             *current += 1;
+            // An input without rows is work, too.
+            if run.tick()? {
+                return Ok(Ran::Yield);
+            }
         }
         counters.exhausted = true;
         Ok(Ran::Exhausted)

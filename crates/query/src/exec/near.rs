@@ -25,8 +25,8 @@ use engine::Direction;
 use geometry::plane::{self, Region};
 use geometry::sphere::{self, Circle};
 use keys::FieldKind;
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashSet};
 use std::f64::consts::PI;
 use std::sync::Arc;
 use storage::{Index, RecordId};
@@ -38,8 +38,8 @@ const FIRST_RING_OF_INTERVAL: f64 = 1e-5;
 /// Documents of a ring from which on the next one is no wider, and narrower.
 const ENOUGH: usize = 200;
 const TOO_MANY: usize = 2000;
-/// What it takes to know a record again, about.
-const SEEN_BYTES: usize = 16;
+/// What it takes to know a record again, but for its key: a set is between half full and full.
+const SEEN_BYTES: usize = 2 * size_of::<RecordId>();
 /// Bookkeeping of a document that waits, about.
 const FOUND_BYTES: usize = 96;
 
@@ -99,7 +99,9 @@ pub(crate) struct Near {
     /// All documents up to this distance are found; less than zero: none.
     complete: f64,
     found_in_ring: usize,
-    found: BinaryHeap<Reverse<Found>>,
+    found: BTreeSet<Found>,
+    /// How many rows are taken at most.
+    wanted: Option<u64>,
     seen: HashSet<RecordId>,
     memory: StageMemory,
     needs: MetadataNeeds,
@@ -114,6 +116,7 @@ impl Near {
         filter: Option<Arc<Matcher>>,
     ) -> Result<Self, QueryError> {
         let kind = access.index.pattern().fields()[place].kind();
+        let (least, most) = query.test.search_limits();
         let (search, width, reach) = match (query.test.center(), kind) {
             (
                 Center::Sphere {
@@ -122,7 +125,8 @@ impl Near {
                 FieldKind::Sphere,
             ) => {
                 let center = sphere::point(longitude, latitude);
-                (Search::Sphere(sphere::Search::new(center)), FIRST_RING_RADIANS, PI)
+                let search = sphere::Search::beyond(center, least);
+                (Search::Sphere(search), FIRST_RING_RADIANS, PI)
             }
             (
                 Center::Sphere {
@@ -139,7 +143,7 @@ impl Near {
             }
             (Center::Plane(center), FieldKind::Plane(grid)) => {
                 let (low, high) = grid.interval();
-                let search = Search::Plane(plane::Search::new(grid));
+                let search = Search::Plane(plane::Search::beyond(grid, center, least));
                 (search, (high - low) * FIRST_RING_OF_INTERVAL, grid.reach(&center))
             }
             _ => {
@@ -149,7 +153,6 @@ impl Near {
                 ));
             }
         };
-        let (least, most) = query.test.search_limits();
         Ok(Self {
             access,
             place,
@@ -163,7 +166,8 @@ impl Near {
             reach: reach.min(most),
             complete: -1.0,
             found_in_ring: 0,
-            found: BinaryHeap::new(),
+            found: BTreeSet::new(),
+            wanted: None,
             seen: HashSet::new(),
             memory: StageMemory::default(),
             needs: MetadataNeeds::default(),
@@ -174,6 +178,11 @@ impl Near {
     /// The same, with what has to be known of its rows.
     pub(crate) fn knowing(self, needs: MetadataNeeds) -> Self {
         Self { needs, ..self }
+    }
+
+    /// The same, of which no more than so many rows are taken: others need not wait.
+    pub(crate) fn wanting(self, wanted: Option<u64>) -> Self {
+        Self { wanted, ..self }
     }
 
     pub(crate) fn index(&self) -> &Arc<Index> {
@@ -268,6 +277,7 @@ impl Near {
             seen,
             memory,
             counters,
+            wanted,
             ..
         } = self;
         let Some(ring) = ring else {
@@ -278,35 +288,48 @@ impl Near {
             if !seen.insert(row.id.clone()) {
                 return Ok(Flow::Continue);
             }
-            memory.grow(run.evaluation, SEEN_BYTES)?;
+            let key_bytes = match &row.id {
+                RecordId::Number(_) => 0,
+                RecordId::Key(key) => key.len(),
+            };
+            memory.grow(run.evaluation, SEEN_BYTES + key_bytes)?;
             let measured = query
                 .test
                 .measure(as_document(row.document.bytes())?, path, run.evaluation)?;
             let Some((distance, _)) = measured.filter(|(distance, _)| query.test.is_within_limits(*distance)) else {
                 return Ok(Flow::Continue);
             };
+            *found_in_ring += 1;
+            let left = wanted.map(|wanted| wanted.saturating_sub(counters.advanced));
+            let is_full = left.is_some_and(|left| found.len() as u64 >= left);
+            if is_full {
+                match found.last() {
+                    Some(last) if (distance, &row.id) < (last.distance, &last.id) => {}
+                    _ => return Ok(Flow::Continue),
+                }
+                if let Some(last) = found.pop_last() {
+                    memory.shrink(last.document.len() + FOUND_BYTES);
+                }
+            }
             let document = row.document.to_bytes();
             memory.grow(run.evaluation, document.len() + FOUND_BYTES)?;
-            *found_in_ring += 1;
-            found.push(Reverse(Found {
+            found.insert(Found {
                 distance,
                 id: row.id,
                 document,
-            }));
+            });
             Ok(Flow::Continue)
         })
     }
 
     fn gives_next(&self) -> bool {
-        self.found
-            .peek()
-            .is_some_and(|Reverse(next)| next.distance <= self.complete)
+        self.found.first().is_some_and(|next| next.distance <= self.complete)
     }
 
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
         loop {
             while self.gives_next() {
-                let Some(Reverse(next)) = self.found.pop() else { break };
+                let Some(next) = self.found.pop_first() else { break };
                 self.memory.shrink(next.document.len() + FOUND_BYTES);
                 self.counters.advanced += 1;
                 let made = match &self.query.output {

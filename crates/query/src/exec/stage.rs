@@ -91,6 +91,7 @@ impl Stage {
             Stage::Eof => {}
             Stage::CollectionScan(stage) => stage.save(),
             Stage::IndexScan(stage) => stage.save(),
+            Stage::TextOr(stage) => stage.save(),
             _ => self.inputs_mut().into_iter().for_each(Stage::save),
         }
     }

@@ -39,27 +39,38 @@ pub(crate) struct TextOr {
     pub(crate) filter: Option<Arc<Matcher>>,
     pub(crate) counters: StageCounters,
     order: TextOrder,
+    test: Arc<TextTest>,
     current: usize,
     scores: HashMap<RecordId, f64>,
     /// Set when all inputs are read: what is still to be given, by rank, record and the bits of the score.
     left: Option<BinaryHeap<(u64, Reverse<RecordId>, u64)>>,
+    /// Keys were met in another view than the one that documents are read in: these may have changed.
+    is_outdated: bool,
     memory: StageMemory,
     scratch: KeyDocument,
 }
 
 impl TextOr {
-    pub(crate) fn new(inputs: Vec<Stage>, filter: Option<Arc<Matcher>>, order: TextOrder) -> Self {
+    pub(crate) fn new(inputs: Vec<Stage>, filter: Option<Arc<Matcher>>, order: TextOrder, test: Arc<TextTest>) -> Self {
         Self {
             inputs,
             filter,
             counters: StageCounters::default(),
             order,
+            test,
             current: 0,
             scores: HashMap::new(),
             left: None,
+            is_outdated: false,
             memory: StageMemory::default(),
             scratch: KeyDocument::default(),
         }
+    }
+
+    /// As [`Stage::save`].
+    pub(crate) fn save(&mut self) {
+        self.is_outdated |= self.left.is_some() || !self.scores.is_empty();
+        self.inputs.iter_mut().for_each(Stage::save);
     }
 
     fn gather(&mut self, run: &Run<'_>) -> Result<Ran, QueryError> {
@@ -90,6 +101,10 @@ impl TextOr {
                 return Ok(ran);
             }
             *current += 1;
+            // A term that is nowhere is work, too.
+            if run.tick()? {
+                return Ok(Ran::Yield);
+            }
         }
         Ok(Ran::Exhausted)
     }
@@ -116,11 +131,12 @@ impl TextOr {
             self.counters.docs_examined += 1;
             let due = run.tick()?;
             if let Some(document) = run.view.record(run.collection, &id)? {
+                let found = as_document(&document)?;
                 let passes = match &self.filter {
-                    Some(filter) => filter.matches(as_document(&document)?, run.evaluation)?,
+                    Some(filter) => filter.matches(found, run.evaluation)?,
                     None => true,
                 };
-                if passes {
+                if passes && (!self.is_outdated || self.test.matches(found, run.evaluation)?) {
                     self.counters.advanced += 1;
                     let metadata = Arc::new(Metadata {
                         text_score: Some(f64::from_bits(score)),
@@ -178,6 +194,8 @@ pub(crate) struct TextMatch {
     pub(crate) prefix: Document,
     /// Terms do not tell.
     looks: bool,
+    /// Of the search and its scans; there from the first run on.
+    memory: Option<StageMemory>,
 }
 
 impl TextMatch {
@@ -190,6 +208,7 @@ impl TextMatch {
             counters: StageCounters::default(),
             prefix,
             looks,
+            memory: None,
         }
     }
 
@@ -199,8 +218,13 @@ impl TextMatch {
             test,
             counters,
             looks,
+            memory,
             ..
         } = self;
+        if memory.is_none() {
+            let charged = memory.insert(StageMemory::default());
+            charged.grow(run.evaluation, test.bytes())?;
+        }
         let ran = input.run(run, &mut |row| {
             counters.works += 1;
             if *looks && !test.matches_found(as_document(row.document.bytes())?, run.evaluation)? {

@@ -9,7 +9,7 @@ use bson::RawArray;
 use bson::raw::RawBsonRef;
 use geometry::plane::{self, Grid, PlanePoint, Rectangle};
 use geometry::sphere::{Circle, Geometry};
-use geometry::{GeometryError, read, uncounted};
+use geometry::{GeometryError, Indexed, read, uncounted};
 
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -17,6 +17,7 @@ use crate::raw::{Constant, Element, kind};
 
 /// Arcs of a geometry from which on its cells are computed when it is parsed.
 const EAGER_ARCS: usize = 1000;
+
 /// `$geoWithin` and `$geoIntersects`.
 #[derive(Debug)]
 pub struct GeoTest {
@@ -30,9 +31,9 @@ pub struct GeoTest {
 #[derive(Debug)]
 enum Region {
     /// What a geometry has to meet.
-    Meeting(Geometry),
+    Meeting(Indexed),
     /// The polygons that a geometry has to be in.
-    Polygons(Geometry),
+    Polygons(Indexed),
     Circle(Circle),
     Plane(plane::Region),
 }
@@ -45,6 +46,11 @@ pub(super) fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>
     let mut steps = |count| context.steps(count);
     // Rings that are at odds are taken: validators and views that are stored may have them.
     read::sphere(value, &mut steps)?.map_err(|error| refused(&error))
+}
+
+/// For the documents that it is going to be held against.
+fn indexed(geometry: Geometry, context: &EvaluationContext<'_>) -> Result<Indexed, QueryError> {
+    Indexed::new(geometry, &mut |count| context.steps(count))
 }
 
 fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
@@ -88,8 +94,8 @@ impl GeoTest {
     ) -> Result<Arc<Self>, QueryError> {
         let cells = match &region {
             // Here it can be interrupted, where it is wanted it cannot.
-            Region::Meeting(geometry) | Region::Polygons(geometry) if geometry.arcs() > EAGER_ARCS => {
-                OnceLock::from(geometry.key_intervals(&mut |count| context.steps(count))?)
+            Region::Meeting(indexed) | Region::Polygons(indexed) if indexed.geometry().arcs() > EAGER_ARCS => {
+                OnceLock::from(indexed.geometry().key_intervals(&mut |count| context.steps(count))?)
             }
             _ => OnceLock::new(),
         };
@@ -108,7 +114,7 @@ impl GeoTest {
     ) -> Result<Region, QueryError> {
         match shape {
             "$geometry" => match read_geojson(argument, context)? {
-                polygons if polygons.has_polygons() => Ok(Region::Polygons(polygons)),
+                polygons if polygons.has_polygons() => Ok(Region::Polygons(indexed(polygons, context)?)),
                 _ => Err(QueryError::bad_value(format!(
                     "$within not supported with provided geometry: {}",
                     keys::describe::describe(argument)
@@ -159,7 +165,7 @@ impl GeoTest {
         if !read::is_geojson(geometry) {
             pair(geometry)?;
         }
-        let region = Region::Meeting(read_sphere(geometry, context)?);
+        let region = Region::Meeting(indexed(read_sphere(geometry, context)?, context)?);
         Self::new("$geoIntersects", region, value, context)
     }
 
@@ -202,7 +208,9 @@ impl GeoTest {
     pub(crate) fn cells(&self) -> Option<&[(i64, i64)]> {
         let compute = || {
             let Ok(cells) = match &self.region {
-                Region::Meeting(geometry) | Region::Polygons(geometry) => geometry.key_intervals(&mut uncounted),
+                Region::Meeting(indexed) | Region::Polygons(indexed) => {
+                    indexed.geometry().key_intervals(&mut uncounted)
+                }
                 Region::Circle(circle) => circle.key_intervals(&mut uncounted),
                 Region::Plane(_) => Ok(Vec::new()),
             };

@@ -181,16 +181,14 @@ impl NearTest {
         most: Option<f64>,
     ) -> Result<Self, QueryError> {
         let (center, unit, most) = if read::is_geojson(point) {
-            if read_sphere(point, &EvaluationContext::uninterrupted())?
-                .as_point()
-                .is_none()
-            {
-                return Err(QueryError::bad_value(format!(
+            // Reading anything else may take long, and is to no end.
+            let at = read::plane_point(point).map_err(|_| {
+                QueryError::bad_value(format!(
                     "invalid point in geo near query $geometry argument: {}",
                     keys::describe::describe(point)
-                )));
-            }
-            let at = read::plane_point(point).map_err(|error| refused(&error))?;
+                ))
+            })?;
+            read_sphere(point, &EvaluationContext::uninterrupted())?;
             let center = Center::Sphere {
                 longitude: at.x,
                 latitude: at.y,
@@ -384,6 +382,17 @@ mod tests {
             (doc! {"$near": [0, 0, 1, 1]}, 2),
         ] {
             assert_eq!(code_of(operators.clone()), code, "{operators}");
+        }
+    }
+
+    /// Reading a large polygon takes long, and whoever waits cannot end it.
+    #[test]
+    fn what_is_no_point_is_refused_unread() {
+        let crossing = doc! {"type": "Polygon", "coordinates": [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]]};
+        for geometry in [crossing, doc! {"type": "MultiPoint", "coordinates": [[0, 0]]}] {
+            let operators = RawDocumentBuf::try_from(&doc! {"$near": {"$geometry": geometry}}).expect("BSON");
+            let refused = NearTest::parse("$near", &operators).expect_err("no point").to_string();
+            assert!(refused.contains("invalid point in geo near query"), "{refused}");
         }
     }
 

@@ -16,6 +16,9 @@ use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::value::BYTES_PER_STEP;
 
+/// What the scan of a term takes with its bounds, about.
+const SCAN_BYTES: usize = 1200;
+
 /// `$text`.
 #[derive(Debug)]
 pub struct TextTest {
@@ -43,6 +46,11 @@ impl From<ExtractError> for Refused {
     fn from(_: ExtractError) -> Self {
         Self::Text
     }
+}
+
+/// Counts bytes that are looked at as steps.
+fn counted(context: &EvaluationContext<'_>) -> impl FnMut(usize) -> Result<(), QueryError> {
+    |bytes| context.steps(1 + bytes / BYTES_PER_STEP)
 }
 
 /// There is no index that could answer.
@@ -123,21 +131,26 @@ impl TextTest {
     }
 
     /// Says which index the search is of; what it is looked for, taken apart.
-    pub(crate) fn bind(&self, spec: &Arc<TextSpec>) -> &Search {
-        let bound = self.bound.get_or_init(|| Bound {
-            spec: spec.clone(),
-            search: Search::parse(
-                &self.search,
-                self.language.unwrap_or(spec.default_language()),
-                self.folding,
-            ),
-        });
-        &bound.search
+    pub(crate) fn bind(&self, spec: &Arc<TextSpec>, context: &EvaluationContext<'_>) -> Result<&Search, QueryError> {
+        if self.bound.get().is_none() {
+            let language = self.language.unwrap_or(spec.default_language());
+            let search = Search::parse(&self.search, language, self.folding, &mut counted(context))?;
+            let spec = spec.clone();
+            // Whoever came first was given the same.
+            let _ = self.bound.set(Bound { spec, search });
+        }
+        self.search().ok_or_else(no_index)
     }
 
     /// What is looked for, of a test that is bound.
     pub(crate) fn search(&self) -> Option<&Search> {
         self.bound.get().map(|bound| &bound.search)
+    }
+
+    /// Memory of a test that is bound, with a scan of the index for each of its terms, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_search = |search: &Search| search.bytes() + search.terms().len() * SCAN_BYTES;
+        self.search().map_or(0, of_search)
     }
 
     /// Whether a document has what is looked for.
@@ -162,12 +175,13 @@ impl TextTest {
     ) -> Result<bool, QueryError> {
         let Bound { spec, search } = self.bound.get().ok_or_else(no_index)?;
         let mut analyzer = Analyzer::new(search.language(), search.folding());
+        context.steps(1 + search.phrases().len() / BYTES_PER_STEP)?;
         let mut found = start(search);
         let looked = spec.texts::<Refused>(document, &mut |text, language, _| {
-            context.steps(1 + text.len() / BYTES_PER_STEP).map_err(Refused::Query)?;
             analyzer.set_language(language);
-            search.look(text, &mut analyzer, &mut found);
-            Ok(())
+            search
+                .look(text, &mut analyzer, &mut found, &mut counted(context))
+                .map_err(Refused::Query)
         });
         match looked {
             Ok(()) => Ok(search.matches(&found)),

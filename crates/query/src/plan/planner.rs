@@ -653,9 +653,11 @@ impl Planner<'_> {
                 let near_query = query.near.clone().ok_or_else(|| {
                     QueryError::new(ErrorCode::InternalError, "a search for what is near without a point")
                 })?;
-                let near =
-                    Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?.knowing(query.needs);
-                Stage::Near(Box::new(near))
+                let near = Near::new(access.clone(), *place, path.clone(), near_query, filter.clone())?;
+                // Writers pass over what has changed meanwhile, and sorts take all.
+                let is_last_word = candidate.sorted && !query.for_write;
+                let wanted = query.rows_wanted().filter(|_| is_last_word);
+                Stage::Near(Box::new(near.knowing(query.needs).wanting(wanted)))
             }
             Source::Text(text) => self.build_text(text),
             Source::TextUnion(branches) => self.build_text_union(branches),

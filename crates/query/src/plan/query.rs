@@ -3,6 +3,7 @@
 use super::allowed_indexes::same_key;
 use super::request::{FindRequest, Hint};
 use crate::QueryError;
+use crate::evaluation::{EvaluationContext, StageMemory};
 use crate::expression::ExpressionContext;
 use crate::limits::BlockingLimits;
 use crate::matcher::near::NearQuery;
@@ -17,6 +18,7 @@ use collation::{Collation, Fault};
 use engine::Direction;
 use keys::FieldOrder;
 use std::sync::Arc;
+use storage::Operation;
 use wire::ErrorCode;
 
 /// The order of the results.
@@ -143,13 +145,16 @@ impl Query {
         self.filter.as_ref().and_then(|filter| filter.text())
     }
 
-    /// Says what a search means on a collection, and whether what is asked for can be known.
-    pub(crate) fn bind(&self, collection: &storage::Collection) -> Result<(), QueryError> {
+    /// Says what a search means on a collection, and whether what is asked for can be known. Fails (146) when the
+    /// search's scans would take more memory than the operation may.
+    pub(crate) fn bind(&self, collection: &storage::Collection, op: &Operation) -> Result<(), QueryError> {
         let text = self.text();
         self.needs.check(text.is_some(), self.near.is_some())?;
         let index = collection.indexes().iter().find_map(|index| index.text());
         if let (Some(test), Some(spec)) = (text, index) {
-            test.bind(spec);
+            let evaluation = EvaluationContext::new(op);
+            test.bind(spec, &evaluation)?;
+            StageMemory::default().grow(&evaluation, test.bytes())?;
         }
         Ok(())
     }

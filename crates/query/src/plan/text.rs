@@ -229,7 +229,7 @@ impl Planner<'_> {
                     true => TextOrder::BestFirst,
                     false => TextOrder::Any,
                 };
-                Stage::TextOr(Box::new(TextOr::new(scans, filter, order)))
+                Stage::TextOr(Box::new(TextOr::new(scans, filter, order, text.test.clone())))
             }
             () if query.count_only && is_answered && filter.is_none() => one_or_all(scans),
             () => fetch(one_or_all(scans), filter),
@@ -255,7 +255,10 @@ impl Planner<'_> {
                 let scans = self.term_scans(text);
                 let input = match () {
                     () if scans.is_empty() => Stage::Eof,
-                    () if is_scored => Stage::TextOr(Box::new(TextOr::new(scans, None, TextOrder::Any))),
+                    () if is_scored => {
+                        let test = text.test.clone();
+                        Stage::TextOr(Box::new(TextOr::new(scans, None, TextOrder::Any, test)))
+                    }
                     () => fetch(one_or_all(scans), None),
                 };
                 self.matched(input, text)

@@ -193,7 +193,7 @@ impl Update {
         context: &UpdateContext,
         evaluation: &EvaluationContext<'_>,
     ) -> Result<Vec<u8>, QueryError> {
-        let base = upsert::base(filter, self.is_replacement())?;
+        let base = upsert::base(filter, self.is_replacement(), evaluation)?;
         let base = frame(&base)?;
         let result = self.evaluate(base, context, evaluation, true)?;
         let result = result.as_deref().map_or(Ok(base), frame)?;

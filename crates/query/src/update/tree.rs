@@ -3,7 +3,6 @@
 //! Invariant: no leaf lies on the way to another one; inserting such a path is a conflict. The children of a branch are
 //! in the order in which fields are created: names that are numbers by number, the others by their bytes.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use storage::{Target, Targets};
@@ -138,14 +137,21 @@ impl UpdatePath {
     }
 }
 
-/// How created fields are ordered: numbers first, among themselves by their value.
-fn name_order(a: &str, a_index: Option<u32>, b: &str, b_index: Option<u32>) -> Ordering {
-    match (a_index, b_index) {
-        (Some(a), Some(b)) => a.cmp(&b),
-        // An order of all names: by their bytes 9 would come behind "1a", and "1a" behind 10.
-        (Some(_), None) => Ordering::Less,
-        (None, Some(_)) => Ordering::Greater,
-        (None, None) => a.as_bytes().cmp(b.as_bytes()),
+/// How created fields are ordered: numbers first, among themselves by their value. An order of all names: by their
+/// bytes 9 would come behind "1a", and "1a" behind 10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum NameOrder<'n> {
+    Index(u32),
+    Name(&'n [u8]),
+}
+
+impl<'n> NameOrder<'n> {
+    pub(super) fn of(name: &'n str) -> Self {
+        Self::new(name, array_index(name.as_bytes()))
+    }
+
+    fn new(name: &'n str, index: Option<u32>) -> Self {
+        index.map_or(Self::Name(name.as_bytes()), Self::Index)
     }
 }
 
@@ -157,8 +163,9 @@ fn conflict(path: &str, at: &str) -> QueryError {
 impl Branch {
     /// The position of the named child, or where it belongs.
     fn position(&self, name: &str, index: Option<u32>) -> Result<usize, usize> {
-        self.fields
-            .binary_search_by(|field| name_order(&field.name, field.index, name, index))
+        self.fields.binary_search_by_key(&NameOrder::new(name, index), |field| {
+            NameOrder::new(&field.name, field.index)
+        })
     }
 
     fn child(&mut self, step: &Step) -> Option<&mut Node> {

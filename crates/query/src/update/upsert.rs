@@ -8,7 +8,7 @@ use wire::ErrorCode;
 use super::UpdateContext;
 use super::apply::Application;
 use super::leaf::{Leaf, Surroundings};
-use super::tree::{Branch, Step, UpdatePath};
+use super::tree::{Branch, NameOrder, Step, UpdatePath};
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::{CompareOp, MatchDetails, MatchExpr, Matcher, Test};
@@ -16,28 +16,32 @@ use crate::raw::{self, Constant, EMPTY_DOCUMENT, Element, Elements, Frame};
 use crate::value::scan::frame;
 
 /// The equalities of a filter as a document; for a replacement only that on `_id`.
-pub(super) fn base(filter: &Matcher, only_id: bool) -> Result<Vec<u8>, QueryError> {
+pub(super) fn base(filter: &Matcher, only_id: bool, evaluation: &EvaluationContext<'_>) -> Result<Vec<u8>, QueryError> {
     let mut equalities = Vec::new();
     collect(filter.root(), &mut equalities);
-    let mut tree = Branch::default();
-    let mut paths: Vec<&str> = Vec::new();
-    for (path, value) in equalities {
-        if only_id && path.starts_with("_id.") {
+    if only_id {
+        if let Some((path, _)) = equalities.iter().find(|(path, _)| path.starts_with("_id.")) {
             let message = format!("the field '_id' must be matched as a whole, but its part '{path}' is matched");
             return Err(QueryError::new(ErrorCode::NotExactValueField, message));
         }
-        if only_id && path != "_id" {
-            continue;
-        }
-        if let Some(other) = paths.iter().find(|other| overlap(other, path)) {
-            let what = match *other == path {
-                true => format!("path '{path}' is matched twice"),
-                false => format!("both paths '{path}' and '{other}' are matched"),
-            };
-            let message = format!("cannot infer query fields to set, {what}");
-            return Err(QueryError::new(ErrorCode::NotSingleValueField, message));
-        }
-        paths.push(path);
+        equalities.retain(|(path, _)| *path == "_id");
+    }
+    // Right behind a path stand those that it leads to, and the tree grows at its ends.
+    let equalities = evaluation.sort(equalities, |(a, _), (b, _)| in_order(a).cmp(in_order(b)))?;
+    for pair in equalities.windows(2) {
+        let (path, next) = (pair[0].0, pair[1].0);
+        let Some(rest) = next.strip_prefix(path) else { continue };
+        let what = match rest.is_empty() {
+            true => format!("path '{path}' is matched twice"),
+            false if rest.starts_with('.') => format!("both paths '{next}' and '{path}' are matched"),
+            false => continue,
+        };
+        let message = format!("cannot infer query fields to set, {what}");
+        return Err(QueryError::new(ErrorCode::NotSingleValueField, message));
+    }
+    let mut tree = Branch::default();
+    for (path, value) in equalities {
+        evaluation.step()?;
         let steps = path.split('.').map(|part| Step::Field(part.into())).collect();
         tree.insert(
             &UpdatePath {
@@ -57,7 +61,7 @@ pub(super) fn base(filter: &Matcher, only_id: bool) -> Result<Vec<u8>, QueryErro
     let around = Surroundings {
         root: empty,
         context: &context,
-        evaluation: &EvaluationContext::uninterrupted(),
+        evaluation,
         is_insert: true,
         collator: None,
     };
@@ -66,13 +70,9 @@ pub(super) fn base(filter: &Matcher, only_id: bool) -> Result<Vec<u8>, QueryErro
     Ok(out)
 }
 
-/// Whether one path is the other or leads to it.
-fn overlap(a: &str, b: &str) -> bool {
-    let leads = |a: &str, b: &str| {
-        b.strip_prefix(a)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    leads(a, b) || leads(b, a)
+/// A path by which it is sorted: name by name, as the tree has them.
+fn in_order(path: &str) -> impl Iterator<Item = NameOrder<'_>> {
+    path.split('.').map(NameOrder::of)
 }
 
 fn collect<'m>(expr: &'m MatchExpr, equalities: &mut Vec<(&'m str, &'m Constant)>) {

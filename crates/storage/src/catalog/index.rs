@@ -350,10 +350,7 @@ impl Shape {
         if is_text {
             let text =
                 TextSpec::parse(&spec.spec).map_err(|error| StorageError::CannotCreateIndex(error.to_string()))?;
-            reads = match text.reads() {
-                Some(paths) => Reads::Paths(paths.into_iter().chain(values.clone()).collect()),
-                None => Reads::Everything,
-            };
+            reads = Reads::Paths(values.clone());
             extractor = extractor.with_text(Arc::new(text));
         }
         if is_wildcard {
@@ -490,6 +487,9 @@ impl Index {
 
     /// False when a change of which `touches` answers false for a path gives the same keys.
     pub(crate) fn is_touched(&self, mut touches: impl FnMut(&str) -> bool) -> bool {
+        if self.text().is_some_and(|text| text.is_touched(&mut touches)) {
+            return true;
+        }
         match &self.shape.reads {
             Reads::Fields => self.pattern().fields().iter().any(|field| touches(field.path())),
             Reads::Paths(paths) => paths.iter().any(|path| touches(path)),

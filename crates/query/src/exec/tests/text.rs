@@ -185,8 +185,9 @@ impl Case {
             .find_map(|index| index.text())
             .expect("a text index");
         let test = matcher.text().expect("a search");
-        let terms: Vec<String> = test.bind(spec).terms().map(str::to_owned).collect();
         let evaluation = EvaluationContext::uninterrupted();
+        let search = test.bind(spec, &evaluation).expect("a search that nothing ends");
+        let terms: Vec<String> = search.terms().map(str::to_owned).collect();
         let matching = self
             .documents
             .iter()

@@ -60,6 +60,25 @@ fn a_replacement_takes_its_id_as_a_whole() {
 }
 
 #[test]
+fn equalities_that_overlap_are_refused_wherever_they_stand() {
+    let many = || (0..300).map(|n| (format!("f{n}"), Bson::from(n)));
+    for (one, other) in [("f7", "f7.x"), ("f9.1.a", "f9"), ("a.b", "a.b.c.d"), ("10.a", "10")] {
+        let filter: bson::Document = [(one.to_owned(), 1.into()), ("a-b".to_owned(), 1.into())]
+            .into_iter()
+            .chain(many().filter(|(name, _)| name != one && name != other))
+            .chain([(other.to_owned(), 1.into())])
+            .collect();
+        let refused = upsert(filter, doc! {"$set": {"z": 1}}).unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::NotSingleValueField), "{one} {other}");
+    }
+    let apart: bson::Document = many()
+        .chain([("f7-x".to_owned(), 1.into()), ("f7x".to_owned(), 1.into())])
+        .collect();
+    let made = upsert(apart, doc! {"$set": {"z": 1}}).unwrap();
+    assert_eq!(made.len(), 304);
+}
+
+#[test]
 fn upserts_start_from_the_filters_equalities() {
     let id = ObjectId::from_bytes([5; 12]);
     let cases: Vec<(bson::Document, Bson, bson::Document)> = vec![
