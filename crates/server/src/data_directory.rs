@@ -14,9 +14,11 @@
 
 mod copy_place;
 mod key_place;
+mod oplog_size;
 
 pub use copy_place::{BegunCopy, CopyPlace};
 pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
+pub use oplog_size::{AskedOplog, keep_oplog_retention};
 
 use bson::{Document, doc};
 use crypt::{Keys, MasterKey};
