@@ -125,8 +125,8 @@ impl Effect {
     }
 
     /// Writes counts down as those of the entry at `seq`, and, if all others have been, the entry from which on they
-    /// were. Forgets names of tables that no entry from `names_from` on needs, nor this server's own log: that may reach
-    /// back farther than the log of whoever wrote the entry.
+    /// were. Forgets names of tables that no entry from `names_from` on needs, nor this server's own log, which may
+    /// reach back farther than the log of whoever wrote the entry.
     pub(crate) fn statistics(
         &mut self,
         storage: &Storage,

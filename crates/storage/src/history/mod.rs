@@ -7,6 +7,8 @@
 //! A unit of the log is one point of cluster time to its writer. As documents of at most 16 MiB it may be several: its
 //! writer reserves a point for each ([`size::documents_max`]), of which the last is the unit's own.
 
+#[cfg(test)]
+mod beginning_tests;
 pub(crate) mod commands;
 mod recent;
 pub(crate) mod size;
