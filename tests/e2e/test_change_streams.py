@@ -589,6 +589,60 @@ def test_history_that_is_gone_is_said_so(tmp_path):
     server.stop()
 
 
+def test_the_size_of_the_log_is_kept(tmp_path):
+    """Each start chose it anew, by the disk that was free then, and what was set was gone."""
+    server = Server(tmp_path, "btree", options=MEMBER)
+
+    def size(change=None):
+        server.start()
+        client = connect(server)
+        if change:
+            client.admin.command("replSetResizeOplog", 1, **change)
+        megabytes = client.local.command("collStats", "oplog.rs")["maxSize"] >> 20
+        client.close()
+        assert server.stop() == 0, server.tail()
+        return megabytes
+
+    assert size({"size": 2000.0, "minRetentionHours": 1.5}) == 2000
+    assert size() == 2000
+    server.options = [*MEMBER, "--oplogSize", "1200"]
+    assert size() == 1200, "an option that is new counts"
+    assert size({"size": 3000.0}) == 3000
+    assert size() == 3000
+
+
+def test_a_large_transaction_at_the_beginning_of_the_log(tmp_path):
+    """The log begins in the middle of it: what is left was told as if it were all."""
+    server = Server(tmp_path, "btree", options=[*MEMBER, "--oplogSize", "1"])
+    server.start()
+    client = connect(server)
+    client.t.create_collection("c")
+    fill = os.urandom(1 << 20)
+    with client.t.c.watch() as stream, client.start_session() as session:
+        with session.start_transaction():
+            for n in range(140):
+                client.t.c.insert_one({"_id": n, "data": fill}, session=session)
+        events = take(stream, 140)
+    for n in range(3):
+        client.t.c.update_one({"_id": 0}, {"$set": {"n": n}})
+        client.admin.command("fsync")
+    for options in (
+        {"resume_after": events[3]["_id"]},
+        {"resume_after": events[130]["_id"]},
+        {"start_at_operation_time": events[0]["clusterTime"]},
+    ):
+        with pytest.raises(OperationFailure) as lost:
+            client.t.c.watch(**options)
+        assert lost.value.code == 286, lost.value
+    log = client.local["oplog.rs"]
+    assert [entry["op"] for entry in log.find({"ns": "t.c"})] == ["u"] * 3
+    forward = list(log.find())
+    backward = list(log.find({"ts": {"$lte": forward[-1]["ts"]}}).sort("$natural", -1))
+    assert backward[::-1] == forward
+    client.close()
+    server.stop()
+
+
 def test_node_driver_goes_on_by_itself(tmp_path):
     """Its stream survives the server's death: the driver resumes it."""
     server = Server(tmp_path, "btree", options=MEMBER)

@@ -102,6 +102,12 @@ pub trait MemberThreads: Send + Sync {
     /// A sentence: it cannot be written.
     fn force(&self, configuration: &Document) -> std::result::Result<(), String>;
 
+    /// Keeps how many bytes of history the log keeps, and nothing younger than `time` leaves it, for the next start.
+    ///
+    /// # Errors
+    /// A sentence: it cannot be written.
+    fn keep_oplog_retention(&self, bytes: u64, time: Duration) -> std::result::Result<(), String>;
+
     /// The connections to other members that this server has made, by host.
     fn connections(&self) -> Vec<MemberConnections>;
 

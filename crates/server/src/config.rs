@@ -12,6 +12,7 @@ mod spec;
 pub(crate) mod suggestion;
 mod values;
 
+use crate::data_directory::AskedOplog;
 use crate::encryption::{CIPHER_MODE, KeySource, RotationTask};
 use crate::engines::Registry;
 use crate::key_file::ClusterAuthConfig;
@@ -413,14 +414,13 @@ pub struct SetConfig {
     pub name: String,
     /// Whether to initiate it.
     pub initiates: bool,
-    /// Bytes of history that the log keeps; `None`: a part of the disk.
-    pub oplog_bytes: Option<u64>,
-    /// Nothing younger leaves the log.
-    pub oplog_time: Duration,
+    /// How much history the log keeps.
+    pub oplog: AskedOplog,
 }
 
 fn replica_set(values: &Values) -> Result<Option<SetConfig>, ConfigError> {
     let initiates = values.boolean("replication.initiate").unwrap_or(false);
+    let hours = values.number("storage.oplogMinRetentionHours").unwrap_or(0.0);
     let refused = |reason: &str| Err(ConfigError(reason.to_owned()));
     match values.text("replication.replSetName") {
         None if initiates => refused("--replSetInitiate has to be used with --replSet"),
@@ -434,10 +434,10 @@ fn replica_set(values: &Values) -> Result<Option<SetConfig>, ConfigError> {
         Some(name) => Ok(Some(SetConfig {
             name: name.to_owned(),
             initiates,
-            oplog_bytes: values.integer("replication.oplogSizeMB").map(|mb| (mb as u64) << 20),
-            oplog_time: Duration::from_secs_f64(
-                values.number("storage.oplogMinRetentionHours").unwrap_or(0.0) * 3600.0,
-            ),
+            oplog: AskedOplog {
+                bytes: values.integer("replication.oplogSizeMB").map(|mb| (mb as u64) << 20),
+                time: Duration::from_millis((hours * 3_600_000.0).round() as u64),
+            },
         })),
     }
 }

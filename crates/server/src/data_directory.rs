@@ -14,10 +14,12 @@
 
 mod copy_place;
 mod key_place;
+mod oplog_size;
 mod repair_mark;
 
 pub use copy_place::{BegunCopy, CopyPlace};
 pub use key_place::{KeyPlaceError, Rotation, keys_to_read, rotate};
+pub use oplog_size::{AskedOplog, keep_oplog_retention};
 pub use repair_mark::RepairMark;
 
 use bson::{Document, doc};

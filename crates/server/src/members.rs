@@ -24,6 +24,7 @@ use commands::logger::Component;
 use commands::{MemberConnection, MemberConnections, MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
+use oplog::Retention;
 use parking_lot::{Condvar, Mutex};
 use sender::Sender as ToMember;
 use std::collections::HashMap;
@@ -269,6 +270,12 @@ impl MemberThreads for Members {
         self.events
             .send(Event::Restart)
             .map_err(|_| "the server ends".to_owned())
+    }
+
+    fn keep_oplog_retention(&self, bytes: u64, time: Duration) -> Result<(), String> {
+        let retention = Retention { bytes, time };
+        let fs = &*self.server.env.fs;
+        data_directory::keep_oplog_retention(fs, &self.copying.data, retention).map_err(|error| error.to_string())
     }
 
     fn connections(&self) -> Vec<MemberConnections> {

@@ -23,7 +23,7 @@ use codec::Codec;
 use commands::audit::Audit;
 use commands::logger::{Component, Destination, Logger};
 use commands::{ReplicaSet, TransportSecurity};
-use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions, Retention};
+use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use storage::{Storage, StorageError, StorageOptions};
-use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
+use vfs::{Env, RealFs, SystemClock, SystemRandom};
 
 /// Exit codes, as MongoDB's scripts know them.
 mod exit {
@@ -638,6 +638,13 @@ fn open_storage(
     let (mut log, mut options) = parts_of(config, engine, directory)?;
     options.instance = instance;
     options.takes_all = forced.is_some();
+    if let Some(set) = &config.replica_set
+        && let Err(error) = directory.keep_oplog_retention(&*env.fs, set.oplog, log.retention)
+    {
+        let message = "How much history is kept could not be written down, and is chosen anew at the next start";
+        let why = doc! { "error": error.to_string() };
+        logger.warning(Component::Storage, 8_410_018, "initandlisten", message, why);
+    }
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;
     }
@@ -725,10 +732,7 @@ pub(crate) fn storage_parts(
         LogMode::Off
     };
     if let Some(set) = &config.replica_set {
-        log.retention = Retention {
-            bytes: set.oplog_bytes.unwrap_or_else(|| oplog_bytes(journal)),
-            time: set.oplog_time,
-        };
+        log.retention = set.oplog.choose(journal);
     }
     let mut options = StorageOptions::new(Arc::new(query::matcher::MatcherCompiler));
     options.journal = config.storage.journal;
@@ -745,22 +749,15 @@ pub(crate) fn parts_of(
 ) -> anyhow::Result<(LogOptions, StorageOptions)> {
     let parts = storage_parts(config, engine, &directory.journal(), &directory.journal_position());
     let (mut log, options) = parts?;
+    if let Some(set) = &config.replica_set {
+        log.retention = directory.oplog_retention(&RealFs::new(), set.oplog)?;
+    }
     log.engine_ahead = match directory.needs_log {
         true => EngineAhead::Refuse,
         // Ended cleanly, or without a log: the engine has everything.
         false => EngineAhead::BeginBehind,
     };
     Ok((log, options))
-}
-
-/// History that a member keeps when nobody says how much: MongoDB's bounds.
-const OPLOG_BYTES_LEAST: u64 = 990 << 20;
-const OPLOG_BYTES_MOST: u64 = 50 << 30;
-
-fn oplog_bytes(journal: &Path) -> u64 {
-    let space = RealFs.space(journal);
-    let free = space.map_or(0, |space| space.available_bytes);
-    (free / 20).clamp(OPLOG_BYTES_LEAST, OPLOG_BYTES_MOST)
 }
 
 /// Logs the first failure of log or engine and has the main thread end the process.

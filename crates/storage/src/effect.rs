@@ -75,8 +75,9 @@ pub(crate) struct Effect {
     pub(crate) multikey: Vec<(Arc<Index>, MultikeyPaths)>,
     /// Each with the entry that makes it.
     pub(crate) definitions: Vec<(Definition, Seq)>,
-    /// Names of tables that are no longer needed.
+    /// Names of tables that are no longer needed, and the entry from which on all are known that are.
     pub(crate) forgotten_names: Vec<(TableId, Seq)>,
+    pub(crate) names_from: Option<Seq>,
     /// Of a unit that belongs to a session.
     pub(crate) session: Option<Box<SessionEffect>>,
     pub(crate) forgotten_sessions: Vec<SessionKey>,

@@ -125,7 +125,8 @@ impl Effect {
     }
 
     /// Writes counts down as those of the entry at `seq`, and, if all others have been, the entry from which on they
-    /// were.
+    /// were. Forgets names of tables that no entry from `names_from` on needs, nor this server's own log, which may
+    /// reach back farther than the log of whoever wrote the entry.
     pub(crate) fn statistics(
         &mut self,
         storage: &Storage,
@@ -142,10 +143,17 @@ impl Effect {
             batch.put(STATISTICS, rows::AS_OF_KEY, rows::as_of_row(as_of, time));
         }
         self.counted_at = as_of;
+        let names_from = match storage.options.journal {
+            true => names_from.min(storage.log.first_seq()),
+            false => names_from,
+        };
         self.forgotten_names = storage.catalog.former_names_before(names_from, FORGOTTEN_NAMES_MAX);
         for (table, until) in &self.forgotten_names {
             batch.delete(CATALOG, rows::former_name_key(*table, *until));
         }
+        let known_from = names_from.max(storage.catalog.names_from());
+        batch.put(STATISTICS, rows::NAMES_FROM_KEY, rows::names_from_row(known_from));
+        self.names_from = Some(known_from);
     }
 
     /// Tells readers of the arrays that it has. Before it is published.
@@ -167,8 +175,8 @@ impl Effect {
         if !self.definitions.is_empty() {
             storage.install_definitions(self.definitions);
         }
-        if !self.forgotten_names.is_empty() {
-            storage.catalog.forget_names(&self.forgotten_names);
+        if let Some(from) = self.names_from {
+            storage.catalog.forget_names(from, &self.forgotten_names);
         }
         if self.keeps_sessions {
             storage.sessions.set_kept();

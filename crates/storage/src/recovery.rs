@@ -8,7 +8,9 @@
 //! changes the counts. So reading begins behind that entry, and applying behind the mark. Without a log what came
 //! between is unknown: the counts are then those written down, until `validate` mends them.
 
-use crate::catalog::rows::{self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, SESSIONS, STATISTICS};
+use crate::catalog::rows::{
+    self, AS_OF_KEY, CATALOG, CollectionRow, FORMAT_VERSION, Meta, NAMES_FROM_KEY, SESSIONS, STATISTICS,
+};
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
 use crate::entry::{EntryOp, EntryReader, EntryWriter};
@@ -369,6 +371,11 @@ impl Storage {
             // Format 1: the counts are those of the mark.
             None => (durable, ClusterTime::default()),
         };
+        let names_from = match snapshot.get(STATISTICS, NAMES_FROM_KEY)? {
+            Some(row) => rows::read_names_from_row(&row)?,
+            None => self.names_forgotten_before(counted.0).unwrap_or(Seq::ZERO),
+        };
+        self.catalog.forget_names(names_from, &[]);
         let mut counted_later = HashMap::new();
         let (compiler, now_ms) = (self.options.predicates.as_ref(), self.env.clock.now_ms());
         for row in collections {
@@ -389,6 +396,17 @@ impl Storage {
             counted,
             counted_later,
         })
+    }
+
+    /// Earlier builds did not write down from which entry on they knew the names of tables. They forgot them by the log
+    /// of the leader, whose entry with the counts says how far that reached back. Where the entry is gone, so are those
+    /// before it, which alone need such names.
+    fn names_forgotten_before(&self, counted: Seq) -> Option<Seq> {
+        let (seq, bytes) = self.log.read(counted).ok()?.next()?.ok()?;
+        match EntryReader::new(seq, &bytes).ok()?.next_op().ok()?? {
+            EntryOp::Statistics { names_from, .. } => Some(names_from),
+            _ => None,
+        }
     }
 
     /// Answers the entry that the counts belong to; `None` for those of format 1, which belong to the mark.

@@ -13,6 +13,7 @@ use crate::definition::Definition;
 use crate::diff::{self, Detail, Targets};
 use crate::effect::{CollectionEffect, Effect, Evaluation};
 use crate::entry::{Deletion, EntrySession, EntryWriter};
+use crate::history::size::{told_bytes, told_change_bytes};
 use crate::index_keys::{IndexWrites, Versions};
 use crate::limits::{STORED_DOCUMENT_BYTES_MAX, TRANSACTION_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::mutations::mutated;
@@ -320,7 +321,8 @@ impl<'a> WriteUnit<'a> {
             UpdateForm::Operators(targets) => Detail::ToldAs(targets),
             UpdateForm::Pipeline | UpdateForm::Replacement => Detail::Told,
         };
-        let differs = diff::between(old.as_bytes(), new.as_bytes(), detail, &mut difference);
+        let differs = diff::between(old.as_bytes(), new.as_bytes(), detail, &mut difference)
+            && (!is_told || told_change_bytes(new.as_bytes(), &difference) <= STORED_DOCUMENT_BYTES_MAX);
         let versions = Versions {
             old: Some(old),
             new: Some(new),
@@ -538,9 +540,14 @@ impl<'a> WriteUnit<'a> {
 
     fn check_document(&self, document: &RawDocument) -> Result<(), StorageError> {
         let bytes = document.as_bytes().len();
-        if bytes > STORED_DOCUMENT_BYTES_MAX {
+        // Whoever reads history gets it in one document, with its `_id` besides.
+        let told = match self.evaluator.storage.keeps_history() {
+            true => told_bytes(document.as_bytes()),
+            false => bytes,
+        };
+        if told > STORED_DOCUMENT_BYTES_MAX {
             return Err(StorageError::DocumentTooLarge {
-                bytes,
+                bytes: told,
                 bytes_max: STORED_DOCUMENT_BYTES_MAX,
             });
         }

@@ -92,6 +92,11 @@ fn validate(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if let Some(local) = storage.local_capped(&namespace) {
         return validate_local(&local, reply);
     }
+    if storage.catalog().collection(&namespace).is_none() && query::is_oplog(storage, &namespace) {
+        // Its entries are checked whenever they are read.
+        let entries = storage.collection_stats(&namespace)?.count;
+        return told_without_indexes(&namespace, None, entries as usize, 0, reply);
+    }
     let Some(collection) = storage.catalog().collection(&namespace) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
@@ -240,13 +245,25 @@ fn validate_local(local: &LocalCapped, reply: &mut Reply<'_>) -> Result<()> {
     let documents = local.documents();
     let is_valid = |bytes: &[u8]| RawDocument::from_bytes(bytes).is_ok_and(|raw| Document::try_from(raw).is_ok());
     let invalid = documents.iter().filter(|bytes| !is_valid(bytes)).count();
+    told_without_indexes(local.namespace(), Some(local.uuid()), documents.len(), invalid, reply)
+}
+
+fn told_without_indexes(
+    namespace: &Namespace,
+    uuid: Option<[u8; 16]>,
+    documents: usize,
+    invalid: usize,
+    reply: &mut Reply<'_>,
+) -> Result<()> {
     let errors = (invalid > 0).then(|| Bson::from("there are documents that are no valid BSON"));
+    reply.string("ns", namespace.as_str());
+    if let Some(uuid) = uuid {
+        reply.append_all(&doc! { "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: uuid.to_vec() } });
+    }
     reply.append_all(&doc! {
-        "ns": local.namespace().as_str(),
-        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: local.uuid().to_vec() },
         "nInvalidDocuments": narrowed(invalid as i64),
         "nNonCompliantDocuments": 0,
-        "nrecords": narrowed(documents.len() as i64),
+        "nrecords": narrowed(documents as i64),
         "nIndexes": 0,
         "keysPerIndex": {},
         "indexDetails": {},

@@ -71,7 +71,7 @@ pub const REPL_SET_MAINTENANCE: Command = Command::new(
 /// `replSetResizeOplog`.
 pub const REPL_SET_RESIZE_OPLOG: Command = Command::new(
     "replSetResizeOplog",
-    "Changes how much history this member keeps, until its next start.",
+    "Changes how much history this member keeps.",
     OperationKind::Command,
     Access::cluster(&[Action::ReplSetResizeOplog]),
     resize_oplog,
@@ -582,7 +582,9 @@ fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()>
         }
         Ok(true)
     })?;
-    set(call)?;
+    let set = set(call)?;
+    // Two at a time would each write down what the other one has set.
+    let _configuring = set.configure();
     let log = call.server.storage.log();
     let mut retention = log.retention();
     if let Some(megabytes) = megabytes {
@@ -590,6 +592,11 @@ fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()>
     }
     if let Some(hours) = hours {
         retention.time = Duration::from_secs_f64((hours * 3600.0).min(1e12));
+    }
+    if let Some(threads) = set.threads() {
+        threads
+            .keep_oplog_retention(retention.bytes, retention.time)
+            .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))?;
     }
     log.set_retention(retention);
     Ok(())

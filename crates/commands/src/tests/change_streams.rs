@@ -1,7 +1,7 @@
 //! Change streams: where they stand, what they follow, events that are split.
 
 use super::parked::Asked;
-use super::{Bench, code, succeeded};
+use super::{Bench, code, first_batch, succeeded};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -243,4 +243,175 @@ fn a_search_in_a_long_unit_goes_on() {
     });
     let reply = succeeded(reply.expect("it does not wait"));
     assert_eq!(keys(&batch_of(&reply)), [last.into()]);
+}
+
+/// Who asked for what only a later stage looks at, such as the document, was told nothing before the log's end, and a
+/// client that was cut off meanwhile never got anywhere.
+#[test]
+fn a_search_by_a_later_stage_tells_how_far_it_has_come() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let last = 20_000;
+    let stream = member.watch("c", doc! {}, &[doc! { "$match": { "fullDocument.n": last } }]);
+    let documents: Vec<_> = (0..=last).map(|id| doc! { "_id": id, "n": id }).collect();
+    member.0.insert("c", &documents);
+    member.settle();
+    let found = AtomicBool::new(false);
+    let mut tokens = vec![token_of(&stream)];
+    std::thread::scope(|scope| {
+        // Each look takes as long as it may.
+        scope.spawn(|| {
+            while !found.load(Ordering::SeqCst) {
+                member.0.clock.advance(Duration::from_millis(101));
+                std::thread::yield_now();
+            }
+        });
+        loop {
+            let more = doc! { "getMore": stream.get_i64("id").unwrap(), "collection": "c", "maxTimeMS": 1 };
+            let reply = member.0.run(more);
+            let events = batch_of(&reply);
+            tokens.push(token_of(reply.get_document("cursor").unwrap()));
+            if !events.is_empty() {
+                found.store(true, Ordering::SeqCst);
+                assert_eq!(keys(&events), [last.into()]);
+                break;
+            }
+        }
+    });
+    assert!(tokens.len() > 2, "it was told something before");
+    tokens.dedup();
+    assert!(tokens.len() > 2, "it had come farther");
+}
+
+/// The filter was asked twice, once by the source and once as a stage.
+#[test]
+fn a_random_filter_is_asked_once() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let stream = member.watch("c", doc! {}, &[doc! { "$match": { "$sampleRate": 0.5 } }]);
+    let documents: Vec<_> = (0..2_000).map(|id| doc! { "_id": id }).collect();
+    member.0.insert("c", &documents);
+    member.settle();
+    let more = doc! { "getMore": stream.get_i64("id").unwrap(), "collection": "c", "batchSize": 5_000 };
+    let events = batch_of(&succeeded(member.run(more)));
+    assert!((800..=1_200).contains(&events.len()), "{}", events.len());
+}
+
+/// Each change has its whole path: an update of 200 kB made gigabytes for each stream, for those that did not want it,
+/// too.
+#[test]
+fn a_description_that_no_document_holds_is_made_for_who_wants_it() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let inserts = [doc! { "$match": { "operationType": "insert" } }];
+    let (some, all) = (member.watch("c", doc! {}, &inserts), member.watch("c", doc! {}, &[]));
+    let name = text(100_000);
+    let list = vec![Bson::from(doc! { "x": 0 }); 5_000];
+    member.0.insert("c", &[doc! { "_id": 0, "f": { name.as_str(): list } }]);
+    let (events, token) = member.more(&all, "c");
+    assert_eq!(keys(&events), [0.into()]);
+    let increment = doc! { "$inc": { format!("f.{name}.$[].x"): 1 } };
+    member
+        .0
+        .ok(doc! { "update": "c", "updates": [{ "q": {}, "u": increment }] });
+    member.0.insert("c", &[doc! { "_id": 1 }]);
+    assert_eq!(keys(&member.more(&some, "c").0), [0.into(), 1.into()]);
+    assert_eq!(code(&member.try_more(&all, "c")), 10334);
+    let resumed = member.watch("c", doc! { "resumeAfter": token }, &inserts);
+    assert_eq!(keys(&member.more(&resumed, "c").0), [1.into()]);
+}
+
+/// Those who may read one database were shown what became of a document in another one.
+#[test]
+fn the_newest_version_is_not_looked_up_in_another_database() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let options = doc! { "fullDocument": "updateLookup" };
+    let stream = member.watch("c", options, &[doc! { "$match": { "operationType": "update" } }]);
+    member.0.insert("c", &[doc! { "_id": 0 }]);
+    let set = |n: i32| doc! { "q": {}, "u": { "$set": { "n": n } } };
+    member.0.ok(doc! { "update": "c", "updates": [set(1)] });
+    let updated = |token: Option<&Document>| {
+        let cursor = match token {
+            None => stream.clone(),
+            Some(token) => {
+                let options = doc! { "fullDocument": "updateLookup", "startAfter": token.clone() };
+                member.watch("c", options, &[doc! { "$match": { "operationType": "update" } }])
+            }
+        };
+        member.more(&cursor, "c").0[0].get("fullDocument").cloned().unwrap()
+    };
+    let before = token_of(&stream);
+    assert_eq!(updated(None), Bson::from(doc! { "_id": 0, "n": 1 }));
+    succeeded(member.0.admin(doc! { "renameCollection": "test.c", "to": "secret.c" }));
+    succeeded(member.0.run_on("secret", doc! { "update": "c", "updates": [set(2)] }));
+    assert_eq!(updated(Some(&before)), Bson::Null);
+}
+
+impl Member {
+    fn log(&self, filter: Document, order: i32) -> Vec<Document> {
+        let find = doc! {
+            "find": "oplog.rs", "filter": filter, "sort": { "$natural": order }, "batchSize": 1_000,
+            "projection": { "ts": 1, "op": 1, "ns": 1 },
+        };
+        first_batch(&succeeded(self.0.run_on("local", find)))
+    }
+}
+
+/// A unit that becomes several documents was left out where a bound of time lay between them, and all units of a step
+/// were held at a time, however large.
+#[test]
+fn the_log_is_read_backward() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    let large: Vec<_> = (0..4).map(|id| doc! { "_id": id, "t": text(9 << 20) }).collect();
+    member.0.insert("c", &large);
+    for id in 10..20 {
+        member.0.insert("c", &[doc! { "_id": id, "t": text(6 << 20) }]);
+        member.0.insert("c", &[doc! { "_id": id + 100 }]);
+    }
+    let (forward, mut backward) = (member.log(doc! {}, 1), member.log(doc! {}, -1));
+    assert!(forward.len() > 24, "{}", forward.len());
+    backward.reverse();
+    assert_eq!(backward, forward);
+    for document in &forward {
+        let at = document.get("ts").unwrap();
+        let one = std::slice::from_ref(document);
+        assert_eq!(member.log(doc! { "ts": at }, 1), one);
+        assert_eq!(member.log(doc! { "ts": at }, -1), one);
+        let until = member.log(doc! { "ts": { "$lte": at } }, -1);
+        assert_eq!(until.first(), Some(document));
+    }
+}
+
+/// A tool that copies the log had entries that no server had after a crash.
+#[test]
+fn a_tail_of_the_log_shows_what_no_crash_takes_back() {
+    let member = Member::new();
+    member.0.ok(doc! { "create": "c" });
+    member.settle();
+    let find = doc! { "find": "oplog.rs", "filter": { "ns": "test.c", "op": "i" }, "tailable": true };
+    let reply = succeeded(member.0.run_on("local", find));
+    let id = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let concern = doc! { "w": 1, "j": false };
+    member
+        .0
+        .ok(doc! { "insert": "c", "documents": [{ "_id": 1 }], "writeConcern": concern });
+    let more = || {
+        let more = doc! { "getMore": id, "collection": "oplog.rs" };
+        batch_of(&succeeded(member.0.run_on("local", more))).len()
+    };
+    assert_eq!(more(), 0);
+    member.settle();
+    assert_eq!(more(), 1);
+}
+
+/// Scripts that validate all collections that are listed failed there.
+#[test]
+fn the_log_is_valid() {
+    let member = Member::new();
+    member.0.insert("c", &[doc! { "_id": 1 }]);
+    let report = succeeded(member.0.run_on("local", doc! { "validate": "oplog.rs" }));
+    assert_eq!(report.get_bool("valid").ok(), Some(true));
+    assert!(report.get_i32("nrecords").unwrap() > 0, "{report}");
 }

@@ -35,6 +35,10 @@ impl MemberThreads for Threads {
         Ok(())
     }
 
+    fn keep_oplog_retention(&self, _: u64, _: Duration) -> Result<(), String> {
+        Ok(())
+    }
+
     fn want(&self, _: u64, _: ClusterTime) {}
 
     fn connections(&self) -> Vec<MemberConnections> {

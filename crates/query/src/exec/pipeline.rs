@@ -61,6 +61,8 @@ impl PipelineRun {
             execution: &execution,
             evaluation: &evaluation,
         };
+        let go_on = |tail: &Tail| tail.go_on(context.op.clock().monotonic());
+        self.tail.as_deref().into_iter().for_each(go_on);
         loop {
             evaluation.step()?;
             let Some(document) = self.top.next(&mut stage_context)? else {
@@ -83,6 +85,7 @@ impl PipelineRun {
             // The next one may be refused, and what is given is that one then.
             if let Some(tail) = &self.tail {
                 tail.return_given();
+                go_on(tail);
             }
         }
     }

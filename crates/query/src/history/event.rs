@@ -12,7 +12,7 @@ use bson::{Binary, DateTime, RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use storage::{HistoryChange, HistoryOperation, HistoryUnit, Namespace, document_key};
 use wire::ErrorCode;
 
-/// An event, but for the images of the document that it is about.
+/// An event, but for the images of the document that it is about, and of an update for what [`complete`] adds.
 pub(super) struct Event {
     pub(super) token: ResumeToken,
     pub(super) document: RawDocumentBuf,
@@ -83,20 +83,21 @@ impl Origin<'_> {
         }
     }
 
-    /// What a transaction did says so.
-    fn name_transaction(&self, event: &mut RawDocumentBuf) {
-        if let Some(session) = self.unit.session.filter(|session| session.is_transaction) {
-            event.append(cstr!("lsid"), session_document(&session));
-            event.append(cstr!("txnNumber"), session.txn_number);
-        }
-    }
-
     fn end_of_stream(&self) -> Event {
         self.begin("invalidate", true, None)
     }
 }
 
-/// The events of an operation that a stream gives: none, one, or one and the stream's end.
+/// What a transaction did says so.
+fn name_transaction(unit: &HistoryUnit, event: &mut RawDocumentBuf) {
+    if let Some(session) = unit.session.filter(|session| session.is_transaction) {
+        event.append(cstr!("lsid"), session_document(&session));
+        event.append(cstr!("txnNumber"), session.txn_number);
+    }
+}
+
+/// The events of an operation that a stream gives: none, one, or one and the stream's end. Those of updates are to be
+/// completed.
 pub(super) fn events(
     unit: &HistoryUnit,
     place: usize,
@@ -137,12 +138,31 @@ fn of_change(
     }
     document.append(cstr!("ns"), ns_document(ns));
     document.append(cstr!("documentKey"), key_of(change)?);
-    if let HistoryChange::Update { difference, .. } = change {
-        let description = update_description(raw(difference)?, origin.is_expanded)?;
-        document.append(cstr!("updateDescription"), description);
+    if !matches!(change, HistoryChange::Update { .. }) {
+        name_transaction(origin.unit, document);
     }
-    origin.name_transaction(document);
     Ok(event)
+}
+
+/// The fields that [`complete`] adds.
+pub(super) const COMPLETED_FIELDS: [&str; 3] = ["updateDescription", "lsid", "txnNumber"];
+
+/// Adds to the event of an update what was changed, which may be long, and what comes behind it.
+///
+/// Errors: 10334 where it is longer than any document.
+pub(super) fn complete(
+    event: &mut Event,
+    unit: &HistoryUnit,
+    place: usize,
+    options: &Options,
+) -> Result<(), QueryError> {
+    let HistoryChange::Update { difference, .. } = &unit.operations[place].change else {
+        return Ok(());
+    };
+    let description = update_description(raw(difference)?, options.is_expanded)?;
+    event.document.append(cstr!("updateDescription"), description);
+    name_transaction(unit, &mut event.document);
+    Ok(())
 }
 
 /// `{id, uid}`.
@@ -181,7 +201,7 @@ fn of_command(
                 event.document.append(name, value);
             }
         }
-        origin.name_transaction(&mut event.document);
+        name_transaction(origin.unit, &mut event.document);
         events.push(event);
         if ends {
             events.push(origin.end_of_stream());

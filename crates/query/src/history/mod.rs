@@ -33,6 +33,10 @@ use storage::{CappedWaiter, Namespace, Storage, StorageError};
 use vfs::{Await, Waker};
 use wire::ErrorCode;
 
+/// A stream that meets nothing gives up the word after so much time, whichever of its stages finds that nothing fits:
+/// its client is told how far it has come.
+const SEARCH_SLICE: Duration = Duration::from_millis(100);
+
 /// Whether a namespace is read, but is no collection.
 pub(crate) fn is_virtual(storage: &Storage, ns: &Namespace) -> bool {
     is_oplog(storage, ns) || storage.local_capped(ns).is_some()
@@ -105,6 +109,8 @@ pub(crate) struct TailState {
     pub(crate) passed: u64,
     /// Nothing more will come.
     pub(crate) ended: bool,
+    /// Of a change stream: by then it gives up the word for now, if nothing was found since this was set.
+    pub(crate) give_up_at: Duration,
     /// Of a change stream: what its source gave last, or where it stands.
     pub(crate) given: Option<ResumeToken>,
     /// What the client got last, or where the stream stands with all of that.
@@ -145,13 +151,18 @@ impl Tail {
         change(&mut self.state.lock());
     }
 
+    /// Something was found, or is looked for from now on.
+    pub(crate) fn go_on(&self, now: Duration) {
+        self.change(|state| state.give_up_at = now + SEARCH_SLICE);
+    }
+
     /// The client has what was given.
     pub(crate) fn return_given(&self) {
         self.change(|state| state.returned = state.given);
     }
 }
 
-/// 286 for what the log has no more.
+/// 286 for what the log has no more, of a change stream.
 fn history_error(error: StorageError) -> QueryError {
     match error {
         StorageError::HistoryLost => QueryError::new(

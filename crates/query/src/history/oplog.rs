@@ -18,12 +18,15 @@ use storage::{
     ClusterTime, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistoryUnit, Namespace, Storage,
     StorageError,
 };
+use wire::ErrorCode;
 
 /// Version of the documents' form.
 const FORM: i64 = 2;
-/// Entries that a backward scan reads at a time: the first time, and at most.
+/// Entries that a backward scan reads at a time: the first time, and at most; and bytes of units beyond which it tries
+/// with fewer.
 const BACK_ENTRIES: u64 = 4;
 const BACK_ENTRIES_MAX: u64 = 256;
+const BACK_BYTES_MAX: usize = 16 << 20;
 
 /// Whether a namespace is that of the log.
 pub fn is_oplog(storage: &Storage, ns: &Namespace) -> bool {
@@ -103,14 +106,98 @@ enum Scan {
         end: Option<Seq>,
         tail: Option<Arc<Tail>>,
     },
-    Backward {
-        storage: Arc<Storage>,
-        /// Entries from here on have been given.
-        next: Seq,
-        first: Seq,
-        entries: u64,
-    },
+    Backward(BackwardScan),
     Ended,
+}
+
+/// Reads pieces of the log forward, each in front of the one before, and gives their units from the end.
+struct BackwardScan {
+    storage: Arc<Storage>,
+    /// Entries from here on have been read.
+    next: Seq,
+    first: Seq,
+    /// What was read and not given yet.
+    units: Vec<Arc<HistoryUnit>>,
+    /// To be read next.
+    entries: u64,
+}
+
+impl BackwardScan {
+    fn next_unit(&mut self, context: &StageContext<'_>) -> Result<Option<Arc<HistoryUnit>>, QueryError> {
+        loop {
+            if let Some(unit) = self.units.pop() {
+                return Ok(Some(unit));
+            }
+            if self.next <= self.first {
+                return Ok(None);
+            }
+            match self.read_piece(context) {
+                Err(ReadError::Lost) if self.storage.history_first()? > self.first => {
+                    // What it was about to read went meanwhile. Some of that may be there.
+                    self.units.clear();
+                    self.first = self.storage.history_first()?;
+                }
+                Err(ReadError::Lost) => return Err(position_lost(self.next)),
+                Err(ReadError::Other(error)) => return Err(error),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn read_piece(&mut self, context: &StageContext<'_>) -> Result<(), ReadError> {
+        let from = Seq(self.next.0.saturating_sub(self.entries)).max(self.first);
+        let from = self.storage.history_unit_start(from)?;
+        let mut reader = self.storage.history(from, HistoryExtent::Applied);
+        let mut bytes = 0;
+        while let Some(unit) = reader.next_unit()?.filter(|unit| unit.seq < self.next) {
+            context.execution.check().map_err(ReadError::Other)?;
+            bytes += unit.bytes;
+            self.units.push(unit);
+            if bytes > BACK_BYTES_MAX && self.entries > 1 {
+                self.units.clear();
+                self.entries /= 2;
+                return Ok(());
+            }
+        }
+        self.next = from;
+        if bytes <= BACK_BYTES_MAX / 4 {
+            self.entries = (self.entries * 4).min(BACK_ENTRIES_MAX);
+        }
+        Ok(())
+    }
+}
+
+enum ReadError {
+    /// The place has gone.
+    Lost,
+    Other(QueryError),
+}
+
+impl From<StorageError> for ReadError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::HistoryLost => Self::Lost,
+            error => Self::Other(error.into()),
+        }
+    }
+}
+
+/// As of other capped collections. `next` is the entry to have come next.
+fn position_lost(next: Seq) -> QueryError {
+    QueryError::new(
+        ErrorCode::CappedPositionLost,
+        format!(
+            "CollectionScan died due to position in capped collection being deleted. Last seen record id: RecordId({})",
+            next.0.saturating_sub(1)
+        ),
+    )
+}
+
+/// Behind the first unit that ends at `time` or later: its documents may be on both sides.
+fn position_behind(storage: &Arc<Storage>, time: ClusterTime) -> Result<Seq, StorageError> {
+    let position = storage.history_position(time)?;
+    let unit = storage.history(position, HistoryExtent::Applied).next_unit()?;
+    Ok(unit.map_or(position, |unit| unit.seq.next()))
 }
 
 impl OplogSource {
@@ -123,25 +210,31 @@ impl OplogSource {
     ) -> Result<Self, QueryError> {
         let bounds = Bounds::of(filter);
         let first = match storage.history_position(bounds.from) {
-            Err(StorageError::HistoryLost) => storage.log().first_seq(),
+            Err(StorageError::HistoryLost) => storage.history_first()?,
             found => found?,
         };
         let end = storage.last_seq();
+        // What is copied somewhere else is to be there still after a crash.
+        let extent = match tail {
+            Some(_) => HistoryExtent::Durable,
+            None => HistoryExtent::Applied,
+        };
         let scan = match is_backward {
             false => Scan::Forward {
-                reader: storage.history(first, HistoryExtent::Applied),
+                reader: storage.history(first, extent),
                 end: tail.is_none().then_some(end),
                 tail,
             },
-            true => Scan::Backward {
+            true => Scan::Backward(BackwardScan {
                 storage: storage.clone(),
-                next: match storage.history_position(ClusterTime(bounds.until.0.saturating_add(1))) {
+                next: match position_behind(storage, bounds.until) {
                     Err(StorageError::HistoryLost) => first,
                     found => found?,
                 },
                 first,
+                units: Vec::new(),
                 entries: BACK_ENTRIES,
-            },
+            }),
         };
         Ok(Self {
             bounds,
@@ -178,13 +271,16 @@ impl Stage for OplogSource {
             match &mut self.scan {
                 Scan::Ended => return Ok(None),
                 Scan::Forward { reader, end, tail } => {
-                    let unit = reader.next_unit()?;
+                    let unit = reader.next_unit().map_err(|error| match error {
+                        StorageError::HistoryLost => position_lost(reader.position()),
+                        error => error.into(),
+                    })?;
                     match (unit, &tail) {
                         (Some(unit), _) if end.is_none_or(|end| unit.seq <= end) && !is_past(&unit, bounds) => {
                             Self::make_ready(bounds, &unit, &mut self.ready)?;
                         }
                         (None, Some(tail)) => {
-                            let seen = reader.end();
+                            let seen = reader.looked_up_to();
                             reader.rest();
                             tail.change(|state| state.seen = seen);
                             return Ok(None);
@@ -197,31 +293,13 @@ impl Stage for OplogSource {
                         }
                     }
                 }
-                Scan::Backward {
-                    storage,
-                    next,
-                    first,
-                    entries,
-                } => {
-                    if *next <= *first {
-                        self.scan = Scan::Ended;
-                        continue;
+                Scan::Backward(scan) => match scan.next_unit(context)? {
+                    Some(unit) => {
+                        Self::make_ready(bounds, &unit, &mut self.ready)?;
+                        self.ready.make_contiguous().reverse();
                     }
-                    let from = Seq(next.0.saturating_sub(*entries)).max(*first);
-                    let from = storage.history_unit_start(from)?;
-                    *entries = (*entries * 4).min(BACK_ENTRIES_MAX);
-                    let mut reader = storage.history(from, HistoryExtent::Applied);
-                    let mut units = Vec::new();
-                    while let Some(unit) = reader.next_unit()?.filter(|unit| unit.seq < *next) {
-                        units.push(unit);
-                    }
-                    *next = from;
-                    for unit in units.iter().rev() {
-                        let mut forward = VecDeque::new();
-                        Self::make_ready(bounds, unit, &mut forward)?;
-                        self.ready.extend(forward.into_iter().rev());
-                    }
-                }
+                    None => self.scan = Scan::Ended,
+                },
             }
         }
     }
@@ -229,7 +307,8 @@ impl Stage for OplogSource {
 
 /// All of the unit is later than what is wanted.
 fn is_past(unit: &HistoryUnit, bounds: Bounds) -> bool {
-    unit.documents().first().is_some_and(|(time, _)| *time > bounds.until)
+    // The time of a unit is that of its last document.
+    unit.time > bounds.until && unit.documents().first().is_some_and(|(time, _)| *time > bounds.until)
 }
 
 fn raw(bytes: &[u8]) -> Result<RawDocumentBuf, QueryError> {

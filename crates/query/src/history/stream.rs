@@ -1,11 +1,12 @@
 //! Change streams: `$changeStream` at the front of a pipeline.
 
-use super::event::{Event, add_images, events, key_of};
+use super::event::{COMPLETED_FIELDS, Event, add_images, complete, events, key_of};
 use super::options::{Options, Scope, Start};
 use super::split::SplitStage;
 use super::token::{Place, ResumeToken};
 use super::{Tail, history_error};
 use crate::QueryError;
+use crate::data::DataSource;
 use crate::exec::ExecContext;
 use crate::expression::Dependencies;
 use crate::matcher::Matcher;
@@ -17,7 +18,6 @@ use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::{ClusterTime, HistoryExtent, HistoryOperation, HistoryReader, HistoryUnit, Namespace, Storage};
 use wire::ErrorCode;
 
@@ -35,17 +35,15 @@ const STAGES: &[&str] = &[
     SPLIT,
 ];
 
-/// A stream that meets nothing gives up the word after so much time: its client is told how far it has come.
-const SEARCH_SLICE: Duration = Duration::from_millis(100);
-
 /// The source of events.
 struct StreamSource {
     reader: HistoryReader,
     scope: Scope,
     options: Options,
-    /// What the first stage asks of events, where it asks nothing of the images: those are made for what it lets
-    /// through.
-    filter: Option<Matcher>,
+    /// The first stage, where it asks nothing of the images: those are made for what it lets through.
+    filter: Option<Filter>,
+    /// How many operations were looked at: now and then it is asked whether to go on.
+    looked_at: u32,
     /// Nothing earlier is given.
     from: ClusterTime,
     /// Nothing up to this place of the first unit is given.
@@ -53,8 +51,16 @@ struct StreamSource {
     /// The token of the beginning, and its operation in its unit, until that is there to be looked at.
     unchecked: Option<(ResumeToken, usize)>,
     unit: Option<(Arc<HistoryUnit>, usize)>,
-    ready: VecDeque<(Event, Option<HistoryOperation>)>,
+    /// Each with the operation that it is about.
+    ready: VecDeque<(Event, Arc<HistoryUnit>, usize)>,
     tail: Arc<Tail>,
+}
+
+/// What is asked of events before they are made in full.
+struct Filter {
+    matcher: Matcher,
+    /// It asks for what [`complete`] adds.
+    of_complete: bool,
 }
 
 /// Puts a pipeline that begins with `$changeStream` on top of the log: the top, and what is told of its place.
@@ -86,7 +92,7 @@ pub(crate) fn open(
     let scope = Scope::of(ns, db, &options)?;
     let tail = Arc::new(Tail::default());
     let mut source = StreamSource::start(storage, scope, options, tail.clone())?;
-    source.filter = filter_of(&pipeline);
+    source.filter = take_filter(&mut pipeline);
     let fragment = match source.options.start {
         Start::After(token) => Some(token).filter(|token| matches!(token.place, Place::At { fragment: 1.., .. })),
         _ => None,
@@ -137,15 +143,20 @@ fn check_stages(pipeline: &mut Pipeline) -> Result<bool, QueryError> {
     Ok(splits)
 }
 
-/// The filter behind `$changeStream`, unless it looks at images, which may come later.
-fn filter_of(pipeline: &Pipeline) -> Option<Matcher> {
+/// Takes the filter behind `$changeStream` off, unless it looks at images, which may come later.
+fn take_filter(pipeline: &mut Pipeline) -> Option<Filter> {
     let Some(StageSpec::Match { matcher, .. }) = pipeline.stages().get(1) else {
         return None;
     };
     let mut dependencies = Dependencies::default();
     matcher.root().add_dependencies(&mut dependencies);
-    let asks_images = dependencies.paths.iter().any(|path| path.starts_with("fullDocument"));
-    (!dependencies.whole_document && !asks_images).then(|| matcher.clone())
+    let asks = |field: &str| dependencies.paths.iter().any(|path| path.starts_with(field));
+    if dependencies.whole_document || asks("fullDocument") {
+        return None;
+    }
+    let of_complete = COMPLETED_FIELDS.iter().any(|field| asks(field));
+    let matcher = pipeline.take_match_at(1)?;
+    Some(Filter { matcher, of_complete })
 }
 
 impl StreamSource {
@@ -177,6 +188,7 @@ impl StreamSource {
             scope,
             options,
             filter: None,
+            looked_at: 0,
             from,
             after,
             unchecked: None,
@@ -272,8 +284,7 @@ impl StreamSource {
         let made = events(&unit, operation, &self.scope, &self.options)?;
         for event in made {
             if !self.is_given(&event) {
-                let about = unit.operations[operation].clone();
-                self.ready.push_back((event, Some(about)));
+                self.ready.push_back((event, unit.clone(), operation));
             }
         }
         if self.unit.is_none() && self.ready.is_empty() {
@@ -282,9 +293,43 @@ impl StreamSource {
         }
         Ok(true)
     }
+
+    /// The document of an event in full; `None` where the filter does not let it through.
+    fn make(
+        &self,
+        mut event: Event,
+        (unit, place): (&HistoryUnit, usize),
+        context: &mut StageContext<'_>,
+    ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        let of_complete = self.filter.as_ref().is_some_and(|filter| filter.of_complete);
+        if of_complete && !event.is_invalidation {
+            complete(&mut event, unit, place, &self.options)?;
+        }
+        if let Some(filter) = &self.filter
+            && !filter
+                .matcher
+                .matches(&SharedDocument::copy_of(&event.document), context.evaluation)?
+        {
+            return Ok(None);
+        }
+        if event.is_invalidation {
+            return Ok(Some(event.document));
+        }
+        if !of_complete {
+            complete(&mut event, unit, place, &self.options)?;
+        }
+        let has_images = context.execution.data().is_none_or(|data| {
+            let age_ms = data.op.clock().now_ms().saturating_sub(event.wall_ms);
+            data.storage.has_pre_images(age_ms)
+        });
+        let operation = &unit.operations[place];
+        let look_up = || look_up(context, operation);
+        add_images(&mut event, operation, has_images, &self.options, look_up)?;
+        Ok(Some(event.document))
+    }
 }
 
-/// The newest version of a document, if there is one.
+/// The newest version of a document, if there is one where the event was.
 fn look_up(context: &StageContext<'_>, operation: &HistoryOperation) -> Result<Option<RawDocumentBuf>, QueryError> {
     let (Some(data), Some(uuid)) = (context.execution.data(), operation.uuid) else {
         return Ok(None);
@@ -293,6 +338,10 @@ fn look_up(context: &StageContext<'_>, operation: &HistoryOperation) -> Result<O
         return Ok(None);
     };
     let ns = collection.namespace().clone();
+    // Who may follow one database may not read another one.
+    if operation.ns.as_ref().is_none_or(|of| of.db() != ns.db()) {
+        return Ok(None);
+    }
     let key = key_of(&operation.change)?;
     let context = ExecContext::of(data);
     let mut found: Vec<RawDocumentBuf> = Vec::new();
@@ -303,48 +352,35 @@ fn look_up(context: &StageContext<'_>, operation: &HistoryOperation) -> Result<O
 impl Stage for StreamSource {
     fn next(&mut self, context: &mut StageContext<'_>) -> Result<Option<SharedDocument>, QueryError> {
         let data = context.execution.data();
-        let now = || data.map_or(Duration::ZERO, |data| data.op.clock().monotonic());
-        let until = now() + SEARCH_SLICE;
-        let mut looked_at = 0_u32;
         loop {
             if self.tail.state().ended {
                 return Ok(None);
             }
-            if let Some((mut event, operation)) = self.ready.pop_front() {
-                if let Some(filter) = &self.filter
-                    && !event.is_invalidation
-                    && !filter.matches(&SharedDocument::copy_of(&event.document), context.evaluation)?
-                {
-                    self.tail.change(|state| state.given = Some(event.token));
-                    continue;
-                }
-                if let Some(operation) = &operation
-                    && !event.is_invalidation
-                {
-                    let has_images = data.is_none_or(|data| {
-                        let age_ms = data.op.clock().now_ms().saturating_sub(event.wall_ms);
-                        data.storage.has_pre_images(age_ms)
-                    });
-                    let look_up = || look_up(context, operation);
-                    add_images(&mut event, operation, has_images, &self.options, look_up)?;
-                }
+            if let Some((event, unit, place)) = self.ready.pop_front() {
+                let (token, ends) = (event.token, event.is_invalidation);
+                let document = self.make(event, (&unit, place), context)?;
                 self.tail.change(|state| {
-                    state.given = Some(event.token);
-                    state.ended = event.is_invalidation;
+                    state.given = Some(token);
+                    state.ended = ends;
                 });
-                return Ok(Some(SharedDocument::new(event.document.into_bytes().into())?));
+                match document {
+                    Some(document) => return Ok(Some(SharedDocument::new(document.into_bytes().into())?)),
+                    None => continue,
+                }
             }
-            looked_at += 1;
-            if looked_at.is_multiple_of(64) {
+            self.looked_at = self.looked_at.wrapping_add(1);
+            let is_time_to_ask = self.looked_at.is_multiple_of(64);
+            if is_time_to_ask {
                 context.execution.check()?;
             }
             if !self.advance()? {
-                let seen = self.reader.end();
+                let seen = self.reader.looked_up_to();
                 self.tail.change(|state| state.seen = seen);
                 self.reader.rest();
                 return Ok(None);
             }
-            if looked_at.is_multiple_of(64) && now() >= until {
+            let is_over = |data: DataSource<'_>| data.op.clock().monotonic() >= self.tail.state().give_up_at;
+            if is_time_to_ask && data.is_some_and(is_over) {
                 // Of a long unit the rest is still to be looked at: whoever waits is not to wait for what is behind it.
                 let has_rest = self.unit.is_some() || !self.ready.is_empty();
                 let seen = self.reader.position().0.saturating_sub(1 + u64::from(has_rest));

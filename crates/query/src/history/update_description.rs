@@ -3,11 +3,16 @@
 //! Walks the difference that the log has (`docs/formats/log-entries.md`) once; its sections become dotted paths. A path
 //! that cannot be told from another one (a name with a dot in it, a number that is a field's name) is told in parts,
 //! too, to those who ask for expanded events.
+//!
+//! Each change has its whole path, so that a description may be thousands of times longer than its difference. It ends
+//! where no document could hold it.
 
 use crate::QueryError;
 use crate::value::scan::Malformed;
 use bson::raw::{CString, cstr};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use wire::ErrorCode;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
 #[derive(Default)]
 struct Description {
@@ -15,6 +20,8 @@ struct Description {
     removed: RawArrayBuf,
     truncated: RawArrayBuf,
     disambiguated: RawDocumentBuf,
+    /// Of all paths so far.
+    path_bytes: usize,
 }
 
 /// One step of a path.
@@ -25,6 +32,8 @@ enum Step<'d> {
 }
 
 /// The description of a difference.
+///
+/// Errors: 10334 where it is longer than any document.
 pub(super) fn update_description(difference: &RawDocument, is_expanded: bool) -> Result<RawDocumentBuf, QueryError> {
     let mut description = Description::default();
     description.document(difference, &mut Vec::new())?;
@@ -39,21 +48,41 @@ pub(super) fn update_description(difference: &RawDocument, is_expanded: bool) ->
     Ok(document)
 }
 
-fn dotted(path: &[Step<'_>]) -> String {
-    let names = path.iter().map(|step| match step {
-        Step::Field(name) | Step::Element(name) => *name,
-    });
-    names.collect::<Vec<_>>().join(".")
+impl<'d> Step<'d> {
+    fn name(self) -> &'d str {
+        match self {
+            Self::Field(name) | Self::Element(name) => name,
+        }
+    }
 }
 
 fn damaged() -> QueryError {
     QueryError::new(
-        wire::ErrorCode::ChangeStreamFatalError,
+        ErrorCode::ChangeStreamFatalError,
         "a difference in the log is not as it should be",
     )
 }
 
 impl Description {
+    /// The name of a path.
+    fn dotted(&mut self, path: &[Step<'_>]) -> Result<String, QueryError> {
+        self.add_path(path)?;
+        let names = path.iter().map(|step| step.name());
+        Ok(names.collect::<Vec<_>>().join("."))
+    }
+
+    /// Before a path is copied: there may be a million of them, a million bytes long each.
+    fn add_path(&mut self, path: &[Step<'_>]) -> Result<(), QueryError> {
+        self.path_bytes += path.iter().map(|step| step.name().len() + 1).sum::<usize>();
+        match self.path_bytes > DOCUMENT_INTERNAL_BYTES_MAX {
+            true => Err(QueryError::new(
+                ErrorCode::BSONObjectTooLarge,
+                format!("an updateDescription has more than {DOCUMENT_INTERNAL_BYTES_MAX} bytes"),
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn document<'d>(&mut self, difference: &'d RawDocument, path: &mut Vec<Step<'d>>) -> Result<(), QueryError> {
         for section in difference {
             let (name, value) = section.map_err(|_| Malformed)?;
@@ -63,7 +92,8 @@ impl Description {
                     for field in fields {
                         path.push(Step::Field(field.map_err(|_| Malformed)?.0.as_str()));
                         self.disambiguate(path)?;
-                        self.removed.push(dotted(path));
+                        let name = self.dotted(path)?;
+                        self.removed.push(name);
                         path.pop();
                     }
                 }
@@ -103,7 +133,8 @@ impl Description {
             match name.as_str().split_at_checked(1) {
                 Some(("l", "")) => {
                     let size = value.as_i32().ok_or_else(damaged)?;
-                    self.truncated.push(rawdoc! { "field": dotted(path), "newSize": size });
+                    let name = self.dotted(path)?;
+                    self.truncated.push(rawdoc! { "field": name, "newSize": size });
                     self.disambiguate(path)?;
                 }
                 Some(("u", index)) => self.set(path, Step::Element(index), value)?,
@@ -119,7 +150,7 @@ impl Description {
 
     fn set<'d>(&mut self, path: &mut Vec<Step<'d>>, step: Step<'d>, value: RawBsonRef<'d>) -> Result<(), QueryError> {
         path.push(step);
-        let name = CString::try_from(dotted(path)).map_err(|_| damaged())?;
+        let name = CString::try_from(self.dotted(path)?).map_err(|_| damaged())?;
         self.updated.append(name, value);
         self.disambiguate(path)?;
         path.pop();
@@ -134,6 +165,7 @@ impl Description {
             Step::Element(_) => false,
         };
         if path.iter().enumerate().any(is_ambiguous) {
+            self.add_path(path)?;
             let mut parts = RawArrayBuf::new();
             for step in path {
                 match step {
@@ -141,7 +173,7 @@ impl Description {
                     Step::Element(index) => parts.push(index.parse::<i32>().map_err(|_| damaged())?),
                 }
             }
-            let name = CString::try_from(dotted(path)).map_err(|_| damaged())?;
+            let name = CString::try_from(self.dotted(path)?).map_err(|_| damaged())?;
             self.disambiguated.append(name, parts);
         }
         Ok(())
@@ -181,6 +213,26 @@ mod tests {
         assert_eq!(truncated.get_document("disambiguatedPaths").unwrap(), &paths);
         let clear = update_description(&rawdoc! { "u": { "n": 1 } }, true).unwrap();
         assert!(clear.get_document("disambiguatedPaths").unwrap().is_empty());
+    }
+
+    /// An update of a document of 200 kB made a description of gigabytes, for every stream.
+    #[test]
+    fn a_description_is_no_longer_than_a_document() {
+        let name = "n".repeat(100_000);
+        let of = |elements: usize| {
+            let mut list = rawdoc! { "a": true };
+            for element in 0..elements {
+                let field = CString::try_from(format!("s{element}")).unwrap();
+                list.append(field, rawdoc! { "u": { "x": 1 } });
+            }
+            let mut inside = RawDocumentBuf::new();
+            inside.append(CString::try_from(format!("s{name}")).unwrap(), list);
+            update_description(&rawdoc! { "sf": inside }, false)
+        };
+        let told = of(100).unwrap();
+        let updated = told.get_document("updatedFields").unwrap();
+        assert_eq!(updated.iter().count(), 100);
+        assert_eq!(of(5_000).unwrap_err().code(), Some(ErrorCode::BSONObjectTooLarge));
     }
 
     #[test]

@@ -177,8 +177,13 @@ impl Pipeline {
 
     /// Takes the first stage off where it is a `$match`.
     pub(crate) fn take_match(&mut self) -> Option<Matcher> {
-        match self.stages.first() {
-            Some(StageSpec::Match { .. }) => match self.stages.remove(0) {
+        self.take_match_at(0)
+    }
+
+    /// The same of the stage at a place.
+    pub(crate) fn take_match_at(&mut self, place: usize) -> Option<Matcher> {
+        match self.stages.get(place) {
+            Some(StageSpec::Match { .. }) => match self.stages.remove(place) {
                 StageSpec::Match { matcher, .. } => Some(matcher),
                 _ => None,
             },

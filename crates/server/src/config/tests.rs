@@ -182,8 +182,10 @@ fn a_replica_set_needs_a_name_and_the_log() {
         Some(SetConfig {
             name: "rs0".to_owned(),
             initiates,
-            oplog_bytes,
-            oplog_time: Duration::from_secs(hours * 3600),
+            oplog: crate::data_directory::AskedOplog {
+                bytes: oplog_bytes,
+                time: Duration::from_secs(hours * 3600),
+            },
         })
     };
     assert_eq!(serve("--replSet rs0").replica_set, set(false, None, 0));

@@ -40,6 +40,8 @@ pub(crate) struct Names {
 pub struct Catalog {
     names: RwLock<Names>,
     changes: AtomicU64,
+    /// See [`Catalog::names_from`].
+    names_from: AtomicU64,
 }
 
 impl Catalog {
@@ -86,6 +88,10 @@ impl Catalog {
     /// See [`crate::Storage::name_of_table`].
     pub(crate) fn name_of_table(&self, table: TableId, at: Seq) -> Option<(Namespace, [u8; 16])> {
         let names = self.names.read();
+        if at < self.names_from() {
+            // Today's name may be another one.
+            return None;
+        }
         if let Some((_, former)) = names.former.range((table, at)..=(table, Seq(u64::MAX))).next() {
             return Some(former.clone());
         }
@@ -112,8 +118,16 @@ impl Catalog {
         old.take(names_max).copied().collect()
     }
 
-    pub(crate) fn forget_names(&self, forgotten: &[(TableId, Seq)]) {
+    /// What tables were called in entries before this one may be forgotten.
+    pub(crate) fn names_from(&self) -> Seq {
+        Seq(self.names_from.load(Ordering::Acquire))
+    }
+
+    /// Names that no entry from `from` on was made under are forgotten, these among them.
+    pub(crate) fn forget_names(&self, from: Seq, forgotten: &[(TableId, Seq)]) {
         let mut names = self.names.write();
+        // First: whoever finds no name any more, and looks at this then, is told why.
+        self.names_from.fetch_max(from.0, Ordering::AcqRel);
         for name in forgotten {
             names.former.remove(name);
         }

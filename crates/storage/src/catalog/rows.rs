@@ -34,6 +34,8 @@ pub(crate) const COUNT_SUFFIX: u8 = 0;
 pub(crate) const BYTES_SUFFIX: u8 = 1;
 /// In [`STATISTICS`]: the entry from which on others tell what changed in the counts.
 pub(crate) const AS_OF_KEY: &[u8] = &[0, 0, 0, 0, 2];
+/// In [`STATISTICS`]: the entry from which on names of tables are known.
+pub(crate) const NAMES_FROM_KEY: &[u8] = &[0, 0, 0, 0, 3];
 
 pub(crate) fn collection_key(uuid: &[u8; 16]) -> Vec<u8> {
     [&[COLLECTION_PREFIX], uuid.as_slice()].concat()
@@ -116,6 +118,18 @@ fn uuid_value(uuid: [u8; 16]) -> Binary {
 fn uuid_of(row: &RawDocument) -> Result<[u8; 16], String> {
     let uuid = row.get_binary("uuid").map_err(|error| error.to_string())?.bytes;
     uuid.try_into().map_err(|_| format!("uuid has {} bytes", uuid.len()))
+}
+
+/// The row at [`NAMES_FROM_KEY`].
+pub(crate) fn names_from_row(seq: Seq) -> Vec<u8> {
+    seq.0.to_le_bytes().to_vec()
+}
+
+/// Reads [`names_from_row`].
+pub(crate) fn read_names_from_row(row: &[u8]) -> Result<Seq, StorageError> {
+    let seq = row.try_into().map(u64::from_le_bytes);
+    seq.map(Seq)
+        .map_err(|_| corrupt(NAMES_FROM_KEY, format!("{} bytes, 8 expected", row.len())))
 }
 
 /// The row at [`AS_OF_KEY`].

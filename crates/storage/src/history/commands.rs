@@ -10,18 +10,25 @@ use crate::{Collection, CollectionChange, Index, IndexChange, Namespace, View};
 use bson::raw::{CStr, CString, cstr};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, RawDocumentBuf, rawdoc};
+use hashbrown::HashSet;
 use std::sync::Arc;
 
 /// The commands that definitions made as one change are, in their order.
 pub(crate) fn commands_of(definitions: &[Definition], dropped_database: Option<&str>) -> Vec<RawDocumentBuf> {
     let mut commands = Vec::new();
+    // A whole database may be dropped.
+    let put = definitions.iter().filter_map(|definition| match definition {
+        Definition::PutCollection { row, .. } => Some(&row.namespace),
+        _ => None,
+    });
+    let put: HashSet<&Namespace> = put.collect();
     for definition in definitions {
         match definition {
             Definition::PutCollection { row, former, .. } => match former {
                 None => created(row, &mut commands),
                 Some(former) => changed(definitions, former, row, &mut commands),
             },
-            Definition::DropCollection(collection) if !is_renamed_over(definitions, &collection.namespace) => {
+            Definition::DropCollection(collection) if !put.contains(&collection.namespace) => {
                 let ns = &collection.namespace;
                 let told = rawdoc! { "numRecords": collection.count() as i64 };
                 commands.push(command(
@@ -31,6 +38,7 @@ pub(crate) fn commands_of(definitions: &[Definition], dropped_database: Option<&
                     Some(told),
                 ));
             }
+            // Another one is renamed to its name.
             Definition::DropCollection(_) => {}
             Definition::PutView(view) => commands.push(view_command("create", view)),
             // Without a uuid it is that of a view.
@@ -233,10 +241,4 @@ fn dropped<'d>(definitions: &'d [Definition], ns: &Namespace) -> Option<&'d Arc<
         Definition::DropCollection(collection) if collection.namespace == *ns => Some(collection),
         _ => None,
     })
-}
-
-fn is_renamed_over(definitions: &[Definition], ns: &Namespace) -> bool {
-    definitions
-        .iter()
-        .any(|definition| matches!(definition, Definition::PutCollection { row, .. } if row.namespace == *ns))
 }

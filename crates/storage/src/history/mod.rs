@@ -7,6 +7,8 @@
 //! A unit of the log is one point of cluster time to its writer. As documents of at most 16 MiB it may be several: its
 //! writer reserves a point for each ([`size::documents_max`]), of which the last is the unit's own.
 
+#[cfg(test)]
+mod beginning_tests;
 pub(crate) mod commands;
 mod recent;
 pub(crate) mod size;
@@ -58,8 +60,10 @@ impl Storage {
     /// The log's figures as those of a capped collection. An entry counts as one document.
     pub(crate) fn history_stats(&self) -> CollectionStats {
         let log = self.log.stats();
+        // What cannot be read is counted.
+        let first = self.history_first().unwrap_or_else(|_| self.log.first_seq());
         let (count, bytes) = (
-            self.last_seq().next().0 - self.log.first_seq().0,
+            self.last_seq().next().0.saturating_sub(first.0),
             self.log.segment_bytes(),
         );
         CollectionStats {
@@ -73,6 +77,41 @@ impl Storage {
             }),
             ..CollectionStats::default()
         }
+    }
+
+    /// No entry before this one is told: it is gone, or what its tables were called is forgotten.
+    pub(crate) fn history_floor(&self) -> Seq {
+        self.log.first_seq().max(self.catalog.names_from())
+    }
+
+    /// The first entry of the first unit that can be told; the one to come where there is none. The log may begin
+    /// within a chain: of that one nothing is told.
+    pub fn history_first(&self) -> Result<Seq, StorageError> {
+        loop {
+            let floor = self.history_floor();
+            if let Some(first) = self.recent.first_unit_behind(floor) {
+                return Ok(first);
+            }
+            match self.find_unit_behind(floor) {
+                Err(StorageError::HistoryLost) if self.history_floor() > floor => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn find_unit_behind(&self, floor: Seq) -> Result<Seq, StorageError> {
+        let mut reader = self
+            .log
+            .read_appended(floor)
+            .map_err(|error| self.history_error(error))?;
+        while let Some((seq, bytes)) = reader.next().transpose().map_err(|error| self.history_error(error))? {
+            let chain_first = EntryReader::new(seq, &bytes)?.header().chain_first;
+            if chain_first.is_none_or(|first| first >= floor) {
+                self.recent.set_first_unit_behind(floor, seq);
+                return Ok(seq);
+            }
+        }
+        Ok(reader.next_seq())
     }
 
     /// The first entry of the unit that an entry belongs to.
@@ -103,9 +142,20 @@ impl Storage {
     ///
     /// Errors: [`StorageError::HistoryLost`] when entries of that time may have been recycled.
     pub fn history_position(&self, time: ClusterTime) -> Result<Seq, StorageError> {
-        let (mut low, mut high) = (self.log.first_seq(), self.history_end(HistoryExtent::Applied).next());
+        loop {
+            let first = self.history_first()?;
+            match self.search_history(first, time) {
+                // What was looked at went meanwhile; what is wanted may be there.
+                Err(StorageError::HistoryLost) if self.history_first()? > first => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn search_history(&self, first: Seq, time: ClusterTime) -> Result<Seq, StorageError> {
+        let (mut low, mut high) = (first, self.history_end(HistoryExtent::Applied).next());
         // Of a log that begins with the first entry ever made nothing is lost.
-        if low > Seq(1) && (low == high || self.time_of(low)? > time) {
+        if low > Seq(1) && (low >= high || self.time_of(low)? > time) {
             return match self.applied().time < time {
                 true => Ok(high),
                 false => Err(StorageError::HistoryLost),

@@ -18,7 +18,7 @@ use crate::storage::Storage;
 use engine::Seq;
 use oplog::LogReader;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -26,8 +26,11 @@ use std::sync::{Arc, Weak};
 const RESTING_MAX: usize = 16;
 /// Bytes of units kept for all readers.
 const RECENT_BYTES_MAX: usize = 16 << 20;
-/// Entries that who moves the end decodes at a time.
+/// Entries that who moves the end decodes at a time, and bytes of them behind which it stops.
 const AHEAD_ENTRIES: usize = 64;
+const AHEAD_BYTES: usize = 1 << 20;
+/// Units of so many bytes are shared by those who read them in front of what is kept for all.
+const LARGE_UNIT_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Default)]
@@ -35,6 +38,10 @@ pub(crate) struct Recent {
     units: Mutex<Units>,
     tail: Mutex<Option<LogReader>>,
     readers: AtomicUsize,
+    /// Units read in front of those, while somebody has them: of a large one that many readers are in there is one.
+    large: Mutex<BTreeMap<Seq, Weak<HistoryUnit>>>,
+    /// The first unit that can be told, and for which floor (see [`Storage::history_floor`]) it was found.
+    first: Mutex<Option<(Seq, Seq)>>,
     /// Those that keep what they go on with, the one that was used last at the end.
     resting: Mutex<VecDeque<Weak<Own>>>,
 }
@@ -85,6 +92,12 @@ impl Units {
     }
 
     fn push(&mut self, unit: Option<HistoryUnit>, next: Seq) {
+        debug_assert!(self.next < next, "{:?} to {next:?}", self.next);
+        debug_assert!(
+            unit.as_ref()
+                .is_none_or(|unit| self.next <= unit.seq && unit.seq < next),
+            "a unit is of the entries that are added"
+        );
         self.next = next;
         let Some(unit) = unit else { return };
         self.bytes += unit.bytes;
@@ -103,11 +116,39 @@ pub struct HistoryReader {
     storage: Arc<Storage>,
     extent: HistoryExtent,
     next: Seq,
+    /// See [`HistoryReader::looked_up_to`].
+    looked_up_to: Seq,
     /// Between two units, if it reads by itself.
     own: Arc<Own>,
 }
 
 impl Recent {
+    pub(super) fn first_unit_behind(&self, floor: Seq) -> Option<Seq> {
+        self.first.lock().filter(|(of, _)| *of == floor).map(|(_, first)| first)
+    }
+
+    pub(super) fn set_first_unit_behind(&self, floor: Seq, first: Seq) {
+        *self.first.lock() = Some((floor, first));
+    }
+
+    /// The unit, or what another reader has of it.
+    fn share(&self, unit: HistoryUnit) -> Arc<HistoryUnit> {
+        if unit.bytes < LARGE_UNIT_BYTES {
+            return Arc::new(unit);
+        }
+        let mut large = self.large.lock();
+        large.retain(|_, unit| unit.strong_count() > 0);
+        if let Some(there) = large.get(&unit.seq).and_then(Weak::upgrade) {
+            // Log entries are made anew where the end of the log was taken back.
+            if (there.time, there.term) == (unit.time, unit.term) {
+                return there;
+            }
+        }
+        let unit = Arc::new(unit);
+        large.insert(unit.seq, Arc::downgrade(&unit));
+        unit
+    }
+
     /// A reader rests, and may go on with what it has unless others do so later.
     fn rest(&self, own: &Arc<Own>) {
         let mut resting = self.resting.lock();
@@ -133,6 +174,7 @@ impl HistoryReader {
             storage,
             extent,
             next: from,
+            looked_up_to: Seq::ZERO,
             own: Arc::default(),
         }
     }
@@ -143,8 +185,13 @@ impl HistoryReader {
     }
 
     /// The last entry that it may read up to, now.
-    pub fn end(&self) -> Seq {
+    pub(crate) fn end(&self) -> Seq {
         self.storage.history_end(self.extent)
+    }
+
+    /// The last entry that it might have read up to when it answered that there is no unit.
+    pub fn looked_up_to(&self) -> Seq {
+        self.looked_up_to
     }
 
     /// Whether it would go on with what it has in the log.
@@ -177,6 +224,7 @@ impl HistoryReader {
     ) -> Result<Option<Arc<HistoryUnit>>, StorageError> {
         loop {
             let end = self.end();
+            self.looked_up_to = end;
             if self.next > end {
                 return Ok(None);
             }
@@ -237,7 +285,7 @@ impl HistoryReader {
         match read_unit(storage, reading) {
             Ok((unit, next)) => {
                 self.next = next.unwrap_or(self.next);
-                Ok(unit.map(Arc::new))
+                Ok(unit.map(|unit| storage.recent.share(unit)))
             }
             Err(error) => {
                 // From here on it would only say that it has ended.
@@ -265,9 +313,14 @@ fn read_unit(
 impl Drop for HistoryReader {
     fn drop(&mut self) {
         let recent = &self.storage.recent;
-        if recent.readers.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // The last one: nobody comes for what is kept.
-            *recent.tail.lock() = None;
+        if recent.readers.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return;
+        }
+        // The last one: nobody comes for what is kept. One that was made meanwhile may be moving the end, and counts on
+        // what it found there until it gives `tail` back.
+        let mut tail = recent.tail.lock();
+        if recent.readers.load(Ordering::Relaxed) == 0 {
+            *tail = None;
             recent.units.lock().begin_anew(Seq::ZERO);
         }
     }
@@ -294,9 +347,10 @@ impl Storage {
             other => other.insert(self.read_log(at)?),
         };
         let end = self.history_end(HistoryExtent::Applied);
-        let mut decoder = Decoder::new();
+        let (mut decoder, mut bytes_read) = (Decoder::new(), 0);
         for _ in 0..AHEAD_ENTRIES {
-            if reader.next_seq() > end {
+            let is_enough = bytes_read >= AHEAD_BYTES && !decoder.is_open();
+            if is_enough || reader.next_seq() > end {
                 break;
             }
             let read = match self.read_entry(reader) {
@@ -310,6 +364,7 @@ impl Storage {
             let Some((seq, bytes)) = read else {
                 break;
             };
+            bytes_read += bytes.len();
             let decoded = decoder.add(self, (seq, &bytes, reader.term()));
             let is_open = decoder.is_open();
             match decoded {
@@ -323,5 +378,39 @@ impl Storage {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::testing::{Calls, Machine};
+    use bson::rawdoc;
+
+    /// The last reader went while another one came: what was kept for all began at the beginning of the log from then
+    /// on, with a gap, and whoever resumed in that was not told of anything there.
+    #[test]
+    fn a_reader_that_comes_while_the_last_one_goes_finds_no_gap() {
+        let machine = Machine::new(1);
+        let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.keep_history();
+        storage.make(&op, "c", rawdoc! {});
+        let end = storage.last_seq().next();
+        let last = storage.history(end, HistoryExtent::Applied);
+        storage.recent.units.lock().begin_anew(end);
+        // It stands before the tail, which somebody has.
+        let tail = storage.recent.tail.lock();
+        let going = std::thread::spawn(move || drop(last));
+        while storage.recent.readers.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        let mut coming = storage.history(end, HistoryExtent::Applied);
+        drop(tail);
+        going.join().unwrap();
+        assert_eq!(storage.recent.units.lock().next, end);
+        storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+        assert!(coming.next_unit().unwrap().is_some());
+        assert_eq!(storage.recent.units.lock().first, end);
     }
 }

@@ -13,7 +13,7 @@ use vfs::{FileSystem, SeededRandom};
 type Collections = BTreeMap<String, BTreeMap<i32, Document>>;
 
 /// A storage whose log is read as history.
-fn member(machine: &Machine) -> Arc<Storage> {
+pub(super) fn member(machine: &Machine) -> Arc<Storage> {
     let storage = machine.open().unwrap();
     storage.keep_history();
     storage
@@ -490,7 +490,7 @@ fn with_old_history(documents: i32, machine: &Machine) -> (Arc<Storage>, Seq) {
     (storage, begin)
 }
 
-fn inserted_id(unit: &HistoryUnit) -> i32 {
+pub(super) fn inserted_id(unit: &HistoryUnit) -> i32 {
     match &unit.operations[0].change {
         HistoryChange::Insert { document: new } => document(new).get_i32("_id").unwrap(),
         other => panic!("{other:?}"),
@@ -581,4 +581,83 @@ fn a_segment_that_cannot_be_recycled_waits_for_the_next_checkpoint() {
     assert_eq!(storage.log().first_seq(), before);
     checkpoint(100).unwrap();
     assert!(storage.log().first_seq() > before);
+}
+
+/// What tells of a document has its `_id` twice: a piece of history was longer than any reply may be, and whoever
+/// followed the log could not pass it.
+#[test]
+fn what_is_told_of_long_ids_fits_into_documents() {
+    let machine = Machine::new(19);
+    let (storage, op) = (member(&machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let mut reader = storage.history(storage.last_seq().next(), HistoryExtent::Applied);
+    let before = storage.applied().time;
+    let guard = storage.locked(&op, "c");
+    let mut unit = storage.begin_write(&op);
+    for n in 0..20_000 {
+        let id = format!("{n:01000}");
+        unit.insert(&guard, &rawdoc! { "_id": id.as_str() }).unwrap();
+    }
+    unit.commit().unwrap();
+    let unit = reader.next_unit().unwrap().unwrap();
+    let documents = unit.documents();
+    assert!(documents.len() > 2, "{}", documents.len());
+    assert!(documents[0].0 > before && documents[documents.len() - 1].0 == unit.time);
+    for (_, part) in documents {
+        let told = |operation: &HistoryOperation| match &operation.change {
+            HistoryChange::Insert { document } => document.len() + document_key(document).unwrap().len(),
+            other => panic!("{other:?}"),
+        };
+        let bytes: usize = part.iter().map(told).sum();
+        assert!(bytes <= DOCUMENT_OPERATION_BYTES_MAX, "{bytes}");
+    }
+    // One alone is refused.
+    let mut unit = storage.begin_write(&op);
+    let inserted = unit.insert(&guard, &rawdoc! { "_id": "x".repeat(9 << 20) });
+    assert!(
+        matches!(inserted, Err(StorageError::DocumentTooLarge { .. })),
+        "{inserted:?}"
+    );
+    unit.insert(&guard, &rawdoc! { "_id": 1, "text": "x".repeat((16 << 20) - 40) })
+        .unwrap();
+}
+
+/// What became visible while a reader looked was taken for looked at.
+#[test]
+fn a_reader_says_up_to_where_it_looked() {
+    let machine = Machine::new(20);
+    let (storage, op) = (member(&machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let mut reader = storage.history(storage.last_seq().next(), HistoryExtent::Applied);
+    let end = storage.last_seq();
+    assert!(reader.next_unit().unwrap().is_none());
+    storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+    assert_eq!(reader.looked_up_to(), end);
+    assert!(reader.next_unit().unwrap().is_some());
+}
+
+/// Each stream that was behind had a copy of its own of a transaction.
+#[test]
+fn readers_share_a_large_unit() {
+    let machine = Machine::new(21);
+    let (storage, op) = (member(&machine), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    let from = storage.last_seq().next();
+    storage
+        .put(&op, "c", rawdoc! { "_id": 1, "text": "x".repeat(2 << 20) })
+        .unwrap();
+    storage.put(&op, "c", rawdoc! { "_id": 2 }).unwrap();
+    // In front of what is kept for all.
+    let mut kept = storage.history(storage.last_seq(), HistoryExtent::Applied);
+    kept.next_unit().unwrap().unwrap();
+    let next = |_| {
+        storage
+            .history(from, HistoryExtent::Applied)
+            .next_unit()
+            .unwrap()
+            .unwrap()
+    };
+    let units: Vec<_> = (0..3).map(next).collect();
+    assert!(units.iter().all(|unit| Arc::ptr_eq(unit, &units[0])));
+    assert_eq!(inserted_id(&units[0]), 1);
 }

@@ -1,6 +1,6 @@
 //! One unit of the log, decoded.
 
-use super::size::{DOCUMENT_OPERATION_BYTES_MAX, OPERATION_FRAME_BYTES};
+use super::size::{DOCUMENT_OPERATION_BYTES_MAX, OPERATION_FRAME_BYTES, told_bytes};
 use crate::catalog::rows::CollectionRow;
 use crate::cluster_time::ClusterTime;
 use crate::diff;
@@ -134,7 +134,7 @@ impl Decoder {
         // A slow reader may have what it reads from a segment that was recycled meanwhile. What tables were called then
         // is forgotten together with the segment, so that the names found may be later ones: look after they were
         // found.
-        match entry.0 < storage.log.first_seq() {
+        match entry.0 < storage.history_floor() {
             true => Err(StorageError::HistoryLost),
             false => added,
         }
@@ -147,10 +147,15 @@ impl Decoder {
     ) -> Result<Option<HistoryUnit>, StorageError> {
         let mut reader = EntryReader::new(seq, bytes)?;
         let header = *reader.header();
-        if header.chain_first.is_none() || self.seq.next() != seq {
+        match header.chain_first {
             // What a chain without an end left behind never took effect.
-            (self.unit, self.statement) = (None, None);
-            self.made.clear();
+            None => {
+                (self.unit, self.statement) = (None, None);
+                self.made.clear();
+            }
+            Some(_) if self.unit.is_some() && self.seq.next() == seq => {}
+            // The log begins within the chain. The rest alone is no unit: operations are known by their number in it.
+            Some(_) => return Err(StorageError::HistoryLost),
         }
         self.seq = seq;
         let unit = self.unit.get_or_insert_with(|| HistoryUnit {
@@ -318,15 +323,14 @@ impl HistoryOperation {
 
     /// Bytes of a document that tells it. Pre-images are not told so.
     fn bytes(&self) -> usize {
-        let documents = match &self.change {
-            HistoryChange::Insert { document }
-            | HistoryChange::Replace { document, .. }
-            | HistoryChange::Command { document }
-            | HistoryChange::Note { document } => document.len(),
-            HistoryChange::Update { key, difference, .. } => key.len() + difference.len(),
-            HistoryChange::Delete { key, .. } => key.len(),
-        };
-        documents + OPERATION_FRAME_BYTES
+        match &self.change {
+            HistoryChange::Insert { document } | HistoryChange::Replace { document, .. } => told_bytes(document),
+            HistoryChange::Command { document } | HistoryChange::Note { document } => {
+                document.len() + OPERATION_FRAME_BYTES
+            }
+            HistoryChange::Update { key, difference, .. } => key.len() + difference.len() + OPERATION_FRAME_BYTES,
+            HistoryChange::Delete { key, .. } => key.len() + OPERATION_FRAME_BYTES,
+        }
     }
 
     /// The document as it was before and as it is after, where the collection keeps that.

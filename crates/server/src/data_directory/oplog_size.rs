@@ -1,0 +1,173 @@
+//! How much history a member of a replica set keeps: chosen once, or set by `replSetResizeOplog`, and then kept in
+//! `oplog.bson`. The space that is free at a later start is no measure: what was written since has taken it.
+
+use super::{DataDirectory, DataDirectoryError, Result};
+use bson::{Document, doc};
+use oplog::Retention;
+use std::path::Path;
+use std::time::Duration;
+use vfs::{FileSystem, RealFs};
+
+const OPLOG_FILE: &str = "oplog.bson";
+const MAGIC: &str = "oplog";
+
+/// History that a member keeps when nobody says how much: MongoDB's bounds.
+const OPLOG_BYTES_LEAST: u64 = 990 << 20;
+const OPLOG_BYTES_MOST: u64 = 50 << 30;
+
+/// What the options say at a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedOplog {
+    /// `None`: a part of the disk.
+    pub bytes: Option<u64>,
+    /// Nothing younger leaves the log.
+    pub time: Duration,
+}
+
+/// What is kept, and what the options said when that was chosen: who changes them later means it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeptOplog {
+    asked: AskedOplog,
+    retention: Retention,
+}
+
+impl AskedOplog {
+    /// Where nothing is kept of a former start. `journal` is on the disk that counts.
+    pub(crate) fn choose(self, journal: &Path) -> Retention {
+        let by_disk = || {
+            let free = RealFs.space(journal).map_or(0, |space| space.available_bytes);
+            (free / 20).clamp(OPLOG_BYTES_LEAST, OPLOG_BYTES_MOST)
+        };
+        Retention {
+            bytes: self.bytes.unwrap_or_else(by_disk),
+            time: self.time,
+        }
+    }
+
+    fn choose_again(self, kept: KeptOplog) -> Retention {
+        Retention {
+            bytes: self
+                .bytes
+                .filter(|_| self.bytes != kept.asked.bytes)
+                .unwrap_or(kept.retention.bytes),
+            time: match self.time == kept.asked.time {
+                true => kept.retention.time,
+                false => self.time,
+            },
+        }
+    }
+}
+
+impl DataDirectory {
+    /// How much history this start keeps.
+    pub fn oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog) -> Result<Retention> {
+        let kept = read(fs, &self.path)?;
+        Ok(kept.map_or_else(|| asked.choose(&self.journal()), |kept| asked.choose_again(kept)))
+    }
+
+    /// Writes down what was chosen, if that is new.
+    pub fn keep_oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog, retention: Retention) -> Result<()> {
+        let kept = KeptOplog { asked, retention };
+        match read(fs, &self.path)? == Some(kept) {
+            true => Ok(()),
+            false => write(fs, &self.path, kept),
+        }
+    }
+}
+
+/// Writes down what somebody has set meanwhile.
+pub fn keep_oplog_retention(fs: &dyn FileSystem, directory: &Path, retention: Retention) -> Result<()> {
+    let asked = read(fs, directory)?.map_or_else(AskedOplog::default, |kept| kept.asked);
+    write(fs, directory, KeptOplog { asked, retention })
+}
+
+fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    let KeptOplog { asked, retention } = kept;
+    let mut document = doc! {
+        "tenon": MAGIC,
+        "formatVersion": 1,
+        "bytes": bytes(retention.bytes),
+        "minRetentionMs": ms(retention.time),
+        "askedMinRetentionMs": ms(asked.time),
+    };
+    if let Some(asked) = asked.bytes {
+        document.insert("askedBytes", bytes(asked));
+    }
+    super::write_document(fs, directory, OPLOG_FILE, document)
+}
+
+fn read(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
+    let path = directory.join(OPLOG_FILE);
+    let Some(bytes) = super::read(fs, &path)? else {
+        return Ok(None);
+    };
+    let document = super::checked_document(&bytes, &path)?;
+    let kept = (document.get_str("tenon").ok() == Some(MAGIC)).then(|| parse(&document));
+    kept.flatten().map(Some).ok_or_else(|| DataDirectoryError::Damaged {
+        path: path.clone(),
+        reason: "it does not tell how much history is kept".to_owned(),
+    })
+}
+
+fn parse(document: &Document) -> Option<KeptOplog> {
+    let number = |name| document.get_i64(name).ok()?.try_into().ok();
+    let asked_bytes = match document.contains_key("askedBytes") {
+        true => Some(number("askedBytes")?),
+        false => None,
+    };
+    Some(KeptOplog {
+        asked: AskedOplog {
+            bytes: asked_bytes,
+            time: Duration::from_millis(number("askedMinRetentionMs")?),
+        },
+        retention: Retention {
+            bytes: number("bytes")?,
+            time: Duration::from_millis(number("minRetentionMs")?),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_directory::Metadata;
+
+    /// Each start chose anew, by what was free then, and the first checkpoint deleted the rest.
+    #[test]
+    fn what_is_kept_outlasts_the_start() {
+        let (place, fs) = (tempfile::tempdir().expect("a directory"), RealFs::new());
+        let metadata = Metadata {
+            engine: "inMemory".to_owned(),
+            directory_per_db: false,
+        };
+        let start = |bytes: Option<u64>, hours: u64| {
+            let directory = DataDirectory::open(&fs, place.path(), &metadata, None).expect("it opens");
+            let time = Duration::from_secs(3600 * hours);
+            let asked = AskedOplog { bytes, time };
+            let retention = directory.oplog_retention(&fs, asked).expect("it is chosen");
+            directory
+                .keep_oplog_retention(&fs, asked, retention)
+                .expect("it is kept");
+            (retention.bytes, retention.time.as_secs() / 3600)
+        };
+        let (by_disk, _) = start(None, 0);
+        assert!((OPLOG_BYTES_LEAST..=OPLOG_BYTES_MOST).contains(&by_disk), "{by_disk}");
+        let set = |bytes, hours: u64| {
+            let time = Duration::from_secs(3600 * hours);
+            keep_oplog_retention(&fs, place.path(), Retention { bytes, time }).expect("it is kept");
+        };
+        set(7 << 30, 5);
+        assert_eq!(start(None, 0), (7 << 30, 5), "set while it ran");
+        // An option that is new counts, once.
+        assert_eq!(start(Some(2 << 30), 0), (2 << 30, 5));
+        set(8 << 30, 6);
+        assert_eq!(start(Some(2 << 30), 0), (8 << 30, 6));
+        assert_eq!(start(Some(3 << 30), 9), (3 << 30, 9));
+        assert_eq!(start(None, 9), (3 << 30, 9));
+        std::fs::write(place.path().join(OPLOG_FILE), "damaged").expect("it is written");
+        let read = read(&fs, place.path());
+        assert!(matches!(read, Err(DataDirectoryError::Damaged { .. })), "{read:?}");
+    }
+}
