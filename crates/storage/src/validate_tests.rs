@@ -279,6 +279,7 @@ fn maintenance_ends_with_its_operation() {
         let mut machine = Machine::new(1);
         machine.kind = kind;
         let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.make(&op, "c", rawdoc! {});
         storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
         let killed = machine.operation();
         killed.kill();
