@@ -140,6 +140,13 @@ impl BlockStore {
         Ok(())
     }
 
+    /// Syncs what has been written so far. [`BlockStore::commit_checkpoint`] then has little left to sync, and who may
+    /// append nothing while that runs waits for little. A failure closes the store, as there.
+    pub fn sync_written(&self) -> Result<()> {
+        self.check_open()?;
+        self.sync_volumes().map_err(|error| self.close_after(error))
+    }
+
     /// Gives the running checkpoint up; its number is not used again. The durable one stays. All blocks that are alive
     /// belong to the next one, those written for the abandoned one with [`Purpose::Checkpoint`](crate::Purpose) among
     /// them: the owner frees those that it does not want. What only the abandoned one still referred to

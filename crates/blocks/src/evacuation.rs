@@ -26,6 +26,16 @@ pub struct MovingBlock {
     pub label: Vec<u8>,
 }
 
+/// What a segment holds that is to be emptied.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentBlocks {
+    /// The blocks that begin in it, as far as they can be read.
+    pub blocks: Vec<MovingBlock>,
+    /// There is something in use in it that is no block, or cannot be read, and not on its way to the file either: it
+    /// cannot be emptied.
+    pub is_damaged: bool,
+}
+
 impl BlockStore {
     /// The segments that [`BlockStore::plan_relocation`] has chosen and that are not empty yet.
     pub fn segments_to_empty(&self) -> Vec<(VolumeId, u32)> {
@@ -43,16 +53,19 @@ impl BlockStore {
     /// The blocks that begin in one of them, as far as they can be read: not those on their way to the file, and not
     /// the damaged. None when its volume has been removed meanwhile. What it finds may be given back, and written anew,
     /// at any time: compare addresses.
-    pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<Vec<MovingBlock>> {
+    pub fn read_segment_to_empty(&self, volume: VolumeId, segment: u32) -> Result<SegmentBlocks> {
         self.check_open()?;
         let Ok(file) = self.find_volume(volume) else {
-            return Ok(Vec::new());
+            return Ok(SegmentBlocks::default());
         };
-        let runs = match self.state.lock().spaces.get(&volume) {
-            Some(space) => space.runs_to_move(segment),
-            None => Vec::new(),
+        let (runs, is_flushed) = {
+            let state = self.state.lock();
+            let space = state.spaces.get(&volume);
+            let runs = space.map_or_else(Vec::new, |space| space.runs_to_move(segment));
+            // What is on its way cannot be told from damage.
+            (runs, state.unflushed.values().all(|blocks| *blocks == 0))
         };
-        let mut blocks = Vec::new();
+        let (mut blocks, mut is_damaged) = (Vec::new(), false);
         let first = u64::from(segment) * u64::from(self.segment_sectors);
         let mut bytes = Vec::new();
         let mut opener = Opener::default();
@@ -60,21 +73,33 @@ impl BlockStore {
             bytes.resize(run.len() * SECTOR_BYTES, 0);
             // Past the end of the file lies what has not been written.
             if read_bytes(&file, &mut bytes, first + run.start as u64).is_err() {
+                is_damaged = true;
                 continue;
             }
             add(&self.counters.bytes_read, (run.len() * SECTOR_BYTES) as u64);
             let mut at = 0;
+            // The rest of a block that begins in the segment before looks like damage, too.
+            let mut may_be_rest = run.start == 0;
             while at < run.len() {
                 let sector = first + (run.start + at) as u64;
-                // The rest of a block that begins in the segment before looks like damage, too.
-                let Some((block, sectors)) = block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut opener) else {
-                    break;
-                };
-                blocks.push(block);
-                at += sectors;
+                match block_in(&file, &bytes[at * SECTOR_BYTES..], sector, &mut opener) {
+                    Some((block, sectors)) => {
+                        blocks.push(block);
+                        at += sectors;
+                        may_be_rest = false;
+                    }
+                    // A header tells its own sector: the next block is found behind any damage.
+                    None => {
+                        is_damaged |= !may_be_rest;
+                        at += 1;
+                    }
+                }
             }
         }
-        Ok(blocks)
+        Ok(SegmentBlocks {
+            blocks,
+            is_damaged: is_damaged && is_flushed,
+        })
     }
 
     /// A segment has a block that its owner does not move: it is used again, and not chosen before an eighth of what is

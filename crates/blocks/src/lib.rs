@@ -41,7 +41,7 @@ mod format_tests;
 pub use address::{BlockAddr, VolumeId};
 pub use block::BlockKind;
 pub use error::{BlockError, Result};
-pub use evacuation::MovingBlock;
+pub use evacuation::{MovingBlock, SegmentBlocks};
 pub use limits::{RAW_BUFFER_BYTES_MAX, SECTOR_BYTES};
 pub use pin::PinnedCheckpoint;
 pub use read::{Near, ReadScratch, Source};

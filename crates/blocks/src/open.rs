@@ -16,12 +16,13 @@ use crate::superblocks::{Superblocks, open_main};
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, BlockKind, BlockStore, CheckpointRoot, ReadScratch, Result, SECTOR_BYTES};
 use crate::{StoreOptions, VolumeId};
+use engine::EngineStatus;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use vfs::{Access, Env, File};
 
 impl BlockStore {
@@ -96,7 +97,7 @@ impl BlockStore {
             }),
             counters: Counters::default(),
             has_leftovers: AtomicBool::new(true),
-            closed: OnceLock::new(),
+            status: EngineStatus::default(),
         });
         if let Some(address) = superblock.directory {
             store.load(address)?;

@@ -15,11 +15,12 @@ use crate::superblock::{Superblock, VolumeHeader};
 use crate::superblocks::Superblocks;
 use crate::volume::Volume;
 use crate::{BlockAddr, BlockError, Result, RunWriter, SECTOR_BYTES, VolumeId};
+use engine::{EngineStatus, FailureHandler};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use vfs::{Access, FileSystem};
 
 /// How a store is made.
@@ -157,7 +158,8 @@ pub struct BlockStore {
     pub(crate) has_leftovers: AtomicBool,
     pub(crate) superblocks: Mutex<Superblocks>,
     pub(crate) counters: Counters,
-    pub(crate) closed: OnceLock<String>,
+    /// Closes at the first failure that leaves in doubt what is durable.
+    pub(crate) status: EngineStatus,
 }
 
 impl BlockStore {
@@ -400,18 +402,23 @@ impl BlockStore {
         }
     }
 
+    /// Sets who is told, once, of the failure that closes the store, whichever call met it: what is durable is in doubt
+    /// from then on. It must not call the store.
+    pub fn set_failure_handler(&self, handler: FailureHandler) {
+        self.status.set_failure_handler(handler);
+    }
+
     /// `Closed` after a failure that leaves in doubt what is durable.
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.closed.get() {
+        match self.status.failure() {
             None => Ok(()),
-            Some(reason) => Err(BlockError::Closed(reason.clone())),
+            Some(reason) => Err(BlockError::Closed(reason.to_owned())),
         }
     }
 
     /// Closes the store for an error, and passes the error on.
     pub(crate) fn close_after(&self, error: BlockError) -> BlockError {
-        // Only the first reason counts.
-        let _ = self.closed.set(error.to_string());
+        self.status.stop(error.to_string());
         error
     }
 

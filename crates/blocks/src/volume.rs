@@ -98,31 +98,33 @@ impl Volume {
         if end <= length {
             return Ok(());
         }
-        let mut aim = Self::aim(end);
-        let mut result = self.file.allocate(length, aim - length);
+        let mut result = self.grow(length, Self::aim(end));
         if result
             .as_ref()
             .is_err_and(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
         {
             // The last bytes of a full disk, without anything ahead.
-            aim = end;
-            result = self.file.allocate(length, aim - length);
+            result = self.grow(length, end);
         }
-        result.map_err(BlockError::io("reserve space in", &self.path))?;
-        self.length.store(aim, Ordering::Release);
-        Ok(())
+        result.map_err(BlockError::io("reserve space in", &self.path))
     }
 
     /// Makes the file longer by a step, for nobody yet: whether the disk has room again.
     pub fn can_grow(&self) -> bool {
         let _growing = self.growth.lock();
         let length = self.length();
-        let aim = Self::aim(length + 1);
-        let grows = self.file.allocate(length, aim - length).is_ok();
-        if grows {
-            self.length.store(aim, Ordering::Release);
+        self.grow(length, Self::aim(length + 1)).is_ok()
+    }
+
+    /// Makes the file `aim` long instead of `length`. Under `growth`.
+    fn grow(&self, length: u64, aim: u64) -> std::io::Result<()> {
+        let grown = self.file.allocate(length, aim - length);
+        match &grown {
+            Ok(()) => self.length.store(aim, Ordering::Release),
+            // An attempt may have taken what there was, which others need on a full disk. What stays is no harm to us.
+            Err(_) => drop(self.file.set_len(length)),
         }
-        grows
+        grown
     }
 
     /// Gives back space at the end. `busy_end` tells the bytes in use, `None` when the file must stay; it is called

@@ -13,8 +13,9 @@ use crate::run::Run;
 use crate::table::{Table, Tree};
 use blocks::{BlockAddr, BlockKind, Purpose, RunWriter};
 use codec::Codec;
-use engine::{Result, Seq};
+use engine::{EngineError, Result, Seq};
 use pins::Horizon;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Bytes of a block before compression, at most: longer units take several.
@@ -48,7 +49,15 @@ pub(crate) struct Change<'c> {
     pending: Vec<BlockAddr>,
     /// Blocks that only the old tree has.
     retired: Vec<BlockAddr>,
+    /// The last read failed for what is on disk.
+    read_failed: Cell<bool>,
     is_done: bool,
+}
+
+/// Where a change stands, for [`Change::go_back`].
+pub(crate) struct Mark {
+    written: usize,
+    retired: usize,
 }
 
 impl<'c> Change<'c> {
@@ -73,6 +82,7 @@ impl<'c> Change<'c> {
             flushed: Vec::new(),
             pending: Vec::new(),
             retired: Vec::new(),
+            read_failed: Cell::new(false),
             is_done: false,
         }
     }
@@ -105,8 +115,40 @@ impl<'c> Change<'c> {
         collect(self.core, self.table.id, child, height, &mut self.retired)
     }
 
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            written: self.flushed.len() + self.pending.len(),
+            retired: self.retired.len(),
+        }
+    }
+
+    /// Undoes a step that could not be done: what it retired stays, and what it wrote nobody refers to.
+    pub(crate) fn go_back(&mut self, mark: &Mark) {
+        self.retired.truncate(mark.retired);
+        let written = self.flushed.iter().chain(&self.pending).skip(mark.written);
+        self.retired.extend(written);
+    }
+
+    /// Whether the error at hand is that of a read that failed for what is on disk, and of no write.
+    pub(crate) fn met_damage(&self) -> bool {
+        self.read_failed.get()
+    }
+
+    /// `None` where a read failed for what is on disk, for those who can do without it.
+    pub(crate) fn if_readable<T>(&self, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Err(_) if self.read_failed.take() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    fn note_read<T>(&self, read: Result<T>) -> Result<T> {
+        self.read_failed.set(read.as_ref().is_err_and(EngineError::is_of_disk));
+        read
+    }
+
     pub(crate) fn load_node(&self, child: &Child, height: Option<u8>) -> Result<Arc<Node>> {
-        self.core.load_node(self.table.id, child, height)
+        self.note_read(self.core.load_node(self.table.id, child, height))
     }
 
     pub(crate) fn load_run(&mut self, unit: &UnitRef) -> Result<Arc<Run>> {
@@ -114,7 +156,7 @@ impl<'c> Change<'c> {
         if self.pending.contains(&unit.first) {
             self.flush()?;
         }
-        self.core.load_run(self.table.id, unit)
+        self.note_read(self.core.load_run(self.table.id, unit))
     }
 
     /// Brings the units in that are about to be read.

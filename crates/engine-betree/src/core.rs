@@ -11,12 +11,12 @@ use crate::options::BetreeOptions;
 use crate::run::Run;
 use crate::table::{Retired, Table};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Referenced, Source, VolumeId};
-use engine::{EngineError, ErrorKind, Result, Seq, TableId, WriteAheadRule};
+use engine::{EngineError, EngineStatus, Result, Seq, TableId, WriteAheadRule};
 use parking_lot::{Mutex, RwLock};
 use pins::{Horizon, Pins};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use vfs::Clock;
 
 /// The only volume there is.
@@ -26,35 +26,6 @@ pub(crate) const KIND_NODE: BlockKind = BlockKind::Inner;
 pub(crate) const KIND_FILTER: BlockKind = BlockKind::Meta;
 /// Scratch memory of readers that is kept.
 const SCRATCHES_MAX: usize = 16;
-
-/// The engine has stopped or was closed.
-#[derive(Default)]
-pub(crate) struct Status {
-    stopped: OnceLock<Option<String>>,
-}
-
-impl Status {
-    pub(crate) fn check_running(&self) -> Result<()> {
-        match self.stopped.get() {
-            None => Ok(()),
-            Some(None) => Err(EngineError::Closed),
-            Some(Some(reason)) => Err(EngineError::Stopped(reason.clone())),
-        }
-    }
-
-    /// Answers nothing from now on. The first reason stands.
-    pub(crate) fn stop(&self, reason: String) {
-        self.stopped.get_or_init(|| Some(reason));
-    }
-
-    pub(crate) fn close(&self) {
-        self.stopped.get_or_init(|| None);
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.stopped.get().is_none()
-    }
-}
 
 /// What the writing side knows.
 pub(crate) struct Applied {
@@ -110,7 +81,7 @@ pub(crate) struct Core {
     pub(crate) catalog: Catalog,
     /// The table of tables.
     pub(crate) directory: Arc<Table>,
-    pub(crate) status: Status,
+    pub(crate) status: Arc<EngineStatus>,
     pub(crate) counters: Counters,
     pub(crate) write_ahead: WriteAheadRule,
     /// Held by `apply`: whoever holds it stands between two batches.
@@ -148,6 +119,12 @@ impl Core {
         durable: Seq,
     ) -> Self {
         let held = Arc::new(Held::default());
+        let status = Arc::new(EngineStatus::default());
+        let of_store = status.clone();
+        // Whoever met the failure.
+        store.set_failure_handler(Box::new(move |failure| {
+            of_store.stop(format!("the block store failed: {failure}"));
+        }));
         Self {
             cache: Cache::new(options.cache_bytes, held.clone()),
             store,
@@ -157,7 +134,7 @@ impl Core {
             pins: Pins::new(durable),
             catalog,
             directory: Arc::new(directory),
-            status: Status::default(),
+            status,
             counters: Counters::default(),
             write_ahead: WriteAheadRule::default(),
             applied: Mutex::new(Applied {
@@ -329,11 +306,11 @@ impl Core {
         Ok(node)
     }
 
-    /// For what is thrown away: `None` for a node that is damaged. What lies below it stays marked as used, and is lost
-    /// space.
+    /// For what is thrown away: `None` for a node that cannot be read. What lies below it stays marked as used, and is
+    /// lost space.
     pub(crate) fn lose_subtree(&self, loaded: Result<Arc<Node>>) -> Result<Option<Arc<Node>>> {
         match loaded {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.is_of_disk() => {
                 count(&self.counters.lost_subtrees, 1);
                 Ok(None)
             }
@@ -341,7 +318,7 @@ impl Core {
         }
     }
 
-    /// A flush met damage in a table.
+    /// A flush met damage in a table, above which nothing can wait.
     pub(crate) fn set_aside(&self, table: &Table) {
         if !table.is_damaged.swap(true, Ordering::AcqRel) {
             self.damaged_tables.fetch_add(1, Ordering::AcqRel);
@@ -355,9 +332,17 @@ impl Core {
         }
     }
 
-    /// Nothing that writers could wait for gives memory back now.
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.is_disk_full.load(Ordering::Acquire) || self.damaged_tables.load(Ordering::Acquire) > 0
+    /// Memory of messages that writers can wait for: flushes give it back, unless the disk is full.
+    pub(crate) fn flushable_bytes(&self) -> u64 {
+        let set_aside = match self.damaged_tables.load(Ordering::Acquire) {
+            0 => 0,
+            _ => {
+                let tables = self.catalog.by_memory().into_iter();
+                let damaged = tables.filter(|(_, table)| table.is_damaged.load(Ordering::Acquire));
+                damaged.map(|(bytes, _)| bytes).sum()
+            }
+        };
+        self.held.bytes().saturating_sub(set_aside)
     }
 
     /// What is not needed to be kept, as of now.

@@ -13,8 +13,9 @@ use crate::verify;
 use crate::workers::Workers;
 use blocks::{BlockStore, PinnedCheckpoint, StoreOptions};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
-    Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, WriteAhead,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
+    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+    WriteAhead,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,6 +165,10 @@ impl Engine for BetreeEngine {
         self.core.write_ahead.set(log);
     }
 
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.core.status.set_failure_handler(handler);
+    }
+
     fn durable_seq(&self) -> Seq {
         Seq(self.core.durable.load(Ordering::Acquire))
     }
@@ -210,11 +215,12 @@ impl Engine for BetreeEngine {
         stats::report(&self.core, sink);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    fn maintain_while(&self, task: &Maintenance, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.core.status.check_running()?;
+        let threads = self.workers.parallel();
         match task {
-            Maintenance::Verify(table) => verify::verify(&self.core, *table),
-            Maintenance::Compact(tables) => optimise::compact(&self.core, tables.as_deref(), self.workers.parallel()),
+            Maintenance::Verify(table) => verify::verify(&self.core, *table, goes_on),
+            Maintenance::Compact(tables) => optimise::compact(&self.core, tables.as_deref(), threads, goes_on),
         }
     }
 

@@ -42,7 +42,7 @@ impl Flushed {
 }
 
 /// Puts the messages up to `upto` of the oldest frozen memtable into the tree: false when there are none.
-/// Whoever calls holds `structure` and the table's `change`.
+/// Whoever calls holds `structure` and the table's `change`. A table whose root cannot be read is set aside.
 pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool> {
     let state = table.state();
     let Some(memtable) = state.frozen.last() else {
@@ -60,7 +60,11 @@ pub(crate) fn flush_oldest(core: &Core, table: &Table, upto: Seq) -> Result<bool
         }
         if !run.is_empty() {
             let messages = merge(&[Arc::new(run)], &change.horizon, change.segment_bytes());
-            root = push_to_root(&mut change, root.as_ref(), messages)?;
+            root = push_to_root(&mut change, root.as_ref(), messages).inspect_err(|_| {
+                if change.met_damage() {
+                    core.set_aside(table);
+                }
+            })?;
         }
         match cut {
             Some(next) => low = next,
@@ -118,10 +122,7 @@ fn flush_newest_too(core: &Core, table: &Table) -> Result<bool> {
 /// As [`flush_oldest`]; damage is no error of the others' flushes, and a checkpoint tells of it.
 fn flush_or_set_aside(core: &Core, table: &Table) -> Result<bool> {
     match flush_oldest(core, table, core.pins.published()) {
-        Err(error) if error.kind() == ErrorKind::Corrupt => {
-            core.set_aside(table);
-            Ok(true)
-        }
+        Err(error) if error.is_of_disk() && table.is_damaged.load(Ordering::Acquire) => Ok(true),
         flushed => flushed,
     }
 }

@@ -14,27 +14,52 @@ use crate::push::{Successors, flush_child, grow, relieve, replace_child, settle}
 use crate::run::Key;
 use crate::table::Table;
 use blocks::Urgency;
-use engine::{MaintenanceReport, Result, TableId};
+use engine::{MaintenanceReport, Result, TableId, check_wanted};
 use std::sync::Arc;
 
 /// Rounds of moving blocks, each with a checkpoint, at most.
 const ROUNDS_MAX: usize = 12;
 
 /// Gives space back: of these tables, or of all; files are made shorter as a whole.
-pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -> Result<MaintenanceReport> {
+pub(crate) fn compact(
+    core: &Core,
+    tables: Option<&[TableId]>,
+    threads: usize,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<MaintenanceReport> {
     // One at a time: each chooses anew what is to move, which undoes what another has emptied.
     let _compacting = core.compacting.lock();
     core.status.check_running()?;
     let before = core.store.stats().total.file_bytes;
+    let result = compact_tables(core, tables, threads, goes_on);
+    // What could not be moved, since readers have it, is used again.
+    for (volume, segment) in core.store.segments_to_empty() {
+        core.store.give_up_emptying(volume, segment);
+    }
+    result?;
+    let after = core.store.stats().total.file_bytes;
+    Ok(MaintenanceReport {
+        bytes_freed: before.saturating_sub(after),
+        ..MaintenanceReport::default()
+    })
+}
+
+fn compact_tables(core: &Core, tables: Option<&[TableId]>, threads: usize, goes_on: &dyn Fn() -> bool) -> Result<()> {
     let chosen = match tables {
         None => core.catalog.all(),
         Some(ids) => ids.iter().map(|id| core.catalog.live(*id)).collect::<Result<_>>()?,
     };
     for table in chosen.iter().filter(|table| table.is_live()) {
-        optimise(core, table, Rewrite::History)?;
+        optimise(core, table, Rewrite::History, goes_on)?;
     }
     // What has gone is free after the first checkpoint, and cut off with the second.
-    let twice = || checkpoint(core, Need::Always, threads).and_then(|_| checkpoint(core, Need::Always, threads));
+    let twice = || {
+        for _ in 0..2 {
+            check_wanted(goes_on)?;
+            checkpoint(core, Need::Always, threads)?;
+        }
+        check_wanted(goes_on)
+    };
     twice()?;
     let file_bytes = || core.store.stats().total.file_bytes;
     let (mut least, mut idle_rounds) = (file_bytes(), 0);
@@ -43,9 +68,9 @@ pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -
             break;
         }
         for table in core.catalog.all().iter().filter(|table| table.is_live()) {
-            optimise(core, table, Rewrite::Moving)?;
+            optimise(core, table, Rewrite::Moving, goes_on)?;
         }
-        optimise(core, &core.directory, Rewrite::Moving)?;
+        optimise(core, &core.directory, Rewrite::Moving, goes_on)?;
         twice()?;
         // Blocks that fit nowhere before the end take turns there.
         idle_rounds = if file_bytes() < least { 0 } else { idle_rounds + 1 };
@@ -54,19 +79,11 @@ pub(crate) fn compact(core: &Core, tables: Option<&[TableId]>, threads: usize) -
             break;
         }
     }
-    // What could not be moved, since readers have it, is used again.
-    for (volume, segment) in core.store.segments_to_empty() {
-        core.store.give_up_emptying(volume, segment);
-    }
-    let after = core.store.stats().total.file_bytes;
-    Ok(MaintenanceReport {
-        bytes_freed: before.saturating_sub(after),
-        ..MaintenanceReport::default()
-    })
+    Ok(())
 }
 
 /// One table, from its first key to its last.
-fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
+fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite, goes_on: &dyn Fn() -> bool) -> Result<()> {
     if rewrite == Rewrite::History && table.memory_bytes() > 0 {
         let _shared = core.structure.read();
         let _change = table.change.lock();
@@ -79,6 +96,7 @@ fn optimise(core: &Core, table: &Arc<Table>, rewrite: Rewrite) -> Result<()> {
     let mut at = Key::from(&[][..]);
     loop {
         core.status.check_running()?;
+        check_wanted(goes_on)?;
         let _shared = core.structure.read();
         let _change = table.change.lock();
         if is_loaded_for_later(core, table) {

@@ -7,6 +7,9 @@
 //! 3. A child that has become several, or none, takes its new place; small neighbours are joined; a node with too many
 //!    children is parted. Segments and basements only change hands.
 //! 4. At a leaf the messages meet the rows (`leaf_merge`).
+//!
+//! Below what is damaged, or does not read, nothing moves: its messages wait above it, in a buffer that grows. Those
+//! who read there meet the damage, and nobody else does. Only a root has nobody above it.
 
 use crate::change::Change;
 use crate::core::count;
@@ -61,7 +64,11 @@ pub(crate) fn grow(change: &mut Change<'_>, mut nodes: Successors, mut height: u
     };
     // A root with one child for which nothing waits is none.
     loop {
-        let node = change.load_node(&root, None)?;
+        let node = change.load_node(&root, None);
+        // An only child that cannot be read keeps who stands above it.
+        let Some(node) = change.if_readable(node)? else {
+            return Ok(Some(root));
+        };
         match &*node {
             Node::Inner(inner) if inner.slots.len() == 1 && inner.slots[0].buffer.is_empty() => {
                 retire_node(change, &root);
@@ -184,16 +191,21 @@ pub(crate) fn empty_subtree(height: u8) -> Child {
 
 /// Step 2.
 pub(crate) fn relieve(change: &mut Change<'_>, inner: &mut Inner, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+    // The first keys of those that cannot be emptied.
+    let mut stuck: Vec<Key> = Vec::new();
     loop {
-        let total: u64 = inner.slots.iter().map(Slot::buffered_bytes).sum();
-        let heaviest = inner
-            .slots
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, slot)| slot.buffered_bytes());
+        let is_free = |(index, _): &(usize, &Slot)| !stuck.iter().any(|key| **key == *inner.range(*index, low, high).0);
+        let free = inner.slots.iter().enumerate().filter(is_free);
+        let total: u64 = free.clone().map(|(_, slot)| slot.buffered_bytes()).sum();
+        let heaviest = free.max_by_key(|(_, slot)| slot.buffered_bytes());
         match heaviest {
             Some((index, slot)) if total > change.buffer_bytes && !slot.buffer.is_empty() => {
-                flush_child(change, inner, index, low, high)?;
+                let mark = change.mark();
+                let flushed = flush_child(change, inner, index, low, high);
+                if change.if_readable(flushed)?.is_none() {
+                    change.go_back(&mark);
+                    stuck.push(inner.range(index, low, high).0.into());
+                }
             }
             _ => return Ok(()),
         }
@@ -215,7 +227,7 @@ fn merged_buffer(change: &mut Change<'_>, buffer: &[Segment]) -> Result<Messages
     Ok(merge(&runs, &change.horizon, change.segment_bytes()))
 }
 
-/// Empties the buffer of a child into the child.
+/// Empties the buffer of a child into the child. Where something cannot be read the node stays as it was.
 pub(crate) fn flush_child(
     change: &mut Change<'_>,
     inner: &mut Inner,
@@ -223,14 +235,14 @@ pub(crate) fn flush_child(
     low: &[u8],
     high: Option<&[u8]>,
 ) -> Result<()> {
-    let buffer = std::mem::take(&mut inner.slots[index].buffer);
-    let messages = merged_buffer(change, &buffer)?;
-    count(&change.core.counters.flushed_children, 1);
-    let child = inner.slots[index].child.clone();
+    let Slot { child, buffer } = inner.slots[index].clone();
     let node = change.load_node(&child, Some(inner.height - 1))?;
+    let messages = merged_buffer(change, &buffer)?;
     retire_node(change, &child);
     let (child_low, child_high) = inner.range(index, low, high);
     let successors = push(change, &node, messages, child_low, child_high)?;
+    count(&change.core.counters.flushed_children, 1);
+    inner.slots[index].buffer.clear();
     replace_child(change, inner, index, successors)
 }
 
@@ -300,7 +312,7 @@ fn joined(successors: Successors, height: u8) -> Child {
     }
 }
 
-/// Joins a small child with a neighbour that has room.
+/// Joins a small child with a neighbour that has room, if both can be read.
 fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Result<()> {
     let most = match inner.height {
         1 => u64::from(change.core.options.node_bytes),
@@ -310,8 +322,11 @@ fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Resul
         Node::Leaf(leaf) => leaf.bytes(),
         Node::Inner(inner) => inner.slots.len() as u64,
     };
-    let node = change.load_node(&inner.slots[index].child, Some(inner.height - 1))?;
-    if inner.slots.len() < 2 || weight(&node) >= most / 4 {
+    let load = |change: &Change<'_>, at: usize| {
+        let node = change.load_node(&inner.slots[at].child, Some(inner.height - 1));
+        change.if_readable(node)
+    };
+    if inner.slots.len() < 2 || load(change, index)?.is_none_or(|node| weight(&node) >= most / 4) {
         return Ok(());
     }
     let left = if index + 1 < inner.slots.len() {
@@ -319,9 +334,9 @@ fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Resul
     } else {
         index - 1
     };
-    let nodes = [left, left + 1].map(|at| change.load_node(&inner.slots[at].child, Some(inner.height - 1)));
-    let [first, second] = nodes;
-    let (first, second) = (first?, second?);
+    let (Some(first), Some(second)) = (load(change, left)?, load(change, left + 1)?) else {
+        return Ok(());
+    };
     if weight(&first) + weight(&second) > most * 3 / 4 {
         return Ok(());
     }
@@ -367,10 +382,11 @@ pub(crate) fn settle(change: &mut Change<'_>, mut inner: Inner, low: &[u8]) -> R
     for slot in &mut inner.slots {
         let needed = slot.buffered_bytes() as usize / change.segment_bytes().max(1);
         if slot.buffer.len() > SEGMENTS_MAX + 2 * needed {
-            let buffer = std::mem::take(&mut slot.buffer);
-            let messages = merged_buffer(change, &buffer)?;
-            let parts = distribute(&messages, &[], change.segment_bytes());
-            slot.buffer = parts.into_iter().flatten().map(Segment::pending).collect();
+            let merged = merged_buffer(change, &slot.buffer);
+            if let Some(messages) = change.if_readable(merged)? {
+                let parts = distribute(&messages, &[], change.segment_bytes());
+                slot.buffer = parts.into_iter().flatten().map(Segment::pending).collect();
+            }
         }
         for segment in &mut slot.buffer {
             change.write_segment(segment)?;

@@ -11,7 +11,7 @@ use crate::snapshot::BetreeSnapshot;
 use crate::table::Table;
 use blocks::BlockAddr;
 use engine::{
-    Cursor, Direction, EngineError, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId,
+    Cursor, Direction, EngineError, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, check_wanted,
 };
 use std::sync::Arc;
 
@@ -19,7 +19,11 @@ use std::sync::Arc;
 const LEAVES_A_STEP: usize = 32;
 
 /// Checks every block of a table, or of all, and counts the rows.
-pub(crate) fn verify(core: &Arc<Core>, table: Option<TableId>) -> Result<MaintenanceReport> {
+pub(crate) fn verify(
+    core: &Arc<Core>,
+    table: Option<TableId>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<MaintenanceReport> {
     let snapshot = Arc::new(BetreeSnapshot::new(core));
     let tables = match table {
         Some(id) => vec![core.catalog.live(id)?],
@@ -27,8 +31,8 @@ pub(crate) fn verify(core: &Arc<Core>, table: Option<TableId>) -> Result<Mainten
     };
     let mut report = MaintenanceReport::default();
     for table in tables.iter().filter(|table| table.lives_at(snapshot.position())) {
-        walk(core, table, &mut report.problems)?;
-        match count_rows(&snapshot, table) {
+        walk(core, table, goes_on, &mut report.problems)?;
+        match count_rows(&snapshot, table, goes_on) {
             Ok(rows) => report.rows_checked += rows,
             Err(error) => note(&mut report.problems, table.id, error)?,
         }
@@ -38,9 +42,10 @@ pub(crate) fn verify(core: &Arc<Core>, table: Option<TableId>) -> Result<Mainten
 
 /// Checks a table's blocks, a few leaves at a time: as long as a tree is held, none of what its table retires is given
 /// back, and a large one takes hours.
-fn walk(core: &Core, table: &Table, problems: &mut Vec<String>) -> Result<()> {
+fn walk(core: &Core, table: &Table, goes_on: &dyn Fn() -> bool, problems: &mut Vec<String>) -> Result<()> {
     let mut from = Key::from(&[][..]);
     loop {
+        check_wanted(goes_on)?;
         let state = table.state();
         let Some(root) = &state.tree.root else {
             return Ok(());
@@ -62,23 +67,24 @@ fn walk(core: &Core, table: &Table, problems: &mut Vec<String>) -> Result<()> {
     }
 }
 
-/// Damage is a problem, everything else an error.
+/// Damage, and what cannot be read, is a problem; everything else an error.
 fn note(problems: &mut Vec<String>, table: TableId, error: EngineError) -> Result<()> {
-    match error.kind() {
-        ErrorKind::Corrupt => {
+    match error.is_of_disk() {
+        true => {
             problems.push(format!("{table:?}: {error}"));
             Ok(())
         }
-        _ => Err(error),
+        false => Err(error),
     }
 }
 
-fn count_rows(snapshot: &Arc<BetreeSnapshot>, table: &Arc<Table>) -> Result<u64> {
+fn count_rows(snapshot: &Arc<BetreeSnapshot>, table: &Arc<Table>, goes_on: &dyn Fn() -> bool) -> Result<u64> {
     let mut cursor = BetreeCursor::new(snapshot.clone(), table.clone(), &KeyRange::all(), Direction::Forward);
     let mut rows = Rows::new();
     let mut count = 0;
     while cursor.fill(&mut rows, FillLimits::default())? {
         count += rows.len() as u64;
+        check_wanted(goes_on)?;
     }
     Ok(count)
 }

@@ -106,8 +106,8 @@ impl Workers {
     pub(crate) fn throttle(&self) -> bool {
         let shared = &*self.shared;
         let core = &shared.core;
-        let (held, start, most) = (core.held.bytes(), flush_above(core), core.options.messages_bytes());
-        if held <= start || self.count == 0 || !core.status.is_running() || core.is_stuck() {
+        let (held, start, most) = (core.flushable_bytes(), flush_above(core), core.options.messages_bytes());
+        if held <= start || self.count == 0 || !core.status.is_running() || core.is_disk_full.load(Ordering::Acquire) {
             shared.debt_ns.store(0, Ordering::Relaxed);
             return true;
         }
@@ -116,7 +116,7 @@ impl Workers {
             // Those that went to sleep may not have been able to flush it then; nobody writes who would wake them.
             shared.wake();
             shared.wait_for_room(STEP);
-            core.held.bytes() < most
+            core.flushable_bytes() < most
         } else {
             let bytes = shared.unpaid_bytes.swap(0, Ordering::Relaxed);
             let fill = (held - start) * 1024 / (most - start).max(1);

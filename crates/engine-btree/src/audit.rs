@@ -50,7 +50,7 @@ pub(crate) fn check_space(parts: &Parts) -> Result<Vec<String>> {
         audit.add_large(volume, &cell);
     }
     audit.blocks.extend(parts.loads.blocks());
-    let saved = base.saved_deltas.blocks().into_iter();
+    let saved = base.saved_deltas.blocks_of(None).into_iter();
     audit.blocks.extend(saved.map(|address| (VolumeId::MAIN, address)));
     let mut problems = Vec::new();
     for (volume, cell) in base.large_values.all() {

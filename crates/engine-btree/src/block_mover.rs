@@ -20,12 +20,11 @@ use crate::page::{LargeRef, LeafImage, decode_inner};
 use crate::pages::{LoadRows, Pages, if_readable};
 use crate::readers::Readers;
 use crate::running::RunningCheckpoint;
-use crate::status::Status;
 use crate::tree::{Child, Target, Tree};
 use crate::version::NEWEST;
 use crate::write_back::{Move, Need, PageWriter, WriteBack, Written};
 use blocks::{BlockAddr, BlockKind, BlockStore, MovingBlock};
-use engine::{ErrorKind, Result, TableId};
+use engine::{EngineStatus, ErrorKind, Result, TableId};
 use parking_lot::Mutex;
 use rcu::Guard;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ pub(crate) struct BlockMover {
     applier: Arc<Applier>,
     write_back: Arc<WriteBack>,
     running: Arc<RunningCheckpoint>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     /// Leaves of the directory that the next checkpoint moves.
     directory_moves: Mutex<Vec<MovingBlock>>,
@@ -129,14 +128,28 @@ impl BlockMover {
                 _ => return Ok(Move::Done),
             }
         };
+        match self.move_block_of(&tree, block, writer, cold) {
+            // Its volume went with its tables meanwhile.
+            Err(error) if error.kind() == ErrorKind::Invalid && tree.is_dead() => Ok(Move::Done),
+            moved => moved,
+        }
+    }
+
+    fn move_block_of(
+        &self,
+        tree: &Arc<Tree>,
+        block: &MovingBlock,
+        writer: &mut PageWriter<'_>,
+        cold: &mut Vec<ClockEntry>,
+    ) -> Result<Move> {
         match block.kind {
             BlockKind::Leaf => {
                 let Ok(image) = LeafImage::decode(&block.raw) else {
                     return Ok(Move::Impossible);
                 };
-                Ok(match self.move_leaf_of(&tree, &image, block, writer, cold)? {
+                Ok(match self.move_leaf_of(tree, &image, block, writer, cold)? {
                     LeafMove::Unreadable => Move::Impossible,
-                    LeafMove::NotThere if image.is_empty() => self.when_not_found(&tree, block),
+                    LeafMove::NotThere if image.is_empty() => self.when_not_found(tree, block),
                     LeafMove::Moved | LeafMove::NotThere => Move::Done,
                 })
             }
@@ -146,13 +159,13 @@ impl BlockMover {
                 };
                 let separator = (page.separators.len() > 0).then(|| page.separators.get(0).to_vec());
                 let target = separator.as_deref().map_or(target_of(block), Target::At);
-                if self.move_inner(&tree, target, block.addr, page.level)? || separator.is_some() {
+                if self.move_inner(tree, target, block.addr, page.level)? || separator.is_some() {
                     return Ok(Move::Done);
                 }
-                Ok(self.when_not_found(&tree, block))
+                Ok(self.when_not_found(tree, block))
             }
             BlockKind::Large if block.label.is_empty() => Ok(Move::Impossible),
-            BlockKind::Large => self.move_large(&tree, block, writer),
+            BlockKind::Large => self.move_large(tree, block, writer),
             BlockKind::Map | BlockKind::Meta => Ok(Move::Impossible),
         }
     }
@@ -196,11 +209,7 @@ impl BlockMover {
             }
             cell
         };
-        match writer.move_large(tree, &leaf, key, &cell) {
-            // One that cannot be read stands in nobody's way.
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Move::Impossible),
-            moved => moved,
-        }
+        writer.move_large(tree, &leaf, key, &cell)
     }
 
     /// The leaf of a key with its rows in memory and room in its delta, unless it changes all the time. One that comes

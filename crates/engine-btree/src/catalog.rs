@@ -14,6 +14,7 @@ use blocks::{BlockStore, VolumeId};
 use codec::Codec;
 use engine::{EngineError, Result, Seq, TableId, TableKind, TableSpec};
 use rcu::{Guard, Mutex};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -268,9 +269,7 @@ impl Catalog {
             (result, prepared)
         };
         // Whatever these were prepared for has not come to be.
-        for volume in given_up {
-            self.remove_volume_if_unused(volume);
-        }
+        self.remove_unused_volumes(given_up.into_iter().collect());
         result
     }
 
@@ -285,15 +284,21 @@ impl Catalog {
         }
     }
 
-    /// Has the file of a volume go when no table is in it.
-    pub(crate) fn remove_volume_if_unused(&self, volume: VolumeId) {
-        // The main one stays. Asking all tables for each that goes would be quadratic where many go.
-        if volume == VolumeId::MAIN {
+    /// Has the files of those volumes go in which no table is. The main one stays.
+    pub(crate) fn remove_unused_volumes(&self, mut volumes: BTreeSet<VolumeId>) {
+        volumes.remove(&VolumeId::MAIN);
+        if volumes.is_empty() {
             return;
         }
-        let volumes = self.volumes.lock();
-        let is_used = |other: &Arc<Table>| other.tree.shape.volume == volume && !other.tree.is_dead();
-        if !volumes.contains(&volume) && !self.tables.all().iter().any(is_used) {
+        let prepared = self.volumes.lock();
+        volumes.retain(|volume| !prepared.contains(volume));
+        // One look at all tables, however many volumes go.
+        for table in self.tables.all() {
+            if !table.tree.is_dead() {
+                volumes.remove(&table.tree.shape.volume);
+            }
+        }
+        for volume in volumes {
             self.store.remove_volume_if_empty(volume);
         }
     }

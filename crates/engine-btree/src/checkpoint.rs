@@ -30,18 +30,18 @@ use crate::page::LargeRef;
 use crate::pages::Pages;
 use crate::readers::Readers;
 use crate::running::{CheckpointPosition, RunningCheckpoint};
-use crate::saved_deltas::SavedDeltas;
-use crate::status::Status;
+use crate::saved_deltas::{SavedBlock, SavedDeltas};
 use crate::table_removal::TableRemoval;
 use crate::tables::Table;
 use crate::workers::{Class, Workers};
 use crate::write_back::{Need, WriteBack};
-use blocks::{BlockAddr, BlockStore, Referenced};
+use blocks::{BlockStore, Referenced};
 use directory::RootAddress;
-use engine::{ErrorKind, Result, Seq, WriteAheadRule};
+use engine::{EngineStatus, ErrorKind, Result, Seq, WriteAheadRule};
 use parking_lot::Mutex as PlainMutex;
 use pins::{Holder, Horizon, Pin};
 use rcu::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +64,7 @@ struct CheckpointParts {
     running: Arc<RunningCheckpoint>,
     saved_deltas: Arc<SavedDeltas>,
     workers: Arc<Workers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     clock: Arc<dyn vfs::Clock>,
 }
@@ -143,20 +143,28 @@ impl Checkpointer {
     /// Runs a checkpoint and answers its position. With nothing new to write, and no `force`, it answers the last
     /// one's. With `force` every leaf that changed is written.
     pub(crate) fn checkpoint(&self, force: bool) -> Result<Seq> {
-        self.run(force, !force)
+        self.run(if force { Saves::Never } else { Saves::Allowed })
     }
 
     /// The same, after which nothing is saved beside images: for a clean end, behind which any version of this format
-    /// can start, at once.
+    /// can start, at once. That may read and write far more than a checkpoint that saves. Such a one comes first: who
+    /// does not wait for the end finds nothing to replay at the next start.
     pub(crate) fn checkpoint_whole(&self) -> Result<Seq> {
-        self.run(self.parts.saved_deltas.are_there(), false)
+        self.run(Saves::Allowed)?;
+        self.run(Saves::Undone)
     }
 
-    fn run(&self, force: bool, may_save: bool) -> Result<Seq> {
+    fn run(&self, saves: Saves) -> Result<Seq> {
         let parts = &self.parts;
         let mut last = self.last.lock();
         parts.status.check_running()?;
         let started = parts.clock.monotonic();
+        let force = match saves {
+            Saves::Allowed => false,
+            Saves::Never => true,
+            // Asked under the lock: another checkpoint may just have saved some.
+            Saves::Undone => parts.saved_deltas.are_there(),
+        };
         if !force && parts.readers.published() <= *last && parts.catalog.is_unchanged() {
             return Ok(*last);
         }
@@ -167,7 +175,7 @@ impl Checkpointer {
         // Clients wait for room: the priority of the work that makes it must not be the lowest.
         parts.workers.set_pressure(parts.cache.budget().is_pressing());
         let mut run = Run::new(parts, position, &changed);
-        run.may_save = may_save;
+        run.may_save = saves == Saves::Allowed;
         let result = run.write(&self.write_ahead);
         parts.workers.set_pressure(false);
         if let Err(error) = &result {
@@ -176,7 +184,7 @@ impl Checkpointer {
             run.give_up_saved();
             parts.store.abandon_checkpoint();
             if error.kind() != ErrorKind::OutOfSpace {
-                parts.status.stop(&format!("a checkpoint failed: {error}"));
+                parts.status.stop(format!("a checkpoint failed: {error}"));
             }
         }
         *parts.running.lock() = None;
@@ -233,6 +241,16 @@ impl CheckpointParts {
     }
 }
 
+/// What a checkpoint makes of changes that could be saved beside images.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Saves {
+    Allowed,
+    /// It writes every leaf that changed, and runs also where nothing is new.
+    Never,
+    /// It writes every leaf that changed, and runs also where some are saved.
+    Undone,
+}
+
 /// How a changed table stands to a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Membership {
@@ -256,7 +274,7 @@ struct Run<'c> {
     /// Changes may be saved beside the images that lack them.
     may_save: bool,
     /// The blocks of its saved deltas, as far as they are written.
-    saved: PlainMutex<Vec<BlockAddr>>,
+    saved: PlainMutex<Vec<SavedBlock>>,
 }
 
 impl<'c> Run<'c> {
@@ -291,7 +309,7 @@ impl<'c> Run<'c> {
         for (table, root) in written.iter().zip(roots) {
             rows.push(directory::row(table, root, self.position.seq));
         }
-        let mut freed = Vec::new();
+        let (mut freed, mut left_volumes) = (Vec::new(), BTreeSet::new());
         for table in self.changed {
             match self.membership(table, oldest) {
                 Membership::Live => {}
@@ -299,6 +317,7 @@ impl<'c> Run<'c> {
                 Membership::Dropped => parts.catalog.table_changed(table.id),
                 Membership::Unread => {
                     parts.removal.free_table(table)?;
+                    left_volumes.insert(table.tree.shape.volume);
                     freed.push(table.id);
                     rows.push(directory::removed(table.id));
                 }
@@ -309,12 +328,17 @@ impl<'c> Run<'c> {
                 parts.catalog.table_changed(table.id);
             }
         }
+        parts.catalog.remove_unused_volumes(left_volumes);
         let root = self.write_directory(rows)?;
         let saved = self.write_saved_index()?;
+        let later_large = self.read_large_of_later();
+        // Eviction stands still from the lock to the end of the commit, and the cache's bound with it: the sync of all
+        // that was written since the last checkpoint is not to be part of that.
+        parts.store.sync_written()?;
         // From here on no block is on its way.
         let _all_is_flushed = parts.write_back.all_flushed();
         parts.free_unread_large(Some(self.position));
-        self.exclude_others()?;
+        self.exclude_others(&later_large);
         parts
             .store
             .commit_checkpoint(self.position.seq.0, &directory::encode_root(root, saved))?;

@@ -13,10 +13,9 @@ use crate::foundation::Foundation;
 use crate::job::Job;
 use crate::leaf::{Base, Leaf};
 use crate::restructure::Structure;
-use crate::status::Status;
 use crate::tree::Tree;
 use crate::workers::{Class, Workers};
-use engine::Result;
+use engine::{EngineStatus, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ const WAKE_AT: usize = 16;
 pub(crate) struct ConsolidationQueue {
     leaves: Mutex<Vec<ClockEntry>>,
     structure: Arc<Structure>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     workers: Arc<Workers>,
     counters: Arc<Counters>,
     job: Arc<Job>,

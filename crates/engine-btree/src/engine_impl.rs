@@ -9,8 +9,9 @@ use crate::tree::{Child, Tree};
 use crate::workers::{Workers, WorkersError};
 use blocks::{BlockStore, StoreOptions};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, LockGranularity,
-    Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, WriteAhead,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
+    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
+    WriteAhead,
 };
 use pins::Horizon;
 use rcu::Mutex;
@@ -180,7 +181,7 @@ impl Engine for BtreeEngine {
             self.parts.applier.apply(batch, seq, horizon)
         };
         if let Err(error) = &result {
-            self.parts.base.status.stop(&format!("a batch failed: {error}"));
+            self.parts.base.status.stop(format!("a batch failed: {error}"));
         }
         *last = seq.max(*last);
         drop(applied);
@@ -205,6 +206,10 @@ impl Engine for BtreeEngine {
         self.parts.checkpointer.write_ahead().set(log);
     }
 
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.parts.base.status.set_failure_handler(handler);
+    }
+
     fn durable_seq(&self) -> Seq {
         self.parts.checkpointer.durable()
     }
@@ -227,11 +232,11 @@ impl Engine for BtreeEngine {
         crate::stats::report(&self.parts.base, sink);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    fn maintain_while(&self, task: &Maintenance, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.check_running()?;
         match task {
-            Maintenance::Verify(table) => self.parts.upkeep.verify(*table),
-            Maintenance::Compact(tables) => self.parts.upkeep.compact(tables.as_deref()),
+            Maintenance::Verify(table) => self.parts.upkeep.verify(*table, goes_on),
+            Maintenance::Compact(tables) => self.parts.upkeep.compact(tables.as_deref(), goes_on),
         }
     }
 

@@ -22,9 +22,8 @@ use crate::foundation::Foundation;
 use crate::leaf::{Base, Leaf, base_bytes};
 use crate::pages::Pages;
 use crate::readers::Readers;
-use crate::status::Status;
 use crate::write_back::WriteBack;
-use engine::Result;
+use engine::{EngineStatus, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ pub(crate) struct Evictor {
     consolidator: Arc<Consolidator>,
     write_back: Arc<WriteBack>,
     inner: InnerEviction,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     clock: Arc<dyn vfs::Clock>,
 }

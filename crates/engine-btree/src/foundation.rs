@@ -11,11 +11,10 @@ use crate::pages::Pages;
 use crate::readers::Readers;
 use crate::running::RunningCheckpoint;
 use crate::saved_deltas::SavedDeltas;
-use crate::status::Status;
 use crate::tree::Tree;
 use crate::workers::Workers;
 use blocks::BlockStore;
-use engine::Seq;
+use engine::{EngineStatus, Seq};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub(crate) struct Foundation {
     pub(crate) large_values: Arc<LargeValues>,
     pub(crate) running: Arc<RunningCheckpoint>,
     pub(crate) saved_deltas: Arc<SavedDeltas>,
-    pub(crate) status: Arc<Status>,
+    pub(crate) status: Arc<EngineStatus>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Arc<dyn vfs::Clock>,
@@ -47,7 +46,15 @@ impl Foundation {
         durable: Seq,
     ) -> Self {
         let (workers, counters) = (Arc::new(workers), Arc::new(Counters::default()));
-        let (running, status) = (Arc::new(RunningCheckpoint::default()), Arc::new(Status::default()));
+        let (running, status) = (
+            Arc::new(RunningCheckpoint::default()),
+            Arc::new(EngineStatus::default()),
+        );
+        let of_store = status.clone();
+        // Whoever met the failure.
+        store.set_failure_handler(Box::new(move |failure| {
+            of_store.stop(format!("the block store failed: {failure}"));
+        }));
         let clock = env.clock.clone();
         let cache = Arc::new(PageCache::new(
             &options,

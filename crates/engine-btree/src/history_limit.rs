@@ -10,12 +10,11 @@ use crate::history_file::{SegmentBuffer, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use crate::job::Job;
 use crate::leaf::{Base, Leaf};
 use crate::readers::Readers;
-use crate::status::Status;
 use crate::tree::Tree;
 use crate::version::{Change, Value};
 use crate::workers::{Class, Workers};
 use bytes::Bytes;
-use engine::{Result, Seq};
+use engine::{EngineStatus, Result, Seq};
 use pins::Horizon;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ pub(crate) struct HistoryLimit {
     readers: Arc<Readers>,
     consolidator: Arc<Consolidator>,
     workers: Arc<Workers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     job: Arc<Job>,
 }

@@ -3,9 +3,8 @@
 //! A job is made before what it works on, so that whoever finds that there is something to do need not know who does
 //! it.
 
-use crate::status::Status;
 use crate::workers::{Class, Workers};
-use engine::{ErrorKind, Result};
+use engine::{EngineStatus, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -33,7 +32,7 @@ impl Job {
     pub(crate) fn set_work<T: Send + Sync + 'static>(
         &self,
         owner: &Arc<T>,
-        status: &Arc<Status>,
+        status: &Arc<EngineStatus>,
         what: &'static str,
         work: fn(&T) -> Result<()>,
     ) {
@@ -43,7 +42,7 @@ impl Job {
                 && let Err(error) = work(&owner)
                 && !matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Closed)
             {
-                status.stop(&format!("{what} failed: {error}"));
+                status.stop(format!("{what} failed: {error}"));
             }
         });
         assert!(self.work.set(work).is_ok(), "the work of a job is set once");
@@ -79,5 +78,29 @@ impl Job {
     #[cfg(test)]
     pub(crate) fn hold(&self) {
         self.is_under_way.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::EngineError;
+    use parking_lot::Mutex;
+
+    /// Nobody heard of it before somebody asked the engine for something.
+    #[test]
+    fn work_that_fails_stops_the_engine_and_its_owner_hears_of_it() {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (status, failures) = (Arc::new(EngineStatus::default()), told.clone());
+        status.set_failure_handler(Box::new(move |failure| failures.lock().push(failure.to_owned())));
+        let (workers, job) = (
+            Workers::start(Some(0)).expect("no threads"),
+            Job::new(Class::Background),
+        );
+        let owner = Arc::new(());
+        job.set_work(&owner, &status, "the work", |()| Err(EngineError::Interrupted));
+        job.soon(&workers);
+        assert!(status.check_running().is_err());
+        assert_eq!(*told.lock(), ["the work failed: the work was interrupted"]);
     }
 }

@@ -66,7 +66,6 @@ mod salvage;
 mod saved_deltas;
 mod snapshot;
 mod stats;
-mod status;
 mod stretches;
 mod table_removal;
 mod tables;

@@ -11,18 +11,22 @@ use crate::readers::Readers;
 use crate::relocate::Relocator;
 use crate::restructure::Structure;
 use crate::saved_deltas::SavedDeltas;
-use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::{Child, Fence, Target, Tree};
 use crate::walk::Walk;
 use blocks::{BlockAddr, BlockStore, Near, Urgency};
-use engine::{Direction, ErrorKind, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, TableStats};
+use engine::{
+    Direction, EngineStatus, FillLimits, KeyRange, MaintenanceReport, Result, Rows, TableId, TableStats, check_wanted,
+};
 use pins::Holder;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Rounds of moving blocks to the front that one compaction takes at most.
 const COMPACT_ROUNDS_MAX: usize = 8;
+
+/// Whether who asked for the work still wants it.
+type GoesOn<'a> = &'a dyn Fn() -> bool;
 
 /// See the module.
 pub(crate) struct Upkeep {
@@ -35,7 +39,7 @@ pub(crate) struct Upkeep {
     checkpointer: Arc<Checkpointer>,
     relocator: Arc<Relocator>,
     saved_deltas: Arc<SavedDeltas>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
 }
 
 impl Upkeep {
@@ -61,23 +65,32 @@ impl Upkeep {
     }
 
     /// Reads everything: every block, the order of every key, every leaf's place.
-    pub(crate) fn verify(&self, id: Option<TableId>) -> Result<MaintenanceReport> {
+    pub(crate) fn verify(&self, id: Option<TableId>, goes_on: GoesOn<'_>) -> Result<MaintenanceReport> {
         let mut report = MaintenanceReport::default();
         for table in self.catalog.live_tables(id)? {
-            self.verify_table(&table, &mut report)?;
+            self.verify_table(&table, goes_on, &mut report)?;
         }
-        self.verify_saved(&mut report)?;
+        self.verify_saved(id, goes_on, &mut report)?;
         Ok(report)
     }
 
-    /// What the next start needs of the last checkpoint besides the trees.
-    fn verify_saved(&self, report: &mut MaintenanceReport) -> Result<()> {
-        let _no_checkpoint = self.checkpointer.hold();
-        for address in self.saved_deltas.blocks() {
+    /// Whether work goes on.
+    fn check(&self, goes_on: GoesOn<'_>) -> Result<()> {
+        self.status.check_running()?;
+        check_wanted(goes_on)
+    }
+
+    /// What the next start needs of the last checkpoint besides the trees: all of it, or what has rows of one table.
+    /// Checkpoints go on meanwhile. What one of them gives back is no damage.
+    fn verify_saved(&self, id: Option<TableId>, goes_on: GoesOn<'_>, report: &mut MaintenanceReport) -> Result<()> {
+        for address in self.saved_deltas.blocks_of(id) {
+            self.check(goes_on)?;
             match self.pages.read_saved(self.catalog.directory_tree(), address, |_| ()) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    report.problems.push(format!("saved deltas: {error}"));
+                Err(error) if error.is_of_disk() => {
+                    if self.saved_deltas.blocks_of(id).contains(&address) {
+                        report.problems.push(format!("saved deltas: {error}"));
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -85,7 +98,7 @@ impl Upkeep {
         Ok(())
     }
 
-    fn verify_table(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+    fn verify_table(&self, table: &Table, goes_on: GoesOn<'_>, report: &mut MaintenanceReport) -> Result<()> {
         let problem = |report: &mut MaintenanceReport, what: String| {
             report.problems.push(format!("{} ({:?}): {what}", table.name, table.id));
         };
@@ -93,6 +106,7 @@ impl Upkeep {
         let mut rows = Rows::new();
         let mut last: Option<Vec<u8>> = None;
         loop {
+            self.check(goes_on)?;
             // A view for each step: what is old is not kept for a verification, however long that takes.
             let pin = self.readers.pin(Holder::Engine);
             if !table.lives_at(pin.seq()) {
@@ -103,7 +117,7 @@ impl Upkeep {
             self.readers.unpin(pin);
             match filled {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Err(error) if error.is_of_disk() => {
                     problem(report, error.to_string());
                     // What lies beyond the damage is looked at, too.
                     match self.end_of_damage(&table.tree, walk.position_key()) {
@@ -129,15 +143,16 @@ impl Upkeep {
                 last.get_or_insert_default().extend_from_slice(key);
             }
         }
-        self.verify_images(table, report)
+        self.verify_images(table, goes_on, report)
     }
 
     /// Reads the images of leaves that were read from memory above, and checks that each holds keys of its own range
     /// only.
-    fn verify_images(&self, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+    fn verify_images(&self, table: &Table, goes_on: GoesOn<'_>, report: &mut MaintenanceReport) -> Result<()> {
         let tree = &table.tree;
         let mut from: Option<Vec<u8>> = None;
         loop {
+            self.check(goes_on)?;
             let target = from.as_deref().map_or(Target::First, Target::At);
             let (image_at, low, high) = {
                 let guard = rcu::pin();
@@ -193,32 +208,45 @@ impl Upkeep {
 
     /// Gives space back: merges leaves that have become small, moves blocks to the front of the files, and cuts the
     /// files off.
-    pub(crate) fn compact(&self, ids: Option<&[TableId]>) -> Result<MaintenanceReport> {
+    pub(crate) fn compact(&self, ids: Option<&[TableId]>, goes_on: GoesOn<'_>) -> Result<MaintenanceReport> {
         let tables = match ids {
             None => self.catalog.live_tables(None)?,
             Some(ids) => ids.iter().map(|id| self.catalog.live(*id)).collect::<Result<_>>()?,
         };
         let _compaction = self.relocator.begin_compaction();
-        self.compact_tables(&tables)
-    }
-
-    fn compact_tables(&self, tables: &[Arc<Table>]) -> Result<MaintenanceReport> {
         let file_bytes = || self.store.stats().total.file_bytes;
         let before = file_bytes();
+        let result = self.compact_tables(&tables, goes_on);
+        // Whatever has come of it, what stays is used again.
+        self.store.plan_relocation(Urgency::Background);
+        result?;
+        Ok(MaintenanceReport {
+            bytes_freed: before.saturating_sub(file_bytes()),
+            ..MaintenanceReport::default()
+        })
+    }
+
+    fn compact_tables(&self, tables: &[Arc<Table>], goes_on: GoesOn<'_>) -> Result<()> {
+        let file_bytes = || self.store.stats().total.file_bytes;
         for table in tables {
-            self.merge_small_leaves(&table.tree)?;
+            self.merge_small_leaves(&table.tree, goes_on)?;
         }
-        self.checkpointer.checkpoint(true)?;
-        self.checkpointer.checkpoint(true)?;
+        // What was given up is free after the next checkpoint, and cut off with the one after.
+        let checkpoint_twice = || {
+            for _ in 0..2 {
+                self.check(goes_on)?;
+                self.checkpointer.checkpoint(true)?;
+            }
+            self.check(goes_on)
+        };
+        checkpoint_twice()?;
         let (mut least, mut idle_rounds) = (file_bytes(), 0);
         for _ in 0..COMPACT_ROUNDS_MAX {
             if self.store.plan_relocation(Urgency::Compact) == 0 {
                 break;
             }
-            self.relocator.relocate(|| true)?;
-            // What was moved is free after the next checkpoint, and cut off with the one after.
-            self.checkpointer.checkpoint(true)?;
-            self.checkpointer.checkpoint(true)?;
+            self.relocator.relocate(goes_on)?;
+            checkpoint_twice()?;
             // Blocks that fit nowhere before the end take turns there: two rounds make the file as it was.
             idle_rounds = if file_bytes() < least { 0 } else { idle_rounds + 1 };
             least = least.min(file_bytes());
@@ -226,19 +254,14 @@ impl Upkeep {
                 break;
             }
         }
-        self.store.plan_relocation(Urgency::Background);
-        let after = file_bytes();
-        Ok(MaintenanceReport {
-            bytes_freed: before.saturating_sub(after),
-            ..MaintenanceReport::default()
-        })
+        Ok(())
     }
 
     /// Merges neighbours that together fill less than a leaf.
-    fn merge_small_leaves(&self, tree: &Arc<Tree>) -> Result<()> {
+    fn merge_small_leaves(&self, tree: &Arc<Tree>, goes_on: GoesOn<'_>) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {
-            self.status.check_running()?;
+            self.check(goes_on)?;
             let target = from.as_deref().map_or(Target::First, Target::At);
             let step = {
                 let guard = rcu::pin();

@@ -14,12 +14,11 @@ use crate::leaf::{Base, Elsewhere, Found, Leaf, LeafView, with_added};
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef, LeafImage, LeafSearch, NewValue, PageDamage, decode_inner};
 use crate::raw_leaf::{HeldStretch, RawLeaf, WalkMemory};
 use crate::running::RunningCheckpoint;
-use crate::status::Status;
 use crate::tree::{Child, Descent, Fence, Inner, Target, Tree, UsedInner};
 use crate::workers::{Class, Workers};
 use blocks::{BlockAddr, BlockKind, BlockStore, Near, ReadScratch, Sections, Source};
 use bytes::Bytes;
-use engine::{EngineError, ErrorKind, Result, Seq};
+use engine::{EngineError, EngineStatus, Result, Seq};
 use rcu::Guard;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -43,7 +42,7 @@ pub(crate) struct Pages {
     cache: Arc<PageCache>,
     running: Arc<RunningCheckpoint>,
     workers: Arc<Workers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     /// The store's, for errors.
     directory: PathBuf,
@@ -55,7 +54,7 @@ impl Pages {
         cache: Arc<PageCache>,
         running: Arc<RunningCheckpoint>,
         workers: Arc<Workers>,
-        status: Arc<Status>,
+        status: Arc<EngineStatus>,
         counters: Arc<Counters>,
         directory: PathBuf,
     ) -> Self {
@@ -607,7 +606,7 @@ pub(crate) fn is_on_disk_at(child: &Child, address: BlockAddr) -> bool {
 /// asks for its rows is told.
 pub(crate) fn if_readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
-        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io) => Ok(None),
+        Err(error) if error.is_of_disk() => Ok(None),
         read => read.map(Some),
     }
 }

@@ -10,11 +10,10 @@
 use crate::block_mover::BlockMover;
 use crate::foundation::Foundation;
 use crate::job::Job;
-use crate::status::Status;
 use crate::workers::{Class, Workers};
 use crate::write_back::Move;
-use blocks::BlockStore;
-use engine::Result;
+use blocks::{BlockStore, SegmentBlocks};
+use engine::{EngineStatus, Result};
 use rcu::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +27,7 @@ pub(crate) struct Relocator {
     store: Arc<BlockStore>,
     mover: Arc<BlockMover>,
     workers: Arc<Workers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     job: Arc<Job>,
     /// Held by whoever empties segments. A leaf that one has begun to write another cannot move.
     emptying: Mutex<()>,
@@ -91,9 +90,9 @@ impl Relocator {
             if !goes_on() {
                 return Ok(());
             }
-            let blocks = self.store.read_segment_to_empty(volume, segment)?;
+            let SegmentBlocks { blocks, is_damaged } = self.store.read_segment_to_empty(volume, segment)?;
             let mut cold = Vec::new();
-            let mut outcome = Move::Done;
+            let mut outcome = if is_damaged { Move::Impossible } else { Move::Done };
             for step in blocks.chunks(STEP) {
                 for block in step {
                     outcome = outcome.max(self.mover.move_block(block, &mut writer, &mut cold)?);

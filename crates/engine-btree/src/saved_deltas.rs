@@ -19,6 +19,7 @@ use blocks::BlockAddr;
 use bytes::Bytes;
 use engine::{Result, TableId};
 use parking_lot::Mutex;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const FORMAT_VERSION: u8 = 1;
@@ -34,10 +35,27 @@ pub(crate) struct SavedDeltas {
     kept: Mutex<Kept>,
 }
 
+/// A block of saved deltas: a page, or the index above all.
+#[derive(Clone)]
+pub(crate) struct SavedBlock {
+    pub(crate) address: BlockAddr,
+    /// The first and the last table whose rows are in it; the index is every table's.
+    pub(crate) tables: RangeInclusive<u32>,
+}
+
+impl SavedBlock {
+    pub(crate) fn index(address: BlockAddr) -> Self {
+        Self {
+            address,
+            tables: 0..=u32::MAX,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Kept {
     /// The pages and the index above them.
-    blocks: Vec<BlockAddr>,
+    blocks: Vec<SavedBlock>,
     /// Leaves whose changes are in them, and in no image.
     leaves: Vec<(Arc<Tree>, Arc<Leaf>)>,
 }
@@ -47,12 +65,16 @@ impl SavedDeltas {
         !self.kept.lock().blocks.is_empty()
     }
 
-    pub(crate) fn blocks(&self) -> Vec<BlockAddr> {
-        self.kept.lock().blocks.clone()
+    /// All of them, or those in which there may be rows of one table.
+    pub(crate) fn blocks_of(&self, table: Option<TableId>) -> Vec<BlockAddr> {
+        let kept = self.kept.lock();
+        let is_asked_for = |block: &&SavedBlock| table.is_none_or(|table| block.tables.contains(&table.0));
+        let blocks = kept.blocks.iter().filter(is_asked_for);
+        blocks.map(|block| block.address).collect()
     }
 
     /// Makes these the last checkpoint's, and answers those of the one before.
-    pub(crate) fn replace_blocks(&self, blocks: Vec<BlockAddr>) -> Vec<BlockAddr> {
+    pub(crate) fn replace_blocks(&self, blocks: Vec<SavedBlock>) -> Vec<SavedBlock> {
         std::mem::replace(&mut self.kept.lock().blocks, blocks)
     }
 
@@ -72,7 +94,15 @@ pub(crate) struct SavedPages {
     builder: LeafBuilder,
     /// A row's value, with its tag.
     value: Vec<u8>,
-    full: Vec<Vec<u8>>,
+    /// The first and the last table of the page.
+    tables: Option<(u32, u32)>,
+    full: Vec<FullPage>,
+}
+
+/// A page that can be written.
+pub(crate) struct FullPage {
+    pub(crate) raw: Vec<u8>,
+    pub(crate) tables: RangeInclusive<u32>,
 }
 
 impl SavedPages {
@@ -96,18 +126,22 @@ impl SavedPages {
             }
         }
         self.builder.push(key, NewValue::Inline(&self.value));
+        // Keys rise within a page, and tables with them.
+        let first = self.tables.map_or(table.0, |(first, _)| first);
+        self.tables = Some((first, table.0));
     }
 
     fn finish_page(&mut self) {
-        if !self.builder.is_empty() {
+        if let Some((first, last)) = self.tables.take() {
             let mut raw = Vec::new();
             self.builder.finish().encode(&mut raw);
-            self.full.push(raw);
+            let tables = first..=last;
+            self.full.push(FullPage { raw, tables });
         }
     }
 
-    /// The raw bytes of all pages.
-    pub(crate) fn finish(mut self) -> Vec<Vec<u8>> {
+    /// All pages.
+    pub(crate) fn finish(mut self) -> Vec<FullPage> {
         self.finish_page();
         self.full
     }
@@ -122,6 +156,12 @@ impl SavedPage {
         let image = LeafImage::decode(raw).ok()?;
         let page = Self(image);
         (0..page.0.len()).all(|index| page.row(index).is_some()).then_some(page)
+    }
+
+    /// The first and the last table of its rows.
+    fn tables(&self) -> RangeInclusive<u32> {
+        let table = |index| self.row(index).map_or(0, |(TableId(id), ..)| id);
+        table(0)..=table(self.0.len().saturating_sub(1))
     }
 
     /// Table, key and value of each row; a value of `None` says that the key is gone.
@@ -146,9 +186,9 @@ impl SavedPage {
 }
 
 /// The raw bytes of an index.
-pub(crate) fn encode_index(pages: &[BlockAddr]) -> Vec<u8> {
+pub(crate) fn encode_index(pages: &[SavedBlock]) -> Vec<u8> {
     let mut raw = vec![FORMAT_VERSION];
-    pages.iter().for_each(|page| page.encode(&mut raw));
+    pages.iter().for_each(|page| page.address.encode(&mut raw));
     raw
 }
 
@@ -171,13 +211,16 @@ pub(crate) fn restore(
 ) -> Result<()> {
     let (pages, directory) = (&base.pages, base.catalog.directory_tree());
     let damaged = |address| pages.corrupt(Some(address), "saved deltas that cannot be".to_owned());
-    let mut blocks = pages
+    let addresses = pages
         .read_saved(directory, index, decode_index)?
         .ok_or_else(|| damaged(index))?;
-    for &address in &blocks {
+    let mut blocks = Vec::with_capacity(addresses.len() + 1);
+    for address in addresses {
         let page = pages
             .read_saved(directory, address, SavedPage::decode)?
             .ok_or_else(|| damaged(address))?;
+        let tables = page.tables();
+        blocks.push(SavedBlock { address, tables });
         // A table that was dropped goes at the next checkpoint.
         let is_dropped = |id| base.catalog.get(id, &rcu::pin()).is_some_and(|table| !table.is_live());
         let rows = page.rows().filter(|(id, ..)| !is_dropped(*id));
@@ -192,7 +235,40 @@ pub(crate) fn restore(
         });
         write(changes.collect::<Result<_>>()?)?;
     }
-    blocks.push(index);
+    blocks.push(SavedBlock::index(index));
     base.saved_deltas.replace_blocks(blocks);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::block;
+
+    /// Who asks about one table reads what has its rows, and the index.
+    #[test]
+    fn pages_tell_whose_rows_they_have() {
+        let mut pages = SavedPages::default();
+        let rows_of_one = PAGE_BYTES as u32 / 1000 + 10;
+        for number in 0..rows_of_one {
+            pages.push(TableId(1), &number.to_be_bytes(), Some(&[0; 1000]));
+        }
+        pages.push(TableId(2), b"key", None);
+        pages.push(TableId(4), b"key", None);
+        let tables: Vec<_> = pages.finish().into_iter().map(|page| page.tables).collect();
+        assert_eq!(tables, [1..=1, 1..=4]);
+
+        let saved = SavedDeltas::default();
+        let [first, second, index] = [1, 2, 3].map(|sector| block(sector, 1));
+        let of = |address, tables: &RangeInclusive<u32>| SavedBlock {
+            address,
+            tables: tables.clone(),
+        };
+        let blocks = vec![of(first, &tables[0]), of(second, &tables[1]), SavedBlock::index(index)];
+        saved.replace_blocks(blocks);
+        assert_eq!(saved.blocks_of(None), [first, second, index]);
+        assert_eq!(saved.blocks_of(Some(TableId(1))), [first, second, index]);
+        assert_eq!(saved.blocks_of(Some(TableId(2))), [second, index]);
+        assert_eq!(saved.blocks_of(Some(TableId(9))), [index]);
+    }
 }

@@ -5,14 +5,13 @@ use crate::counters::Counters;
 use crate::foundation::Foundation;
 use crate::pages::{Lookup, Pages, look_up};
 use crate::readers::Readers;
-use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::Tree;
 use crate::walk::Walk;
 use bytes::Bytes;
 use engine::{
-    Cursor, Direction, EngineError, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling, Seq,
-    Snapshot, TableId, estimate_by_sampling,
+    Cursor, Direction, EngineError, EngineStatus, Estimate, FillLimits, KeyRange, Result, Rows, SampledRange, Sampling,
+    Seq, Snapshot, TableId, estimate_by_sampling,
 };
 use pins::{Holder, Pin};
 use std::sync::Arc;
@@ -22,7 +21,7 @@ pub(crate) struct ReadSide {
     catalog: Arc<Catalog>,
     pages: Arc<Pages>,
     readers: Arc<Readers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
 }
 

@@ -5,7 +5,6 @@
 //! addresses.
 
 use crate::cache::PageCache;
-use crate::catalog::Catalog;
 use crate::foundation::Foundation;
 use crate::large_values::LargeValues;
 use crate::leaf::{Base, Leaf};
@@ -25,7 +24,6 @@ pub(crate) struct TableRemoval {
     store: Arc<BlockStore>,
     pages: Arc<Pages>,
     cache: Arc<PageCache>,
-    catalog: Arc<Catalog>,
     structure: Arc<Structure>,
     large_values: Arc<LargeValues>,
     running: Arc<RunningCheckpoint>,
@@ -37,14 +35,13 @@ impl TableRemoval {
             store: base.store.clone(),
             pages: base.pages.clone(),
             cache: base.cache.clone(),
-            catalog: base.catalog.clone(),
             structure,
             large_values: base.large_values.clone(),
             running: base.running.clone(),
         }
     }
 
-    /// Gives back every block of a table. For a checkpoint that does not have it any more.
+    /// Gives back every block of a table, but leaves its volume. For a checkpoint that does not have it any more.
     pub(crate) fn free_table(&self, table: &Table) -> Result<()> {
         let tree = &table.tree;
         let root = {
@@ -62,7 +59,6 @@ impl TableRemoval {
         let bytes = tree.memory_bytes.load(Ordering::Relaxed) as usize;
         self.cache
             .account(tree, -(bytes.saturating_sub(deltas) as isize), -(deltas as isize));
-        self.catalog.remove_volume_if_unused(tree.shape.volume);
         Ok(())
     }
 

@@ -105,6 +105,12 @@ impl WriteBack {
         }
     }
 
+    /// Whether a checkpoint keeps blocks from being appended.
+    #[cfg(test)]
+    pub(crate) fn stands_still(&self) -> bool {
+        self.unflushed.keeps_writers_out()
+    }
+
     /// Waits until nobody has blocks that are not flushed, and keeps it so: for a checkpoint that records what is used.
     pub(crate) fn all_flushed(&self) -> rcu::RwLockWriteGuard<'_, ()> {
         self.unflushed.all_flushed()

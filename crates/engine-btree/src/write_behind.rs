@@ -20,12 +20,11 @@ use crate::job::Job;
 use crate::leaf::{Base, Leaf};
 use crate::readers::Readers;
 use crate::running::RunningCheckpoint;
-use crate::status::Status;
 use crate::tables::Table;
 use crate::tree::Tree;
 use crate::workers::{Class, Workers};
 use crate::write_back::{Need, WriteBack};
-use engine::{Result, Seq};
+use engine::{EngineStatus, Result, Seq};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +50,7 @@ pub(crate) struct WriteBehind {
     running: Arc<RunningCheckpoint>,
     write_back: Arc<WriteBack>,
     workers: Arc<Workers>,
-    status: Arc<Status>,
+    status: Arc<EngineStatus>,
     counters: Arc<Counters>,
     clock: Arc<dyn vfs::Clock>,
     /// As configured, in bytes.

@@ -9,9 +9,9 @@ use crate::snapshot::InMemorySnapshot;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, HISTORY_PERCENT_DEFAULT,
-    KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId,
-    TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, history_bytes,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
+    HISTORY_PERCENT_DEFAULT, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot,
+    StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, history_bytes,
 };
 use parking_lot::Mutex;
 use pins::Holder;
@@ -109,7 +109,7 @@ impl InMemoryEngine {
             Ok(bytes) => *file_bytes = bytes,
             Err(Failure::Harmless(error)) => return Err(error),
             Err(Failure::Fatal(error)) => {
-                self.shared.close(Some(format!("a checkpoint failed: {error}")));
+                self.shared.status.stop(format!("a checkpoint failed: {error}"));
                 return Err(error);
             }
         }
@@ -174,7 +174,7 @@ impl Engine for InMemoryEngine {
         self.counters.operations.fetch_add(batch.ops().len() as u64, Relaxed);
         applier
             .apply(&self.shared, batch, seq)
-            .inspect_err(|error| self.shared.close(Some(format!("a batch failed: {error}"))))
+            .inspect_err(|error| self.shared.status.stop(format!("a batch failed: {error}")))
     }
 
     fn set_history_percent(&self, percent: u32) {
@@ -191,6 +191,10 @@ impl Engine for InMemoryEngine {
         if let Some(store) = &self.store {
             store.write_ahead.set(log);
         }
+    }
+
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.shared.status.set_failure_handler(handler);
     }
 
     fn durable_seq(&self) -> Seq {
@@ -260,7 +264,8 @@ impl Engine for InMemoryEngine {
         number("checkpoint.durable_seq", self.durable_seq().0);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    /// Soon over: there is no disk in it.
+    fn maintain_while(&self, task: &Maintenance, _goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.shared.check_open()?;
         let mut report = MaintenanceReport::default();
         match task {
@@ -302,7 +307,7 @@ impl Engine for InMemoryEngine {
             CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
             CloseMode::Abandon => self.shared.check_open(),
         };
-        self.shared.close(None);
+        self.shared.status.close();
         result
     }
 }

@@ -1,11 +1,11 @@
 //! What the engine and its snapshots share.
 
 use crate::table::Table;
-use engine::{EngineError, Result, Seq, TableId};
+use engine::{EngineError, EngineStatus, Result, Seq, TableId};
 use parking_lot::RwLock;
 use pins::Pins;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Tables and open snapshots.
 ///
@@ -14,8 +14,7 @@ pub(crate) struct Shared {
     /// Every table a snapshot may see, dropped ones included.
     tables: RwLock<BTreeMap<TableId, Arc<Table>>>,
     pub(crate) pins: Pins,
-    /// The engine answers no more: after this failure, or because it was closed.
-    closed: OnceLock<Option<String>>,
+    pub(crate) status: EngineStatus,
 }
 
 impl Shared {
@@ -24,21 +23,12 @@ impl Shared {
         Self {
             tables: RwLock::new(tables),
             pins: Pins::new(published),
-            closed: OnceLock::new(),
+            status: EngineStatus::default(),
         }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.closed.get() {
-            None => Ok(()),
-            Some(None) => Err(EngineError::Closed),
-            Some(Some(failure)) => Err(EngineError::Stopped(failure.clone())),
-        }
-    }
-
-    /// Answers nothing from now on, after `failure` if there was one. The first stands.
-    pub(crate) fn close(&self, failure: Option<String>) {
-        self.closed.get_or_init(|| failure);
+        self.status.check_running()
     }
 
     /// Calls `read` on the table if a snapshot at `seq` has it.

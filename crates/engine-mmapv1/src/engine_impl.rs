@@ -15,9 +15,9 @@ use crate::stats::{self, Counts};
 use crate::table::Table;
 use crate::{bulk, verify};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind, FailureHandler,
     HISTORY_PERCENT_DEFAULT, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue,
-    TableId, TableSpec, TableStats, WriteAhead, WriteAheadRule, history_bytes,
+    TableId, TableSpec, TableStats, WriteAhead, WriteAheadRule, check_wanted, history_bytes,
 };
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
@@ -259,7 +259,7 @@ impl Core {
                 Err(error)
             }
             Err(Failure::Fatal(error)) => {
-                self.shared.close(Some(format!("a checkpoint failed: {error}")));
+                self.shared.status.stop(format!("a checkpoint failed: {error}"));
                 Err(error)
             }
         }
@@ -277,11 +277,11 @@ impl Core {
         }
     }
 
-    fn verify(&self, table: Option<TableId>) -> Result<MaintenanceReport> {
+    fn verify(&self, table: Option<TableId>, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         let mut report = MaintenanceReport::default();
         for table in self.tables_for(table.as_ref().map(std::slice::from_ref))? {
-            verify::verify_table(&self.shared, &table, &mut report)?;
-            verify::verify_disk(&table, &self.disk, &mut report)?;
+            verify::verify_table(&self.shared, &table, goes_on, &mut report)?;
+            verify::verify_disk(&table, &self.disk, goes_on, &mut report)?;
         }
         if table.is_none() {
             for database in self.shared.all_databases() {
@@ -294,7 +294,7 @@ impl Core {
         Ok(report)
     }
 
-    fn compact(&self, ids: Option<&[TableId]>) -> Result<MaintenanceReport> {
+    fn compact(&self, ids: Option<&[TableId]>, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         let file_bytes = || -> u64 {
             let files = self
                 .shared
@@ -307,6 +307,7 @@ impl Core {
         };
         let before = file_bytes();
         for table in self.tables_for(ids)? {
+            check_wanted(goes_on)?;
             let mut applier = self.applier.lock();
             self.shared.check_open()?;
             if table.is_live() && is_worth_it(&table) {
@@ -405,7 +406,7 @@ impl Engine for Mmapv1Engine {
             core.operations.fetch_add(batch.ops().len() as u64, Relaxed);
             applier
                 .apply(&core.shared, batch, seq)
-                .inspect_err(|error| core.shared.close(Some(format!("a batch failed: {error}"))))?;
+                .inspect_err(|error| core.shared.status.stop(format!("a batch failed: {error}")))?;
         }
         if core.shared.cache.dirty_bytes() > core.dirty_aim() && !core.is_stuck.load(Relaxed) {
             core.want_checkpoint();
@@ -432,6 +433,10 @@ impl Engine for Mmapv1Engine {
 
     fn set_write_ahead(&self, log: WriteAhead) {
         self.core.write_ahead.set(log);
+    }
+
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.core.shared.status.set_failure_handler(handler);
     }
 
     fn durable_seq(&self) -> Seq {
@@ -512,11 +517,11 @@ impl Engine for Mmapv1Engine {
         stats::engine_stats(&core.shared, &counts, sink);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    fn maintain_while(&self, task: &Maintenance, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.core.shared.check_open()?;
         match task {
-            Maintenance::Verify(table) => self.core.verify(*table),
-            Maintenance::Compact(tables) => self.core.compact(tables.as_deref()),
+            Maintenance::Verify(table) => self.core.verify(*table, goes_on),
+            Maintenance::Compact(tables) => self.core.compact(tables.as_deref(), goes_on),
         }
     }
 
@@ -554,7 +559,7 @@ impl Engine for Mmapv1Engine {
             CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
             CloseMode::Abandon => self.core.shared.check_open(),
         };
-        self.core.shared.close(None);
+        self.core.shared.status.close();
         self.end_checkpointer();
         result
     }

@@ -93,7 +93,7 @@ fn a_checkpoint_that_waited_for_a_batch_that_failed_writes_nothing() {
             thread::yield_now();
         }
         applier.last = Seq(2);
-        core.shared.close(Some("a batch failed".into()));
+        core.shared.status.stop("a batch failed".into());
         drop(applier);
         let answer = checkpoint.join().expect("no panic");
         assert!(matches!(answer, Err(EngineError::Stopped(_))), "{answer:?}");

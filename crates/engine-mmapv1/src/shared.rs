@@ -8,13 +8,13 @@ use crate::pager::Pager;
 use crate::root::RootFiles;
 use crate::space::Owner;
 use crate::table::Table;
-use engine::{EngineError, Result, Seq, TableId};
+use engine::{EngineError, EngineStatus, Result, Seq, TableId};
 use parking_lot::{Mutex, RwLock};
 use pins::{Holder, Pin, Pins};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 use vfs::{Env, File};
 
 /// The namespace file and the first data file.
@@ -46,8 +46,7 @@ pub(crate) struct Shared {
     pub(crate) gate: RwLock<()>,
     /// Snapshots that are open; rises under the gate alone.
     snapshots: AtomicUsize,
-    /// The engine answers no more: after this failure, or because it was closed.
-    closed: OnceLock<Option<String>>,
+    pub(crate) status: EngineStatus,
 }
 
 impl Shared {
@@ -64,21 +63,12 @@ impl Shared {
             pins: Pins::new(published),
             gate: RwLock::new(()),
             snapshots: AtomicUsize::new(0),
-            closed: OnceLock::new(),
+            status: EngineStatus::default(),
         }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.closed.get() {
-            None => Ok(()),
-            Some(None) => Err(EngineError::Closed),
-            Some(Some(failure)) => Err(EngineError::Stopped(failure.clone())),
-        }
-    }
-
-    /// Answers nothing from now on, after `failure` if there was one. The first stands.
-    pub(crate) fn close(&self, failure: Option<String>) {
-        self.closed.get_or_init(|| failure);
+        self.status.check_running()
     }
 
     pub(crate) fn pager<'a>(&'a self, database: &'a Database, owner: Owner) -> Pager<'a> {

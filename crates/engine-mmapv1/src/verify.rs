@@ -6,7 +6,7 @@ use crate::pager::Pager;
 use crate::shared::Shared;
 use crate::store::{FREE, SlotHeader, Store, TreePart, Visit};
 use crate::table::Table;
-use engine::{Direction, EngineError, ErrorKind, MaintenanceReport, Result};
+use engine::{Direction, EngineError, MaintenanceReport, Result, check_wanted};
 use parking_lot::Mutex;
 use std::ops::Bound;
 
@@ -22,10 +22,15 @@ const SPACE_ATTEMPTS: usize = 5;
 /// A batch that waits for a table keeps all others waiting, and all that begins to read. So rows are checked in
 /// slices, and the check of the room, which needs a table that stands still, gives way to whoever writes: of a table
 /// that is written to all the time the room is not checked.
-pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut MaintenanceReport) -> Result<()> {
+pub(crate) fn verify_table(
+    shared: &Shared,
+    table: &Table,
+    goes_on: &dyn Fn() -> bool,
+    report: &mut MaintenanceReport,
+) -> Result<()> {
     let problem = |text: String| format!("{}: {text}", table.spec.name);
     let mut rows = 0;
-    let checked = check_rows(shared, table, &mut rows).and_then(|mut problems| {
+    let checked = check_rows(shared, table, goes_on, &mut rows).and_then(|mut problems| {
         for _ in 0..SPACE_ATTEMPTS {
             if let Some(found) = check_space(shared, table)? {
                 problems.extend(found);
@@ -37,7 +42,7 @@ pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut Maintena
     report.rows_checked += rows;
     match checked {
         Ok(problems) => report.problems.extend(problems.into_iter().map(problem)),
-        Err(error) if error.kind() == ErrorKind::Corrupt => report.problems.push(problem(error.to_string())),
+        Err(error) if error.is_of_disk() => report.problems.push(problem(error.to_string())),
         Err(error) => return Err(error),
     }
     Ok(())
@@ -45,10 +50,16 @@ pub(crate) fn verify_table(shared: &Shared, table: &Table, report: &mut Maintena
 
 /// Checks the pages of a table's extents that are on disk. Under `disk` no checkpoint writes; it is let go now and
 /// then.
-pub(crate) fn verify_disk<T>(table: &Table, disk: &Mutex<T>, report: &mut MaintenanceReport) -> Result<()> {
+pub(crate) fn verify_disk<T>(
+    table: &Table,
+    disk: &Mutex<T>,
+    goes_on: &dyn Fn() -> bool,
+    report: &mut MaintenanceReport,
+) -> Result<()> {
     let extents = table.state.read().store.extents.clone();
     let mut pages = extents.iter().flat_map(|extent| extent.page_locs()).peekable();
     while pages.peek().is_some() {
+        check_wanted(goes_on)?;
         let _no_checkpoint_writes = disk.lock();
         let files = table.database.files();
         for at in pages.by_ref().take(SLICE) {
@@ -61,7 +72,7 @@ pub(crate) fn verify_disk<T>(table: &Table, disk: &Mutex<T>, report: &mut Mainte
                 .get(at.page() as usize)
                 .is_some_and(|&sum| sum != 0);
             match is_written.then(|| file.read_page(at.page())) {
-                Some(Err(error)) if error.kind() == ErrorKind::Corrupt => report.problems.push(error.to_string()),
+                Some(Err(error)) if error.is_of_disk() => report.problems.push(error.to_string()),
                 Some(Err(error)) => return Err(error),
                 _ => {}
             }
@@ -71,13 +82,14 @@ pub(crate) fn verify_disk<T>(table: &Table, disk: &Mutex<T>, report: &mut Mainte
 }
 
 /// Every row, in order and readable. The counts are compared if nobody changed the table meanwhile.
-fn check_rows(shared: &Shared, table: &Table, rows: &mut u64) -> Result<Vec<String>> {
+fn check_rows(shared: &Shared, table: &Table, goes_on: &dyn Fn() -> bool, rows: &mut u64) -> Result<Vec<String>> {
     let pager = table.pager(shared);
     let mut problems = Vec::new();
     let mut bytes = 0;
     let mut last: Option<Vec<u8>> = None;
     let changes = table.state.read().changes;
     loop {
+        check_wanted(goes_on)?;
         let state = table.state.read();
         let from = last.clone();
         let (mut left, bytes_max) = (SLICE, bytes + SLICE_BYTES);

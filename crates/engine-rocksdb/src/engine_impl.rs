@@ -28,22 +28,24 @@ use crate::registry::Registry;
 use crate::stats;
 use crate::view::RocksSnapshot;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind, KEY_BYTES_MAX,
-    KeyRange, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot, StatValue, TableId,
-    TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, EngineStatus, ErrorKind,
+    FailureHandler, KEY_BYTES_MAX, KeyRange, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq,
+    Snapshot, StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, check_wanted,
 };
 use parking_lot::Mutex;
 use rocksdb::{
     BottommostLevelCompaction, CompactOptions, DB, FlushOptions, Range, ReadOptions, ReadTier, WriteBatch, WriteOptions,
 };
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vfs::Env;
 
 /// What a row takes in a memtable beside its bytes, about.
 const MEMTABLE_ROW_BYTES: usize = 48;
+/// Verification asks whether it is still wanted each so many rows.
+const ROWS_A_LOOK: u64 = 1024;
 /// How often a checkpoint looks whether its memtable has been written.
 const FLUSH_POLL: Duration = Duration::from_millis(2);
 
@@ -63,8 +65,7 @@ pub struct RocksEngine {
     pressure: Pressure,
     /// How many [`LogFirst`]s there are; changes with `writer` locked.
     log_first: AtomicUsize,
-    /// It answers no more: after this failure, or because it was closed.
-    closed: OnceLock<Option<String>>,
+    status: EngineStatus,
     counters: Counters,
 }
 
@@ -183,22 +184,18 @@ impl RocksEngine {
             pressure: Pressure::default(),
             write_ahead: WriteAheadRule::default(),
             log_first: AtomicUsize::new(0),
-            closed: OnceLock::new(),
+            status: EngineStatus::default(),
             counters,
         })
     }
 
     fn check_open(&self) -> Result<()> {
-        match self.closed.get() {
-            None => Ok(()),
-            Some(None) => Err(EngineError::Closed),
-            Some(Some(failure)) => Err(EngineError::Stopped(failure.clone())),
-        }
+        self.status.check_running()
     }
 
     /// Answers nothing from now on. The first failure stands.
     fn poison(&self, what: &str, error: &EngineError) {
-        self.closed.get_or_init(|| Some(format!("{what} failed: {error}")));
+        self.status.stop(format!("{what} failed: {error}"));
     }
 
     fn registry(&self) -> Arc<Registry> {
@@ -421,7 +418,7 @@ impl RocksEngine {
         Ok(())
     }
 
-    fn compact(&self, tables: Option<&[TableId]>) -> Result<MaintenanceReport> {
+    fn compact(&self, tables: Option<&[TableId]>, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         let before = stats::property(&self.db, "rocksdb.live-sst-files-size");
         drop(self.writer.lock());
         self.reclaim_dropped()?;
@@ -431,6 +428,7 @@ impl RocksEngine {
         match tables {
             Some(tables) => {
                 for table in tables {
+                    check_wanted(goes_on)?;
                     // RocksDB flushes what lies in memtables of the range before it compacts. Anew for each: where the
                     // log's disk has become full meanwhile, it lacks batches that the next flush would have.
                     let _log_first = self.log_first()?;
@@ -451,7 +449,7 @@ impl RocksEngine {
     }
 
     /// Reads every row with its checksums, past the cache.
-    fn verify(&self, table: Option<TableId>) -> Result<MaintenanceReport> {
+    fn verify(&self, table: Option<TableId>, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         let view = self.current.lock().view(&self.db, &self.counters)?;
         let tables: Vec<TableId> = match table {
             Some(table) => vec![table],
@@ -467,6 +465,9 @@ impl RocksEngine {
             iterator.seek_to_first();
             let mut before: Option<Vec<u8>> = None;
             while let Some(key) = iterator.key() {
+                if report.rows_checked.is_multiple_of(ROWS_A_LOOK) {
+                    check_wanted(goes_on)?;
+                }
                 if before.as_ref().is_some_and(|before| before[..] >= *key) {
                     report
                         .problems
@@ -554,6 +555,10 @@ impl Engine for RocksEngine {
         self.write_ahead.set(log);
     }
 
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.status.set_failure_handler(handler);
+    }
+
     fn durable_seq(&self) -> Seq {
         self.read_durable()
     }
@@ -615,7 +620,8 @@ impl Engine for RocksEngine {
         number("cache.usage", self.built.cache.get_usage() as u64);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    /// A merge of one table, by RocksDB, is not interrupted.
+    fn maintain_while(&self, task: &Maintenance, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.check_open()?;
         let tables = match task {
             Maintenance::Verify(table) => table.as_slice(),
@@ -625,8 +631,8 @@ impl Engine for RocksEngine {
             self.registry().check(*table)?;
         }
         match task {
-            Maintenance::Verify(table) => self.verify(*table),
-            Maintenance::Compact(tables) => self.compact(tables.as_deref()),
+            Maintenance::Verify(table) => self.verify(*table, goes_on),
+            Maintenance::Compact(tables) => self.compact(tables.as_deref(), goes_on),
         }
     }
 
@@ -655,7 +661,7 @@ impl Engine for RocksEngine {
             CloseMode::Abandon => self.check_open(),
         };
         let writer = self.writer.lock();
-        self.closed.get_or_init(|| None);
+        self.status.close();
         drop(self.current.lock().view.take());
         self.db.cancel_all_background_work(true);
         drop(writer);

@@ -143,8 +143,14 @@ fn a_failed_batch_poisons_the_engine(fixture: &dyn Fixture) {
     let mut batch = Batch::new();
     batch.put(TABLE, &b"a"[..], &b"1"[..]);
     batch.put(TableId(99), &b"a"[..], &b"1"[..]);
+    let failures = driver.failures();
     expect_kind(driver.engine.apply(&batch, driver.last.next()), ErrorKind::Invalid);
     expect_everything_closed(&driver);
+    assert_eq!(
+        failures.lock().unwrap().len(),
+        1,
+        "who owns the engine hears of it, once"
+    );
 }
 
 fn throttling_ends_when_nobody_writes(fixture: &dyn Fixture) {

@@ -6,7 +6,7 @@ use engine::{
     Batch, Cursor, Direction, Engine, EngineError, ErrorKind, FillLimits, KeyRange, Rows, Seq, Snapshot, TableId,
     TableKind, TableSpec,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vfs::{Random, SeededRandom};
 
 /// A row, owned.
@@ -50,6 +50,16 @@ impl Driver {
 
     pub(crate) fn put(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Seq {
         self.commit(|batch| batch.put(table, key.to_vec(), value.to_vec()))
+    }
+
+    /// What the engine says of its failures from now on. Once for each engine.
+    pub(crate) fn failures(&self) -> Arc<Mutex<Vec<String>>> {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let failures = told.clone();
+        self.engine.set_failure_handler(Box::new(move |failure| {
+            told.lock().unwrap().push(failure.to_owned());
+        }));
+        failures
     }
 
     pub(crate) fn snapshot(&self) -> Arc<dyn Snapshot> {

@@ -144,7 +144,7 @@ fn a_failed_sync_poisons_the_engine(fixture: &dyn Fixture) {
         write_up_to(&mut driver, 10);
         driver.engine.checkpoint().unwrap();
         write_up_to(&mut driver, 20);
-        let struck = fs.faults_struck();
+        let (struck, failures) = (fs.faults_struck(), driver.failures());
         fs.inject(Fault::new(FaultKind::SyncError).after(skipped));
         let result = driver.engine.checkpoint();
         if fs.faults_struck() == struck {
@@ -153,6 +153,11 @@ fn a_failed_sync_poisons_the_engine(fixture: &dyn Fixture) {
         }
         expect_kind(result, ErrorKind::Io);
         expect_everything_closed(&driver);
+        assert_eq!(
+            failures.lock().unwrap().len(),
+            1,
+            "who owns the engine hears of it, once"
+        );
         drop(driver);
         fs.restart();
         let driver = drive(fixture, &fs);

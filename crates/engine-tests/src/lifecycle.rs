@@ -207,8 +207,10 @@ fn a_table_is_created_filled_and_dropped_by_batches_alone(fixture: &dyn Fixture)
 fn after_close_calls_answer_closed(fixture: &dyn Fixture) {
     for mode in [CloseMode::Checkpoint, CloseMode::Abandon] {
         let (driver, _site) = fresh(fixture);
+        let failures = driver.failures();
         driver.engine.close(mode).unwrap();
         expect_everything_closed(&driver);
+        assert!(failures.lock().unwrap().is_empty(), "an end that was asked for is none");
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::driver::{Dice, Driver, OTHER, TABLE, expect_kind, for_seeds, fresh, key};
 use crate::fixture::{Fixture, tests};
 use engine::{CloseMode, ErrorKind, Maintenance, MaintenanceReport};
+use std::cell::Cell;
 
 tests![
     verify_looks_at_every_row_and_finds_nothing,
@@ -10,6 +11,7 @@ tests![
     a_flipped_bit_is_found_or_harmless,
     a_backup_under_load_is_the_fold_up_to_its_seq,
     what_is_not_supported_says_so,
+    maintenance_that_nobody_wants_any_more_ends,
 ];
 
 fn filled(fixture: &dyn Fixture) -> (Driver, Box<dyn crate::fixture::Site>) {
@@ -53,6 +55,34 @@ fn compaction_changes_no_row(fixture: &dyn Fixture) {
         .unwrap();
     driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
     assert_eq!(driver.rows(TABLE), before);
+}
+
+fn maintenance_that_nobody_wants_any_more_ends(fixture: &dyn Fixture) {
+    let (driver, _site) = filled(fixture);
+    let before = driver.rows(TABLE);
+    for task in [
+        Maintenance::Verify(None),
+        Maintenance::Verify(Some(TABLE)),
+        Maintenance::Compact(None),
+        Maintenance::Compact(Some(vec![TABLE])),
+    ] {
+        for looks in [0, 1, 3] {
+            let asked = Cell::new(0);
+            let done = driver.engine.maintain_while(&task, &|| {
+                asked.set(asked.get() + 1);
+                asked.get() <= looks
+            });
+            match done {
+                // It is so soon over that it does not ask, or not again.
+                Ok(_) => assert!(asked.get() <= looks, "{task:?} went on"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{task:?}: {error}"),
+            }
+        }
+    }
+    assert_eq!(driver.rows(TABLE), before);
+    driver.engine.maintain(&Maintenance::Compact(None)).unwrap();
+    let report = driver.engine.maintain(&Maintenance::Verify(None)).unwrap();
+    assert_eq!((report.problems, report.rows_checked), (Vec::new(), 3000));
 }
 
 /// Flips single bits of the closed engine's files. The bit may lie where nothing depends on it; but the engine never

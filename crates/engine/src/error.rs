@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Closed,
     /// The engine ended the snapshot: the same may be asked of a new one.
     SnapshotTooOld,
+    /// Who asked for it does not want it any more.
+    Interrupted,
 }
 
 /// An engine's error.
@@ -88,9 +90,25 @@ pub enum EngineError {
     /// The engine ended the snapshot, see [`crate::Snapshot`].
     #[error("the snapshot at position {} is too old: what it sees was given up, because it took too much memory", .0.0)]
     SnapshotTooOld(Seq),
+    /// The caller ended it, see [`crate::Engine::maintain_while`].
+    #[error("the work was interrupted")]
+    Interrupted,
+}
+
+/// `Interrupted` unless `goes_on`: see [`crate::Engine::maintain_while`].
+pub fn check_wanted(goes_on: &dyn Fn() -> bool) -> Result<()> {
+    match goes_on() {
+        true => Ok(()),
+        false => Err(EngineError::Interrupted),
+    }
 }
 
 impl EngineError {
+    /// Whether it tells of what cannot be read, or written, at one place of a disk.
+    pub fn is_of_disk(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+    }
+
     /// The sort of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -104,6 +122,7 @@ impl EngineError {
             Self::Backend { kind, .. } => *kind,
             Self::Closed | Self::Stopped(_) => ErrorKind::Closed,
             Self::SnapshotTooOld(_) => ErrorKind::SnapshotTooOld,
+            Self::Interrupted => ErrorKind::Interrupted,
         }
     }
 }

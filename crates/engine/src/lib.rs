@@ -12,15 +12,17 @@ mod info;
 mod range;
 mod rows;
 mod sampling;
+mod status;
 mod table;
 mod write_ahead;
 
 pub use batch::{Batch, Op};
-pub use error::{EngineError, ErrorKind, Result};
+pub use error::{EngineError, ErrorKind, Result, check_wanted};
 pub use info::{Capabilities, CheckpointCost, EngineInfo, LockGranularity};
 pub use range::{Direction, KeyRange, successor_of_prefix};
 pub use rows::{FillLimits, PageIndex, Rows};
 pub use sampling::{SampledRange, Sampling, estimate_by_sampling};
+pub use status::{EngineStatus, FailureHandler};
 pub use table::{Seq, TableId, TableKind, TableSpec};
 pub use write_ahead::{WriteAhead, WriteAheadRule};
 
@@ -115,6 +117,11 @@ pub trait Engine: Send + Sync {
     /// the durable mark where it was. Without a log nothing is handed in, and nothing waits.
     fn set_write_ahead(&self, log: WriteAhead);
 
+    /// Hands in who is told why the engine stopped, once, before the first batch. An engine that is poisoned, by a call
+    /// or by work of its own, **must** tell at once: until another call meets the error nobody would know. At once,
+    /// too, where that was before this call; never of [`Engine::close`].
+    fn set_failure_handler(&self, handler: FailureHandler);
+
     /// The newest `Seq` whose fold would be found after a crash now; `Seq::ZERO` when nothing is.
     fn durable_seq(&self) -> Seq;
 
@@ -168,8 +175,16 @@ pub trait Engine: Send + Sync {
     /// Counters of the whole engine, by dotted name, for `serverStatus`.
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue));
 
-    /// Maintenance. What the engine cannot do is `Unsupported`, never a silent no-op.
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport>;
+    /// Maintenance, as long as `goes_on`, which is asked often: it may take hours. What the engine cannot do is
+    /// `Unsupported`, never a silent no-op.
+    ///
+    /// Errors: `Interrupted` when it was ended by `goes_on`; what was done until then stays done.
+    fn maintain_while(&self, task: &Maintenance, goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport>;
+
+    /// As [`Engine::maintain_while`], to its end.
+    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+        self.maintain_while(task, &|| true)
+    }
 
     /// Pins a checkpoint and lists the files that hold it. `Unsupported` where `Capabilities::hot_backup` is false.
     fn backup(&self) -> Result<Box<dyn Backup>>;

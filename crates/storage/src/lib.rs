@@ -44,6 +44,7 @@ mod entry;
 mod entry_reader;
 mod entry_text;
 mod error;
+mod failure;
 mod flow_control;
 mod fold;
 mod follow;
@@ -116,6 +117,7 @@ pub use driver::Outlet;
 pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
 pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
+pub use failure::FailureHandler;
 pub use flow_control::{FlowControl, FlowControlFigures};
 pub use history::{
     DOCUMENT_OPERATION_BYTES_MAX, HistoryChange, HistoryExtent, HistoryOperation, HistoryReader, HistorySession,
@@ -142,8 +144,7 @@ pub use sessions::{SessionRecord, StatementKind, StatementResult};
 pub use standing::{MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
-    ApplyWaitHandler, CheckpointFailureHandler, FailureHandler, ProgressHandler, RecoveryProgress, Storage,
-    StorageOptions,
+    ApplyWaitHandler, CheckpointFailureHandler, ProgressHandler, RecoveryProgress, Storage, StorageOptions,
 };
 pub use table_options::table_compressor;
 pub use temporary::{Temporary, TemporaryName};

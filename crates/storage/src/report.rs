@@ -2,7 +2,7 @@
 
 use crate::{CappedLimits, RecordId, StorageError};
 use bson::{RawDocument, RawDocumentBuf};
-use engine::{ErrorKind, StatValue};
+use engine::StatValue;
 
 /// Sentences, or records, of one kind kept in a report.
 const PROBLEMS_MAX: usize = 100;
@@ -113,7 +113,7 @@ pub(crate) fn unless_damaged<T>(
 ) -> Result<Option<T>, StorageError> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Corrupt => {
+        Err(StorageError::Engine(error)) if error.is_of_disk() => {
             report.error(error.to_string());
             Ok(None)
         }

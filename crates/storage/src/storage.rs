@@ -1,13 +1,14 @@
 //! The storage layer as a whole: what is shared by all operations, and the way in.
 //!
 //! Invariants: entries are applied and published in the order of the log, see `commit.rs`; after a failure of log or
-//! engine nothing is written any more.
+//! engine, whoever met it, nothing is written any more.
 
 use crate::background::{Checkpointer, TtlMonitor};
 use crate::catalog::Entry;
 use crate::catalog::collection::CollectionShared;
 use crate::catalog_change::CatalogChangeHandler;
 use crate::collection_guard::CollectionGuard;
+use crate::failure::{Failure, FailureHandler};
 use crate::flow_control::FlowControl;
 use crate::history::Recent;
 use crate::local_capped::LocalCollections;
@@ -29,7 +30,7 @@ use locks::{Held, LockCounts, LockTable, Waiter};
 use oplog::{Log, LogError};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vfs::Env;
 
@@ -75,8 +76,6 @@ pub type ApplyWaitHandler = Arc<dyn Fn(&StorageError) + Send + Sync>;
 /// Told of a record or index of a collection that a TTL pass left because it could not be read. It must not call the
 /// storage.
 pub type TtlFailureHandler = Arc<dyn Fn(&Namespace, &StorageError) + Send + Sync>;
-/// Told once why writing stopped for good. It must not call the storage.
-pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Options of [`Storage::open`]; start from [`StorageOptions::new`].
 #[derive(Clone)]
@@ -196,8 +195,7 @@ pub struct Storage {
     /// This member of a replica set votes and keeps nothing but the configuration.
     pub(crate) is_arbiter: AtomicBool,
     pub(crate) closed: AtomicBool,
-    stopped: OnceLock<Arc<str>>,
-    failure_handlers: Mutex<Vec<FailureHandler>>,
+    failure: Arc<Failure>,
     whole_collection_locks: bool,
     pub(crate) me: Weak<Storage>,
 }
@@ -254,11 +252,14 @@ impl Storage {
             figures: Figures::default(),
             is_arbiter: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            stopped: OnceLock::new(),
-            failure_handlers: Mutex::default(),
+            failure: Arc::default(),
             whole_collection_locks,
             me: me.clone(),
         });
+        let failure = storage.failure.clone();
+        storage.engine.set_failure_handler(Box::new(move |reason| {
+            failure.stop(reason);
+        }));
         if storage.options.journal {
             storage.engine.set_write_ahead(write_ahead(storage.log.clone()));
         }
@@ -479,11 +480,7 @@ impl Storage {
 
     /// Tells `handler` once when writing stops for good. At once, if it has.
     pub fn subscribe_failure(&self, handler: FailureHandler) {
-        let mut handlers = self.failure_handlers.lock();
-        match self.stopped.get() {
-            Some(reason) => handler(reason),
-            None => handlers.push(handler),
-        }
+        self.failure.subscribe(handler);
     }
 
     /// Whether writing is possible at all.
@@ -497,22 +494,12 @@ impl Storage {
 
     /// Whether log and engine work. Closing takes what is committed to its end.
     pub(crate) fn check_not_stopped(&self) -> Result<(), StorageError> {
-        match self.stopped.get() {
-            Some(reason) => Err(StorageError::Stopped(reason.clone())),
-            None => Ok(()),
-        }
+        self.failure.check()
     }
 
     /// Stops writing for good and tells who wants to know.
     pub(crate) fn stop(&self, reason: &str) -> StorageError {
-        let mut handlers = self.failure_handlers.lock();
-        let first = self.stopped.set(reason.into()).is_ok();
-        if first {
-            for handler in handlers.drain(..) {
-                handler(reason);
-            }
-        }
-        StorageError::Stopped(self.stopped.get().cloned().unwrap_or_else(|| reason.into()))
+        self.failure.stop(reason)
     }
 
     /// Sorts an error of the log: full is an error of this call only, a failed log stops everything.

@@ -8,8 +8,8 @@ use crate::history::OPLOG;
 use crate::limits::WAIT_SLICE;
 use crate::report::{CollectionStats, CompactReport, IndexStats, Inspect, ValidateReport, unless_damaged};
 use crate::storage::Storage;
-use crate::{Collection, LockMode, Namespace, Operation, StorageError};
-use engine::{EngineError, Maintenance, TableId};
+use crate::{Collection, Interrupted, LockMode, Namespace, Operation, StorageError};
+use engine::{EngineError, Maintenance, MaintenanceReport, TableId};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ impl Storage {
         if full {
             for table in guard.tables() {
                 op.check_now()?;
-                self.verify_table(table, &mut report)?;
+                self.verify_table(op, table, &mut report)?;
             }
         }
         Ok(report)
@@ -82,17 +82,26 @@ impl Storage {
         applied.counts_changed(collection);
     }
 
-    fn verify_table(&self, table: TableId, report: &mut ValidateReport) -> Result<(), StorageError> {
-        match self.engine.maintain(&Maintenance::Verify(Some(table))) {
+    fn verify_table(&self, op: &Operation, table: TableId, report: &mut ValidateReport) -> Result<(), StorageError> {
+        match self.maintain_for(op, &Maintenance::Verify(Some(table))) {
             Ok(found) => found.problems.into_iter().for_each(|problem| report.error(problem)),
-            Err(EngineError::Unsupported { .. }) => {
+            Err(StorageError::Engine(EngineError::Unsupported { .. })) => {
                 report
                     .warnings
                     .push(format!("the engine cannot verify {table:?} by itself"));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Maintenance by the engine, as long as the operation may.
+    fn maintain_for(&self, op: &Operation, task: &Maintenance) -> Result<MaintenanceReport, StorageError> {
+        let done = self.engine.maintain_while(task, &|| op.check_now().is_ok());
+        done.map_err(|error| match error {
+            EngineError::Interrupted => op.check_now().err().unwrap_or(Interrupted::Killed).into(),
+            error => error.into(),
+        })
     }
 
     /// Figures of a collection. [`StorageError::NamespaceNotFound`], [`StorageError::IsView`].
@@ -148,10 +157,16 @@ impl Storage {
         // Before the collection's lock: the other one may take hours, and nobody else shall wait for it here.
         let _turn = self.wait_to_compact(op)?;
         let _compaction = self.begin_compaction(op)?;
-        let guard = self.existing(op, ns, LockMode::IntentShared)?;
-        op.check_now()?;
-        let task = Maintenance::Compact(Some(guard.tables().collect()));
-        let bytes_freed = self.engine.maintain(&task)?.bytes_freed;
+        // The lock is not kept: behind who wants the collection for itself meanwhile everybody else would wait, too.
+        // To the engine it is the same as what it moves unasked: its tables may go under it.
+        let tables = self.existing(op, ns, LockMode::IntentShared)?.tables().collect();
+        let done = match self.maintain_for(op, &Maintenance::Compact(Some(tables))) {
+            Err(StorageError::Engine(EngineError::NoSuchTable(_))) => {
+                return Err(StorageError::NamespaceNotFound(ns.clone()));
+            }
+            done => done?,
+        };
+        let bytes_freed = done.bytes_freed;
         Ok(CompactReport { bytes_freed })
     }
 

@@ -5,7 +5,7 @@
 use super::*;
 use crate::consistency::check_document;
 use crate::limits::NESTING_DEPTH_MAX;
-use crate::testing::{Calls, Machine, index, ns};
+use crate::testing::{Calls, Kind, Machine, index, ns};
 use crate::{Interrupted, RecordId};
 use bson::rawdoc;
 use engine::{Batch, KeyRange};
@@ -270,4 +270,28 @@ fn writes_are_held_back_for_a_copy_once_no_compaction_runs() {
         assert!(compacted.is_ok() || is_unsupported, "{compacted:?}");
     });
     drop(storage.block_writes(&op).unwrap());
+}
+
+/// Neither killOp nor a time limit ended what the engine did for an operation.
+#[test]
+fn maintenance_ends_with_its_operation() {
+    for kind in [Kind::Btree, Kind::InMemory] {
+        let mut machine = Machine::new(1);
+        machine.kind = kind;
+        let (storage, op) = (machine.open().unwrap(), machine.operation());
+        storage.make(&op, "c", rawdoc! {});
+        storage.put(&op, "c", rawdoc! { "_id": 1 }).unwrap();
+        let killed = machine.operation();
+        killed.kill();
+        for task in [Maintenance::Verify(None), Maintenance::Compact(None)] {
+            match storage.maintain_for(&killed, &task) {
+                Ok(_) => assert_eq!(kind, Kind::InMemory, "{task:?}"),
+                Err(error) => assert!(
+                    matches!(error, StorageError::Interrupted(Interrupted::Killed)),
+                    "{error}"
+                ),
+            }
+        }
+        assert!(storage.validate(&op, &ns("c"), true).unwrap().is_valid());
+    }
 }

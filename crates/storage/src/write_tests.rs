@@ -473,6 +473,27 @@ fn a_failed_log_stops_writing_and_tells() {
     assert!(storage.read().is_ok(), "reading goes on");
 }
 
+/// An engine that stopped in the background, or for somebody else, left a server that answered nothing and did not end.
+#[test]
+fn an_engine_that_stops_by_itself_stops_the_storage() {
+    let machine = Machine::new(1);
+    let (storage, op) = (machine.open().unwrap(), machine.operation());
+    storage.make(&op, "c", rawdoc! {});
+    storage.checkpoint().unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let teller = told.clone();
+    storage.subscribe_failure(Box::new(move |_| {
+        teller.fetch_add(1, Ordering::SeqCst);
+    }));
+    let mut batch = engine::Batch::new();
+    batch.put(engine::TableId(u32::MAX), b"key".to_vec(), b"value".to_vec());
+    let failed = storage.engine().apply(&batch, storage.last_seq().next());
+    assert!(failed.is_err(), "there is no such table");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    let refused = storage.put(&op, "c", rawdoc! { "_id": 1 });
+    assert!(matches!(refused, Err(StorageError::Stopped(_))), "{refused:?}");
+}
+
 #[test]
 fn names_of_views_are_no_collections() {
     let machine = Machine::new(1);

@@ -7,9 +7,9 @@ use crate::files::{Failure, Files};
 use crate::table::Table;
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, KEY_BYTES_MAX,
-    LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot, StatValue, TableId, TableSpec,
-    TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, EngineStatus,
+    FailureHandler, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot,
+    StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
 };
 use parking_lot::{Mutex, RwLock};
 use std::path::Path;
@@ -31,8 +31,7 @@ pub struct DeltaEngine {
     batches: AtomicU64,
     operations: AtomicU64,
     write_ahead: WriteAheadRule,
-    /// Why it does not go on; nothing when it was closed.
-    ended: RwLock<Option<Option<String>>>,
+    status: EngineStatus,
 }
 
 impl DeltaEngine {
@@ -49,21 +48,12 @@ impl DeltaEngine {
             view: RwLock::new(view),
             files: Mutex::new(files),
             write_ahead: WriteAheadRule::default(),
-            ended: RwLock::new(None),
+            status: EngineStatus::default(),
         })
     }
 
     fn check_open(&self) -> Result<()> {
-        match &*self.ended.read() {
-            None => Ok(()),
-            Some(None) => Err(EngineError::Closed),
-            Some(Some(reason)) => Err(EngineError::Stopped(reason.clone())),
-        }
-    }
-
-    /// The first reason stays.
-    fn end(&self, reason: Option<String>) {
-        self.ended.write().get_or_insert(reason);
+        self.status.check_running()
     }
 
     fn write_checkpoint(&self, everything: bool) -> Result<Seq> {
@@ -83,7 +73,7 @@ impl DeltaEngine {
             }
             Err(Failure::Harmless(error)) => Err(error),
             Err(Failure::Fatal(error)) => {
-                self.end(Some(format!("a checkpoint failed: {error}")));
+                self.status.stop(format!("a checkpoint failed: {error}"));
                 Err(error)
             }
         }
@@ -129,7 +119,7 @@ impl Engine for DeltaEngine {
         self.batches.fetch_add(1, Relaxed);
         self.operations.fetch_add(batch.ops().len() as u64, Relaxed);
         self.apply_batch(Arc::make_mut(&mut view), batch, seq)
-            .inspect_err(|error| self.end(Some(format!("a batch failed: {error}"))))
+            .inspect_err(|error| self.status.stop(format!("a batch failed: {error}")))
     }
 
     /// Snapshots last, whatever they hold.
@@ -144,6 +134,10 @@ impl Engine for DeltaEngine {
 
     fn set_write_ahead(&self, log: WriteAhead) {
         self.write_ahead.set(log);
+    }
+
+    fn set_failure_handler(&self, handler: FailureHandler) {
+        self.status.set_failure_handler(handler);
     }
 
     fn durable_seq(&self) -> Seq {
@@ -203,7 +197,7 @@ impl Engine for DeltaEngine {
         number("checkpoint.durable_seq", self.durable_seq().0);
     }
 
-    fn maintain(&self, task: &Maintenance) -> Result<MaintenanceReport> {
+    fn maintain_while(&self, task: &Maintenance, _goes_on: &dyn Fn() -> bool) -> Result<MaintenanceReport> {
         self.check_open()?;
         let mut report = MaintenanceReport::default();
         let view = self.view.read().clone();
@@ -248,7 +242,7 @@ impl Engine for DeltaEngine {
             CloseMode::Checkpoint => self.checkpoint().map(|_| ()),
             CloseMode::Abandon => self.check_open(),
         };
-        self.end(None);
+        self.status.close();
         result
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::owner::{DIRECTORY, Held, Owner, content, disk, env, open};
 use blocks::{
-    BlockKind, BlockStore, Near, Purpose, ReadScratch, Referenced, Sections, Source, StoreOptions, Urgency, VolumeId,
+    BlockKind, BlockStore, Near, Purpose, ReadScratch, Referenced, SECTOR_BYTES, Sections, Source, StoreOptions,
+    Urgency, VolumeId,
 };
 use codec::Codec;
 use engine::ErrorKind;
@@ -205,12 +206,61 @@ fn a_label_comes_back_to_who_moves_the_block_and_to_nobody_else() {
     let mut found = Vec::new();
     for (volume, segment) in store.segments_to_empty() {
         let moving = store.read_segment_to_empty(volume, segment).unwrap();
-        let labelled = moving.into_iter().filter(|block| block.kind == BlockKind::Large);
+        assert!(!moving.is_damaged);
+        let labelled = moving.blocks.into_iter().filter(|block| block.kind == BlockKind::Large);
         found.extend(labelled.map(|block| (block.addr, block.raw, block.label)));
     }
     // The first ones may lie in a segment that stays.
     assert!(found.len() > written.len() / 2, "{} of {}", found.len(), written.len());
     assert!(found.iter().all(|block| written.contains(block)));
+}
+
+/// What lies behind damage in a segment moves all the same, and the damage is told: else the segment would be chosen,
+/// read and kept from use again and again.
+#[test]
+fn blocks_behind_a_damaged_one_are_found() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let store = owner.store.clone();
+    let mut writer = store.writer(VolumeId::MAIN, Purpose::Later);
+    for id in 0..100 {
+        owner.put(&mut writer, VolumeId::MAIN, id, 5000).unwrap();
+    }
+    let mut written = Vec::new();
+    for number in 0..8_u8 {
+        let addr = writer.append(BlockKind::Large, 9, Codec::None, None, &[number; 2000]);
+        written.push(addr.unwrap());
+    }
+    writer.flush().unwrap();
+    drop(writer);
+    owner.checkpoint().unwrap();
+    (0..100).for_each(|id| owner.forget(id));
+    owner.checkpoint().unwrap();
+    owner.checkpoint().unwrap();
+    store.plan_relocation(Urgency::Compact);
+    let read = || {
+        let segments = store.segments_to_empty().into_iter();
+        let of_each = segments.map(|(volume, segment)| store.read_segment_to_empty(volume, segment).unwrap());
+        let (mut found, mut is_damaged) = (Vec::new(), false);
+        for segment in of_each {
+            is_damaged |= segment.is_damaged;
+            let large = segment
+                .blocks
+                .into_iter()
+                .filter(|block| block.kind == BlockKind::Large);
+            found.extend(large.map(|block| block.addr));
+        }
+        (found, is_damaged)
+    };
+    let (whole, is_damaged) = read();
+    assert!(whole.len() > 2 && !is_damaged, "{} of {}", whole.len(), written.len());
+    let damaged = whole[whole.len() / 2];
+    let at = damaged.sector() * SECTOR_BYTES as u64 + 1000;
+    fs.flip_bit(&Path::new(DIRECTORY).join("main.blocks"), at, 3).unwrap();
+    let (found, is_damaged) = read();
+    let others: Vec<_> = whole.into_iter().filter(|addr| *addr != damaged).collect();
+    assert!(is_damaged);
+    assert_eq!(found, others);
 }
 
 #[test]
@@ -551,7 +601,7 @@ fn volumes_come_and_go() {
     assert!(fs.exists(&path("b")).unwrap());
     let moving = store.read_segment_to_empty(a, 0).unwrap();
     assert!(
-        moving.is_empty(),
+        moving.blocks.is_empty() && !moving.is_damaged,
         "who empties a segment may come when its volume has gone"
     );
     let again = store.volume("a").unwrap();

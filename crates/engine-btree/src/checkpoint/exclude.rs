@@ -7,15 +7,48 @@ use crate::large_values::NotedForCheckpoint;
 use crate::leaf::{Elsewhere, Found};
 use crate::page::LargeRef;
 use crate::running::CheckpointPosition;
+use crate::tables::Table;
 use crate::tree::{Child, Target, Tree};
 use blocks::{BlockAddr, Near};
-use engine::{Result, Seq};
+use engine::{Seq, TableId};
 use rcu::Guard;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Where large values lie, by the leaves whose images refer to them.
+pub(super) type LargeOfLater = HashMap<(TableId, BlockAddr), Vec<BlockAddr>>;
+
 impl Run<'_> {
-    /// Excludes blocks that are in use and that the checkpoint does not refer to. No block is on its way.
-    pub(super) fn exclude_others(&self) -> Result<()> {
+    /// What [`Run::exclude_others`] would have to read, as far as it is there: that has others wait.
+    pub(super) fn read_large_of_later(&self) -> LargeOfLater {
+        let mut large = LargeOfLater::new();
+        for table in self.later_tables() {
+            let (_, leaves) = self.blocks_of_later(&table.tree);
+            let read = |leaf| Some(((table.id, leaf), self.large_of(&table.tree, leaf)?));
+            large.extend(leaves.into_iter().filter_map(read));
+        }
+        large
+    }
+
+    /// Tables that came after the position, and were loaded or written back already.
+    fn later_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.changed.iter().filter(|table| table.created > self.position.seq)
+    }
+
+    /// Where the large values lie that a leaf's image refers to; `None` for one that was written anew meanwhile, which
+    /// is of the checkpoint after this one.
+    fn large_of(&self, tree: &Tree, leaf: BlockAddr) -> Option<Vec<BlockAddr>> {
+        let image = self.parts.pages.read_leaf(tree, leaf, Near::Others).ok()?;
+        let addresses = image
+            .large_values()
+            .flat_map(|large| large.addresses().collect::<Vec<_>>());
+        Some(addresses.collect())
+    }
+
+    /// Excludes blocks that are in use and that the checkpoint does not refer to. No block is on its way. `known` are
+    /// large values that were read before.
+    pub(super) fn exclude_others(&self, known: &LargeOfLater) {
         let (parts, seq) = (self.parts, self.position.seq);
         let absent = parts
             .large_values
@@ -25,35 +58,32 @@ impl Run<'_> {
                 parts.store.exclude(volume, address);
             }
         }
-        // Tables that came after the position, and were loaded or written back already.
-        for table in self.changed.iter().filter(|table| table.created > seq) {
-            for address in self.blocks_of_later(&table.tree) {
-                parts.store.exclude(table.tree.shape.volume, address);
+        for table in self.later_tables() {
+            let tree = &table.tree;
+            let (mut blocks, leaves) = self.blocks_of_later(tree);
+            for leaf in leaves {
+                match known.get(&(table.id, leaf)) {
+                    Some(large) => blocks.extend(large),
+                    None => blocks.extend(self.large_of(tree, leaf).into_iter().flatten()),
+                }
+            }
+            for address in blocks {
+                parts.store.exclude(tree.shape.volume, address);
             }
         }
-        Ok(())
     }
 
-    /// Every block of a tree of which the checkpoint has nothing.
-    fn blocks_of_later(&self, tree: &Tree) -> Vec<BlockAddr> {
+    /// Every block of a tree of which the checkpoint has nothing, but for large values; and those of its leaves that
+    /// may refer to such.
+    fn blocks_of_later(&self, tree: &Tree) -> (Vec<BlockAddr>, Vec<BlockAddr>) {
         let (mut blocks, mut leaves) = (Vec::new(), Vec::new());
-        {
-            let guard = rcu::pin();
-            let _structure = tree.structure.lock();
-            blocks_below(tree.root.load(&guard), self.position, &mut blocks, &mut leaves, &guard);
+        let guard = rcu::pin();
+        let _structure = tree.structure.lock();
+        blocks_below(tree.root.load(&guard), self.position, &mut blocks, &mut leaves, &guard);
+        if !tree.has_large.load(Ordering::Acquire) {
+            leaves.clear();
         }
-        if tree.has_large.load(Ordering::Acquire) {
-            // One that was written anew meanwhile is of the checkpoint after this one.
-            let read = |leaf| self.parts.pages.read_leaf(tree, leaf, Near::Others).ok();
-            for image in leaves.into_iter().filter_map(read) {
-                blocks.extend(
-                    image
-                        .large_values()
-                        .flat_map(|large| large.addresses().collect::<Vec<_>>()),
-                );
-            }
-        }
-        blocks
+        (blocks, leaves)
     }
 
     /// Whether a large value that only a delta held when it was looked up there is what a reader at `at` finds.

@@ -4,7 +4,7 @@ use super::leaves::mark_place;
 use super::{CheckpointParts, Run};
 use crate::leaf::{Base, Leaf, LeafState, LeafView};
 use crate::page::CellValue;
-use crate::saved_deltas::{SavedPages, encode_index};
+use crate::saved_deltas::{FullPage, SavedBlock, SavedPages, encode_index};
 use crate::tree::Tree;
 use crate::version::{Ground, SEQ_MAX, Value, see_from};
 use crate::write_back::PageWriter;
@@ -93,6 +93,10 @@ impl Run<'_> {
         let Some(saved) = u32::try_from(saved).ok().filter(|_| is_within) else {
             return false;
         };
+        // The directory is no table: its rows are in its leaves alone.
+        let Some(table) = self.parts.catalog.get(tree.id, &guard) else {
+            return false;
+        };
         // One that came to the leaf while the checkpoint began belongs to the next.
         let volume = tree.shape.volume;
         if self.parts.store.find_unrecorded(volume, &[image]).is_some() {
@@ -103,8 +107,7 @@ impl Run<'_> {
             return false;
         }
         // A start gives the blocks of a table back that was dropped, and needs no rows of it.
-        let table = self.parts.catalog.get(tree.id, &guard);
-        let lives = table.is_some_and(|table| table.lives_at(self.position.seq));
+        let lives = table.lives_at(self.position.seq);
         for (key, value) in lacking(&state, view, self.position.seq, &guard).filter(|_| lives) {
             let value = match value {
                 Lacking::Put(bytes) => Some(bytes),
@@ -134,12 +137,13 @@ impl Run<'_> {
 
     /// Appends pages of saved deltas, flushes, and notes where they lie.
     pub(super) fn write_saved(&self, pages: SavedPages, writer: &mut PageWriter<'_>) -> Result<()> {
-        let mut addresses = Vec::new();
-        for raw in pages.finish() {
-            addresses.push(writer.append_saved(self.parts.catalog.directory_tree(), &raw)?);
+        let mut blocks = Vec::new();
+        for FullPage { raw, tables } in pages.finish() {
+            let address = writer.append_saved(self.parts.catalog.directory_tree(), &raw)?;
+            blocks.push(SavedBlock { address, tables });
         }
         writer.flush()?;
-        self.saved.lock().extend(addresses);
+        self.saved.lock().extend(blocks);
         Ok(())
     }
 
@@ -152,7 +156,7 @@ impl Run<'_> {
             let mut writer = parts.write_back.writer();
             let address = writer.append_saved(directory, &encode_index(&pages))?;
             writer.flush()?;
-            self.saved.lock().push(address);
+            self.saved.lock().push(SavedBlock::index(address));
             index = Some(address);
         }
         let before = parts
@@ -168,9 +172,9 @@ impl Run<'_> {
     }
 }
 
-fn free_saved(run: &Run<'_>, blocks: Vec<BlockAddr>) {
+fn free_saved(run: &Run<'_>, blocks: Vec<SavedBlock>) {
     let (store, directory) = (&run.parts.store, run.parts.catalog.directory_tree());
-    for address in blocks {
+    for SavedBlock { address, .. } in blocks {
         directory.free_block(store, address, Referenced::No);
     }
 }

@@ -10,7 +10,7 @@ use blocks::BlockAddr;
 use engine::{Batch, Engine, TableId, TableKind, TableSpec};
 use std::ops::Bound;
 use std::path::Path;
-use vfs::{Env, Random, SeededRandom, SimulatedClock, SimulatedFs};
+use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedClock, SimulatedFs, Watch, WatchedFs};
 
 const ROWS: TableId = TableId(1);
 
@@ -32,8 +32,12 @@ fn put(engine: &BtreeEngine, seq: u64, numbers: impl Iterator<Item = u64>) {
 }
 
 fn open(fs: &SimulatedFs) -> BtreeEngine {
+    open_on(Arc::new(fs.clone()))
+}
+
+fn open_on(fs: Arc<dyn FileSystem>) -> BtreeEngine {
     let env = Env {
-        fs: Arc::new(fs.clone()),
+        fs,
         clock: Arc::new(SimulatedClock::new(0)),
         random: Arc::new(SeededRandom::new(1)),
     };
@@ -320,4 +324,37 @@ fn a_leaf_splits_while_the_root_is_on_its_way() {
         let problems = crate::durable_audit::check_durable(&parts.store).expect("it can be read");
         assert_eq!(problems, Vec::<String>::new(), "{rows} rows at {place}");
     }
+}
+
+/// Notes at each sync whether write-back stands still.
+#[derive(Default)]
+struct NoteStandstill {
+    write_back: PlainMutex<Option<Arc<WriteBack>>>,
+    noted: PlainMutex<Vec<bool>>,
+}
+
+impl Watch for NoteStandstill {
+    type Held<'w> = ();
+
+    fn change(&self) {}
+
+    fn sync(&self) {
+        if let Some(write_back) = &*self.write_back.lock() {
+            self.noted.lock().push(write_back.stands_still());
+        }
+    }
+}
+
+/// The cache grew beyond its bound as long as the disk took for all that was written since the last checkpoint.
+#[test]
+fn what_was_written_is_synced_before_write_back_stands_still() {
+    let fs = Arc::new(WatchedFs::new(Arc::new(SimulatedFs::new(1)), NoteStandstill::default()));
+    let engine = open_on(fs.clone());
+    put(&engine, 1, 0..200);
+    let watch = fs.watch();
+    *watch.write_back.lock() = Some(engine.parts().checkpointer.parts.write_back.clone());
+    engine.checkpoint().expect("a checkpoint");
+    *watch.write_back.lock() = None;
+    let noted = watch.noted.lock().clone();
+    assert!(!noted[0] && noted[1..].contains(&true), "{noted:?}");
 }

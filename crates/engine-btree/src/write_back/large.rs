@@ -4,6 +4,7 @@ use super::PageWriter;
 use crate::large_values::{LargeOwner, RowOfValue};
 use crate::leaf::Leaf;
 use crate::page::{LARGE_CHUNK_BYTES, LargeRef};
+use crate::pages::if_readable;
 use crate::tree::Tree;
 use crate::version::{Change, Value};
 use blocks::Purpose;
@@ -92,7 +93,10 @@ impl PageWriter<'_> {
         if shared.running.get().is_some() {
             return Ok(Move::NotNow);
         }
-        let value = shared.pages.read_large(tree, cell)?;
+        let Some(value) = if_readable(shared.pages.read_large(tree, cell))? else {
+            // It stands in nobody's way.
+            return Ok(Move::Impossible);
+        };
         self.hold_off_checkpoint();
         if tree.is_dead() {
             return Ok(Move::Done);
@@ -145,6 +149,7 @@ mod tests {
     use crate::version::NEWEST;
     use crate::write_back::{Need, Written};
     use engine::{Engine, Maintenance};
+    use vfs::{Fault, FaultKind};
 
     /// The copy is published where the new image of its leaf begins: that is the state nowhere, and the next checkpoint
     /// writes another.
@@ -184,5 +189,28 @@ mod tests {
             .maintain(&Maintenance::Verify(None))
             .expect("a verification");
         assert_eq!(report.problems, Vec::<String>::new());
+    }
+
+    /// One piece that does not read ended the engine wherever a piece of it lay in a segment to be emptied.
+    #[test]
+    fn a_value_that_cannot_be_read_stays_where_it_is() {
+        let mut store = Store::new(BtreeOptions {
+            threads: Some(0),
+            ..BtreeOptions::default()
+        });
+        store.write(|batch| batch.put(ROWS, b"key".to_vec(), vec![7; 50_000]));
+        store.checkpoint();
+        let tree = store.tree(ROWS);
+        let leaf = tree.leaf_in_memory(b"key", &rcu::pin()).expect("it was just written");
+        let found = leaf.view.load(&rcu::pin()).get(b"key", NEWEST, &rcu::pin());
+        let Found::Elsewhere(Elsewhere::Large(cell)) = found else {
+            panic!("the value has blocks");
+        };
+        let mut mover = store.parts().mover.writer();
+        store.fs.inject(Fault::new(FaultKind::ReadError).times(100));
+        let moved = mover.move_large(&tree, &leaf, b"key", &cell);
+        store.fs.clear_faults();
+        assert!(store.fs.faults_struck() > 0);
+        assert_eq!(moved.expect("it stands in nobody's way"), Move::Impossible);
     }
 }

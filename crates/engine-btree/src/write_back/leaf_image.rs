@@ -304,7 +304,7 @@ impl WriteBack {
             if is_dead {
                 drop(guard);
                 // The block may have been what kept it.
-                self.catalog.remove_volume_if_unused(tree.shape.volume);
+                self.catalog.remove_unused_volumes([tree.shape.volume].into());
             } else if is_to_list {
                 self.catalog.list_dirty(tree, leaf.clone(), &guard);
                 self.catalog.table_changed(tree.id);

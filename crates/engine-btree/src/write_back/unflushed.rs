@@ -33,6 +33,12 @@ impl UnflushedLock {
         }
     }
 
+    /// Whether a checkpoint has it, or waits for it.
+    #[cfg(test)]
+    pub(super) fn keeps_writers_out(&self) -> bool {
+        self.0.try_read().is_none()
+    }
+
     /// Waits until nobody has blocks that are not flushed, and keeps it so.
     pub(super) fn all_flushed(&self) -> RwLockWriteGuard<'_, ()> {
         self.0.write()

@@ -4,8 +4,10 @@ use super::super::Run;
 use crate::budget::Use;
 use crate::fixture::{DIRECTORY, ROWS, Store};
 use crate::options::BtreeOptions;
+use crate::saved_deltas::SavedPages;
 use crate::tree::{Child, Target};
 use engine::{Direction, Engine, FillLimits, KeyRange, Rows, TableId};
+use pins::Horizon;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -301,6 +303,48 @@ fn a_leaf_that_cannot_be_read_keeps_nobody_else_from_going_on() {
     }
     assert!(get(&store, &key(1501)).is_err());
     store.engine.close(engine::CloseMode::Checkpoint).unwrap();
+}
+
+/// The rows of the directory are in its leaves alone: a checkpoint would have become durable without the tables' new
+/// roots, whose old ones were given back.
+#[test]
+fn a_leaf_of_the_directory_is_not_saved() {
+    let (mut store, _) = written();
+    store.write(|batch| batch.put(ROWS, key(5), value(5, 2)));
+    let checkpointer = store.parts().checkpointer.clone();
+    let parts = &checkpointer.parts;
+    let (position, pin, changed) = parts.take_position();
+    let run = Run::new(parts, position, &changed);
+    let directory = parts.catalog.directory_tree();
+    let (row, change) = crate::directory::removed(TableId(77));
+    let mut horizon = Horizon::default();
+    parts.readers.update(&mut horizon);
+    parts
+        .applier
+        .write(directory, &row, change, position.seq, &horizon)
+        .unwrap();
+    let leaf = directory.leaf_in_memory(&row, &rcu::pin()).unwrap();
+    assert!(leaf.state.lock().disk_image.is_some());
+    let mut pages = SavedPages::default();
+    run.save_unreadable(directory, &leaf, &mut pages).unwrap();
+    assert!(!leaf.state.lock().is_noted_for(position), "the checkpoint lacks it");
+    parts.store.abandon_checkpoint();
+    *parts.running.lock() = None;
+    parts.readers.unpin(pin);
+}
+
+/// Whoever does not wait for the end of a clean shutdown has nothing to replay.
+#[test]
+fn a_clean_end_saves_before_it_writes_whole() {
+    let (mut store, rows) = written();
+    store.write(|batch| batch.put(ROWS, key(5), value(5, 2)));
+    let seq = store.base().readers.published();
+    store.parts().checkpointer.checkpoint_whole().unwrap();
+    assert_eq!(saved(&store), 1, "the first checkpoint");
+    assert!(!store.base().saved_deltas.are_there(), "the second one");
+    assert_eq!(store.engine.durable_seq(), seq);
+    assert_whole(&store);
+    assert_eq!(content(&store.crashed(options()), ROWS).len(), rows.len());
 }
 
 /// More keys than a leaf takes that can be consolidated.
