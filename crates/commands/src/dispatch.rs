@@ -19,7 +19,7 @@ use crate::fail_points::Failure;
 use crate::in_session;
 use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
-use crate::logger::{Component, Logger};
+use crate::logger::{Component, Logger, id};
 use crate::metrics::OperationKind;
 use crate::not_built;
 use crate::profiler::{self, ProfilingLevel, Setting};
@@ -598,7 +598,7 @@ impl Call<'_> {
         let context = format!("conn{}", self.client.id());
         self.server
             .logger
-            .info(Component::Command, 51803, &context, "Slow query", attributes);
+            .log(id::SLOW_QUERY, &context, "Slow query", attributes);
     }
 
     /// What log lines and `system.profile` tell of a call.

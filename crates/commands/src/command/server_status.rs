@@ -577,3 +577,5 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     }
     .into())
 }
+        "serverLog": { "lostLines": call.server.logger.lost_lines() as i64 },
+        "common": common,
