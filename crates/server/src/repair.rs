@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};
 use crate::encryption;
 use crate::engines::{self, Registry};
+use crate::reasons::reasons;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
@@ -49,7 +50,7 @@ pub fn run(config: &Config, engines: &Registry) -> ExitCode {
     match repair(config, &env, engines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("repair failed: {}", run::reasons(&error));
+            eprintln!("repair failed: {}", reasons(&error));
             ExitCode::from(1)
         }
     }
@@ -152,7 +153,7 @@ fn open_storage(
                     match replayed {
                         Ok(storage) => storage.close(true).context("writing what the log has before that")?,
                         Err(error) if log_error(&error).is_some_and(|error| error.kind() == ErrorKind::Corrupt) => {
-                            println!("nothing of it can be used: {}", run::reasons(&error));
+                            println!("nothing of it can be used: {}", reasons(&error));
                         }
                         // A full disk, say: it may go another time.
                         Err(error) => return Err(error),
@@ -165,7 +166,7 @@ fn open_storage(
         },
         Some(report) if report.mark_is_known => match open(false, &as_it_is) {
             Ok(storage) => return Ok(storage),
-            Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
+            Err(error) => println!("the log does not fit what was salvaged: {}", reasons(&error)),
         },
         Some(_) => println!("where in the log the salvaged state stands is not known"),
     }

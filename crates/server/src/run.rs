@@ -13,6 +13,7 @@ use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
+use crate::reasons::reasons;
 use crate::settings::{own_host, settings};
 use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
 use crate::{announcement, daemon, data_directory, engines};
@@ -149,19 +150,6 @@ enum Ended {
     ForGood(u8),
     /// In an orderly way, to be started again.
     ToStartAnew,
-}
-
-/// An error with its causes, as far as it does not name them itself.
-pub(crate) fn reasons(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// A panic is a bug: it goes to the log, where the operator looks.
@@ -760,22 +748,4 @@ fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&st
             let _ = events.send(Event::Failed);
         });
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_is_named_once() {
-        let denied = || std::io::Error::new(std::io::ErrorKind::PermissionDenied, "denied");
-        let names_it = crate::data_directory::DataDirectoryError::Io {
-            operation: "lock",
-            path: "/x".into(),
-            source: denied(),
-        };
-        assert_eq!(reasons(&names_it.into()), "cannot lock /x: denied");
-        let does_not = anyhow::Error::from(denied()).context("pid file").context("start");
-        assert_eq!(reasons(&does_not), "start: pid file: denied");
-    }
 }

@@ -18,7 +18,7 @@ pub struct StatCommand {
     /// No lines of names
     #[arg(long, help_heading = "Output")]
     noheaders: bool,
-    /// Not supported: there are no replica sets to look through yet
+    /// Not supported: a row is of the one server that --uri names
     #[arg(long, help_heading = "Server")]
     discover: bool,
 }
