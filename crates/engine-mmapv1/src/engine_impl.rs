@@ -15,7 +15,7 @@ use crate::stats::{self, Counts};
 use crate::table::Table;
 use crate::{bulk, verify};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, ErrorKind,
     HISTORY_PERCENT_DEFAULT, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue,
     TableId, TableSpec, TableStats, WriteAhead, WriteAheadRule, history_bytes,
 };
@@ -487,6 +487,11 @@ impl Engine for Mmapv1Engine {
             "quota exceeded: database {} has its {files_max} files (maxFilesPerDB)",
             table.database.name
         )))
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        let history_bytes = self.core.applier.lock().history_bytes() as u64;
+        stats::common(&self.core.shared, history_bytes)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {
