@@ -569,7 +569,11 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
         },
         "commits": storage.commits as i64,
-        "locks": { "held": storage.locks_held as i64, "conflicts": storage.conflicts as i64 },
+        "locks": {
+            "held": storage.locks_held as i64,
+            "conflicts": storage.conflicts as i64,
+            "waitMicros": call.server.metrics.queries.document_wait_us.get(),
+        },
         "indexBuilds": { "running": storage.index_builds as i64 },
         "operationMemory": {
             "bytes": memory.used() as i64,
@@ -577,9 +581,9 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "refused": memory.refused() as i64,
         },
         "audit": { "events": audited, "lost": audit_lost },
+        "serverLog": { "lostLines": call.server.logger.lost_lines() as i64 },
+        "common": common,
         "engine": engine_counters(call),
     }
     .into())
 }
-        "serverLog": { "lostLines": call.server.logger.lost_lines() as i64 },
-        "common": common,

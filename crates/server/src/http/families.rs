@@ -159,8 +159,8 @@ pub const FAMILIES: &[Family] = &[
     ),
     counter(
         "tenon_write_conflicts_total",
-        "Writes that met another one and were tried again.",
-        One(&["metrics.operation.writeConflicts"]),
+        "Times that a write met another one, and waited or was tried again.",
+        One("metrics.operation.writeConflicts"),
     ),
     gauge("tenon_connections", "Connections open.", One("connections.current")),
     gauge(
@@ -398,6 +398,12 @@ pub const FAMILIES: &[Family] = &[
         "Locks that another operation held.",
         One("tenon.locks.conflicts"),
     ),
+    counter(
+        "tenon_lock_wait_seconds_total",
+        "Time that operations waited for documents and unique keys that others had locked.",
+        One("tenon.locks.waitMicros"),
+    )
+    .divided_by(MICROS),
     gauge(
         "tenon_operation_memory_bytes",
         "Memory that operations gather results in.",

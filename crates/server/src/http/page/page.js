@@ -198,8 +198,8 @@ const CHARTS = [
 ];
 
 function lockWaits(from, to) {
-  const all = (sample) =>
-    Object.values(sample.status.locks.Collection.timeAcquiringMicros ?? {}).reduce((sum, us) => sum + us, 0);
+  const ofCollections = (status) => Object.values(status.locks.Collection.timeAcquiringMicros ?? {});
+  const all = ({ status }) => ofCollections(status).reduce((sum, us) => sum + us, at(status, "tenon.locks.waitMicros"));
   return Math.max(0, all(to) - all(from)) / seconds(from, to);
 }
 
