@@ -328,7 +328,7 @@ mod tests {
         let mut session = Session::new("test", 0, Vec::new(), Machine::default());
         let mut failed = run("rocksdb", "c", 1);
         failed.outcome = Outcome::Failed {
-            reason: "full disk".to_owned(),
+            message: "full disk".to_owned(),
         };
         session.runs = vec![failed, measured(0, 500, 2_000)];
         let experiments = Experiment::all(&session);
