@@ -81,14 +81,16 @@ def test_the_start_is_told_of(client):
 def test_tools_find_what_the_engine_counts_under_wiredtigers_names(client, db):
     db.c.insert_many([{"_id": i, "text": "x" * 1000} for i in range(2000)])
     status = client.admin.command("serverStatus")
-    own, shown = status["tenon"]["engine"], status["wiredTiger"]["cache"]
-    engine = status["storageEngine"]["name"]
-    most = {"btree": "maxBytes", "betree": "bytes_max", "mmapv1": "bytes_max", "rocksdb": "capacity"}
+    own, shown = status["tenon"]["common"], status["wiredTiger"]["cache"]
     # The engine that keeps everything in memory has no limit, and writes all of it at checkpoints.
-    if engine != "inMemory":
-        assert shown["maximum bytes configured"] == own["cache"][most[engine]] > 1 << 20
+    if status["storageEngine"]["name"] != "inMemory":
+        assert shown["maximum bytes configured"] == own["cacheBytesMax"] > 1 << 20
         assert shown["tracked dirty bytes in the cache"] > 0
     assert shown["bytes currently in the cache"] > 0
+    # Whatever the engine calls it.
+    evictions = shown.get("unmodified pages evicted"), shown.get("modified pages evicted")
+    assert evictions == ((own["pagesEvicted"], 0) if "pagesEvicted" in own else (None, None))
+    assert ("pagesEvicted" in own) == (status["storageEngine"]["name"] in {"btree", "betree", "mmapv1"})
 
 
 def test_diagnostic_data_have_the_server_and_its_machine(client):

@@ -105,6 +105,22 @@ def test_metrics_are_what_the_server_counts(served):
     assert dict(info[0][1:])["engine"] == status["storageEngine"]["name"]
 
 
+def test_an_open_change_stream_is_no_slow_read(tmp_path):
+    """Waits for news counted as latency, so that an idle server was slow."""
+    with Server(tmp_path, options=["--httpPort", "0", "--replSet", "rs0", "--replSetInitiate"]) as server:
+        orders = server.client(replicaSet="rs0").shop.orders
+        orders.insert_one({})
+        waits = 4
+        with orders.watch(max_await_time_ms=1000) as stream:
+            for _ in range(waits):
+                assert stream.try_next() is None
+        status = server.client().admin.command("serverStatus")
+        assert status["opLatencies"]["reads"]["latency"] < waits * 1_000_000 / 2
+        used = server.client().admin.command("top")["totals"]["shop.orders"]["getmore"]
+        assert used["count"] >= waits and used["time"] < waits * 1_000_000 / 2
+        assert '"getMore"' not in server.log.read_text(), "nor is it a slow operation"
+
+
 def test_histograms_agree_with_themselves(served):
     client = served.client()
     client.shop.c.insert_one({})
@@ -370,3 +386,7 @@ def test_members_tell_of_each_other_and_serve_the_page_after_a_copy(tmp_path):
         host = rs.secondaries[0].host
         rs.secondaries[0].stop()
         wait(lambda: metrics(rs.primary)[("tenon_member_up", ("member", host))] == 0, "the member is seen to be down")
+        # Of who does not answer nobody knows how far behind it is, or how far away.
+        found = metrics(rs.primary)
+        assert ("tenon_member_lag_seconds", ("member", host)) not in found
+        assert ("tenon_member_ping_seconds", ("member", host)) not in found

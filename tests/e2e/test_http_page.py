@@ -130,6 +130,29 @@ def test_nobody_is_asked_while_nobody_looks(opened):
     until(tab, "seen => samples.length > seen", seen)
 
 
+@pytest.mark.parametrize(
+    "engine, options, said, unsaid",
+    [
+        ("btree", [], ["lose 0 that are not on disk yet", "is evicted"], ["There is no log"]),
+        ("btree", ["--nojournal"], ["There is no log", "is evicted"], ["replayed", "outlives"]),
+        ("inMemory", [], ["nothing is evicted"], ["is evicted and read again"]),
+    ],
+)
+def test_no_more_is_promised_than_is_kept(browser, tmp_path, engine, options, said, unsaid):
+    """The page told of a log that was not there, and of an eviction that an engine does not do."""
+    with Server(tmp_path, engine, options=["--httpPort", "0", *options]) as server:
+        server.client(journal="--nojournal" not in options).shop.c.insert_one({})
+        context = browser.new_context(**SCREENS["laptop"])
+        tab = context.new_page()
+        tab.goto(f"http://127.0.0.1:{http_port(server)}/")
+        words = tab.locator("#words")
+        for sentence in said:
+            words.get_by_text(sentence).first.wait_for(timeout=60_000)
+        text = words.text_content()
+        assert not [sentence for sentence in unsaid if sentence in text], text
+        context.close()
+
+
 def test_a_server_that_is_gone_is_told_of(browser, tmp_path):
     with Server(tmp_path, options=["--httpPort", "0"]) as server:
         context = browser.new_context(**SCREENS["laptop"])

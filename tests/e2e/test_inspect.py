@@ -47,6 +47,8 @@ def fill(server):
     db.a.delete_one({"_id": 5})
     db.b.insert_one({"_id": "only"})
     db.create_collection("v", viewOn="a", pipeline=[])
+    db.gone.insert_one({})
+    db.gone.drop()
 
 
 @pytest.fixture(scope="module", params=[engine for engine in ENGINES if is_built_in(engine)])
@@ -92,6 +94,8 @@ def test_the_log_is_shown(directories):
     lines = tenon("log", found["killed"]).stdout.splitlines()
     text = "\n".join(lines)
     assert 'insert shop.b {"_id":"only"}' in text and "put collection shop.a" in text and "put view shop.v" in text
+    assert "drop collection shop.gone" in text
+    assert all(len(line.split()[1]) == len("2026-01-31T12:00:00.640Z") for line in lines if "T" in line.split()[1]), text
     assert 'delete shop.a {"_id":5}' in text and "update shop.a" in text and "table " not in text, text
     entries = [json.loads(line) for line in tenon("log", "--json", found["killed"]).stdout.splitlines()]
     positions = [entry["seq"] for entry in entries]
@@ -171,6 +175,8 @@ def test_what_cannot_be_checked(tmp_path):
     done = tenon("verify", tmp_path / "nowhere")
     assert done.returncode == 2 and "there is no directory" in done.stderr
     assert tenon("log", tmp_path).returncode == 1
+    done = tenon("log", tmp_path / "nowhere")
+    assert done.returncode == 1 and done.stderr.count("No such file") == 1, done.stderr
     with Server(tmp_path / "running") as server:
         durable(server.client().shop.a).insert_one({"_id": 1})
         done = tenon("verify", server.data)

@@ -82,11 +82,6 @@ impl Message {
         self.string("collection", collection);
     }
 
-    /// Says that no reply is wanted, as for writes with `w: 0`.
-    pub fn want_no_reply(&mut self) {
-        self.bytes[HEADER_BYTES] |= 1 << 1;
-    }
-
     /// A command that is a document already, with session and database added.
     pub fn whole(&mut self, command: &RawDocument, database: &str) {
         self.begin_empty();

@@ -5,7 +5,7 @@ mod commands;
 use crate::audit::Audit;
 use crate::client::{Client, Peer};
 use crate::error::CommandError;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::server::Server;
 use auth::RoleName;
 use bson::spec::BinarySubtype;
@@ -100,9 +100,8 @@ impl Server {
         let action = event.action;
         if let Err(error) = audit.record(&event.document(self, audit)) {
             let attributes = doc! { "atype": action, "error": error.to_string() };
-            self.logger.error(
-                Component::Access,
-                8_410_060,
+            self.logger.log(
+                id::EVENT_NOT_AUDITED,
                 "audit",
                 "An event could not be written to the audit log",
                 attributes,

@@ -2,7 +2,7 @@
 
 use crate::audited::AuditEvent;
 use crate::client::Client;
-use crate::logger::{Component, Logger};
+use crate::logger::{LogId, Logger, id};
 use crate::server::Server;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
@@ -11,8 +11,7 @@ use storage::{CatalogChange, Collection, Index, Operation};
 
 /// One line of the log; `action` and `param` are what the audit log has of it.
 struct CatalogEvent {
-    component: Component,
-    id: i32,
+    id: LogId,
     message: &'static str,
     attributes: Document,
     audited: Option<(&'static str, Document)>,
@@ -20,7 +19,7 @@ struct CatalogEvent {
 
 impl CatalogEvent {
     fn log(self, logger: &Logger, context: &str) {
-        logger.info(self.component, self.id, context, self.message, self.attributes);
+        logger.log(self.id, context, self.message, self.attributes);
     }
 }
 
@@ -51,7 +50,7 @@ fn events(change: &CatalogChange) -> Vec<CatalogEvent> {
             (None, None) => Vec::new(),
             (None, Some(after)) => {
                 let mut events = vec![of_collection(
-                    (20320, "A collection was created"),
+                    (id::COLLECTION_CREATED, "A collection was created"),
                     Some("createCollection"),
                     after,
                 )];
@@ -60,7 +59,7 @@ fn events(change: &CatalogChange) -> Vec<CatalogEvent> {
                 events
             }
             (Some(before), None) => vec![of_collection(
-                (20318, "A collection was dropped"),
+                (id::COLLECTION_DROPPED, "A collection was dropped"),
                 Some("dropCollection"),
                 before,
             )],
@@ -72,9 +71,9 @@ fn events(change: &CatalogChange) -> Vec<CatalogEvent> {
             after,
         } => {
             let (id, message, audited) = match (before, after) {
-                (None, _) => (8_410_050, "A view was created", Some("createCollection")),
-                (Some(_), None) => (8_410_051, "A view was dropped", Some("dropCollection")),
-                (Some(_), Some(_)) => (8_410_052, "A view was changed", None),
+                (None, _) => (id::VIEW_CREATED, "A view was created", Some("createCollection")),
+                (Some(_), None) => (id::VIEW_DROPPED, "A view was dropped", Some("dropCollection")),
+                (Some(_), Some(_)) => (id::VIEW_CHANGED, "A view was changed", None),
             };
             let mut attributes = doc! { "ns": namespace.as_str() };
             if let Some(view) = after.as_ref().or(before.as_ref()) {
@@ -85,7 +84,6 @@ fn events(change: &CatalogChange) -> Vec<CatalogEvent> {
             // Pipelines hold what users search for.
             attributes.remove("pipeline");
             vec![CatalogEvent {
-                component: Component::Storage,
                 id,
                 message,
                 attributes,
@@ -100,8 +98,7 @@ fn of_definitions(before: &Arc<Collection>, after: &Arc<Collection>) -> Vec<Cata
     if before.namespace() != after.namespace() {
         let (from, to) = (before.namespace().as_str(), after.namespace().as_str());
         events.push(CatalogEvent {
-            component: Component::Storage,
-            id: 20319,
+            id: id::COLLECTION_RENAMED,
             message: "A collection was renamed",
             attributes: doc! { "from": from, "to": to, "uuid": uuid(after) },
             audited: Some(("renameCollection", doc! { "old": from, "new": to })),
@@ -109,7 +106,7 @@ fn of_definitions(before: &Arc<Collection>, after: &Arc<Collection>) -> Vec<Cata
     }
     if before.options() != after.options() {
         events.push(of_collection(
-            (8_410_053, "Options of a collection were changed"),
+            (id::COLLECTION_OPTIONS_CHANGED, "Options of a collection were changed"),
             None,
             after,
         ));
@@ -118,7 +115,7 @@ fn of_definitions(before: &Arc<Collection>, after: &Arc<Collection>) -> Vec<Cata
         match before.maintained().find(|former| former.table() == index.table()) {
             None => events.push(added(after, index)),
             Some(former) if index.ready() && !former.ready() => events.push(of_index(
-                (20345, "An index was built"),
+                (id::INDEX_BUILT, "An index was built"),
                 ("createIndex", Some("IndexBuildSucceeded")),
                 after,
                 index,
@@ -129,9 +126,14 @@ fn of_definitions(before: &Arc<Collection>, after: &Arc<Collection>) -> Vec<Cata
     for index in before.maintained() {
         if after.maintained().all(|kept| kept.table() != index.table()) {
             events.push(match index.ready() {
-                true => of_index((20322, "An index was dropped"), ("dropIndex", None), after, index),
+                true => of_index(
+                    (id::INDEX_DROPPED, "An index was dropped"),
+                    ("dropIndex", None),
+                    after,
+                    index,
+                ),
                 false => of_index(
-                    (465_611, "The build of an index was given up"),
+                    (id::INDEX_BUILD_GIVEN_UP, "The build of an index was given up"),
                     ("createIndex", Some("IndexBuildAborted")),
                     after,
                     index,
@@ -145,13 +147,13 @@ fn of_definitions(before: &Arc<Collection>, after: &Arc<Collection>) -> Vec<Cata
 fn added(collection: &Collection, index: &Index) -> CatalogEvent {
     match index.ready() {
         true => of_index(
-            (20345, "An index was built"),
+            (id::INDEX_BUILT, "An index was built"),
             ("createIndex", Some("IndexBuildSucceeded")),
             collection,
             index,
         ),
         false => of_index(
-            (20384, "The build of an index begins"),
+            (id::INDEX_BUILD_BEGINS, "The build of an index begins"),
             ("createIndex", Some("IndexBuildStarted")),
             collection,
             index,
@@ -159,10 +161,9 @@ fn added(collection: &Collection, index: &Index) -> CatalogEvent {
     }
 }
 
-fn of_collection(line: (i32, &'static str), action: Option<&'static str>, collection: &Collection) -> CatalogEvent {
+fn of_collection(line: (LogId, &'static str), action: Option<&'static str>, collection: &Collection) -> CatalogEvent {
     let ns = collection.namespace().as_str();
     CatalogEvent {
-        component: Component::Storage,
         id: line.0,
         message: line.1,
         attributes: doc! { "ns": ns, "uuid": uuid(collection) },
@@ -171,7 +172,7 @@ fn of_collection(line: (i32, &'static str), action: Option<&'static str>, collec
 }
 
 fn of_index(
-    line: (i32, &'static str),
+    line: (LogId, &'static str),
     (action, state): (&'static str, Option<&'static str>),
     collection: &Collection,
     index: &Index,
@@ -183,7 +184,6 @@ fn of_index(
         param.extend(doc! { "indexSpec": spec, "indexBuildState": state });
     }
     CatalogEvent {
-        component: Component::Index,
         id: line.0,
         message: line.1,
         attributes: doc! { "ns": ns, "index": index.name(), "uuid": uuid(collection) },

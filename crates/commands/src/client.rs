@@ -93,6 +93,8 @@ pub(crate) struct Current {
     pub started: Duration,
     /// The logical session it runs in.
     pub session: Option<SessionId>,
+    /// The number of the transaction that it is a statement of.
+    pub transaction: Option<i64>,
     /// The session of the operation before, when that began in this second (monotonic).
     noted: (Option<SessionId>, u64),
     pub command: &'static str,
@@ -108,14 +110,26 @@ pub(crate) struct Current {
 pub(crate) struct PutOff {
     pub operation: Arc<Operation>,
     pub started: Duration,
-    /// How long it had waited before.
+    /// How long it had waited before: for its turn, and for events.
     pub waited: Duration,
+    pub idle: Duration,
     /// Since when it waits, by the monotonic clock.
     pub since: Duration,
     /// What a fail point is still going to do.
     pub failure: Option<Failure>,
     pub waiting: Option<Waiting>,
     pub parked: Option<Parked>,
+}
+
+impl PutOff {
+    /// How long it has waited until `now`, this time included: for its turn, and for events.
+    pub(crate) fn waits(&self, now: Duration) -> (Duration, Duration) {
+        let last = now.saturating_sub(self.since);
+        match self.waiting {
+            Some(_) => (self.waited + last, self.idle),
+            None => (self.waited, self.idle + last),
+        }
+    }
 }
 
 impl Client {
@@ -200,13 +214,14 @@ impl Client {
         database: &str,
         body: &RawDocument,
         started: Duration,
-        session: Option<SessionId>,
+        (session, transaction): (Option<SessionId>, Option<i64>),
     ) -> bool {
         let mut current = self.current.lock();
         current.running = Some(operation);
         current.command = command;
         current.started = started;
         current.session = session;
+        current.transaction = transaction;
         current.namespace.clear();
         current.namespace.push_str(database);
         current.plan_summary.clear();

@@ -19,7 +19,7 @@ use crate::fail_points::Failure;
 use crate::in_session;
 use crate::invocation::{Generic, Invocation, Report};
 use crate::lock_report::locks_document;
-use crate::logger::{Component, Logger};
+use crate::logger::{Component, Logger, id};
 use crate::metrics::OperationKind;
 use crate::not_built;
 use crate::profiler::{self, ProfilingLevel, Setting};
@@ -32,6 +32,7 @@ use crate::settings::Settings;
 use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
 use crate::tickets::{Turn, Waiting};
+use crate::transactions::TransactionFields;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{Bson, Document, doc};
@@ -40,7 +41,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{Operation, SessionKey, Storage, StorageError};
+use storage::{Operation, OperationCounters, SessionKey, Storage, StorageError};
 use vfs::Env;
 use wire::ErrorCode;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
@@ -217,9 +218,7 @@ impl Call<'_> {
             None => self.begin(&generic),
         };
         let now = || self.server.env.clock.monotonic();
-        let waited = resumed.as_ref().map_or(Duration::ZERO, |before| {
-            before.waited + now().saturating_sub(before.since)
-        });
+        let (waited, idle) = resumed.as_ref().map(|before| before.waits(now())).unwrap_or_default();
         // What turns profiling on is not profiled, what turns it off is.
         let profiling = self.server.profiler.get(generic.database);
         let mut invocation = Invocation {
@@ -251,6 +250,7 @@ impl Call<'_> {
             settings: None,
             report: Report {
                 waited,
+                idle: Cell::new(idle),
                 ..Report::default()
             },
         };
@@ -368,6 +368,7 @@ impl Call<'_> {
             operation: invocation.operation,
             started,
             waited: invocation.report.waited,
+            idle: invocation.report.idle.get(),
             since: self.server.env.clock.monotonic(),
             failure,
             waiting,
@@ -394,7 +395,10 @@ impl Call<'_> {
             generic.database,
             &self.command.shown(self.request.body),
             started,
-            generic.session,
+            (
+                generic.session,
+                generic.transaction.and_then(TransactionFields::transaction_number),
+            ),
         );
         (operation, started, is_new_use)
     }
@@ -521,16 +525,19 @@ impl Call<'_> {
         if !matches!(self.command.name, "find" | "getMore" | "insert" | "update" | "delete") {
             metrics.operations.command.add(1);
         }
-        metrics.latencies.record(kind, time);
+        // A client that has the server wait for news gets no slow answer.
+        let latency = time.saturating_sub(invocation.report.idle.get());
+        metrics.latencies.record(kind, latency);
         if let Some(namespace) = &invocation.report.namespace {
             let catalog = server.storage.catalog();
             let exists = || catalog.collection(namespace).is_some() || catalog.view(namespace).is_some();
-            metrics.top.record(namespace.as_str(), kind, time, exists);
+            metrics.top.record(namespace.as_str(), kind, latency, exists);
         }
         let counters = invocation.operation.counters();
         metrics.queries.scanned.add(counters.keys_examined.get());
         metrics.queries.scanned_objects.add(counters.docs_examined.get());
         metrics.queries.write_conflicts.add(counters.write_conflicts.get());
+        metrics.queries.document_wait_us.add(counters.document_wait_us.get());
         metrics.queries.scan_and_order.add(counters.has_sort_stage.get());
         metrics.blocking.add(counters);
         if invocation.report.plan_summary.starts_with("COLLSCAN") {
@@ -543,10 +550,10 @@ impl Call<'_> {
         if self.command.name == "hello" {
             return;
         }
-        let working = time.saturating_sub(invocation.report.waited);
+        let working = latency.saturating_sub(invocation.report.waited);
         // What waits for its turn is no reason to look at its plan.
         let is_slow = working.as_millis() as i64 >= slow_ms.max(0);
-        let attributes = || self.attributes(invocation, time, result, reply_bytes);
+        let attributes = || self.attributes(invocation, (time, working), result, reply_bytes);
         let entry = || self.profile_entry(invocation, attributes());
         // A cursor that follows the profile would find its own last step for ever.
         let namespace = invocation.report.namespace.as_ref();
@@ -598,15 +605,15 @@ impl Call<'_> {
         let context = format!("conn{}", self.client.id());
         self.server
             .logger
-            .info(Component::Command, 51803, &context, "Slow query", attributes);
+            .log(id::SLOW_QUERY, &context, "Slow query", attributes);
     }
 
-    /// What log lines and `system.profile` tell of a call.
+    /// What log lines and `system.profile` tell of a call that took so long, and worked so long.
     #[cold]
     fn attributes(
         &self,
         invocation: &Invocation<'_>,
-        time: Duration,
+        (time, working): (Duration, Duration),
         result: &Result<()>,
         reply_bytes: usize,
     ) -> Document {
@@ -627,9 +634,26 @@ impl Call<'_> {
             attributes.insert("cursorid", id);
         }
         let counters = invocation.operation.counters();
-        attributes.insert("keysExamined", counters.keys_examined.get() as i64);
-        attributes.insert("docsExamined", counters.docs_examined.get() as i64);
-        if counters.has_sort_stage.get() > 0 {
+        // All of them, so that a new one has its place here or a reason to have none.
+        let OperationCounters {
+            docs_examined,
+            keys_examined,
+            yields,
+            write_conflicts,
+            keys_inserted,
+            keys_deleted,
+            document_wait_us,
+            has_sort_stage,
+            // `serverStatus` sums these up.
+            keys_sorted: _,
+            sorted_bytes: _,
+            // Added as documents.
+            locks: _,
+            spilled: _,
+        } = counters;
+        attributes.insert("keysExamined", keys_examined.get() as i64);
+        attributes.insert("docsExamined", docs_examined.get() as i64);
+        if has_sort_stage.get() > 0 {
             attributes.insert("hasSortStage", true);
         }
         add_spills(counters, &mut attributes);
@@ -649,8 +673,16 @@ impl Call<'_> {
                 attributes.insert(name, value as i64);
             }
         }
-        attributes.insert("writeConflicts", counters.write_conflicts.get() as i64);
-        attributes.insert("numYields", counters.yields.get() as i64);
+        for (name, keys) in [("keysInserted", keys_inserted), ("keysDeleted", keys_deleted)] {
+            if keys.get() > 0 {
+                attributes.insert(name, keys.get() as i64);
+            }
+        }
+        attributes.insert("writeConflicts", write_conflicts.get() as i64);
+        if document_wait_us.get() > 0 {
+            attributes.insert("documentLockWaitMicros", document_wait_us.get() as i64);
+        }
+        attributes.insert("numYields", yields.get() as i64);
         attributes.insert("reslen", reply_bytes as i64);
         if let Err(error) = result {
             attributes.insert("ok", 0);
@@ -668,7 +700,6 @@ impl Call<'_> {
                 "op_msg"
             },
         );
-        let working = time.saturating_sub(report.waited);
         attributes.insert("workingMillis", working.as_millis() as i64);
         attributes.insert("durationMillis", time.as_millis() as i64);
         attributes

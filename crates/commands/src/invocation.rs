@@ -44,6 +44,8 @@ pub struct Report {
     pub plan_summary: Cow<'static, str>,
     /// How long it waited for its turn, without a thread.
     pub waited: Duration,
+    /// How long for an event: neither work nor latency.
+    pub idle: Cell<Duration>,
     /// Documents returned.
     pub n_returned: Option<u64>,
     /// Documents written, by sort: inserted, matched, modified, deleted, upserted.
@@ -708,10 +710,9 @@ impl<'i> Invocation<'i> {
         Ok(())
     }
 
-    /// The number of the transaction that the call is a statement of.
+    /// See [`TransactionFields::transaction_number`].
     pub fn transaction_number(&self) -> Option<i64> {
-        let fields = self.transaction_fields.filter(|fields| fields.is_transaction);
-        fields.map(|fields| fields.number)
+        self.transaction_fields?.transaction_number()
     }
 
     /// Whether the call is a write that may be sent again.

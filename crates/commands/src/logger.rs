@@ -14,11 +14,13 @@
 
 mod component;
 mod file;
+pub mod id;
 mod json;
 mod terminal;
 
 pub use component::{Component, Severity};
 pub use file::LogFile;
+pub use id::LogId;
 
 use bson::Document;
 use parking_lot::Mutex;
@@ -140,6 +142,8 @@ pub struct Logger {
     /// What is in force, inheritance resolved.
     effective: [AtomicI8; Component::COUNT],
     lost_lines: AtomicU64,
+    /// How many of them a later line has told of.
+    told_lines: AtomicU64,
 }
 
 impl Logger {
@@ -172,10 +176,11 @@ impl Logger {
             configured: Mutex::new(configured),
             effective: std::array::from_fn(|_| AtomicI8::new(options.verbosity)),
             lost_lines: AtomicU64::new(0),
+            told_lines: AtomicU64::new(0),
         };
         if let Some(to) = renamed {
             let attr = bson::doc! { "newLogPath": to.display().to_string() };
-            logger.info(Component::Control, 20697, "main", "Renamed existing log file", attr);
+            logger.log(id::LOG_FILE_RENAMED, "main", "Renamed existing log file", attr);
         }
         Ok(Arc::new(logger))
     }
@@ -194,117 +199,34 @@ impl Logger {
         Self::new(clock, &options).expect("rings need no file")
     }
 
-    /// True when debug lines of this level (1 to 5) of a component are written.
+    /// True when lines of this level (1 to 5) of a component are written.
     #[inline]
     pub fn enabled(&self, component: Component, level: i8) -> bool {
         level <= self.effective[component as usize].load(Ordering::Relaxed)
     }
 
-    /// An event of normal running. `context` is the thread or connection: `conn12`, `listener`.
-    pub fn info(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(
-            Severity::Info,
-            component,
-            id,
-            context,
-            message,
-            &attributes,
-            Ring::Global,
-        );
-    }
-
-    /// Something the operator should look at.
-    pub fn warning(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(
-            Severity::Warning,
-            component,
-            id,
-            context,
-            message,
-            &attributes,
-            Ring::Global,
-        );
-    }
-
-    /// Something failed.
-    pub fn error(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(
-            Severity::Error,
-            component,
-            id,
-            context,
-            message,
-            &attributes,
-            Ring::Global,
-        );
-    }
-
-    /// The process is about to end because of this.
-    pub fn fatal(&self, component: Component, id: i32, context: &str, message: &str, attributes: Document) {
-        self.write(
-            Severity::Fatal,
-            component,
-            id,
-            context,
-            message,
-            &attributes,
-            Ring::Global,
-        );
-    }
-
-    /// A line of verbosity `level` (1 to 5); the attributes are made only when it is written.
-    pub fn debug(
-        &self,
-        component: Component,
-        level: i8,
-        id: i32,
-        context: &str,
-        message: &str,
-        attributes: impl FnOnce() -> Document,
-    ) {
-        if self.enabled(component, level) {
-            self.write(
-                Severity::Debug(level),
-                component,
-                id,
-                context,
-                message,
-                &attributes(),
-                Ring::Global,
-            );
-        }
+    /// Writes a line. `context` is the thread or connection: `conn12`, `listener`.
+    pub fn log(&self, id: LogId, context: &str, message: &str, attributes: Document) {
+        self.write(id, context, message, &attributes, Ring::Global);
     }
 
     /// A warning of the start-up; `getLog: "startupWarnings"` shows it until the process ends.
-    pub fn startup_warning(&self, component: Component, id: i32, message: &str, attributes: Document) {
-        self.write(
-            Severity::Warning,
-            component,
-            id,
-            "initandlisten",
-            message,
-            &attributes,
-            Ring::StartupWarnings,
-        );
+    pub fn startup_warning(&self, id: LogId, message: &str, attributes: Document) {
+        self.write(id, "initandlisten", message, &attributes, Ring::StartupWarnings);
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one argument per field of a line")]
-    fn write(
-        &self,
-        severity: Severity,
-        component: Component,
-        id: i32,
-        context: &str,
-        message: &str,
-        attributes: &Document,
-        ring: Ring,
-    ) {
+    fn write(&self, id: LogId, context: &str, message: &str, attributes: &Document, ring: Ring) {
+        match self.try_write(id, context, message, attributes, ring) {
+            Ok(()) => self.tell_of_lost_lines(),
+            Err(_) => drop(self.lost_lines.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn try_write(&self, id: LogId, context: &str, message: &str, attributes: &Document, ring: Ring) -> io::Result<()> {
         let now = time_text(self.clock.now_ms(), &self.zone);
         let warning_of_startup = ring == Ring::StartupWarnings;
         let line = json::Line {
             now: &now,
-            severity,
-            component,
             id,
             context,
             message,
@@ -321,8 +243,25 @@ impl Logger {
             text = line.to_terminal();
         }
         text.push('\n');
-        if self.put(text.as_bytes()).is_err() {
-            self.lost_lines.fetch_add(1, Ordering::Relaxed);
+        self.put(text.as_bytes())
+    }
+
+    /// Lines can be written again: whoever reads them is told how many are missing.
+    fn tell_of_lost_lines(&self) {
+        let lost = self.lost_lines();
+        if lost == self.told_lines.load(Ordering::Relaxed) {
+            return;
+        }
+        // Whoever comes first tells.
+        let untold = lost.saturating_sub(self.told_lines.fetch_max(lost, Ordering::Relaxed));
+        let attributes = bson::doc! { "lines": untold as i64 };
+        let message = "Lines are missing before this one: the log could not be written";
+        if untold > 0
+            && self
+                .try_write(id::LINES_LOST, "logger", message, &attributes, Ring::Global)
+                .is_err()
+        {
+            self.told_lines.fetch_sub(untold, Ordering::Relaxed);
         }
     }
 
@@ -353,13 +292,7 @@ impl Logger {
         let Sink::File(file) = &self.sink else {
             return Ok(());
         };
-        self.info(
-            Component::Control,
-            23166,
-            "logRotate",
-            "Log rotation initiated",
-            Document::new(),
-        );
+        self.log(id::LOG_ROTATION, "logRotate", "Log rotation initiated", Document::new());
         file.rotate(self.clock.now_ms()).map(drop)
     }
 

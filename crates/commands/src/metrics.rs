@@ -29,7 +29,7 @@ counters! {
 }
 counters! {
     /// `metrics.queryExecutor` and `metrics.operation`.
-    QueryCounters { scanned, scanned_objects, collection_scans, scan_and_order, write_conflicts }
+    QueryCounters { scanned, scanned_objects, collection_scans, scan_and_order, write_conflicts, document_wait_us }
 }
 counters! {
     /// `network`.

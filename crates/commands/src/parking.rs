@@ -22,6 +22,15 @@ impl Invocation<'_> {
         }
     }
 
+    /// Waits for an event with this thread.
+    pub(crate) fn idle<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let now = || self.server.env.clock.monotonic();
+        let (since, idle) = (now(), &self.report.idle);
+        let event = wait();
+        idle.set(idle.get() + now().saturating_sub(since));
+        event
+    }
+
     /// The request waits until `waker` is called, by what `place` is for, or until `until`; then the command's
     /// function is called anew. It has to return once it has said so.
     pub(crate) fn park(

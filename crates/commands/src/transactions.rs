@@ -37,6 +37,13 @@ pub struct TransactionFields {
     pub api: ApiParameters,
 }
 
+impl TransactionFields {
+    /// The number of the transaction that the call is a statement of.
+    pub fn transaction_number(self) -> Option<i64> {
+        self.is_transaction.then_some(self.number)
+    }
+}
+
 /// What a statement does to an open transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statement {

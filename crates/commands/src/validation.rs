@@ -8,7 +8,7 @@ use crate::command::write_result::EXTRAS_BYTES_MAX;
 use crate::default_concern_rules::check_stored;
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use bson::raw::{RawBsonRef, RawDocument, cstr};
 use bson::{Document, doc};
 use collation::Collation;
@@ -126,7 +126,7 @@ fn enforce(
             let context = format!("conn{}", call.client.id());
             call.server
                 .logger
-                .warning(Component::Storage, 20294, &context, message, attributes);
+                .log(id::DOCUMENT_FAILS_VALIDATION, &context, message, attributes);
             Ok(())
         }
     }
@@ -285,7 +285,7 @@ impl<'c> Compliance<'c> {
             self.call
                 .server
                 .logger
-                .warning(Component::Storage, 5363500, &context, message, attributes);
+                .log(id::DOCUMENT_NOT_COMPLIANT, &context, message, attributes);
         }
         Ok(())
     }

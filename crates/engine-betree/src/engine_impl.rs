@@ -13,9 +13,9 @@ use crate::verify;
 use crate::workers::Workers;
 use blocks::{BlockStore, PinnedCheckpoint, StoreOptions};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
-    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
-    WriteAhead,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo,
+    FailureHandler, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId,
+    TableSpec, TableStats, WriteAhead,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -209,6 +209,10 @@ impl Engine for BetreeEngine {
                 source: std::io::ErrorKind::StorageFull.into(),
             }),
         }
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        stats::common(&self.core)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

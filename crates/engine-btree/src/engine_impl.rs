@@ -9,9 +9,9 @@ use crate::tree::{Child, Tree};
 use crate::workers::{Workers, WorkersError};
 use blocks::{BlockStore, StoreOptions};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
-    LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId, TableSpec, TableStats,
-    WriteAhead,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo,
+    FailureHandler, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue, TableId,
+    TableSpec, TableStats, WriteAhead,
 };
 use pins::Horizon;
 use rcu::Mutex;
@@ -226,6 +226,10 @@ impl Engine for BtreeEngine {
     fn table_stats(&self, table: TableId) -> Result<TableStats> {
         self.check_running()?;
         self.parts.upkeep.table_stats(table)
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        crate::stats::common(&self.parts.base)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

@@ -2,20 +2,71 @@
 
 use crate::budget::Use;
 use crate::foundation::Foundation;
-use engine::StatValue;
+use engine::{CommonStats, StatValue};
+
+/// The leaves in the cache.
+struct Leaves {
+    count: u64,
+    bytes: u64,
+    dirty: u64,
+    dirty_bytes: u64,
+}
+
+impl Leaves {
+    fn of(base: &Foundation) -> Self {
+        let budget = base.cache.budget();
+        let bytes = budget.used(Use::Images) + budget.used(Use::Deltas);
+        let count = base.cache.clock_list().len() as u64;
+        let dirty = base.catalog.dirty_leaves();
+        // A checkpoint writes whole leaves. To look at each would hold up those who write to them: of middling size,
+        // then.
+        let dirty_bytes = (dirty * (bytes / count.max(1)))
+            .max(budget.used(Use::Deltas))
+            .min(budget.total());
+        Self {
+            count,
+            bytes,
+            dirty,
+            dirty_bytes,
+        }
+    }
+}
+
+/// See [`engine::Engine::common_stats`].
+pub(crate) fn common(base: &Foundation) -> CommonStats {
+    let counters = &base.counters;
+    let store = base.store.stats();
+    let budget = base.cache.budget();
+    let leaves = Leaves::of(base);
+    CommonStats {
+        cache_bytes: Some(budget.total()),
+        cache_bytes_max: Some(base.cache.cache_bytes()),
+        dirty_bytes: Some(leaves.dirty_bytes),
+        pages_cached: Some(leaves.count),
+        pages_dirty: Some(leaves.dirty),
+        inner_bytes: Some(budget.used(Use::Inner)),
+        leaf_bytes: Some(leaves.bytes),
+        pages_read: Some(counters.pages_read.get()),
+        pages_written: Some(counters.pages_written.get()),
+        pages_evicted: Some(counters.pages_evicted.get()),
+        file_bytes: Some(store.total.file_bytes),
+        blocks_read: Some(store.blocks_read),
+        bytes_read: Some(store.bytes_read),
+        blocks_written: Some(store.blocks_written),
+        bytes_written: Some(store.bytes_written),
+        syncs: Some(store.syncs),
+        write_delay_us: Some(counters.delay_us.get()),
+        history_bytes: Some(base.readers.history().bytes()),
+        snapshots_open: Some(base.readers.open().0 as u64),
+    }
+}
 
 /// See [`engine::Engine::stats`].
 pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
     let counters = &base.counters;
     let store = base.store.stats();
     let budget = base.cache.budget();
-    let leaf_bytes = budget.used(Use::Images) + budget.used(Use::Deltas);
-    let leaves = base.cache.clock_list().len() as u64;
-    let dirty_leaves = base.catalog.dirty_leaves();
-    // A checkpoint writes whole leaves. To look at each would hold up those who write to them: of middling size, then.
-    let dirty = (dirty_leaves * (leaf_bytes / leaves.max(1)))
-        .max(budget.used(Use::Deltas))
-        .min(budget.total());
+    let leaves = Leaves::of(base);
     let numbers = [
         ("apply.batches", counters.batches.get()),
         ("apply.operations", counters.operations.get()),
@@ -27,16 +78,16 @@ pub(crate) fn report(base: &Foundation, sink: &mut dyn FnMut(&str, StatValue)) {
         ("cache.limitBytes", budget.limit()),
         ("cache.replacedBytes", rcu::waiting().bytes),
         ("cache.besideBytes", budget.beside()),
-        ("cache.dirtyBytes", dirty),
+        ("cache.dirtyBytes", leaves.dirty_bytes),
         ("cache.imageBytes", budget.used(Use::Images)),
         ("cache.deltaBytes", budget.used(Use::Deltas)),
         ("cache.innerBytes", budget.used(Use::Inner)),
         ("cache.keptBytes", budget.used(Use::Blocks)),
         ("cache.keptPercent", budget.blocks_percent()),
         ("cache.mapBytes", budget.used(Use::Maps)),
-        ("cache.leafBytes", leaf_bytes),
-        ("cache.leaves", leaves),
-        ("cache.dirtyLeaves", dirty_leaves),
+        ("cache.leafBytes", leaves.bytes),
+        ("cache.leaves", leaves.count),
+        ("cache.dirtyLeaves", leaves.dirty),
         ("cache.pagesRead", counters.pages_read.get()),
         ("cache.pagesReadAgain", counters.read_again.get()),
         ("cache.pagesReadInPart", counters.read_in_part.get()),

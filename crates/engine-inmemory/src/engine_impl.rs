@@ -9,9 +9,10 @@ use crate::snapshot::InMemorySnapshot;
 use crate::table::{RowMap, Table};
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, FailureHandler,
-    HISTORY_PERCENT_DEFAULT, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot,
-    StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, history_bytes,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo,
+    FailureHandler, HISTORY_PERCENT_DEFAULT, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Result,
+    Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
+    history_bytes,
 };
 use parking_lot::Mutex;
 use pins::Holder;
@@ -230,6 +231,16 @@ impl Engine for InMemoryEngine {
             free_bytes: 0,
             memory_bytes: size.memory_bytes as u64,
         })
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        let tables = self.shared.all_tables();
+        CommonStats {
+            cache_bytes: Some(tables.iter().map(|table| table.size().memory_bytes as u64).sum()),
+            history_bytes: Some(self.applier.lock().history_bytes() as u64),
+            snapshots_open: Some(self.shared.pins.open().0 as u64),
+            ..CommonStats::default()
+        }
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

@@ -15,9 +15,9 @@ use crate::stats::{self, Counts};
 use crate::table::Table;
 use crate::{bulk, verify};
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, ErrorKind, FailureHandler,
-    HISTORY_PERCENT_DEFAULT, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot, StatValue,
-    TableId, TableSpec, TableStats, WriteAhead, WriteAheadRule, check_wanted, history_bytes,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, ErrorKind,
+    FailureHandler, HISTORY_PERCENT_DEFAULT, LockGranularity, Maintenance, MaintenanceReport, Result, Seq, Snapshot,
+    StatValue, TableId, TableSpec, TableStats, WriteAhead, WriteAheadRule, check_wanted, history_bytes,
 };
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
@@ -492,6 +492,11 @@ impl Engine for Mmapv1Engine {
             "quota exceeded: database {} has its {files_max} files (maxFilesPerDB)",
             table.database.name
         )))
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        let history_bytes = self.core.applier.lock().history_bytes() as u64;
+        stats::common(&self.core.shared, history_bytes)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

@@ -4,7 +4,7 @@ use crate::checkpoint::Written;
 use crate::database::Database;
 use crate::shared::Shared;
 use crate::table::Table;
-use engine::StatValue;
+use engine::{CommonStats, StatValue};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What the applier and the checkpoints count.
@@ -19,6 +19,23 @@ pub(crate) struct Counts {
     pub(crate) written: Written,
 }
 
+/// See [`engine::Engine::common_stats`].
+pub(crate) fn common(shared: &Shared, history_bytes: u64) -> CommonStats {
+    let databases = shared.all_databases();
+    CommonStats {
+        cache_bytes: Some(shared.cache.bytes()),
+        cache_bytes_max: Some(shared.options.cache_bytes),
+        dirty_bytes: Some(shared.cache.dirty_bytes()),
+        pages_read: Some(shared.cache.reads.load(Relaxed)),
+        pages_evicted: Some(shared.cache.evicted.load(Relaxed)),
+        file_bytes: Some(databases.iter().map(|database| Figures::of(database).file_bytes).sum()),
+        history_bytes: Some(history_bytes),
+        snapshots_open: Some(shared.pins.open().0 as u64),
+        ..CommonStats::default()
+    }
+}
+
+/// See [`engine::Engine::stats`].
 pub(crate) fn engine_stats(shared: &Shared, counts: &Counts, sink: &mut dyn FnMut(&str, StatValue)) {
     let (snapshots, oldest) = shared.pins.open();
     let published = shared.pins.published();

@@ -28,9 +28,10 @@ use crate::registry::Registry;
 use crate::stats;
 use crate::view::RocksSnapshot;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, EngineStatus, ErrorKind,
-    FailureHandler, KEY_BYTES_MAX, KeyRange, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq,
-    Snapshot, StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule, check_wanted,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, EngineStatus,
+    ErrorKind, FailureHandler, KEY_BYTES_MAX, KeyRange, LockGranularity, Maintenance, MaintenanceReport, Op, Result,
+    Seq, Snapshot, StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
+    check_wanted,
 };
 use parking_lot::Mutex;
 use rocksdb::{
@@ -603,6 +604,10 @@ impl Engine for RocksEngine {
             storage_bytes: sizes.first().copied().unwrap_or(0),
             ..TableStats::default()
         })
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        stats::common(&self.db, &self.pressure)
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

@@ -1,6 +1,7 @@
 //! Counters, from RocksDB's properties.
 
-use engine::StatValue;
+use crate::pressure::Pressure;
+use engine::{CommonStats, StatValue};
 use rocksdb::DB;
 
 /// Our name, RocksDB's property.
@@ -29,10 +30,27 @@ pub(crate) fn property(db: &DB, name: &str) -> u64 {
     db.property_int_value(name).ok().flatten().unwrap_or(0)
 }
 
+/// What is in memory: blocks of files, and what is on its way to them.
+fn cached(db: &DB) -> u64 {
+    property(db, "rocksdb.block-cache-usage") + property(db, "rocksdb.cur-size-all-mem-tables")
+}
+
+/// See [`engine::Engine::common_stats`].
+pub(crate) fn common(db: &DB, pressure: &Pressure) -> CommonStats {
+    CommonStats {
+        cache_bytes: Some(cached(db)),
+        cache_bytes_max: Some(property(db, "rocksdb.block-cache-capacity")),
+        dirty_bytes: Some(property(db, "rocksdb.cur-size-all-mem-tables")),
+        file_bytes: Some(property(db, "rocksdb.total-sst-files-size")),
+        write_delay_us: Some(pressure.waited_us()),
+        snapshots_open: Some(property(db, "rocksdb.num-snapshots")),
+        ..CommonStats::default()
+    }
+}
+
 /// Hands everything RocksDB says to `sink`.
 pub(crate) fn report(db: &DB, sink: &mut dyn FnMut(&str, StatValue)) {
-    let cached = property(db, "rocksdb.block-cache-usage") + property(db, "rocksdb.cur-size-all-mem-tables");
-    sink("cache.bytes", StatValue::Number(cached as i64));
+    sink("cache.bytes", StatValue::Number(cached(db) as i64));
     for (name, source) in PROPERTIES {
         sink(name, StatValue::Number(property(db, source) as i64));
     }

@@ -3,11 +3,13 @@
 use crate::driver::{Driver, TABLE, fresh, key};
 use crate::fixture::{Fixture, tests};
 use engine::CloseMode;
+use std::collections::BTreeMap;
 
 tests![
     opening_and_closing_leaks_no_threads_or_descriptors,
     an_idle_engine_writes_nothing,
-    statistics_are_sane_and_counters_rise
+    statistics_are_sane_and_counters_rise,
+    common_figures_are_there_from_the_start_and_move
 ];
 
 fn entries(path: &str) -> usize {
@@ -63,13 +65,13 @@ fn an_idle_engine_writes_nothing(fixture: &dyn Fixture) {
 fn statistics_are_sane_and_counters_rise(fixture: &dyn Fixture) {
     let (mut driver, _site) = fresh(fixture);
     let read = |driver: &Driver| {
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
         driver.engine.stats(&mut |name, value| {
             assert!(found.insert(name.to_owned(), value).is_none(), "{name} comes twice");
         });
         found
     };
-    let number = |found: &std::collections::BTreeMap<String, engine::StatValue>, name: &str| match found.get(name) {
+    let number = |found: &BTreeMap<String, engine::StatValue>, name: &str| match found.get(name) {
         Some(engine::StatValue::Number(number)) => *number,
         other => panic!("{name} is {other:?}"),
     };
@@ -82,4 +84,36 @@ fn statistics_are_sane_and_counters_rise(fixture: &dyn Fixture) {
     }
     assert!(number(&after, "cache.bytes") >= 0);
     assert!(driver.engine.table_stats(TABLE).is_ok());
+}
+
+fn common_figures_are_there_from_the_start_and_move(fixture: &dyn Fixture) {
+    let (mut driver, _site) = fresh(fixture);
+    let read = |driver: &Driver| driver.engine.common_stats().named().collect::<BTreeMap<_, _>>();
+    let start = read(&driver);
+    assert!(start.contains_key("cacheBytes"), "{start:?}");
+    driver.commit(|batch| (0..1000).for_each(|row| batch.put(TABLE, key(row), vec![row as u8; 1000])));
+    let snapshot = driver.engine.snapshot().unwrap();
+    let written = read(&driver);
+    driver.engine.checkpoint().unwrap();
+    let saved = read(&driver);
+    drop(snapshot);
+    for later in [&written, &saved] {
+        assert!(start.keys().eq(later.keys()), "the set of figures is constant");
+    }
+    // What the engine does not claim is not looked at.
+    let grew = |name: &str, from: &BTreeMap<_, u64>, to: &BTreeMap<_, u64>| {
+        if let Some(before) = from.get(name) {
+            assert!(to[name] > *before, "{name}: {} after {before}", to[name]);
+        }
+    };
+    for name in ["cacheBytes", "dirtyBytes", "snapshotsOpen"] {
+        grew(name, &start, &written);
+    }
+    for name in ["bytesWritten", "blocksWritten", "pagesWritten", "syncs"] {
+        grew(name, &written, &saved);
+    }
+    assert!(saved.get("fileBytes").is_none_or(|bytes| *bytes >= 1000), "{saved:?}");
+    if let Some(most) = saved.get("cacheBytesMax") {
+        assert!(saved["dirtyBytes"] <= written["dirtyBytes"] && *most > 0, "{saved:?}");
+    }
 }

@@ -7,6 +7,7 @@
 //! Every "must" in this crate's documentation has a named test in `engine-tests`.
 
 mod batch;
+mod common_stats;
 mod error;
 mod info;
 mod range;
@@ -17,6 +18,7 @@ mod table;
 mod write_ahead;
 
 pub use batch::{Batch, Op};
+pub use common_stats::CommonStats;
 pub use error::{EngineError, ErrorKind, Result, check_wanted};
 pub use info::{Capabilities, CheckpointCost, EngineInfo, LockGranularity};
 pub use range::{Direction, KeyRange, successor_of_prefix};
@@ -172,7 +174,11 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Counters of the whole engine, by dotted name, for `serverStatus`.
+    /// The figures that engines have in common, for `serverStatus` and all that reads it.
+    fn common_stats(&self) -> CommonStats;
+
+    /// Counters of the whole engine, by dotted name, for `serverStatus`: what it counts beyond
+    /// [`Engine::common_stats`], too.
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue));
 
     /// Maintenance, as long as `goes_on`, which is asked often: it may take hours. What the engine cannot do is

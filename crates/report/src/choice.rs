@@ -114,22 +114,15 @@ impl<'a> Choice<'a> {
 
 /// What may decide, the first that was measured.
 fn deciding(experiment: &Experiment) -> impl Iterator<Item = Measure> {
-    let busiest = busiest(experiment).filter(|_| matches!(experiment.work.pacing, Pacing::Open { .. }));
+    let busiest = experiment
+        .busiest()
+        .filter(|_| matches!(experiment.work.pacing, Pacing::Open { .. }));
     busiest.into_iter().chain([Measure::Throughput])
-}
-
-/// The p99 of the most frequent operation.
-fn busiest(experiment: &Experiment) -> Option<Measure> {
-    let name = experiment
-        .pools
-        .iter()
-        .find_map(|pool| Some((*pool.operations().first()?).to_owned()));
-    name.map(Measure::P99)
 }
 
 /// The counters that reasons are drawn from.
 fn counters(experiment: &Experiment) -> Vec<Measure> {
-    let latency = busiest(experiment);
+    let latency = experiment.busiest();
     let others = [
         Measure::ServerCpu,
         Measure::Written,

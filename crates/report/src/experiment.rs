@@ -163,6 +163,12 @@ impl<'a> Experiment<'a> {
         shares.filter(|share| *share > OTHERS_CPU_SHARE_MAX).reduce(f64::max)
     }
 
+    /// The p99 of the most frequent operation, of the first configuration that has any.
+    pub fn busiest(&self) -> Option<Measure> {
+        let name = self.pools.iter().find_map(|pool| pool.operations().first().copied());
+        name.map(|name| Measure::P99(name.to_owned()))
+    }
+
     fn add(&mut self, run: &'a Run) {
         let same = |pool: &&mut Pool<'a>| pool.configuration.label == run.configuration.label;
         let pool = match self.pools.iter_mut().find(same) {

@@ -13,16 +13,16 @@ use std::fmt::Write as _;
 
 /// The measures with a table, in its order. Of latencies it is that of the most frequent operation.
 fn measures(experiment: &Experiment) -> Vec<(&'static str, Measure)> {
-    let busiest = experiment
-        .pools
-        .iter()
-        .find_map(|pool| Some(Measure::P99((*pool.operations().first()?).to_owned())));
     let mut all = vec![
         ("Operations per second", Measure::Throughput),
         ("Cold pass", Measure::Cold),
         ("Cached pass", Measure::Cached),
     ];
-    all.extend(busiest.map(|measure| ("p99 of the most frequent operation", measure)));
+    all.extend(
+        experiment
+            .busiest()
+            .map(|measure| ("p99 of the most frequent operation", measure)),
+    );
     all.extend([
         ("Processor time of the server per operation", Measure::ServerCpu),
         ("Bytes read from storage per operation", Measure::Read),

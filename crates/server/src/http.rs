@@ -22,7 +22,7 @@ use crate::config::NetConfig;
 use crate::net::{Endpoints, Listeners, Tls};
 use bson::doc;
 use commands::Server;
-use commands::logger::Component;
+use commands::logger::id;
 use connections::Connections;
 use site::Site;
 use std::io;
@@ -56,9 +56,7 @@ impl Http {
         let connections = Connections::new(site, tls, server.env.clock.clone());
         listeners.start(connections.clone(), server.logger.clone())?;
         let message = "The monitoring page is served";
-        server
-            .logger
-            .info(Component::Network, 8_410_040, "listener", message, attributes);
+        server.logger.log(id::PAGE_IS_SERVED, "listener", message, attributes);
         Ok(Some(Self { listeners, connections }))
     }
 

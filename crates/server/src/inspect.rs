@@ -16,6 +16,7 @@ use crate::config::{self, Config};
 use crate::data_directory::{self, DataDirectory, Metadata};
 use crate::encryption::{self, KeySource};
 use crate::engines::Registry;
+use crate::reasons::reasons;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use crypt::MasterKey;
@@ -105,7 +106,7 @@ impl Report {
             part,
             file,
             offset,
-            what: run::reasons(error),
+            what: reasons(error),
         };
         // The same damage stops more than one step.
         if !self.findings.iter().any(|found| found.what == finding.what) {

@@ -25,7 +25,10 @@ mod memory;
 pub mod net;
 pub mod point_in_time;
 pub mod process;
+mod reasons;
 pub mod repair;
 pub mod run;
 mod settings;
 mod start_lines;
+
+pub use reasons::reasons;

@@ -20,7 +20,7 @@ pub use copy::CopySettings;
 use crate::data_directory;
 use crate::events::Event;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
-use commands::logger::Component;
+use commands::logger::id;
 use commands::{MemberConnection, MemberConnections, MemberThreads, ReplicaSet, Role, Server, Upkeep, WantedCopy};
 use heartbeats::Heartbeats;
 use link::{CallError, Dialer};
@@ -161,7 +161,7 @@ impl Members {
                 let message = "The replica set's configuration cannot be read";
                 self.server
                     .logger
-                    .error(Component::Replication, 8410030, "replica-set", message, attributes);
+                    .log(id::CONFIGURATION_UNREADABLE, "replica-set", message, attributes);
             }
             self.connect_all();
             self.server.look_after_members(&mut upkeep);

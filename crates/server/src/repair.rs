@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::data_directory::{DataDirectory, DataDirectoryError, Metadata, RepairMark};
 use crate::encryption;
 use crate::engines::{self, Registry};
+use crate::reasons::reasons;
 use crate::run;
 use anyhow::{Context, Result, anyhow, bail};
 use bson::RawDocument;
@@ -49,7 +50,7 @@ pub fn run(config: &Config, engines: &Registry) -> ExitCode {
     match repair(config, &env, engines) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("repair failed: {}", run::reasons(&error));
+            eprintln!("repair failed: {}", reasons(&error));
             ExitCode::from(1)
         }
     }
@@ -210,7 +211,7 @@ impl Repair<'_> {
             },
             Some(report) if report.mark_is_known => match self.open(true, &as_it_is) {
                 Ok(storage) => return Ok(storage),
-                Err(error) => println!("the log does not fit what was salvaged: {}", run::reasons(&error)),
+                Err(error) => println!("the log does not fit what was salvaged: {}", reasons(&error)),
             },
             Some(_) => println!("where in the log the salvaged state stands is not known"),
         }
@@ -233,7 +234,7 @@ impl Repair<'_> {
         match replayed {
             Ok(storage) => storage.close(true).context("writing what the log has before that")?,
             Err(error) if log_error(&error).is_some_and(|error| error.kind() == ErrorKind::Corrupt) => {
-                println!("nothing of it can be used: {}", run::reasons(&error));
+                println!("nothing of it can be used: {}", reasons(&error));
             }
             // A full disk, say: it may go another time.
             Err(error) => return Err(error),
@@ -322,7 +323,7 @@ impl Repair<'_> {
         let mut failed = 0;
         for ns in broken {
             if let Err(error) = self.rewrite(storage, op, ns) {
-                println!("{ns} is not repaired: {}", run::reasons(&error));
+                println!("{ns} is not repaired: {}", reasons(&error));
                 failed += 1;
             }
         }
@@ -375,7 +376,7 @@ fn inconsistent(storage: &Storage, op: &Operation) -> (Vec<Namespace>, u64) {
                     broken.push(ns.clone());
                 }
                 Err(error) => {
-                    println!("{ns} cannot be looked at: {}", run::reasons(&error.into()));
+                    println!("{ns} cannot be looked at: {}", reasons(&error.into()));
                     failed += 1;
                 }
             }

@@ -13,6 +13,7 @@ use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
 use crate::net::{CommandService, Limits, Listeners, Pool, Tls};
+use crate::reasons::reasons;
 use crate::settings::{own_host, settings};
 use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
 use crate::{announcement, daemon, data_directory, engines};
@@ -21,7 +22,7 @@ use auth::ClusterAuth;
 use bson::{Document, doc};
 use codec::Codec;
 use commands::audit::Audit;
-use commands::logger::{Component, Destination, Logger};
+use commands::logger::{Destination, LogId, Logger, id};
 use commands::{ReplicaSet, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
@@ -95,9 +96,8 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
         run_until_told(config.clone(), argv, &env, &logger, engines).unwrap_or_else(|StartError { code, error }| {
             let error = reasons(&error);
             let attributes = doc! { "error": &error };
-            logger.fatal(
-                Component::Control,
-                20557,
+            logger.log(
+                id::START_FAILED,
                 "initandlisten",
                 "Error during startup, terminating",
                 attributes,
@@ -107,9 +107,8 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
             }
             code
         });
-    logger.info(
-        Component::Control,
-        23138,
+    logger.log(
+        id::SHUTTING_DOWN,
         "main",
         "Shutting down",
         doc! { "exitCode": i32::from(code) },
@@ -153,30 +152,11 @@ enum Ended {
     ToStartAnew,
 }
 
-/// An error with its causes, as far as it does not name them itself.
-pub(crate) fn reasons(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 /// A panic is a bug: it goes to the log, where the operator looks.
 fn log_panics(logger: Arc<Logger>) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        logger.fatal(
-            Component::Default,
-            4757800,
-            "panic",
-            "Panic",
-            doc! { "message": panic.to_string() },
-        );
+        logger.log(id::PANIC, "panic", "Panic", doc! { "message": panic.to_string() });
         before(panic);
     }));
 }
@@ -361,9 +341,8 @@ impl Running {
             server.begin_to_write()
         } {
             // A full disk must not keep a server from answering reads.
-            logger.warning(
-                Component::Storage,
-                8410004,
+            logger.log(
+                id::VERSION_NOT_WRITTEN,
                 "initandlisten",
                 "The version could not be written to admin.system.version",
                 doc! { "error": reason },
@@ -405,24 +384,23 @@ impl Running {
             announcement::write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
         }
         for address in listeners.addresses() {
-            logger.info(
-                Component::Network,
-                23015,
-                "listener",
-                "Listening on",
-                doc! { "address": address },
-            );
+            logger.log(id::LISTENING, "listener", "Listening on", doc! { "address": address });
         }
         let http = Http::start(&config.net, &server, tls).map_err(net)?;
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
         listeners.start(pool.clone(), logger.clone())?;
-        logger.info(Component::Network, 23016, "listener", "Waiting for connections", ready);
+        logger.log(
+            id::WAITING_FOR_CONNECTIONS,
+            "listener",
+            "Waiting for connections",
+            ready,
+        );
         if logger.is_watched() {
             let message = format!(
                 "Connect with: mongosh {}",
                 announcement::address_for_clients(config, listeners.port())
             );
-            logger.info(Component::Control, 8_410_014, "listener", &message, doc! {});
+            logger.log(id::HOW_TO_CONNECT, "listener", &message, doc! {});
         }
         if let Some(path) = &config.port_file {
             announcement::write_port_file(path, listeners.port())
@@ -457,7 +435,7 @@ impl Running {
                     for error in rotated.into_iter().filter_map(Result::err) {
                         let attributes = doc! { "error": error.to_string() };
                         self.logger
-                            .error(Component::Control, 23168, "main", "Log rotation failed", attributes);
+                            .log(id::LOG_ROTATION_FAILED, "main", "Log rotation failed", attributes);
                     }
                 }
                 Ok(Event::Failed) => return Ended::ForGood(exit::ABRUPT),
@@ -483,9 +461,8 @@ impl Running {
     }
 
     fn end(mut self, reason: &str) -> u8 {
-        self.logger.info(
-            Component::Control,
-            23377,
+        self.logger.log(
+            id::ORDERLY_SHUTDOWN,
             "main",
             "Shutting down in an orderly way",
             doc! { "reason": reason },
@@ -506,9 +483,8 @@ impl Running {
         let left = self.serving.pool.end(END_PATIENCE);
         if left > 0 {
             let attributes = doc! { "connections": left as i64 };
-            self.logger.warning(
-                Component::Network,
-                8410003,
+            self.logger.log(
+                id::CONNECTIONS_DID_NOT_END,
                 "main",
                 "Connections did not end in time",
                 attributes,
@@ -518,9 +494,8 @@ impl Running {
         let mut code = 0;
         let clock = self.serving.server.env.clock.clone();
         let started = clock.monotonic();
-        self.logger.info(
-            Component::Storage,
-            22317,
+        self.logger.log(
+            id::STORAGE_CLOSES,
             "main",
             "Closing the storage with a last checkpoint",
             doc! {},
@@ -528,18 +503,16 @@ impl Running {
         match self.storage.close(true) {
             Ok(()) => {
                 let took = clock.monotonic().saturating_sub(started).as_millis() as i64;
-                self.logger.info(
-                    Component::Storage,
-                    4795901,
+                self.logger.log(
+                    id::STORAGE_CLOSED,
                     "main",
                     "The storage is closed",
                     doc! { "durationMillis": took },
                 );
                 if let Err(error) = self.directory.close() {
                     let attributes = doc! { "error": error.to_string() };
-                    self.logger.error(
-                        Component::Storage,
-                        8410004,
+                    self.logger.log(
+                        id::LOCK_FILE_NOT_CLEARED,
                         "main",
                         "Cannot clear the lock file",
                         attributes,
@@ -548,9 +521,8 @@ impl Running {
             }
             Err(error) => {
                 let attributes = doc! { "error": error.to_string() };
-                self.logger.fatal(
-                    Component::Storage,
-                    8410005,
+                self.logger.log(
+                    id::STORAGE_NOT_CLOSED_CLEANLY,
                     "main",
                     "The storage did not close cleanly",
                     attributes,
@@ -622,19 +594,18 @@ fn open_storage(
         ref forced,
     } = *opening;
     let started = env.clock.monotonic();
-    let info = |component, id, message: &str, attributes| {
-        logger.info(component, id, "initandlisten", message, attributes);
+    let say = |id: LogId, message: &str, attributes| {
+        logger.log(id, "initandlisten", message, attributes);
     };
-    info(
-        Component::Storage,
-        22315,
+    say(
+        id::ENGINE_OPENS,
         "Opening the storage engine",
         doc! { "storageEngine": engine },
     );
     let opened = registry.open(engine, env, &directory.engine(engine), &config.storage)?;
     let took = env.clock.monotonic().saturating_sub(started);
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "durable": opened.durable_seq().0 as i64 };
-    info(Component::Storage, 4795906, "The storage engine is open", attributes);
+    say(id::ENGINE_OPEN, "The storage engine is open", attributes);
     let (mut log, mut options) = parts_of(config, engine, directory)?;
     options.instance = instance;
     options.takes_all = forced.is_some();
@@ -643,7 +614,7 @@ fn open_storage(
     {
         let message = "How much history is kept could not be written down, and is chosen anew at the next start";
         let why = doc! { "error": error.to_string() };
-        logger.warning(Component::Storage, 8_410_018, "initandlisten", message, why);
+        logger.log(id::RETENTION_NOT_WRITTEN, "initandlisten", message, why);
     }
     if let Some(bytes) = engines::log_buffer_bytes(engine, &config.storage, crate::memory::bytes(&*env.fs)) {
         log.buffer_bytes_max = bytes;
@@ -658,7 +629,7 @@ fn open_storage(
     for damage in log.damages() {
         let message = "The log is damaged where it is not needed for the start; what history and other members can read begins behind that place";
         let attributes = doc! { "damage": damage.to_string() };
-        logger.warning(Component::Storage, 8_410_016, "initandlisten", message, attributes);
+        logger.log(id::LOG_DAMAGED, "initandlisten", message, attributes);
     }
     let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
     options.on_progress = Some(Arc::new(move |step| {
@@ -668,18 +639,18 @@ fn open_storage(
     options.on_checkpoint_failure = Some(Arc::new(move |error| {
         let attributes = doc! { "error": error.to_string() };
         let message = "A checkpoint could not be taken and will be tried again; the log keeps what it would have held";
-        failures.warning(Component::Storage, 8410010, "checkpointer", message, attributes);
+        failures.log(id::CHECKPOINT_FAILED, "checkpointer", message, attributes);
     }));
     let (waits, failures, changes) = (logger.clone(), logger.clone(), logger.clone());
     options.on_apply_wait = Some(Arc::new(move |error| {
         let message = "A change of another member waits for files and is tried again; nothing after it is applied";
         let why = doc! { "error": error.to_string() };
-        waits.warning(Component::Storage, 8_410_017, "follower", message, why);
+        waits.log(id::APPLYING_WAITS, "follower", message, why);
     }));
     options.on_ttl_failure = Some(Arc::new(move |namespace, error| {
         let attributes = doc! { "namespace": namespace.as_str(), "error": error.to_string() };
         let message = "Expired documents could not be read and stay; the pass goes on";
-        failures.warning(Component::Storage, 8410012, "ttl-monitor", message, attributes);
+        failures.log(id::EXPIRED_DOCUMENTS_UNREADABLE, "ttl-monitor", message, attributes);
     }));
     options.on_catalog_change = Some(Arc::new(move |change| {
         commands::log_unasked(&changes, "storage", change);
@@ -692,9 +663,8 @@ fn open_storage(
     let took = env.clock.monotonic().saturating_sub(started);
     let collections = storage.catalog().all_collections().len();
     let attributes = doc! { "durationMillis": took.as_millis() as i64, "collections": collections as i64 };
-    info(
-        Component::Storage,
-        8410011,
+    say(
+        id::COLLECTIONS_KNOWN,
         "The collections are known and up to date",
         attributes,
     );
@@ -766,9 +736,8 @@ fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&st
     Arc::new(move |reason| {
         once.call_once(|| {
             let attributes = doc! { "reason": reason };
-            logger.fatal(
-                Component::Storage,
-                8410006,
+            logger.log(
+                id::WRITING_STOPPED,
                 "storage",
                 "Writing has stopped for good, terminating",
                 attributes,
@@ -776,22 +745,4 @@ fn failure_handler(logger: Arc<Logger>, events: Sender<Event>) -> Arc<dyn Fn(&st
             let _ = events.send(Event::Failed);
         });
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cause_is_named_once() {
-        let denied = || std::io::Error::new(std::io::ErrorKind::PermissionDenied, "denied");
-        let names_it = crate::data_directory::DataDirectoryError::Io {
-            operation: "lock",
-            path: "/x".into(),
-            source: denied(),
-        };
-        assert_eq!(reasons(&names_it.into()), "cannot lock /x: denied");
-        let does_not = anyhow::Error::from(denied()).context("pid file").context("start");
-        assert_eq!(reasons(&does_not), "start: pid file: denied");
-    }
 }

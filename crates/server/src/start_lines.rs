@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::descriptors::Descriptors;
 use bson::doc;
-use commands::logger::{Component, Logger};
+use commands::logger::{LogId, Logger, id};
 use crypt::Keys;
 use std::time::Duration;
 use storage::RecoveryProgress;
@@ -36,7 +36,7 @@ pub(crate) fn log_recovery(logger: &Logger, step: RecoveryProgress, elapsed: Dur
             ("Interrupted index builds go on", doc! { "indexes": indexes as i64 })
         }
     };
-    logger.info(Component::Recovery, 8410007, "initandlisten", message, attributes);
+    logger.log(id::RECOVERY, "initandlisten", message, attributes);
 }
 
 /// Tells of connections that were asked for and cannot be had.
@@ -48,7 +48,7 @@ pub(crate) fn log_connections_max(config: &Config, descriptors: Descriptors, log
             "openFilesLimit": descriptors.limit as i64,
         };
         let message = "Fewer connections are allowed than configured: four fifths of the limit of open files";
-        logger.info(Component::Network, 8410012, "initandlisten", message, attributes);
+        logger.log(id::FEWER_CONNECTIONS, "initandlisten", message, attributes);
     }
 }
 
@@ -58,28 +58,16 @@ pub(crate) fn log_start(config: &Config, engine: &str, logger: &Logger) {
         "dbPath": config.storage.db_path.display().to_string(), "storageEngine": engine,
         "version": env!("CARGO_PKG_VERSION"), "gitVersion": env!("TENON_GIT_VERSION"), "host": crate::settings::host_name(),
     };
-    logger.info(
-        Component::Control,
-        4615611,
-        "initandlisten",
-        "tenond starting",
-        attributes,
-    );
+    logger.log(id::STARTING, "initandlisten", "tenond starting", attributes);
     let attributes = doc! { "options": config.parsed.clone() };
-    logger.info(
-        Component::Control,
-        21951,
-        "initandlisten",
-        "Options set by command line",
-        attributes,
-    );
+    logger.log(id::OPTIONS, "initandlisten", "Options set by command line", attributes);
 }
 
 pub(crate) fn log_encryption(keys: Option<&Keys>, logger: &Logger) {
     let Some(keys) = keys else { return };
     let attributes = doc! { "cipherMode": crate::encryption::CIPHER_MODE, "dataKey": i64::from(keys.generation()) };
     let message = "Encryption at rest is on";
-    logger.info(Component::Storage, 8_410_015, "initandlisten", message, attributes);
+    logger.log(id::ENCRYPTED, "initandlisten", message, attributes);
 }
 
 pub(crate) fn start_warnings(
@@ -93,12 +81,12 @@ pub(crate) fn start_warnings(
     if unclean {
         let attributes = doc! { "lockFile": crate::data_directory::LOCK_FILE };
         let message = "Detected unclean shutdown - Lock file is not empty";
-        logger.warning(Component::Storage, 22271, "initandlisten", message, attributes);
+        logger.log(id::UNCLEAN_SHUTDOWN, "initandlisten", message, attributes);
     }
-    let warn = |id, message: &str| logger.startup_warning(Component::Control, id, message, bson::Document::new());
+    let warn = |id: LogId, message: &str| logger.startup_warning(id, message, bson::Document::new());
     // What shells show of a server when they connect: whom they are talking to.
     warn(
-        8_410_013,
+        id::POWERED_BY,
         &format!(
             "Powered by Tenon {} with the storage engine {engine}",
             env!("CARGO_PKG_VERSION")
@@ -106,32 +94,31 @@ pub(crate) fn start_warnings(
     );
     if !config.access_control {
         warn(
-            22120,
+            id::NO_ACCESS_CONTROL,
             "Access control is not enabled for the database. Read and write access to data and configuration is unrestricted",
         );
     }
     if rustix::process::geteuid().is_root() {
         warn(
-            22138,
+            id::RUN_AS_ROOT,
             "You are running this process as the root user, which is not recommended",
         );
     }
     if descriptors < DESCRIPTORS_ADVISED {
         let attributes = doc! { "currentValue": descriptors as i64, "recommendedMinimum": DESCRIPTORS_ADVISED as i64 };
         logger.startup_warning(
-            Component::Control,
-            22184,
+            id::FEW_DESCRIPTORS,
             "Soft rlimits for open file descriptors too low",
             attributes,
         );
     }
     if !config.storage.journal {
         warn(
-            8410008,
+            id::NO_JOURNAL,
             "Journaling is off: a crash loses every write since the last checkpoint",
         );
     }
     for warning in config.warnings.iter().chain(of_engine) {
-        warn(8410009, warning);
+        warn(id::START_WARNING, warning);
     }
 }

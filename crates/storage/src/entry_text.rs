@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub struct TableNames {
     storage: Option<Arc<Storage>>,
     defined: HashMap<TableId, String>,
+    /// The names by the collections' UUIDs.
+    by_uuid: HashMap<[u8; 16], String>,
 }
 
 impl TableNames {
@@ -19,7 +21,7 @@ impl TableNames {
     pub fn of(storage: Arc<Storage>) -> Self {
         Self {
             storage: Some(storage),
-            defined: HashMap::new(),
+            ..Self::default()
         }
     }
 
@@ -116,12 +118,22 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
                 row.get_i64("table").ok().and_then(|table| u32::try_from(table).ok()),
             ) {
                 names.defined.insert(TableId(table), namespace.to_owned());
+                let uuid = match row.get("uuid") {
+                    Some(Bson::Binary(uuid)) => uuid.bytes.as_slice().try_into().ok(),
+                    _ => None,
+                };
+                names
+                    .by_uuid
+                    .extend(uuid.map(|uuid: [u8; 16]| (uuid, namespace.to_owned())));
             }
             doc! { "op": "put collection", "ns": row.get_str("ns").unwrap_or_default(), "row": row.clone() }
         }
         EntryOp::DropCollection { uuid } => {
-            let uuid = bson::Uuid::from_bytes(*uuid);
-            doc! { "op": "drop collection", "uuid": uuid }
+            let mut described = doc! { "op": "drop collection", "uuid": bson::Uuid::from_bytes(*uuid) };
+            if let Some(namespace) = names.by_uuid.get(uuid) {
+                described.insert("ns", namespace);
+            }
+            described
         }
         EntryOp::PutView { row } => {
             let row = Document::try_from(*row)?;

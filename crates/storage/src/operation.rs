@@ -494,11 +494,9 @@ pub struct OperationCounters {
     pub docs_examined: Counter,
     /// Index keys looked at.
     pub keys_examined: Counter,
-    /// Documents returned.
-    pub n_returned: Counter,
     /// Times it gave up its locks and view in between.
     pub yields: Counter,
-    /// Times it met a lock it could not wait for, or evaluated again.
+    /// Times it met a lock that another operation had, or evaluated again.
     pub write_conflicts: Counter,
     /// Index keys inserted.
     pub keys_inserted: Counter,

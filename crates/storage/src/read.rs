@@ -9,7 +9,7 @@ use crate::index_rows::{RowShape, RowValue, row_owner};
 use crate::record::{NUMBER_BYTES, append_at_end, split_from_end};
 use crate::{Collection, Index, RecordId, RecordIds, StorageError};
 use bytes::Bytes;
-use engine::{Cursor, Direction, Estimate, FillLimits, KeyRange, Rows, Seq, Snapshot};
+use engine::{Cursor, Direction, FillLimits, KeyRange, Rows, Seq, Snapshot};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -82,26 +82,6 @@ impl ReadView {
             direction,
             scratch: Vec::new(),
         })
-    }
-
-    /// Rows and bytes between two records, about, and up to `splits` keys that part them evenly.
-    pub fn estimate_records(
-        &self,
-        collection: &Collection,
-        from: Bound<RecordId>,
-        to: Bound<RecordId>,
-        splits: usize,
-    ) -> Result<Estimate, StorageError> {
-        Ok(self
-            .snapshot
-            .estimate(collection.table(), &record_range(from, to), splits)?)
-    }
-
-    /// Entries and bytes of a range of an index (bounds as for [`ReadView::index_entries`]), about.
-    pub fn estimate_index(&self, index: &Index, range: KeyRange, splits: usize) -> Result<Estimate, StorageError> {
-        Ok(self
-            .snapshot
-            .estimate(index.table(), &entry_range(index, range), splits)?)
     }
 }
 

@@ -658,8 +658,8 @@ impl Evaluator<'_> {
                     Taken::Busy => {
                         self.release_from(before);
                         self.storage.figures.conflicts.fetch_add(1, Ordering::Relaxed);
+                        self.op.counters().write_conflicts.add(1);
                         if self.isolated_at.is_some() {
-                            self.op.counters().write_conflicts.add(1);
                             return Err(StorageError::WriteConflict);
                         }
                         if before == 0 {
@@ -667,7 +667,6 @@ impl Evaluator<'_> {
                             self.op.check_now()?;
                             continue 'again;
                         }
-                        self.op.counters().write_conflicts.add(1);
                         *self.op.awaited.lock() = Some(key);
                         self.op.has_awaited.store(true, Ordering::Relaxed);
                         return Err(StorageError::WouldWait);

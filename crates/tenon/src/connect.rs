@@ -209,7 +209,6 @@ impl SetAccess {
     }
 }
 
-/// Whether a host comes with its port; colons in brackets are an address's.
 /// An address of IPv6 as it stands in front of a port.
 fn bracketed(host: &str) -> String {
     match host.parse::<Ipv6Addr>() {
@@ -218,6 +217,7 @@ fn bracketed(host: &str) -> String {
     }
 }
 
+/// Whether a host comes with its port; colons in brackets are an address's.
 fn names_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'))
 }

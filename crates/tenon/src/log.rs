@@ -3,7 +3,7 @@
 use crate::key::KeyArgs;
 use crate::live;
 use anyhow::{Context as _, Result, bail};
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use clap::Args;
 use engine::Seq;
 use oplog::{LogError, SegmentPart};
@@ -68,7 +68,7 @@ impl LogCommand {
         }
         // Entries have numbers of tables; the catalog has their names.
         let offline = match directory.parent().filter(|_| directory != self.path) {
-            Some(path) => Offline::open(path, self.key.source().as_ref()).map_err(|error| format!("{error:#}")),
+            Some(path) => Offline::open(path, self.key.source().as_ref()).map_err(|error| server::reasons(&error)),
             None => Err("there is no data directory around it".to_owned()),
         };
         if let Err(reason) = &offline {
@@ -190,10 +190,7 @@ impl<W: Write> Showing<'_, W> {
 
 /// Position, time, and what was done to which collection; several of one kind are counted.
 fn text(seq: Seq, entry: &Document) -> String {
-    let time = entry
-        .get_datetime("time")
-        .ok()
-        .and_then(|time| time.try_to_rfc3339_string().ok());
+    let time = entry.get_datetime("time").ok().and_then(whole_time);
     let mut line = format!("{:>8} {:>24}", seq.0, time.as_deref().unwrap_or("-"));
     let operations: Vec<&Document> = entry
         .get_array("operations")
@@ -218,8 +215,24 @@ fn text(seq: Seq, entry: &Document) -> String {
     line
 }
 
-/// Which document, and how it changes.
+/// With three digits of a second, whatever they are: times stand below each other.
+fn whole_time(time: &DateTime) -> Option<String> {
+    let text = time.try_to_rfc3339_string().ok()?;
+    let (second, fraction) = text
+        .trim_end_matches('Z')
+        .split_once('.')
+        .unwrap_or((text.trim_end_matches('Z'), ""));
+    Some(format!("{second}.{fraction:0<3}Z"))
+}
+
+/// Which document, and how it changes; of a command what it does to what.
 fn key(operation: &Document) -> String {
+    let what = operation
+        .get_document("command")
+        .and_then(|command| command.get_document("o"));
+    if let Some((name, value)) = what.ok().and_then(|what| what.iter().next()) {
+        return cut(&doc! { name: value.clone() });
+    }
     let id = ["key", "document"]
         .iter()
         .find_map(|name| operation.get_document(name).ok()?.get("_id"));
@@ -230,10 +243,14 @@ fn key(operation: &Document) -> String {
     if let Ok(difference) = operation.get_document("difference") {
         shown.insert("difference", difference.clone());
     }
-    if shown.is_empty() {
-        return String::new();
+    match shown.is_empty() {
+        true => String::new(),
+        false => cut(&shown),
     }
-    let text = live::json(&shown);
+}
+
+fn cut(shown: &Document) -> String {
+    let text = live::json(shown);
     match text.char_indices().nth(DOCUMENT_CHARACTERS_MAX) {
         Some((end, _)) => format!(" {}…", &text[..end]),
         None => format!(" {text}"),

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Command::EngineChange(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("tenon: {error:#}");
+        eprintln!("tenon: {}", server::reasons(&error));
         ExitCode::FAILURE
     })
 }

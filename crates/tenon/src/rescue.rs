@@ -109,7 +109,7 @@ impl RescueCommand {
             Ok(totals) if totals.damages == 0 && totals.refused == 0 => ExitCode::SUCCESS,
             Ok(_) => ExitCode::from(EXIT_DAMAGED),
             Err(error) => {
-                eprintln!("tenon: {error:#}");
+                eprintln!("tenon: {}", server::reasons(&error));
                 ExitCode::from(EXIT_FAILED)
             }
         }

@@ -35,12 +35,12 @@ impl VerifyCommand {
         let report = match inspect::verify(&self.path, self.key.source().as_ref()) {
             Ok(report) => report,
             Err(error) => {
-                eprintln!("tenon: {error:#}");
+                eprintln!("tenon: {}", server::reasons(&error));
                 return ExitCode::from(EXIT_UNKNOWN);
             }
         };
         if let Err(error) = self.print(&report) {
-            eprintln!("tenon: {error:#}");
+            eprintln!("tenon: {}", server::reasons(&error));
         }
         match report.findings.is_empty() {
             true => ExitCode::SUCCESS,

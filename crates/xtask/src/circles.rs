@@ -114,12 +114,13 @@ impl Modules {
     }
 }
 
-fn is_test(below_src: &str) -> bool {
+/// A file of tests, by its path.
+pub fn is_test(below_src: &str) -> bool {
     below_src.ends_with("tests.rs") || below_src.split('/').any(|part| part == "tests")
 }
 
 /// A text without the items under `#[cfg(test)]`. A module of tests that is written out is a file's last item.
-fn without_tests(text: &str) -> String {
+pub fn without_tests(text: &str) -> String {
     let (mut code, mut lines) = (String::new(), text.lines());
     while let Some(line) = lines.next() {
         if line.trim() != "#[cfg(test)]" {

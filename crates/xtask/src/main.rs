@@ -7,6 +7,7 @@ mod circles;
 mod ratchet;
 mod run_tests;
 mod tidy;
+mod uncalled;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};

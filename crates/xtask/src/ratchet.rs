@@ -1,11 +1,13 @@
 //! What is too much already may not become more: a checked-in list says how much there was, and whoever makes it less
 //! writes the list anew with `cargo run -p xtask -- ratchet`.
 //!
-//! Counted are lines of a source file beyond [`FILE_LINES_MAX`], comment lines wider than [`COMMENT_WIDTH_MAX`], and
-//! files of a crate that stand in import circles (see [`crate::circles`]).
+//! Counted are lines of a source file beyond [`FILE_LINES_MAX`], comment lines wider than [`COMMENT_WIDTH_MAX`], files
+//! of a crate that stand in import circles (see [`crate::circles`]), and public functions that only tests call (see
+//! [`crate::uncalled`]).
 
 use crate::circles::{self, Modules};
 use crate::tidy::sources;
+use crate::uncalled::Names;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +22,7 @@ const LIST: &str = "crates/xtask/ratchet.txt";
 const HEAD: &str = "\
 # What is too much already, and may not become more. `cargo run -p xtask -- ratchet` writes this file; only less may be added.
 # lines FILE: its lines. comments CRATE: comment lines that are too wide. circle CRATE: its files in circles of imports.
+# uncalled CRATE FUNCTION: it is public, and only tests call it.
 ";
 
 /// What there is of each kind and place.
@@ -27,6 +30,7 @@ type Counts = BTreeMap<String, usize>;
 
 fn count(root: &Path) -> Result<Counts> {
     let mut counts = Counts::new();
+    let mut names = Names::default();
     for path in sources(&root.join("crates"))? {
         let text = fs::read_to_string(&path)?;
         let shown = path.strip_prefix(root).unwrap_or(&path).display();
@@ -37,9 +41,13 @@ fn count(root: &Path) -> Result<Counts> {
         let wide = |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > COMMENT_WIDTH_MAX;
         let wide = text.lines().filter(wide).count();
         let below = shown.to_string();
+        names.add(below.trim_start_matches("crates/"), &text);
         if let Some(name) = below.split('/').nth(1).filter(|_| wide > 0) {
             *counts.entry(format!("comments {name}")).or_default() += wide;
         }
+    }
+    for (name, function) in names.uncalled() {
+        counts.insert(format!("uncalled {name} {function}"), 1);
     }
     for (name, modules) in crates(root)? {
         let files: usize = modules.circles().iter().map(Vec::len).sum();
@@ -92,6 +100,7 @@ pub fn check(root: &Path, complaints: &mut Vec<String>) -> Result<()> {
             let limit = match what.split(' ').next() {
                 Some("lines") => format!("more than {FILE_LINES_MAX} lines"),
                 Some("comments") => format!("comment lines wider than {COMMENT_WIDTH_MAX}"),
+                Some("uncalled") => "a public function that only tests call".to_owned(),
                 _ => format!("files in circles of more than {}: xtask circles", circles::FILES_MAX),
             };
             complaints.push(format!("{what}: {number}, {allowed} are on record ({limit})"));

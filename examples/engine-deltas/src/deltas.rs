@@ -7,7 +7,7 @@ use crate::files::{Failure, Files};
 use crate::table::Table;
 use bytes::Bytes;
 use engine::{
-    Backup, Batch, Capabilities, CheckpointCost, CloseMode, Engine, EngineError, EngineInfo, EngineStatus,
+    Backup, Batch, Capabilities, CheckpointCost, CloseMode, CommonStats, Engine, EngineError, EngineInfo, EngineStatus,
     FailureHandler, KEY_BYTES_MAX, LockGranularity, Maintenance, MaintenanceReport, Op, Result, Seq, Snapshot,
     StatValue, TableId, TableSpec, TableStats, VALUE_BYTES_MAX, WriteAhead, WriteAheadRule,
 };
@@ -182,6 +182,15 @@ impl Engine for DeltaEngine {
             free_bytes: 0,
             memory_bytes: bytes,
         })
+    }
+
+    fn common_stats(&self) -> CommonStats {
+        let view = self.view.read().clone();
+        CommonStats {
+            cache_bytes: Some(view.tables.values().map(|table| table.bytes).sum()),
+            file_bytes: Some(self.files.lock().bytes()),
+            ..CommonStats::default()
+        }
     }
 
     fn stats(&self, sink: &mut dyn FnMut(&str, StatValue)) {

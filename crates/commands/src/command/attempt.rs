@@ -6,7 +6,7 @@ use crate::authentication::Identity;
 use crate::client::Client;
 use crate::counter::Counter;
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::server::Server;
 use auth::{INTERNAL_DATABASE, INTERNAL_USER};
 use bson::{Bson, doc};
@@ -76,15 +76,13 @@ impl<'a> Attempt<'a> {
         };
         let context = format!("conn{}", call.client.id());
         let (id, message) = match failure {
-            None => (5_286_306, "Successfully authenticated"),
+            None => (id::AUTHENTICATED, "Successfully authenticated"),
             Some(reason) => {
                 attributes.insert("error", reason);
-                (5_286_307, "Failed to authenticate")
+                (id::AUTHENTICATION_FAILED, "Failed to authenticate")
             }
         };
-        call.server
-            .logger
-            .info(Component::Access, id, &context, message, attributes);
+        call.server.logger.log(id, &context, message, attributes);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
@@ -35,9 +35,8 @@ fn rotate(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let tls = tls.ok_or_else(|| refused("the server was started without TLS".to_owned()))?;
     tls.reload()
         .map_err(|reason| refused(format!("the former certificates stay in use: {reason}")))?;
-    call.server.logger.info(
-        Component::Network,
-        4913400,
+    call.server.logger.log(
+        id::CERTIFICATES_ROTATED,
         "conn",
         "Successfully rotated X509 certificates",
         doc! { "message": message },

@@ -10,6 +10,7 @@ use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
+use crate::rights::session_user;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
@@ -17,6 +18,7 @@ use bson::{Binary, Bson, DateTime, Document, doc};
 use query::plan::QueryShape;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::SessionKey;
 
 /// `currentOp`.
 pub const CURRENT_OP: Command = Command::new(
@@ -117,10 +119,6 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
         if own_only && session.user != user {
             return;
         }
-        let binary = |subtype, bytes: &[u8]| Binary {
-            subtype,
-            bytes: bytes.to_vec(),
-        };
         let is_open = now.saturating_sub(open.began);
         let lifetime = open.expires.saturating_sub(open.began);
         let client = clients.iter().find(|client| client.id() == open.connection);
@@ -132,10 +130,7 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
             "type": "idleSession",
             "desc": "inactive transaction",
             "active": false,
-            "lsid": {
-                "id": binary(BinarySubtype::Uuid, &session.id),
-                "uid": binary(BinarySubtype::Generic, &session.user),
-            },
+            "lsid": shown_session(session),
             "transaction": {
                 // Whatever it began with, it reads one snapshot.
                 "parameters": { "txnNumber": number, "autocommit": false, "readConcern": { "level": "snapshot" } },
@@ -149,6 +144,17 @@ fn idle_sessions(call: &Invocation<'_>, own_only: bool, operations: &mut Vec<Doc
         });
         operations.push(document);
     });
+}
+
+fn shown_session(session: &SessionKey) -> Document {
+    let binary = |subtype, bytes: &[u8]| Binary {
+        subtype,
+        bytes: bytes.to_vec(),
+    };
+    doc! {
+        "id": binary(BinarySubtype::Uuid, &session.id),
+        "uid": binary(BinarySubtype::Generic, &session.user),
+    }
 }
 
 fn host(call: &Invocation<'_>) -> String {
@@ -172,12 +178,17 @@ fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
     {
         document.insert("clientMetadata", metadata);
     }
+    if let Some(user) = &client.authentication.lock().user {
+        let user = doc! { "user": &user.user, "db": &user.database };
+        document.insert("effectiveUsers", vec![Bson::Document(user)]);
+    }
     document
 }
 
 fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Document> {
     let mut document = of_connection(call, client);
     let now = call.server.env.clock.monotonic();
+    let user = session_user(client.authentication.lock().user.as_ref());
     let fetching = client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
         let known = call.server.commands.find(current.command).map(|(command, _)| command);
@@ -202,6 +213,13 @@ fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Do
             "waitingForLock": waiting,
             "killPending": operation.kill_handle().get().is_some(),
         });
+        if let Some(id) = current.session {
+            document.insert("lsid", shown_session(&SessionKey { id, user }));
+        }
+        if let Some(number) = current.transaction {
+            let parameters = doc! { "txnNumber": number, "autocommit": false };
+            document.insert("transaction", doc! { "parameters": parameters });
+        }
         if !current.plan_summary.is_empty() {
             document.insert("planSummary", &current.plan_summary);
         }

@@ -417,7 +417,7 @@ fn fetch_plan(
                     },
                     None => {
                         let left = until.saturating_sub(call.server.env.clock.monotonic());
-                        executor.wait_for_data(&context, left)?
+                        call.idle(|| executor.wait_for_data(&context, left))?
                     }
                 };
                 if !may_be_there {

@@ -8,7 +8,7 @@ use crate::default_concern_rules::{ID, READ, WRITE, check_read, check_write};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
@@ -150,9 +150,8 @@ pub fn load(call: &mut Invocation<'_>) -> Result<()> {
     let server = call.server;
     let before = std::mem::replace(&mut *server.default_concerns.write(), defaults);
     if !before.is_unusable {
-        server.logger.error(
-            Component::Replication,
-            8410027,
+        server.logger.log(
+            id::DEFAULT_CONCERNS_UNUSABLE,
             "ReplCoord",
             "The default concerns in config.settings cannot be used: there are none until they are set anew",
             doc! { "error": error.message },

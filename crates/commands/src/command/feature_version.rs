@@ -5,7 +5,7 @@ use super::user_store;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use crate::server::Server;
@@ -48,14 +48,14 @@ impl Server {
                     let attributes = doc! { "namespace": namespace.as_str() };
                     let message = "Dropped a temporary collection that was left when its operation was cut short";
                     self.logger
-                        .info(Component::Storage, 8_410_041, "initandlisten", message, attributes);
+                        .log(id::TEMPORARY_COLLECTION_DROPPED, "initandlisten", message, attributes);
                 }
             }
             Err(error) => {
                 let attributes = doc! { "error": error.to_string() };
                 let message = "Temporary collections that were left could not be dropped";
                 self.logger
-                    .warning(Component::Storage, 8_410_042, "initandlisten", message, attributes);
+                    .log(id::TEMPORARY_COLLECTIONS_STAY, "initandlisten", message, attributes);
             }
         }
         self.keep_version()

@@ -12,7 +12,7 @@ use super::membership::{read_config, set};
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::replica_set::{ConsensusMembers, Member, PeerState, ReplicaSet, Role, SetConfig, WantedCopy};
 use crate::reply::Reply;
@@ -228,8 +228,7 @@ impl Server {
         let given = consensus.of_instance(&instance).copied();
         if given.is_some_and(|given| asker.to.is_some_and(|to| to != given.member)) {
             let message = "Two servers have the same data directory's number: remove the data of the copy";
-            self.logger
-                .error(Component::Replication, 8410022, "ReplCoord", message, doc! {});
+            self.logger.log(id::TWO_OF_ONE_INSTANCE, "ReplCoord", message, doc! {});
             return Ok(());
         }
         match (standing, given) {
@@ -292,13 +291,8 @@ impl Server {
         let begun = set.begun_as.lock().take();
         let instance = begun.unwrap_or_else(|| new_instance(&*self.env.random));
         let message = "This member has to copy all data anew";
-        self.logger.warning(
-            Component::Replication,
-            8410023,
-            "ReplCoord",
-            message,
-            doc! { "reason": reason },
-        );
+        self.logger
+            .log(id::COPY_NEEDED, "ReplCoord", message, doc! { "reason": reason });
         set.change(|member| member.joins_as = Some(instance));
         self.allow_candidacy(set);
         // Nobody else stands for election while there is a leader, and this one takes no writes.

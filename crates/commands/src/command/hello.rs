@@ -107,7 +107,7 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
                 };
                 let until = call.patient_until(patience.max(patience_min));
                 let known = told.unwrap_or(known);
-                let waits = set.wait_for_change(&call.operation, known, until, || call.waker())?;
+                let waits = call.idle(|| set.wait_for_change(&call.operation, known, until, || call.waker()))?;
                 if let Some((waker, place)) = waits {
                     call.park(waker, place, until, None);
                     return Ok(());

@@ -11,7 +11,7 @@ use super::update::{self, Images, Statement};
 use super::{default_concerns, replication};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::replica_set::{ConsensusMembers, Member, MemberConfig, PeerState, ReplicaSet, Role, SetConfig, date_of};
 use crate::reply::Reply;
 use crate::server::{SESSION_TIMEOUT, Server};
@@ -134,9 +134,8 @@ impl Server {
         let known = kept.as_ref().and_then(ConsensusMembers::read);
         let known = known.unwrap_or_else(|| ConsensusMembers::of_one(me, set.instance));
         let consensus = known.alone(me, set.instance);
-        self.logger.warning(
-            Component::Replication,
-            8410024,
+        self.logger.log(
+            id::CONFIGURATION_FORCED,
             "ReplCoord",
             "A configuration is forced: this member goes on alone with what it has",
             doc! { "version": config.version },
@@ -185,9 +184,8 @@ impl Server {
 
     /// What is written down is no configuration. The member starts all the same, so that one can be forced on it.
     fn wait_for_configuration(&self, error: &CommandError) {
-        self.logger.error(
-            Component::Replication,
-            8410026,
+        self.logger.log(
+            id::CONFIGURATION_UNUSABLE,
             "ReplCoord",
             "The configuration in local.system.replset cannot be used: this member reads and writes nothing until \
              replSetReconfig with force gives it another one",
@@ -200,13 +198,8 @@ impl Server {
         let me = config.members.iter().find(|member| set.may_be_me(&member.host));
         let id = me.map_or(-1, |me| me.id);
         let message = "The data belong to another instance: they are copied anew when the primary takes this one in";
-        self.logger.warning(
-            Component::Replication,
-            8410020,
-            "ReplCoord",
-            message,
-            doc! { "member": id },
-        );
+        self.logger
+            .log(id::INSTANCE_UNKNOWN, "ReplCoord", message, doc! { "member": id });
         set.change(|member| {
             member.config = Some(config);
             member.consensus = consensus;
@@ -340,9 +333,8 @@ impl Server {
     /// Logs what this member is now.
     pub fn log_role(&self, member: &Member) {
         let attributes = doc! { "newState": member.role.name(), "term": member.term as i64 };
-        self.logger.info(
-            Component::Replication,
-            21358,
+        self.logger.log(
+            id::ROLE_CHANGED,
             "ReplCoord",
             "Replica set state transition",
             attributes,
@@ -372,13 +364,8 @@ impl Server {
     fn note_upkeep(&self, done: Result<()>) {
         if let Err(error) = done {
             let attributes = doc! { "error": error.message };
-            self.logger.warning(
-                Component::Replication,
-                8410006,
-                "ReplCoord",
-                "The member's upkeep failed",
-                attributes,
-            );
+            self.logger
+                .log(id::UPKEEP_FAILED, "ReplCoord", "The member's upkeep failed", attributes);
         }
     }
 
@@ -475,9 +462,8 @@ impl Server {
             let Some((next, step)) = next_step(config, consensus, &set.peers(), &standing, last) else {
                 return Ok(());
             };
-            self.logger.info(
-                Component::Replication,
-                8410021,
+            self.logger.log(
+                id::CONSENSUS_STEP,
                 "ReplCoord",
                 "Consensus follows the configuration",
                 doc! { "step": step },

@@ -8,7 +8,7 @@ use crate::audited::AuditEvent;
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, RoleName, Target};
@@ -192,9 +192,7 @@ fn take_over(
             Err(error) if matches!(error.code.0, 51002 | 51003) => {
                 let attributes = doc! { noun(store): &id, "error": error.to_string() };
                 let message = "A user or role of the same name is there already and stays";
-                call.server
-                    .logger
-                    .info(Component::Access, 8_410_061, "conn", message, attributes);
+                call.server.logger.log(id::USER_STAYS, "conn", message, attributes);
             }
             Err(error) => return Err(error),
         }

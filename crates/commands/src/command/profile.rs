@@ -6,7 +6,7 @@
 use crate::definition::{Access, Command};
 use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
-use crate::logger::Component;
+use crate::logger::id;
 use crate::metrics::OperationKind;
 use crate::profiler::{BYTES, COLLECTION, LOCAL_BYTES_MAX, ProfileFilter, ProfilingLevel, Setting};
 use crate::reply::Reply;
@@ -223,7 +223,7 @@ impl Server {
             let attributes = doc! { "db": database, "error": &error.message };
             let message = "An operation could not be written to system.profile";
             self.logger
-                .warning(Component::Command, 8_410_015, "profiler", message, attributes);
+                .log(id::PROFILE_NOT_WRITTEN, "profiler", message, attributes);
         }
     }
 

@@ -234,8 +234,6 @@ fn connections(call: &Invocation<'_>) -> Result<Bson> {
         "rejected": metrics.connections_rejected.get() as i32,
         "active": active,
         "threaded": active,
-        "exhaustIsMaster": 0,
-        "exhaustHello": 0,
         "awaitingTopologyChanges": activity.watching,
     }
     .into())
@@ -490,7 +488,7 @@ fn storage_engine(call: &Invocation<'_>) -> Result<Bson> {
 }
 
 /// Nested documents of the engine's dotted counters.
-pub(super) fn engine_counters(call: &Invocation<'_>) -> Document {
+fn engine_counters(call: &Invocation<'_>) -> Document {
     let mut document = Document::new();
     let engine = call.server.storage.engine();
     engine.stats(&mut |name, value| insert_dotted(&mut document, name, shown(value)));
@@ -529,11 +527,16 @@ fn insert_dotted(document: &mut Document, name: &str, value: Bson) {
     }
 }
 
-/// Tenon's own section: the log, checkpoints and the engine's counters.
+/// Tenon's own section: the log, checkpoints, what all engines count (`common`) and what this one does (`engine`).
 fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     let storage = call.server.storage.stats();
     let log = call.server.storage.log().stats();
     let memory = call.server.memory();
+    let common = call.server.storage.engine().common_stats();
+    let common: Document = common
+        .named()
+        .map(|(name, figure)| (name.to_owned(), Bson::from(figure as i64)))
+        .collect();
     let (audited, audit_lost) = call
         .server
         .settings
@@ -543,6 +546,7 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
     Ok(doc! {
         "version": super::build_info::TENON_VERSION,
         "log": {
+            "on": call.server.settings.journal,
             "entries": log.entries as i64,
             "lastSeq": call.server.storage.last_seq().0 as i64,
             "durableSeq": call.server.storage.log().durable_seq().0 as i64,
@@ -565,7 +569,11 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "durableSeq": call.server.storage.engine().durable_seq().0 as i64,
         },
         "commits": storage.commits as i64,
-        "locks": { "held": storage.locks_held as i64, "conflicts": storage.conflicts as i64 },
+        "locks": {
+            "held": storage.locks_held as i64,
+            "conflicts": storage.conflicts as i64,
+            "waitMicros": call.server.metrics.queries.document_wait_us.get(),
+        },
         "indexBuilds": { "running": storage.index_builds as i64 },
         "operationMemory": {
             "bytes": memory.used() as i64,
@@ -573,6 +581,8 @@ fn tenon(call: &Invocation<'_>) -> Result<Bson> {
             "refused": memory.refused() as i64,
         },
         "audit": { "events": audited, "lost": audit_lost },
+        "serverLog": { "lostLines": call.server.logger.lost_lines() as i64 },
+        "common": common,
         "engine": engine_counters(call),
     }
     .into())

@@ -2,109 +2,63 @@
 //! dashboards), with what Tenon has to say under them. Names without such a figure are left out rather than filled with
 //! zeros.
 
-use super::server_status::{engine_counters, execution};
+use super::server_status::execution;
 use crate::error::Result;
 use crate::invocation::Invocation;
 use bson::{Bson, Document, doc};
+use engine::CommonStats;
 use storage::StorageStats;
 
-/// Names in WiredTiger's section that tools read, and the engines' counters that say the same: each engine has one of
-/// them, or none. The first three are there on every engine, because tools read them without asking; the others where
-/// the engine counts such a thing.
-const FOR_TOOLS: [(&str, &str, &[&str]); 19] = [
-    ("cache", "bytes currently in the cache", &["cache.bytes"]),
-    (
-        "cache",
-        "tracked dirty bytes in the cache",
-        &[
-            "cache.dirtyBytes",
-            "cache.dirty_bytes",
-            "cache.messages_bytes",
-            "memtables.bytes",
-        ],
-    ),
-    (
-        "cache",
-        "maximum bytes configured",
-        &["cache.maxBytes", "cache.bytes_max", "cache.capacity"],
-    ),
-    ("cache", "pages currently held in the cache", &["cache.leaves"]),
-    ("cache", "tracked dirty pages in the cache", &["cache.dirtyLeaves"]),
+/// How a figure is had of an engine's.
+type Figure = fn(&CommonStats) -> Option<u64>;
+
+/// Names in WiredTiger's section that tools read, and the figures of engines that say the same. The first three are
+/// there on every engine, because tools read them without asking; the others where the engine counts such a thing.
+const FOR_TOOLS: [(&str, &str, Figure); 20] = [
+    ("cache", "bytes currently in the cache", |of| of.cache_bytes.or(Some(0))),
+    ("cache", "tracked dirty bytes in the cache", |of| {
+        of.dirty_bytes.or(Some(0))
+    }),
+    ("cache", "maximum bytes configured", |of| of.cache_bytes_max.or(Some(0))),
+    ("cache", "pages currently held in the cache", |of| of.pages_cached),
+    ("cache", "tracked dirty pages in the cache", |of| of.pages_dirty),
     (
         "cache",
         "tracked bytes belonging to internal pages in the cache",
-        &["cache.innerBytes"],
+        |of| of.inner_bytes,
     ),
-    (
-        "cache",
-        "tracked bytes belonging to leaf pages in the cache",
-        &["cache.leafBytes"],
-    ),
-    (
-        "cache",
-        "pages read into cache",
-        &["cache.pagesRead", "cache.pages_read", "cache.misses"],
-    ),
-    ("cache", "pages written from cache", &["cache.pagesWritten"]),
-    ("cache", "unmodified pages evicted", &["cache.pagesEvicted"]),
-    (
-        "cache",
-        "bytes read into cache",
-        &["files.bytesRead", "blocks.bytes_read"],
-    ),
-    (
-        "cache",
-        "bytes written from cache",
-        &["files.bytesWritten", "blocks.bytes_written"],
-    ),
-    ("block-manager", "blocks read", &["files.blocksRead", "blocks.read"]),
-    ("block-manager", "bytes read", &["files.bytesRead", "blocks.bytes_read"]),
-    (
-        "block-manager",
-        "blocks written",
-        &["files.blocksWritten", "blocks.written"],
-    ),
-    (
-        "block-manager",
-        "bytes written",
-        &["files.bytesWritten", "blocks.bytes_written"],
-    ),
-    ("connection", "total fsync I/Os", &["files.syncs", "blocks.syncs"]),
-    ("connection", "total read I/Os", &["files.blocksRead", "blocks.read"]),
-    (
-        "connection",
-        "total write I/Os",
-        &["files.blocksWritten", "blocks.written"],
-    ),
+    ("cache", "tracked bytes belonging to leaf pages in the cache", |of| {
+        of.leaf_bytes
+    }),
+    ("cache", "pages read into cache", |of| of.pages_read),
+    ("cache", "pages written from cache", |of| of.pages_written),
+    ("cache", "unmodified pages evicted", |of| of.pages_evicted),
+    // An engine that counts evictions writes a page first: it never evicts a modified one.
+    ("cache", "modified pages evicted", |of| of.pages_evicted.map(|_| 0)),
+    ("cache", "bytes read into cache", |of| of.bytes_read),
+    ("cache", "bytes written from cache", |of| of.bytes_written),
+    ("block-manager", "blocks read", |of| of.blocks_read),
+    ("block-manager", "bytes read", |of| of.bytes_read),
+    ("block-manager", "blocks written", |of| of.blocks_written),
+    ("block-manager", "bytes written", |of| of.bytes_written),
+    ("connection", "total fsync I/Os", |of| of.syncs),
+    ("connection", "total read I/Os", |of| of.blocks_read),
+    ("connection", "total write I/Os", |of| of.blocks_written),
 ];
-/// How many of them every engine has.
-const FOR_TOOLS_ALWAYS: usize = 3;
 
 /// The section, from whatever the engine in use counts.
 pub(super) fn section(call: &Invocation<'_>) -> Result<Bson> {
-    let counters = engine_counters(call);
+    let of_engine = call.server.storage.engine().common_stats();
     let mut document = Document::new();
-    let value_of = |counter: &&str| {
-        let (head, rest) = counter.split_once('.')?;
-        counters.get_document(head).ok()?.get_i64(rest).ok()
-    };
-    for (position, (section, name, names)) in FOR_TOOLS.iter().enumerate() {
-        let value = names.iter().find_map(value_of);
-        let missing = (position < FOR_TOOLS_ALWAYS).then_some(0);
-        if let Some(value) = value.or(missing) {
+    for (section, name, figure) in FOR_TOOLS {
+        if let Some(value) = figure(&of_engine) {
             let inner = document
-                .entry((*section).to_owned())
+                .entry(section.to_owned())
                 .or_insert_with(|| Bson::Document(Document::new()));
             if let Bson::Document(inner) = inner {
-                inner.insert(*name, value);
+                inner.insert(name, value as i64);
             }
         }
-    }
-    if let Ok(cache) = document.get_document_mut("cache")
-        && cache.contains_key("unmodified pages evicted")
-    {
-        // An engine that counts evictions writes a page first: it never evicts a modified one.
-        cache.insert("modified pages evicted", 0_i64);
     }
     let log = call.server.storage.log().stats();
     document.insert(

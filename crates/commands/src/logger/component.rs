@@ -3,8 +3,6 @@
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Written at verbosity 1 to 5.
-    Debug(i8),
     /// Normal running.
     Info,
     /// To be looked at.
@@ -16,14 +14,9 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The `s` field: `I`, `W`, `E`, `F`, `D1` to `D5`.
+    /// The `s` field: `I`, `W`, `E` or `F`.
     pub fn letter(self) -> &'static str {
         match self {
-            Self::Debug(1) => "D1",
-            Self::Debug(2) => "D2",
-            Self::Debug(3) => "D3",
-            Self::Debug(4) => "D4",
-            Self::Debug(_) => "D5",
             Self::Info => "I",
             Self::Warning => "W",
             Self::Error => "E",

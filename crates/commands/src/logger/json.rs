@@ -3,7 +3,7 @@
 //! An attribute that would take the line past [`ATTRIBUTE_BYTES_MAX`] is left out at the element where the room ends;
 //! the `truncated` and `size` fields then say which attributes were cut and how large they were.
 
-use super::{Component, Severity};
+use super::LogId;
 use bson::spec::BinarySubtype;
 use bson::{Bson, Document};
 use std::fmt::Write;
@@ -14,9 +14,7 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 10 * 1024;
 /// The fields of a line, in the order they are written.
 pub struct Line<'a> {
     pub now: &'a str,
-    pub severity: Severity,
-    pub component: Component,
-    pub id: i32,
+    pub id: LogId,
     pub context: &'a str,
     pub message: &'a str,
     pub attributes: &'a Document,
@@ -30,9 +28,9 @@ impl Line<'_> {
         out.push_str("{\"t\":{\"$date\":\"");
         out.push_str(self.now);
         out.push_str("\"},\"s\":\"");
-        out.push_str(self.severity.letter());
-        let _ = write!(out, "\",\"c\":\"{}\",", self.component.short_name());
-        let _ = write!(out, "\"id\":{},\"ctx\":", self.id);
+        out.push_str(self.id.severity.letter());
+        let _ = write!(out, "\",\"c\":\"{}\",", self.id.component.short_name());
+        let _ = write!(out, "\"id\":{},\"ctx\":", self.id.number);
         string(&mut out, self.context, usize::MAX);
         out.push_str(",\"msg\":");
         string(&mut out, self.message, usize::MAX);

@@ -10,11 +10,11 @@ impl Line<'_> {
     /// `12:00:00  message  name=value …`, warnings and errors marked. Control characters are escaped as in JSON.
     pub fn to_terminal(&self) -> String {
         let time = self.now.get(11..19).unwrap_or(self.now);
-        let mark = match self.severity {
+        let mark = match self.id.severity {
             Severity::Warning => "warning: ",
             Severity::Error => "ERROR: ",
             Severity::Fatal => "FATAL: ",
-            Severity::Debug(_) | Severity::Info => "",
+            Severity::Info => "",
         };
         let mut out = format!("{time}  {mark}{}", json::escaped(self.message));
         for (at, (name, value)) in self.attributes.iter().enumerate() {
@@ -31,7 +31,7 @@ impl Line<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logger::Component;
+    use crate::logger::id;
     use bson::doc;
 
     #[test]
@@ -39,9 +39,7 @@ mod tests {
         let attributes = doc! { "port": 27017, "name": "a\u{1b}[2Jb", "long": "x".repeat(300) };
         let mut line = Line {
             now: "2026-01-31T12:00:07.123+00:00",
-            severity: Severity::Info,
-            component: Component::Network,
-            id: 1,
+            id: id::WAITING_FOR_CONNECTIONS,
             context: "x",
             message: "Waiting",
             attributes: &attributes,
@@ -53,7 +51,7 @@ mod tests {
             text.starts_with(start) && text.ends_with('…') && text.len() < 250,
             "{text}"
         );
-        line.severity = Severity::Warning;
+        line.id = id::NO_JOURNAL;
         let none = doc! {};
         line.attributes = &none;
         assert_eq!(line.to_terminal(), "12:00:07  warning: Waiting");

@@ -19,9 +19,8 @@ fn last(logger: &Logger) -> serde_json::Value {
 #[test]
 fn a_line_has_mongodbs_fields_in_order() {
     let logger = Logger::for_tests(clock());
-    logger.info(
-        Component::Network,
-        22943,
+    logger.log(
+        id::CONNECTION_ACCEPTED,
         "listener",
         "Connection accepted",
         doc! { "connectionId": 1 },
@@ -44,7 +43,7 @@ fn every_kind_of_value_stays_json() {
         "uuid": bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![1; 16] },
         "old date": bson::DateTime::from_millis(i64::MIN),
     };
-    logger.info(Component::Command, 1, "conn1", "m", attributes);
+    logger.log(id::SLOW_QUERY, "conn1", "m", attributes);
     let attr = &last(&logger)["attr"];
     assert_eq!(attr["text"], "quote \" back \\ line\n\u{1}ü");
     assert_eq!(attr["date"]["$date"], "2026-01-02T03:04:05.678Z");
@@ -57,7 +56,7 @@ fn every_kind_of_value_stays_json() {
 fn no_text_breaks_out_of_its_line() {
     let logger = Logger::for_tests(clock());
     let name = "a\nb\r\u{b}\u{c}\u{1b}[2J\u{7f}\u{85}\u{9b}\u{2028}\u{2029}z";
-    logger.info(Component::Access, 1, "conn1", "m", doc! { "user": name });
+    logger.log(id::STARTING, "conn1", "m", doc! { "user": name });
     let (_, lines) = logger.ring(Ring::Global);
     let line = lines.last().unwrap();
     assert!(line.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{line}");
@@ -71,9 +70,8 @@ use bson::Bson;
 fn long_attributes_are_cut_and_counted() {
     let logger = Logger::for_tests(clock());
     let documents: Vec<Bson> = (0..100_000).map(|i| Bson::Document(doc! { "i": i })).collect();
-    logger.info(
-        Component::Command,
-        51803,
+    logger.log(
+        id::SLOW_QUERY,
         "conn1",
         "Slow query",
         doc! { "command": { "documents": documents }, "ms": 5 },
@@ -83,9 +81,8 @@ fn long_attributes_are_cut_and_counted() {
     let line = last(&logger);
     assert_eq!(line["attr"]["ms"], 5);
     assert!(line["truncated"]["command"]["size"].as_u64().unwrap() > 1_000_000);
-    logger.info(
-        Component::Command,
-        51803,
+    logger.log(
+        id::SLOW_QUERY,
         "conn1",
         "Slow query",
         doc! { "text": "é".repeat(50_000) },
@@ -99,15 +96,13 @@ const ATTRIBUTES_AND_REST: usize = json::ATTRIBUTE_BYTES_MAX + 2048;
 fn verbosity_is_inherited_and_filters() {
     let logger = Logger::for_tests(clock());
     assert!(!logger.enabled(Component::Journal, 1));
-    logger.debug(Component::Journal, 1, 1, "x", "unseen", || unreachable!("filtered"));
     logger.set_verbosity(Component::Storage, Some(2));
     assert!(logger.enabled(Component::Journal, 2) && !logger.enabled(Component::Journal, 3));
     assert!(!logger.enabled(Component::Network, 1));
     logger.set_verbosity(Component::Journal, Some(0));
     assert!(!logger.enabled(Component::Journal, 1));
     logger.set_verbosity(Component::Journal, None);
-    logger.debug(Component::Journal, 2, 1, "x", "seen", Document::new);
-    assert_eq!(last(&logger)["s"], "D2");
+    assert!(logger.enabled(Component::Journal, 2));
     assert_eq!(logger.verbosity(Component::Storage), Some(2));
     assert_eq!(logger.verbosity(Component::Journal), None);
     for component in Component::ALL {
@@ -118,15 +113,10 @@ fn verbosity_is_inherited_and_filters() {
 #[test]
 fn rings_keep_the_newest_lines_and_count_all() {
     let logger = Logger::for_tests(clock());
-    for i in 0..RING_LINES as i32 + 5 {
-        logger.info(Component::Control, i, "main", "m", Document::new());
+    for _ in 0..RING_LINES + 5 {
+        logger.log(id::STARTING, "main", "m", Document::new());
     }
-    logger.startup_warning(
-        Component::Control,
-        22120,
-        "Access control is not enabled",
-        Document::new(),
-    );
+    logger.startup_warning(id::NO_ACCESS_CONTROL, "Access control is not enabled", Document::new());
     let (total, lines) = logger.ring(Ring::Global);
     assert_eq!((total, lines.len()), (RING_LINES as u64 + 6, RING_LINES));
     let (total, warnings) = logger.ring(Ring::StartupWarnings);
@@ -159,7 +149,7 @@ fn files_are_appended_to_or_renamed_at_start() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tenond.log");
     std::fs::write(&path, "old\n").unwrap();
-    file_logger(&path, true, Rotate::Rename).info(Component::Control, 1, "main", "m", Document::new());
+    file_logger(&path, true, Rotate::Rename).log(id::STARTING, "main", "m", Document::new());
     assert_eq!(count_lines(&path), 2);
     file_logger(&path, false, Rotate::Rename);
     assert_eq!(count_lines(&path), 1, "one line tells of the renaming");
@@ -178,13 +168,38 @@ fn rotation_renames_or_reopens() {
     // Somebody else has moved it.
     std::fs::rename(&path, directory.path().join("away.log")).unwrap();
     logger.rotate().unwrap();
-    logger.info(Component::Control, 1, "main", "m", Document::new());
+    logger.log(id::STARTING, "main", "m", Document::new());
     assert_eq!(count_lines(&path), 1);
 
     let path = directory.path().join("b.log");
     let logger = file_logger(&path, true, Rotate::Reopen);
     std::fs::rename(&path, directory.path().join("moved.log")).unwrap();
     logger.rotate().unwrap();
-    logger.info(Component::Control, 1, "main", "m", Document::new());
+    logger.log(id::STARTING, "main", "m", Document::new());
     assert_eq!(count_lines(&path), 1);
+}
+
+/// A log's disk that is full for a week is seen by whoever looks, and by whoever reads the log afterwards.
+#[test]
+fn lines_that_are_lost_are_counted_and_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c.log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let logger = file_logger(&path, true, Rotate::Reopen);
+    for _ in 0..3 {
+        logger.log(id::STARTING, "main", "m", Document::new());
+    }
+    assert_eq!(logger.lost_lines(), 3);
+    std::fs::remove_file(&path).unwrap();
+    logger.rotate().unwrap();
+    for _ in 0..2 {
+        logger.log(id::STARTING, "main", "m", Document::new());
+    }
+    // Rotation tells of itself in the old file.
+    assert_eq!(logger.lost_lines(), 4);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<_> = lines.iter().map(|line| line["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, [4_615_611, 8_410_044, 4_615_611], "once");
+    assert_eq!(lines[1]["attr"]["lines"], 4);
 }

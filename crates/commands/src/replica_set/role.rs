@@ -56,11 +56,6 @@ impl Role {
             Self::Removed => "REMOVED",
         }
     }
-
-    /// Whether it answers reads.
-    pub fn is_readable(self) -> bool {
-        matches!(self, Self::Primary | Self::Secondary)
-    }
 }
 
 #[cfg(test)]

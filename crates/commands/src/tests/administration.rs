@@ -241,7 +241,7 @@ fn killed_sessions_end_their_operations() {
                     "test",
                     &body,
                     std::time::Duration::ZERO,
-                    session,
+                    (session, None),
                 );
                 (client, operation)
             })

@@ -172,6 +172,42 @@ fn a_tail_waits_for_documents() {
     assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 0));
 }
 
+/// An idle server with an open change stream, or with nothing but drivers' monitors, looked slow and busy.
+#[test]
+fn a_wait_for_news_is_neither_latency_nor_use() {
+    let bench = Bench::member(true);
+    let id = tail(&bench);
+    let version = bench
+        .admin(doc! { "hello": 1 })
+        .get("topologyVersion")
+        .cloned()
+        .unwrap();
+    let mut monitor = Asked::new(&bench, "admin", hello(&version, 5_000));
+    let mut waits = Asked::new(&bench, "test", more(id));
+    assert!(monitor.answer().is_none() && waits.answer().is_none());
+    // Called too early it waits on.
+    bench.clock.advance(Duration::from_secs(2));
+    assert!(waits.answer().is_none());
+    bench.clock.advance(Duration::from_secs(3));
+    bench.server.end_late();
+    succeeded(monitor.answer().unwrap());
+    succeeded(waits.answer().unwrap());
+    let status = succeeded(bench.admin(doc! { "serverStatus": 1 }));
+    let latencies = status.get_document("opLatencies").unwrap();
+    for kind in ["reads", "commands"] {
+        let kind = latencies.get_document(kind).unwrap();
+        assert!(kind.get_i64("ops").unwrap() > 0);
+        assert_eq!(kind.get_i64("latency").ok(), Some(0), "{latencies}");
+    }
+    let top = succeeded(bench.admin(doc! { "top": 1 }));
+    let used = top.get_document("totals").unwrap().get_document("test.c").unwrap();
+    let used = used.get_document("getmore").unwrap();
+    assert_eq!(
+        (used.get_i64("time").ok(), used.get_i64("count").ok()),
+        (Some(0), Some(1))
+    );
+}
+
 #[test]
 fn what_waits_is_killed_like_what_runs() {
     let bench = Bench::new();

@@ -1,6 +1,7 @@
 //! Transactions and writes that are sent again.
 
 mod commits;
+mod document_waits;
 mod full_disk;
 mod lent_tickets;
 mod statements;

@@ -154,11 +154,6 @@ impl PatternField {
         self.kind
     }
 
-    /// Parts of the path: of wildcards those in front of it.
-    pub fn parts_len(&self) -> usize {
-        self.parts.len()
-    }
-
     pub(crate) fn parts(&self) -> &[PathPart] {
         &self.parts
     }

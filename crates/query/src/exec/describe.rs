@@ -370,8 +370,9 @@ pub(super) fn decoded_value(bytes: &[u8]) -> Option<Bson> {
 
 fn value_text(value: &Bson) -> String {
     match value {
-        Bson::Double(number) if number.is_nan() => "nan".to_owned(),
-        Bson::Double(number) if number.is_infinite() => if *number > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        // As MongoDB has them, which adds the fraction of a whole number to whatever is without a point.
+        Bson::Double(number) if number.is_nan() => "nan.0".to_owned(),
+        Bson::Double(number) if number.is_infinite() => if *number > 0.0 { "inf.0" } else { "-inf.0" }.to_owned(),
         Bson::Double(number) => format!("{number:?}"),
         Bson::MinKey => "MinKey".to_owned(),
         Bson::MaxKey => "MaxKey".to_owned(),
@@ -452,8 +453,8 @@ mod tests {
     fn bounds_read_as_in_mongodb() {
         let number = |comparison| Leaf::compare("a", comparison, RawBsonRef::Int32(5), BINARY).unwrap();
         let up = |leaf| texts(leaf, FieldOrder::Ascending, Direction::Forward);
-        assert_eq!(up(number(Comparison::Greater)), ["(5, inf]"]);
-        assert_eq!(up(number(Comparison::LessOrEqual)), ["[-inf, 5]"]);
+        assert_eq!(up(number(Comparison::Greater)), ["(5, inf.0]"]);
+        assert_eq!(up(number(Comparison::LessOrEqual)), ["[-inf.0, 5]"]);
         assert_eq!(
             up(Leaf::equal("a", RawBsonRef::String("x"), BINARY).unwrap()),
             ["[\"x\", \"x\"]"]
@@ -470,11 +471,11 @@ mod tests {
         );
         assert_eq!(
             texts(number(Comparison::Greater), FieldOrder::Descending, Direction::Forward),
-            ["[inf, 5)"]
+            ["[inf.0, 5)"]
         );
         assert_eq!(
             texts(number(Comparison::Greater), FieldOrder::Descending, Direction::Reverse),
-            ["(5, inf]"]
+            ["(5, inf.0]"]
         );
         assert_eq!(
             up(Leaf::regex("a", "^ab", "", BINARY)),

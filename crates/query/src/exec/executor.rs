@@ -302,11 +302,9 @@ impl PlanExecutor {
         if let Some(document) = self.refused.take() {
             match sink.push(as_document(&document)?) {
                 SinkState::Continue => {
-                    context.op.counters().n_returned.add(1);
                     self.note_returned();
                 }
                 SinkState::Full => {
-                    context.op.counters().n_returned.add(1);
                     self.note_returned();
                     return Ok(if self.ended {
                         ExecState::Exhausted
@@ -363,7 +361,6 @@ impl PlanExecutor {
             })?,
             Body::Pipeline(pipeline) => pipeline.run(*context, &mut push)?,
         };
-        context.op.counters().n_returned.add(returned);
         if returned > 0 && self.refused.is_none() && ran == Ran::Stopped {
             self.note_returned();
         }

@@ -402,9 +402,4 @@ impl Sum {
             total => Number::Double(total.to_f64() / count as f64),
         }
     }
-
-    /// Whether a decimal was added.
-    pub fn has_decimal(&self) -> bool {
-        self.widest == Widest::Decimal
-    }
 }

@@ -198,16 +198,6 @@ impl SortPattern {
         self.append_key(extended(document, known.as_ref(), fields, &mut buffer)?, keys, out)
     }
 
-    /// Whether the first `n` fields of both patterns, n being this one's length, are the same.
-    pub fn is_prefix_of(&self, other: &SortPattern) -> bool {
-        let (own, others) = (self.extractor.pattern().fields(), other.extractor.pattern().fields());
-        own.len() <= others.len()
-            && own
-                .iter()
-                .zip(others)
-                .all(|(a, b)| a.path() == b.path() && a.order() == b.order())
-    }
-
     /// The paths sorted by, with their directions.
     pub fn fields(&self) -> impl Iterator<Item = (&str, FieldOrder)> {
         self.extractor

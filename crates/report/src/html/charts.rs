@@ -212,12 +212,11 @@ pub enum Size {
     Small,
 }
 
-/// The percentiles of the first repetition that has them, in seconds; a logarithmic axis has no zero.
+/// The percentiles of the repetition that tables show, or else of the first that has them, in seconds; a logarithmic
+/// axis has no zero.
 fn percentiles_of(pool: &Pool, operation: &str) -> Option<[f64; 7]> {
-    let latency = pool
-        .runs
-        .iter()
-        .find_map(|run| run.operations.get(operation)?.latency.as_ref())?;
+    let mut runs = pool.typical().into_iter().chain(pool.runs.iter().copied());
+    let latency = runs.find_map(|run| run.operations.get(operation)?.latency.as_ref())?;
     let ns = [
         latency.p50_ns,
         latency.p90_ns,
@@ -285,4 +284,54 @@ fn rounded(value: f64) -> f64 {
     let scale = 10f64.powf(4.0 - value.abs().log10().floor());
     let scaled = (value * scale).round() / scale;
     if scaled.is_finite() { scaled } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::run;
+    use crate::{Experiment, Latency, Machine, Outcome, Session};
+
+    fn measured(repetition: u32, count: u64, p99_ns: u64) -> Run {
+        let mut run = run("btree", "c", count);
+        run.repetition = repetition;
+        if let Some(read) = run.operations.get_mut("read") {
+            read.latency = Some(Latency {
+                p99_ns,
+                ..Latency::default()
+            });
+        }
+        run
+    }
+
+    /// A chart beside a table must not be of another repetition.
+    #[test]
+    fn charts_are_of_the_repetition_that_tables_show() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        session.runs = [(0, 900, 1_000), (1, 500, 2_000), (2, 100, 3_000)]
+            .map(|(repetition, count, p99_ns)| measured(repetition, count, p99_ns))
+            .to_vec();
+        let p99 = |session: &Session| {
+            let experiments = Experiment::all(session);
+            percentiles_of(&experiments[0].pools[0], "read").map(|values| values[3])
+        };
+        assert_eq!(p99(&session), Some(2e-6));
+        if let Some(read) = session.runs[1].operations.get_mut("read") {
+            read.latency = None;
+        }
+        assert_eq!(p99(&session), Some(1e-6), "or of one that has any");
+    }
+
+    /// Where the first configuration failed, the page had no column for what the others measured.
+    #[test]
+    fn the_busiest_operation_is_known_without_the_first_configuration() {
+        let mut session = Session::new("test", 0, Vec::new(), Machine::default());
+        let mut failed = run("rocksdb", "c", 1);
+        failed.outcome = Outcome::Failed {
+            message: "full disk".to_owned(),
+        };
+        session.runs = vec![failed, measured(0, 500, 2_000)];
+        let experiments = Experiment::all(&session);
+        assert!(experiments[0].busiest().is_some());
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::Page;
 use crate::choice::Choice;
-use crate::experiment::Pool;
 use crate::measure::{Measure, TOLERANCE, Verdict};
 use crate::verdict::{Standing, and};
 use crate::{Experiment, number};
@@ -82,10 +81,6 @@ fn repetitions(experiments: &[Experiment]) -> Markup {
 
 /// The measures of the summary, by name: a p99 is that of the most frequent operation.
 fn columns(experiment: &Experiment) -> Vec<(&'static str, Option<Measure>)> {
-    let busiest = experiment
-        .pools
-        .first()
-        .and_then(|pool: &Pool| pool.operations().first().map(|name| Measure::P99((*name).to_owned())));
     let passes = experiment
         .pools
         .iter()
@@ -94,7 +89,7 @@ fn columns(experiment: &Experiment) -> Vec<(&'static str, Option<Measure>)> {
     vec![
         ("Throughput", Some(Measure::Throughput)),
         ("Cold pass", passes.then_some(Measure::Cold)),
-        ("p99 latency", busiest),
+        ("p99 latency", experiment.busiest()),
         ("Server CPU", Some(Measure::ServerCpu)),
         ("Bytes written", Some(Measure::Written)),
         ("Bytes read", Some(Measure::Read)),

@@ -15,9 +15,7 @@ pub fn text(status: &Document, set: Option<&Document>) -> String {
     for family in FAMILIES {
         let divided = |figure: f64| figure / family.divisor;
         let samples: Vec<(Option<(&str, &str)>, f64)> = match &family.source {
-            Source::One(paths) => paths
-                .iter()
-                .find_map(|path| figure_at(status, path))
+            Source::One(path) => figure_at(status, path)
                 .map(|figure| (None, divided(figure)))
                 .into_iter()
                 .collect(),
@@ -181,7 +179,12 @@ fn members(text: &mut Exposition, set: &Document) {
             .filter_map(Bson::as_document)
     };
     let host = |member: &Document| member.get_str("name").unwrap_or("").to_owned();
-    let seconds = |member: &Document| Some(member.get_datetime("optimeDate").ok()?.timestamp_millis() as f64 / 1e3);
+    // Of one that does not answer the time of its newest write is what it was, or 1970.
+    let answers = |member: &Document| figure_at(member, "health").is_some_and(|health| health > 0.0);
+    let seconds = |member: &Document| {
+        let newest = member.get_datetime("optimeDate").ok()?.timestamp_millis();
+        (answers(member) && newest > 0).then_some(newest as f64 / 1e3)
+    };
     let mut each = |name: &str, help: &str, figure: &dyn Fn(&Document) -> Option<f64>| {
         text.family(name, "gauge", help);
         for member in members() {
@@ -209,7 +212,7 @@ fn members(text: &mut Exposition, set: &Document) {
     each(
         "tenon_member_ping_seconds",
         "Time that the last heartbeat of each member took.",
-        &|member| Some(figure_at(member, "pingMs")? / 1e3),
+        &|member| Some(figure_at(member, "pingMs").filter(|_| answers(member))? / 1e3),
     );
     text.family(
         "tenon_member_term",
@@ -259,8 +262,9 @@ mod tests {
                 { "micros": 1_i64 << 30, "count": 1_i64 },
             ] } },
             "flowControl": { "isLagged": true },
-            "tenon": { "version": "0.1.0", "log": { "syncMicros": 250_000_i64 }, "engine": {
-                "cache": { "bytes": 10_i64, "bytes_max": 100_i64 }, "tables": 7_i64, "kind": "text",
+            "tenon": { "version": "0.1.0", "log": { "syncMicros": 250_000_i64 },
+                "common": { "cacheBytesMax": 100_i64 }, "engine": {
+                "cache": { "bytes": 10_i64 }, "tables": 7_i64, "kind": "text",
             } },
         }
     }
@@ -297,7 +301,9 @@ mod tests {
         let set = doc! { "term": 4_i64, "members": [
             { "name": "a:1", "state": 1, "health": 1.0, "optimeDate": at(5000) },
             { "name": "b:\"1", "state": 2, "health": 1.0, "optimeDate": at(2500), "pingMs": 2_i64 },
-            { "name": "c:1", "state": 8, "health": 0.0 },
+            // As replSetGetStatus tells of a member that never answered, and of one that has no data yet.
+            { "name": "c:1", "state": 8, "health": 0.0, "optimeDate": DateTime::from_millis(0), "pingMs": 0_i64 },
+            { "name": "d:1", "state": 5, "health": 1.0, "optimeDate": DateTime::from_millis(0), "pingMs": 1_i64 },
         ] };
         let text = text(&status(), Some(&set));
         for line in [
@@ -309,7 +315,13 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert!(!text.contains(r#"tenon_member_lag_seconds{member="c:1"}"#));
+        for absent in [
+            r#"lag_seconds{member="c:1"}"#,
+            r#"ping_seconds{member="c:1"}"#,
+            r#"lag_seconds{member="d:1"}"#,
+        ] {
+            assert!(!text.contains(absent), "{absent}\n{text}");
+        }
     }
 
     /// Prometheus' conventions: counters end in `_total`, nothing else does, and no name stands twice.

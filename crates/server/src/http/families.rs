@@ -24,8 +24,8 @@ impl Kind {
 
 /// Where the figures of a metric stand, by dotted paths.
 pub enum Source {
-    /// The first of these that is there: engines differ in their names.
-    One(&'static [&'static str]),
+    /// There.
+    One(&'static str),
     /// One for each value of a label.
     Labelled(&'static str, &'static [(&'static str, &'static str)]),
     /// One for each field of the document at the path, below it at the second one.
@@ -82,7 +82,7 @@ pub const FAMILIES: &[Family] = &[
     gauge(
         "tenon_uptime_seconds",
         "Time since the server started.",
-        One(&["uptimeMillis"]),
+        One("uptimeMillis"),
     )
     .divided_by(MILLIS),
     counter(
@@ -123,11 +123,7 @@ pub const FAMILIES: &[Family] = &[
         "Calls of each command that answered an error.",
         Each("command", "metrics.commands", "failed"),
     ),
-    counter(
-        "tenon_errors_total",
-        "Errors answered to clients.",
-        One(&["asserts.user"]),
-    ),
+    counter("tenon_errors_total", "Errors answered to clients.", One("asserts.user")),
     counter(
         "tenon_documents_total",
         "Documents by what was done with them.",
@@ -144,48 +140,48 @@ pub const FAMILIES: &[Family] = &[
     counter(
         "tenon_keys_examined_total",
         "Index keys that queries looked at.",
-        One(&["metrics.queryExecutor.scanned"]),
+        One("metrics.queryExecutor.scanned"),
     ),
     counter(
         "tenon_documents_examined_total",
         "Documents that queries looked at.",
-        One(&["metrics.queryExecutor.scannedObjects"]),
+        One("metrics.queryExecutor.scannedObjects"),
     ),
     counter(
         "tenon_collection_scans_total",
         "Queries that read a collection from end to end.",
-        One(&["metrics.queryExecutor.collectionScans.total"]),
+        One("metrics.queryExecutor.collectionScans.total"),
     ),
     counter(
         "tenon_sorts_total",
         "Queries that sorted in memory.",
-        One(&["metrics.operation.scanAndOrder"]),
+        One("metrics.operation.scanAndOrder"),
     ),
     counter(
         "tenon_write_conflicts_total",
-        "Writes that met another one and were tried again.",
-        One(&["metrics.operation.writeConflicts"]),
+        "Times that a write met another one, and waited or was tried again.",
+        One("metrics.operation.writeConflicts"),
     ),
-    gauge("tenon_connections", "Connections open.", One(&["connections.current"])),
+    gauge("tenon_connections", "Connections open.", One("connections.current")),
     gauge(
         "tenon_connections_active",
         "Connections that run an operation.",
-        One(&["connections.active"]),
+        One("connections.active"),
     ),
     gauge(
         "tenon_connections_available",
         "Connections that could still come.",
-        One(&["connections.available"]),
+        One("connections.available"),
     ),
     counter(
         "tenon_connections_created_total",
         "Connections accepted.",
-        One(&["connections.totalCreated"]),
+        One("connections.totalCreated"),
     ),
     counter(
         "tenon_connections_rejected_total",
         "Connections refused.",
-        One(&["connections.rejected"]),
+        One("connections.rejected"),
     ),
     gauge(
         "tenon_active_operations",
@@ -217,11 +213,7 @@ pub const FAMILIES: &[Family] = &[
             &[("in", "network.physicalBytesIn"), ("out", "network.physicalBytesOut")],
         ),
     ),
-    counter(
-        "tenon_network_requests_total",
-        "Requests.",
-        One(&["network.numRequests"]),
-    ),
+    counter("tenon_network_requests_total", "Requests.", One("network.numRequests")),
     gauge(
         "tenon_cursors_open",
         "Cursors open, and those of them that never time out or that an operation uses.",
@@ -237,17 +229,17 @@ pub const FAMILIES: &[Family] = &[
     counter(
         "tenon_cursors_opened_total",
         "Cursors opened.",
-        One(&["metrics.cursor.totalOpened"]),
+        One("metrics.cursor.totalOpened"),
     ),
     counter(
         "tenon_cursors_timed_out_total",
         "Cursors that nobody asked for more.",
-        One(&["metrics.cursor.timedOut"]),
+        One("metrics.cursor.timedOut"),
     ),
     gauge(
         "tenon_sessions",
         "Logical sessions in use.",
-        One(&["logicalSessionRecordCache.activeSessionsCount"]),
+        One("logicalSessionRecordCache.activeSessionsCount"),
     ),
     gauge(
         "tenon_transactions_open",
@@ -272,223 +264,213 @@ pub const FAMILIES: &[Family] = &[
             ],
         ),
     ),
-    gauge("tenon_collections", "Collections.", One(&["catalogStats.collections"])),
-    gauge("tenon_views", "Views.", One(&["catalogStats.views"])),
+    gauge("tenon_collections", "Collections.", One("catalogStats.collections")),
+    gauge("tenon_views", "Views.", One("catalogStats.views")),
     gauge(
         "tenon_cache_bytes",
         "Bytes in the engine's cache, or in memory for an engine that keeps all of it there.",
-        One(&["tenon.engine.cache.bytes"]),
+        One("tenon.common.cacheBytes"),
     ),
     gauge(
         "tenon_cache_max_bytes",
         "Bytes that the engine's cache may have.",
-        One(&[
-            "tenon.engine.cache.maxBytes",
-            "tenon.engine.cache.bytes_max",
-            "tenon.engine.cache.capacity",
-        ]),
+        One("tenon.common.cacheBytesMax"),
     ),
     gauge(
         "tenon_cache_dirty_bytes",
         "Bytes in memory that the next checkpoint or flush writes.",
-        One(&[
-            "tenon.engine.cache.dirtyBytes",
-            "tenon.engine.cache.dirty_bytes",
-            "tenon.engine.cache.messages_bytes",
-            "tenon.engine.memtables.bytes",
-        ]),
+        One("tenon.common.dirtyBytes"),
     ),
     counter(
         "tenon_cache_evictions_total",
         "Pages evicted from the engine's cache.",
-        One(&[
-            "tenon.engine.cache.pagesEvicted",
-            "tenon.engine.cache.evicted",
-            "tenon.engine.cache.pages_evicted",
-        ]),
+        One("tenon.common.pagesEvicted"),
     ),
     counter(
         "tenon_cache_reads_total",
         "Pages read into the engine's cache.",
-        One(&[
-            "tenon.engine.cache.pagesRead",
-            "tenon.engine.cache.misses",
-            "tenon.engine.cache.pages_read",
-        ]),
+        One("tenon.common.pagesRead"),
     ),
     gauge(
         "tenon_history_bytes",
         "Versions kept for open snapshots.",
-        One(&["tenon.engine.history.bytes"]),
+        One("tenon.common.historyBytes"),
     ),
     gauge(
         "tenon_snapshots_open",
         "Snapshots open.",
-        One(&["tenon.engine.snapshots.open"]),
+        One("tenon.common.snapshotsOpen"),
     ),
     gauge(
         "tenon_data_files_bytes",
         "Bytes of the engine's files.",
-        One(&["tenon.engine.files.bytes", "tenon.engine.blocks.file_bytes"]),
+        One("tenon.common.fileBytes"),
     ),
     counter(
         "tenon_data_files_read_bytes_total",
         "Bytes read from the engine's files.",
-        One(&["tenon.engine.files.bytesRead", "tenon.engine.blocks.bytes_read"]),
+        One("tenon.common.bytesRead"),
     ),
     counter(
         "tenon_data_files_written_bytes_total",
         "Bytes written to the engine's files.",
-        One(&["tenon.engine.files.bytesWritten", "tenon.engine.blocks.bytes_written"]),
+        One("tenon.common.bytesWritten"),
     ),
     counter(
         "tenon_write_delay_seconds_total",
         "Time for which writers were held back because the engine could not keep up.",
-        One(&[
-            "tenon.engine.apply.delayMicros",
-            "tenon.engine.apply.throttled_us",
-            "tenon.engine.write.waited_us",
-        ]),
+        One("tenon.common.writeDelayMicros"),
     )
     .divided_by(MICROS),
     counter(
         "tenon_checkpoints_total",
         "Checkpoints taken.",
-        One(&["tenon.checkpoints.count"]),
+        One("tenon.checkpoints.count"),
     ),
     counter(
         "tenon_checkpoints_failed_total",
         "Checkpoints that failed.",
-        One(&["tenon.checkpoints.failed"]),
+        One("tenon.checkpoints.failed"),
     ),
     counter(
         "tenon_checkpoint_seconds_total",
         "Time that checkpoints took.",
-        One(&["tenon.checkpoints.totalMillis"]),
+        One("tenon.checkpoints.totalMillis"),
     )
     .divided_by(MILLIS),
     gauge(
         "tenon_checkpoint_last_seconds",
         "Time that the last one took.",
-        One(&["tenon.checkpoints.lastMillis"]),
+        One("tenon.checkpoints.lastMillis"),
     )
     .divided_by(MILLIS),
     gauge(
         "tenon_checkpoint_running",
         "1 while a checkpoint is taken.",
-        One(&["tenon.checkpoints.running"]),
+        One("tenon.checkpoints.running"),
     ),
     counter(
         "tenon_log_entries_total",
         "Entries appended to the log.",
-        One(&["tenon.log.entries"]),
+        One("tenon.log.entries"),
     ),
     counter(
         "tenon_log_entry_bytes_total",
         "Bytes of those entries.",
-        One(&["tenon.log.bytesAppended"]),
+        One("tenon.log.bytesAppended"),
     ),
     counter(
         "tenon_log_written_bytes_total",
         "Bytes written to the log's files.",
-        One(&["tenon.log.bytesWritten"]),
+        One("tenon.log.bytesWritten"),
     ),
     counter(
         "tenon_log_groups_total",
         "Group commits: entries divided by them is how many share one.",
-        One(&["tenon.log.groups"]),
+        One("tenon.log.groups"),
     ),
-    counter("tenon_log_syncs_total", "Syncs of the log.", One(&["tenon.log.syncs"])),
+    counter("tenon_log_syncs_total", "Syncs of the log.", One("tenon.log.syncs")),
     counter(
         "tenon_log_sync_seconds_total",
         "Time that those took.",
-        One(&["tenon.log.syncMicros"]),
+        One("tenon.log.syncMicros"),
     )
     .divided_by(MICROS),
     gauge(
         "tenon_log_buffer_bytes",
         "Bytes of the log that are not on disk yet.",
-        One(&["tenon.log.bufferBytes"]),
+        One("tenon.log.bufferBytes"),
     ),
-    gauge("tenon_log_segments", "Files of the log.", One(&["tenon.log.segments"])),
+    gauge("tenon_log_segments", "Files of the log.", One("tenon.log.segments")),
     counter(
         "tenon_log_waits_total",
         "Writers that waited for room in the log's buffer.",
-        One(&["tenon.log.waitsForRoom"]),
+        One("tenon.log.waitsForRoom"),
     ),
-    counter("tenon_commits_total", "Writes committed.", One(&["tenon.commits"])),
+    counter("tenon_commits_total", "Writes committed.", One("tenon.commits")),
     gauge(
         "tenon_locks_held",
         "Locks of documents and unique keys that are held.",
-        One(&["tenon.locks.held"]),
+        One("tenon.locks.held"),
     ),
     counter(
         "tenon_lock_conflicts_total",
         "Locks that another operation held.",
-        One(&["tenon.locks.conflicts"]),
+        One("tenon.locks.conflicts"),
     ),
+    counter(
+        "tenon_lock_wait_seconds_total",
+        "Time that operations waited for documents and unique keys that others had locked.",
+        One("tenon.locks.waitMicros"),
+    )
+    .divided_by(MICROS),
     gauge(
         "tenon_operation_memory_bytes",
         "Memory that operations gather results in.",
-        One(&["tenon.operationMemory.bytes"]),
+        One("tenon.operationMemory.bytes"),
     ),
     gauge(
         "tenon_operation_memory_max_bytes",
         "What all of them together may have.",
-        One(&["tenon.operationMemory.bytesMax"]),
+        One("tenon.operationMemory.bytesMax"),
     ),
     counter(
         "tenon_operation_memory_refused_total",
         "Times that an operation was refused memory.",
-        One(&["tenon.operationMemory.refused"]),
+        One("tenon.operationMemory.refused"),
     ),
     gauge(
         "tenon_index_builds_running",
         "Index builds that run.",
-        One(&["tenon.indexBuilds.running"]),
+        One("tenon.indexBuilds.running"),
+    ),
+    counter(
+        "tenon_server_log_lost_lines_total",
+        "Lines that the server's log could not be written to.",
+        One("tenon.serverLog.lostLines"),
     ),
     counter(
         "tenon_ttl_passes_total",
         "Passes over collections with a TTL index.",
-        One(&["metrics.ttl.passes"]),
+        One("metrics.ttl.passes"),
     ),
     counter(
         "tenon_ttl_deleted_documents_total",
         "Documents deleted because they expired.",
-        One(&["metrics.ttl.deletedDocuments"]),
+        One("metrics.ttl.deletedDocuments"),
     ),
     counter(
         "tenon_ttl_failures_total",
         "What such passes could not read.",
-        One(&["metrics.ttl.failures"]),
+        One("metrics.ttl.failures"),
     ),
     gauge(
         "tenon_flow_control_lagged",
         "1 while writers are held back for followers.",
-        One(&["flowControl.isLagged"]),
+        One("flowControl.isLagged"),
     ),
     counter(
         "tenon_flow_control_lagged_seconds_total",
         "Time for which they were.",
-        One(&["flowControl.isLaggedTimeMicros"]),
+        One("flowControl.isLaggedTimeMicros"),
     )
     .divided_by(MICROS),
     counter(
         "tenon_flow_control_wait_seconds_total",
         "Time that writers waited for it.",
-        One(&["flowControl.timeAcquiringMicros"]),
+        One("flowControl.timeAcquiringMicros"),
     )
     .divided_by(MICROS),
     gauge(
         "tenon_resident_memory_peak_bytes",
         "Most memory that the process had.",
-        One(&["extra_info.maximum_resident_set_kb"]),
+        One("extra_info.maximum_resident_set_kb"),
     )
     .divided_by(KIB),
     gauge(
         "tenon_resident_memory_bytes",
         "Memory of the process, to the MiB.",
-        One(&["mem.resident"]),
+        One("mem.resident"),
     )
     .divided_by(KIB / 1024.0),
     counter(
@@ -506,7 +488,7 @@ pub const FAMILIES: &[Family] = &[
     counter(
         "tenon_page_faults_total",
         "Page faults that read from disk.",
-        One(&["extra_info.page_faults"]),
+        One("extra_info.page_faults"),
     ),
-    gauge("tenon_threads", "Threads of the process.", One(&["extra_info.threads"])),
+    gauge("tenon_threads", "Threads of the process.", One("extra_info.threads")),
 ];

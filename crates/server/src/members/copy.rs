@@ -19,7 +19,7 @@ use crate::events::Event;
 use crate::run;
 use bson::doc;
 use bson::raw::RawDocumentBuf;
-use commands::logger::Component;
+use commands::logger::id;
 use commands::{CopyBegin, CopyContent, CopyProgress, FileLayout, WantedCopy, ask, read_copy_begin};
 use engine::{CloseMode, Engine, Seq};
 use oplog::{EngineAhead, HardState, Log};
@@ -98,9 +98,7 @@ impl Members {
                     "rows": progress.rows as i64, "bytes": progress.bytes as i64, "durationMillis": took,
                 };
                 let message = "Initial sync is over; the server starts anew with the copy";
-                server
-                    .logger
-                    .info(Component::InitialSync, 8410032, "initial-sync", message, attributes);
+                server.logger.log(id::COPY_IS_OVER, "initial-sync", message, attributes);
                 let _ = self.events.send(Event::Restart);
             }
             Err(failure) => {
@@ -110,9 +108,7 @@ impl Members {
                 let reason = failure.into_sentence();
                 let attributes = doc! { "reason": &reason };
                 let message = "Initial sync failed and will be tried again";
-                server
-                    .logger
-                    .warning(Component::InitialSync, 8410033, "initial-sync", message, attributes);
+                server.logger.log(id::COPY_FAILED, "initial-sync", message, attributes);
                 let is_outdated = {
                     let mut copy = self.set.copy.lock();
                     copy.failed += 1;
@@ -165,9 +161,7 @@ impl Members {
             "rows": progress.rows as i64, "bytes": progress.bytes as i64, "bytesTotal": progress.bytes_total as i64,
         };
         let message = "Initial sync goes on";
-        server
-            .logger
-            .info(Component::InitialSync, 8410035, "initial-sync", message, attributes);
+        server.logger.log(id::COPY_GOES_ON, "initial-sync", message, attributes);
     }
 
     fn try_to_copy(self: &Arc<Self>, wanted: &WantedCopy) -> Result<(), Failure> {
@@ -274,7 +268,7 @@ impl Members {
         let attributes = doc! { "source": &begun.source, "method": if by_files { "fileCopyBased" } else { "logical" } };
         self.server
             .logger
-            .info(Component::InitialSync, 8410031, "initial-sync", message, attributes);
+            .log(id::COPY_BEGINS, "initial-sync", message, attributes);
         {
             let mut progress = self.set.copy.lock();
             progress.source.clone_from(&begun.source);

@@ -5,7 +5,7 @@ use super::Members;
 use super::link::{CallError, Link};
 use bson::doc;
 use bson::raw::{RawDocument, RawDocumentBuf};
-use commands::logger::Component;
+use commands::logger::id;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -166,7 +166,7 @@ impl<E: Exchange> Asking<E> {
                     let message = "Initial sync goes on over another connection";
                     server
                         .logger
-                        .info(Component::InitialSync, 8410034, "initial-sync", message, attributes);
+                        .log(id::COPY_RECONNECTED, "initial-sync", message, attributes);
                     return Ok(());
                 }
                 Err(failure) => reason = failure,

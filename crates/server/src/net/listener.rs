@@ -3,7 +3,7 @@
 use super::{Pool, Service};
 use bson::doc;
 use commands::Peer;
-use commands::logger::{Component, Logger};
+use commands::logger::{Logger, id};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
@@ -324,9 +324,8 @@ fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, s
             Err(error) => {
                 // Out of memory, most likely: the connection stays queued, so pause rather than spin.
                 let attributes = doc! { "error": error.to_string() };
-                logger.error(
-                    Component::Network,
-                    23022,
+                logger.log(
+                    id::ACCEPT_FAILED,
                     "listener",
                     "Error accepting new connection",
                     attributes,

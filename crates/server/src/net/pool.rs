@@ -8,7 +8,7 @@ use super::connection::{Connection, Leave, Shared, Worker};
 use super::tls::Tls;
 use bson::doc;
 use commands::Peer;
-use commands::logger::{Component, Logger};
+use commands::logger::{Logger, id};
 use crew::{Crew, Event, Host, Turn};
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -139,7 +139,7 @@ impl<S: Service> Pool<S> {
             let attributes = doc! { "remote": &remote, "connectionId": number, "connectionCount": open as i64 };
             sockets
                 .logger
-                .info(Component::Network, 22943, "listener", "Connection accepted", attributes);
+                .log(id::CONNECTION_ACCEPTED, "listener", "Connection accepted", attributes);
         }
         let shared = Arc::new(Shared {
             stream,
@@ -162,7 +162,7 @@ impl<S: Service> Pool<S> {
         let message = "Connection refused because there are too many open connections";
         sockets
             .logger
-            .error(Component::Network, 22942, "listener", message, attributes);
+            .log(id::CONNECTION_REFUSED, "listener", message, attributes);
     }
 
     /// Looks for clients that went away while their operation runs; to be called about once a second. `seen` is the
@@ -242,7 +242,7 @@ impl<S: Service> Sockets<S> {
                 let attributes = doc! { "error": error.to_string() };
                 let message = "Waiting for connections failed";
                 self.logger
-                    .fatal(Component::Network, 8410001, "conn", message, attributes);
+                    .log(id::WAITING_FOR_SOCKETS_FAILED, "conn", message, attributes);
                 self.service.request_shutdown();
                 Event::Failed
             }
@@ -255,13 +255,12 @@ impl<S: Service> Sockets<S> {
         if let Some(error) = error {
             let attributes = doc! { "remote": &shared.remote, "error": error };
             let message = "Error receiving request from client. Ending connection from remote";
-            self.logger
-                .info(Component::Network, 22988, &context, message, attributes);
+            self.logger.log(id::CONNECTION_FAILED, &context, message, attributes);
         }
         if !self.service.is_quiet() {
             let attributes = doc! { "remote": &shared.remote, "connectionId": number, "connectionCount": open as i64 };
             self.logger
-                .info(Component::Network, 22944, &context, "Connection ended", attributes);
+                .log(id::CONNECTION_ENDED, &context, "Connection ended", attributes);
         }
     }
 }
@@ -363,7 +362,7 @@ impl<S: Service> Host for Sockets<S> {
         let attributes = doc! { "error": error.to_string(), "threads": threads as i64 };
         let message = "Cannot start a thread for connections";
         self.logger
-            .warning(Component::Network, 8410002, "conn", message, attributes);
+            .log(id::NO_THREAD_FOR_CONNECTIONS, "conn", message, attributes);
     }
 
     fn processor_time(&self) -> Duration {

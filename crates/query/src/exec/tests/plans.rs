@@ -86,7 +86,7 @@ fn plans_have_the_expected_stages() {
     let scan = bounds.get_document("inputStage").expect("an input");
     assert_eq!(
         scan.get_document("indexBounds").expect("bounds"),
-        &doc! { "a": ["[3, 3]"], "b": ["[inf, 2)"] }
+        &doc! { "a": ["[3, 3]"], "b": ["[inf.0, 2)"] }
     );
     assert!(!bounds.contains_key("filter"), "the bounds are exact");
 }

@@ -48,7 +48,7 @@ function time(us) {
   return `${Math.round(us)} µs`;
 }
 
-const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+const many = (number, noun, nouns = `${noun}s`) => `${count(number)} ${number === 1 ? noun : nouns}`;
 
 const percent = (share) => (share === null ? "–" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`);
 
@@ -66,21 +66,6 @@ function at(document, path) {
   return typeof value === "number" ? value : typeof value === "boolean" ? Number(value) : null;
 }
 
-function first(document, ...paths) {
-  for (const path of paths) {
-    const found = at(document, path);
-    if (found !== null) return found;
-  }
-  return null;
-}
-
-const CACHE_MAX = ["tenon.engine.cache.maxBytes", "tenon.engine.cache.bytes_max", "tenon.engine.cache.capacity"];
-const CACHE_DIRTY = [
-  "tenon.engine.cache.dirtyBytes", "tenon.engine.cache.dirty_bytes", "tenon.engine.cache.messages_bytes",
-  "tenon.engine.memtables.bytes",
-];
-const HELD_BACK = ["tenon.engine.apply.delayMicros", "tenon.engine.apply.throttled_us", "tenon.engine.write.waited_us"];
-
 // A sample: the answer, and what was learnt by comparing it with the one before.
 const samples = [];
 
@@ -89,8 +74,8 @@ function seconds(from, to) {
 }
 
 /// By how much a figure grew each second.
-function rate(from, to, ...paths) {
-  const [before, after, took] = [first(from.status, ...paths), first(to.status, ...paths), seconds(from, to)];
+function rate(from, to, path) {
+  const [before, after, took] = [at(from.status, path), at(to.status, path), seconds(from, to)];
   return before === null || after === null || took <= 0 ? null : Math.max(0, after - before) / took;
 }
 
@@ -143,10 +128,10 @@ const CHARTS = [
     format: bytes,
     base: 1024,
     lines: [
-      ["filled", (from, to) => at(to.status, "tenon.engine.cache.bytes")],
-      ["changed", (from, to) => first(to.status, ...CACHE_DIRTY)],
+      ["filled", (from, to) => at(to.status, "tenon.common.cacheBytes")],
+      ["changed", (from, to) => at(to.status, "tenon.common.dirtyBytes")],
       // Far above the others as long as the cache has room: a figure without a line.
-      ["at most", (from, to) => first(to.status, ...CACHE_MAX), "figure"],
+      ["at most", (from, to) => at(to.status, "tenon.common.cacheBytesMax"), "figure"],
     ],
   },
   {
@@ -154,8 +139,8 @@ const CHARTS = [
     format: (number) => `${bytes(number)}/s`,
     base: 1024,
     lines: [
-      ["read", (from, to) => rate(from, to, "tenon.engine.files.bytesRead", "tenon.engine.blocks.bytes_read")],
-      ["written", (from, to) => rate(from, to, "tenon.engine.files.bytesWritten", "tenon.engine.blocks.bytes_written")],
+      ["read", (from, to) => rate(from, to, "tenon.common.bytesRead")],
+      ["written", (from, to) => rate(from, to, "tenon.common.bytesWritten")],
     ],
   },
   {
@@ -187,7 +172,7 @@ const CHARTS = [
     note: "Time that writers waited each second because something could not keep up.",
     format: time,
     lines: [
-      ["by the engine", (from, to) => rate(from, to, ...HELD_BACK)],
+      ["by the engine", (from, to) => rate(from, to, "tenon.common.writeDelayMicros")],
       ["by followers", (from, to) => rate(from, to, "flowControl.timeAcquiringMicros")],
       ["by locks", (from, to) => lockWaits(from, to)],
     ],
@@ -213,8 +198,8 @@ const CHARTS = [
 ];
 
 function lockWaits(from, to) {
-  const all = (sample) =>
-    Object.values(sample.status.locks.Collection.timeAcquiringMicros ?? {}).reduce((sum, us) => sum + us, 0);
+  const ofCollections = (status) => Object.values(status.locks.Collection.timeAcquiringMicros ?? {});
+  const all = ({ status }) => ofCollections(status).reduce((sum, us) => sum + us, at(status, "tenon.locks.waitMicros"));
   return Math.max(0, all(to) - all(from)) / seconds(from, to);
 }
 
@@ -354,7 +339,7 @@ function showTables(from, now) {
       members.map((member) => [
         member.name, member.stateStr,
         primary && member.optimeDate && member.health ? duration(Math.max(0, primary - member.optimeDate) / 1000) : "",
-        member.pingMs === undefined ? "" : `${member.pingMs} ms`,
+        member.pingMs === undefined || !member.health ? "" : `${member.pingMs} ms`,
       ]), "No members are known.");
   }
   const figures = [];
@@ -370,36 +355,39 @@ function showTables(from, now) {
 /// What goes on inside, a sentence for each thing.
 function words(from, now) {
   const status = now.status;
-  const grew = (...paths) => (from ? rate(from, now, ...paths) : null);
+  const grew = (path) => (from ? rate(from, now, path) : null);
+  const hasLog = at(status, "tenon.log.on") !== 0;
   const said = [];
   const say = (sentence, isBad = false) => said.push([sentence, isBad]);
-  const [cached, most, dirty] = [at(status, "tenon.engine.cache.bytes"), first(status, ...CACHE_MAX), first(status, ...CACHE_DIRTY)];
+  const [cached, most, dirty] = ["cacheBytes", "cacheBytesMax", "dirtyBytes"].map((name) => at(status, `tenon.common.${name}`));
   if (cached !== null) {
-    const share = most ? ` of ${bytes(most)} (${percent(cached / most)})` : "";
-    say(`The cache of the engine ${now.engine} holds ${bytes(cached)}${share}. When it is full, what was not used lately is evicted and read again when it is needed.`);
+    say(most
+      ? `The cache of the engine ${now.engine} holds ${bytes(cached)} of ${bytes(most)} (${percent(cached / most)}). When it is full, what was not used lately is evicted and read again when it is needed.`
+      : `The engine ${now.engine} holds ${bytes(cached)} in memory, and all data stay there: nothing is evicted when memory runs short.`);
   }
-  if (dirty !== null) say(`${bytes(dirty)} of that are changes that the data files do not have yet. The log has them, so that a crash loses none; a checkpoint writes them.`);
-  const [read, evicted] = [
-    grew("tenon.engine.cache.pagesRead", "tenon.engine.cache.misses", "tenon.engine.cache.pages_read"),
-    grew("tenon.engine.cache.pagesEvicted", "tenon.engine.cache.evicted", "tenon.engine.cache.pages_evicted"),
-  ];
+  if (dirty !== null) say(`${bytes(dirty)} of that are changes that the data files do not have yet; a checkpoint writes them. ${hasLog ? "What of them is in the log on disk outlives a crash." : "A crash loses them, as there is no log."}`);
+  const [read, evicted] = [grew("tenon.common.pagesRead"), grew("tenon.common.pagesEvicted")];
   if (read !== null) say(`${count(read)} pages a second are read into the cache and ${count(evicted)} are evicted. Many of both mean that what is in use does not fit.`);
   const [taken, failed] = [at(status, "tenon.checkpoints.count"), at(status, "tenon.checkpoints.failed")];
   say(`${taken === 1 ? "One checkpoint was" : `${count(taken)} checkpoints were`} taken since the start; the last one took ${time(1000 * at(status, "tenon.checkpoints.lastMillis"))}, the longest ${time(1000 * at(status, "tenon.checkpoints.maxMillis"))}.${at(status, "tenon.checkpoints.running") ? " One is being taken now." : ""}`);
   if (failed > 0) say(`${many(failed, "checkpoint")} failed: is the disk full? The log grows until one succeeds.`, true);
   const [last, durable, kept] = [at(status, "tenon.log.lastSeq"), at(status, "tenon.log.durableSeq"), at(status, "tenon.checkpoints.durableSeq")];
-  say(`A crash now would have ${count(Math.max(0, last - kept))} entries of the log replayed at the next start; ${count(Math.max(0, last - durable))} of them are not on disk yet.`);
+  // Without one nothing but a checkpoint makes changes durable.
+  const [replayed, lost] = (hasLog ? [durable - kept, last - durable] : [0, last - kept]).map((entries) => Math.max(0, entries));
+  say(hasLog
+    ? `A crash now would have ${many(replayed, "entry", "entries")} of the log replayed at the next start, and lose ${count(lost)} that ${lost === 1 ? "is" : "are"} not on disk yet.`
+    : `There is no log (--nojournal): a crash now would lose ${many(lost, "entry", "entries")}, all that was written since the last checkpoint.`, !hasLog && lost > 0);
   const [groups, syncs] = [grew("tenon.log.groups"), grew("tenon.log.syncs")];
   if (groups > 0) say(`Writes share their way to disk: on average ${(grew("tenon.log.entries") / groups).toFixed(1)} entries of the log go in one group; ${count(syncs)} syncs a second take ${time(ratio(grew("tenon.log.syncMicros"), syncs))} each.`);
   const waits = grew("tenon.log.waitsForRoom");
   if (waits > 0) say(`${count(waits)} writers a second wait because the log's buffer is full: the disk of the log is too slow for what is written.`, true);
-  const held = grew(...HELD_BACK);
+  const held = grew("tenon.common.writeDelayMicros");
   if (held !== null) {
     say(held > 0
       ? `Writers are held back for ${time(held)} each second, because the engine cannot write as fast as it is written to.`
       : "No writer is held back by the engine.", held > 100000);
   }
-  const [snapshots, history] = [at(status, "tenon.engine.snapshots.open"), at(status, "tenon.engine.history.bytes")];
+  const [snapshots, history] = [at(status, "tenon.common.snapshotsOpen"), at(status, "tenon.common.historyBytes")];
   if (snapshots !== null) say(`${many(snapshots, "snapshot")} ${snapshots === 1 ? "is" : "are"} open${history === null ? "" : `; for them ${bytes(history)} of former versions are kept`}.`);
   const waiting = at(status, "globalLock.currentQueue.total");
   if (waiting > 0) say(`${many(waiting, "operation")} waiting for a lock.`, true);
