@@ -4,7 +4,7 @@
 
 use crate::{EngineError, Result};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Told once why an engine stopped. It must call neither the engine nor its snapshots, which may hold any lock.
 pub type FailureHandler = Box<dyn Fn(&str) + Send + Sync>;
@@ -61,6 +61,8 @@ impl EngineStatus {
 
     /// Handler and failure come in either order, each before a look at the other: one of the two sees both.
     fn tell(&self) {
+        // Without it both looks could come before both stores.
+        fence(Ordering::SeqCst);
         if let (Some(handler), Some(failure)) = (self.handler.get(), self.failure())
             && !self.is_told.swap(true, Ordering::AcqRel)
         {

@@ -377,3 +377,7 @@ fn drop_index_table(batch: &mut Batch, table: TableId) {
     batch.drop_table(table);
     batch.delete_range(CATALOG, KeyRange::prefix(&rows::multikey_prefix(table)));
 }
+
+#[cfg(test)]
+#[path = "apply_tests.rs"]
+mod tests;
