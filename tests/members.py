@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -47,6 +48,18 @@ def wait(reached, what="", patience=PATIENCE):
             seen = error
         time.sleep(0.03)
     raise AssertionError(f"never came: {what() if callable(what) else what or reached}; last seen: {seen!r}")
+
+
+def hold(members):
+    """Stops the processes of some members, and waits until none of their threads runs any more."""
+    for each in members:
+        each.process.send_signal(signal.SIGSTOP)
+
+    def is_held(member):
+        tasks = Path(f"/proc/{member.process.pid}/task").iterdir()
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+    wait(lambda: all(is_held(each) for each in members), "the members stand still")
 
 
 class Member(Server):

@@ -267,8 +267,10 @@ def test_two_lists_and_a_sort_share_their_bounds(db):
     found = list(db.c.find(query, {"_id": 0}, sort=[("b", 1), ("c", 1)], max_time_ms=60_000))
     expected = [{"a": n % 250, "b": n % 7, "c": n} for n in range(0, 3_000, 2) if n % 250 < 200]
     assert found == sorted(expected, key=lambda d: (d["b"], d["c"]))
-    branches = {"$or": [{"a": n} for n in range(900)], "c": {"$in": list(range(0, 100_000, 2)), "$gte": 10}}
-    assert db.c.count_documents(branches, maxTimeMS=60_000) == sum(n % 250 < 900 and n >= 10 for n in range(0, 3_000, 2))
+    # Equalities alone would be joined to one list. Of the longer list each branch would need a copy of its own: too much.
+    for end in (200, 100_000):
+        branches = {"$or": [{"a": n, "b": {"$gte": 0}} for n in range(900)], "c": {"$in": list(range(0, end, 2)), "$gte": 10}}
+        assert db.c.count_documents(branches, maxTimeMS=60_000) == sum(n >= 10 for n in range(0, min(end, 3_000), 2))
 
 
 def test_scores_go_through_joins_and_windows(db):

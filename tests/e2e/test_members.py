@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from bson import ObjectId, Timestamp
-from members import ReplicaSet, code_of, database, mongosh, persist, wait
+from members import ReplicaSet, code_of, database, hold, mongosh, persist, wait
 from pymongo import DeleteMany, DeleteOne, InsertOne, MongoClient, ReadPreference, ReplaceOne, UpdateMany, UpdateOne, WriteConcern
 from pymongo.errors import AutoReconnect, BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError, WriteConcernError, WTimeoutError
 from pymongo.read_concern import ReadConcern
@@ -284,8 +284,7 @@ def test_read_concerns_on_every_member(rs, db):
 def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
     db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": 1, "n": 1})
     primary, others = rs.primary, rs.secondaries
-    for each in others:
-        each.process.send_signal(signal.SIGSTOP)
+    hold(others)
     try:
         find = {"find": "c", "readConcern": {"level": "linearizable"}, "maxTimeMS": 300}
         reply = send(primary, db.name, find)
@@ -300,8 +299,7 @@ def test_a_primary_that_others_left_answers_no_linearizable_reads(rs, db):
 def test_a_change_of_many_documents_does_not_wait_for_each_of_them(rs, db):
     db.c.with_options(write_concern=WriteConcern(w=3)).insert_many([{"_id": n, "n": 0} for n in range(50)])
     primary, others = rs.primary, rs.secondaries
-    for each in others:
-        each.process.send_signal(signal.SIGSTOP)
+    hold(others)
     try:
         statement = {"q": {}, "u": {"$inc": {"n": 1}}, "multi": True}
         reply = send(primary, db.name, {"update": "c", "updates": [statement], "maxTimeMS": 1500})

@@ -126,6 +126,10 @@ def test_a_dump_leaves_nothing_of_one_before(tmp_path):
         for ending in ("", ".gz"):
             (out / f"oplog.bson{ending}").write_bytes(b"")
         assert "both" in tenon("restore", "--port", server.port, "--gzip", "--oplogReplay", out).stderr
+        # One that fails at once leaves all of the one before, whose log is worth nothing without its documents.
+        failed = tenon("dump", "--port", server.port, "--out", out, "--db", "shop", "--collection", "none")
+        assert failed.returncode == 1 and "there is no collection shop.none" in failed.stderr, failed.stderr
+        assert {path.name for path in out.glob("oplog.bson*")} == {"oplog.bson", "oplog.bson.gz"}
 
 
 def test_a_large_operation_goes_alone(server, shop, tmp_path):
@@ -168,6 +172,42 @@ def test_views_and_indexes_as_mongodb_logs_them(server, shop, tmp_path):
     operations.append({"op": "u", "ns": "shop.system.views", "o2": {"_id": "shop.changed"}, "o": diff})
     told = restore(server, "--oplogReplay", log(tmp_path / "dump", *operations))
     assert told.returncode == 1 and "shop.changed" in told.stderr, told.stderr
+
+
+def test_a_view_of_a_log_that_is_refused_ends_nothing(server, shop, tmp_path):
+    """All operations behind it, all indexes and all users were missing."""
+    operations = [
+        CREATE,
+        {"op": "i", "ns": "shop.system.views", "o": {"_id": "shop.v", "viewOn": "a", "pipeline": [{"$nosuch": 1}]}},
+        {"op": "i", "ns": "shop.system.indexes", "o": {"v": 1, "key": {"year": 1}, "name": "year_1", "ns": "shop.a"}},
+        {"op": "i", "ns": "shop.a", "o": {"_id": 1, "year": 2024}},
+    ]
+    replayed = restore(server, "--oplogReplay", log(tmp_path / "dump", *operations))
+    assert replayed.returncode == 1 and "shop.v" in replayed.stderr, replayed.stderr
+    assert shop.a.count_documents({}) == 1 and "year_1" in shop.a.index_information()
+    shop.client.drop_database("shop")
+    stopped = restore(server, "--stopOnError", "--oplogReplay", tmp_path / "dump")
+    assert stopped.returncode == 1 and "year_1" not in shop.a.index_information(), stopped.stderr
+
+
+def test_a_log_that_is_refused_costs_no_indexes(server, shop, tmp_path):
+    metadata = {"indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1"}]}
+    folder = log(dump(tmp_path / "dump", a=([{"_id": 1}], metadata)), {"op": "c", "ns": "shop.$cmd", "o": {"nosuch": "a"}})
+    replayed = restore(server, "--oplogReplay", folder)
+    assert replayed.returncode == 1 and "in part only" in replayed.stderr, replayed.stderr
+    assert shop.a.count_documents({}) == 1 and "x_1" in shop.a.index_information()
+
+
+@pytest.mark.parametrize("kind", ["i", "u", "d"])
+def test_a_view_of_a_log_takes_no_collection_away(server, shop, tmp_path, kind):
+    """A collection that was there under the view's name was dropped without a word."""
+    shop.v.insert_one({"_id": 1})
+    view = {"_id": "shop.v", "viewOn": "a", "pipeline": []}
+    operation = {"op": kind, "ns": "shop.system.views", "o": view, "o2": {"_id": "shop.v"}}
+    replayed = restore(server, "--oplogReplay", log(tmp_path / "dump", operation))
+    assert replayed.returncode == (0 if kind == "d" else 1), replayed.stderr
+    assert ("shop.v" in replayed.stderr) == (kind != "d"), replayed.stderr
+    assert shop.v.find_one() == {"_id": 1}
 
 
 def test_documents_of_a_log_need_pass_no_validator(server, shop, tmp_path):

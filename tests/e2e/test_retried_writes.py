@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from bson import Binary, Int64, Timestamp
-from members import ReplicaSet, database, wait
+from members import ReplicaSet, database, hold, wait
 from pymongo.write_concern import WriteConcern
 from server import send
 
@@ -31,8 +31,7 @@ def others_held(rs, then):
     """The secondaries stand still meanwhile, and answer nobody; they go on while `then(primary)` runs."""
     primary, others = rs.primary, rs.secondaries
     go_on = lambda: [each.process.send_signal(signal.SIGCONT) for each in others]  # noqa: E731
-    for each in others:
-        each.process.send_signal(signal.SIGSTOP)
+    hold(others)
     try:
         yield primary
         later = threading.Timer(1, go_on)

@@ -144,6 +144,8 @@ impl BlockStore {
     /// append nothing while that runs waits for little. A failure closes the store, as there.
     pub fn sync_written(&self) -> Result<()> {
         self.check_open()?;
+        // A commit at the same time would take for synced what this still syncs.
+        let _committing = self.checkpoint.lock();
         self.sync_volumes().map_err(|error| self.close_after(error))
     }
 

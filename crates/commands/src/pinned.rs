@@ -92,6 +92,10 @@ fn newest_state<V>(
         }
         let (view, seq) = read()?;
         tries += 1;
+        if tries % 16 == 0 {
+            // Whoever tells of the state that is read already may not run just now.
+            std::thread::yield_now();
+        }
         let is_told_of = seq <= before.seq && newest() == before;
         if is_told_of || asked.is_none() && tries == TRIES_MAX {
             return Ok((view, before.time));

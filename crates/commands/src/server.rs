@@ -260,6 +260,12 @@ impl Server {
         self.access.is_enabled() && client.authentication.lock().user.is_none()
     }
 
+    /// What tells the sessions of a connection's user from those of others: nobody's without access control.
+    pub(crate) fn session_user_of(&self, client: &Client) -> [u8; 32] {
+        let state = client.authentication.lock();
+        session_user(state.user.as_ref().filter(|_| self.access.is_enabled()))
+    }
+
     /// Whether a command needs no ticket, and goes before those that do when there are many.
     pub fn is_urgent(&self, command: &str) -> bool {
         let found = self.commands.find(command);

@@ -96,16 +96,17 @@ pub fn dump(options: &DumpOptions) -> Result<Dumped> {
         ));
     }
     let is_new = !root(options).exists();
-    if !options.archive {
-        // That of an earlier dump would be replayed over newer documents.
-        let log = root(options).join(OPLOG_FILE);
-        remove(&compressed(&log))?;
-        remove(&log)?;
-    }
     let mut client = Client::open_patient(&options.server, &options.interrupt)?;
     let window = options.oplog.then(|| OplogWindow::begin(&mut client)).transpose()?;
     let mut lacks_users_and_roles = false;
     let jobs = jobs(&mut client, options, &mut lacks_users_and_roles)?;
+    if !options.archive {
+        // That of an earlier dump would be replayed over newer documents. Not before the server has told what it has:
+        // without one the earlier dump is all that there is.
+        let log = root(options).join(OPLOG_FILE);
+        remove(&compressed(&log))?;
+        remove(&log)?;
+    }
     options.progress.set_length(jobs.iter().map(|job| job.size_bytes).sum());
     let archive = if options.archive {
         let mut announced = jobs

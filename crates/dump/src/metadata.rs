@@ -86,8 +86,17 @@ impl Metadata {
         for name in OLD_OPTIONS {
             self.options.remove(name);
         }
-        // Old servers kept sizes of collections that are not capped.
-        if self.options.get("capped") != Some(&Bson::Boolean(true)) {
+        // Old servers kept sizes of collections that are not capped, and what their clients had said it by.
+        let is_capped = match self.options.get("capped") {
+            Some(Bson::Boolean(is_capped)) => *is_capped,
+            Some(Bson::Int32(number)) => *number != 0,
+            Some(Bson::Int64(number)) => *number != 0,
+            Some(Bson::Double(number)) => *number != 0.0,
+            _ => false,
+        };
+        if is_capped {
+            self.options.insert("capped", true);
+        } else {
             for name in ["capped", "size", "max"] {
                 self.options.remove(name);
             }
@@ -240,6 +249,8 @@ mod tests {
         assert_eq!(left, metadata(doc! { "validator": {} }, doc! {}));
         let new = metadata(doc! { "capped": true, "size": 1000 }, doc! { "v": 2, "unique": true });
         assert_eq!(new.clone().without_old_options(), new);
+        let number = metadata(doc! { "capped": 1.0, "size": 1000 }, doc! { "v": 2, "unique": true });
+        assert_eq!(number.without_old_options(), new);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::namespace::{BUCKETS_PREFIX, Filter, Namespace};
 use crate::oplog::{Command, applicable, inner, malformed};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, Timestamp, doc};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 /// Operations are sent together up to so many, or so many bytes: they are one document, which has at most 16 MB. One
@@ -53,8 +53,10 @@ pub(crate) struct Replay<'a> {
     has_ended: bool,
     /// Documents of a log were accepted once, whatever validator there is now. Not every user may say so.
     bypasses_validation: bool,
-    /// Views with changes that are not replayed.
-    passed_over: BTreeSet<Namespace>,
+    /// Views with changes that are not replayed, and why.
+    passed_over: BTreeMap<Namespace, String>,
+    /// Ends at the first view that the server refuses.
+    stops: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -63,6 +65,7 @@ impl<'a> Replay<'a> {
         filter: &'a Filter,
         until: Option<Timestamp>,
         indexes: &'a mut PendingIndexes,
+        stops: bool,
     ) -> Self {
         Self {
             client,
@@ -75,7 +78,8 @@ impl<'a> Replay<'a> {
             operations: 0,
             has_ended: false,
             bypasses_validation: true,
-            passed_over: BTreeSet::new(),
+            passed_over: BTreeMap::new(),
+            stops,
         }
     }
 
@@ -227,7 +231,9 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// A view as MongoDB logs it: a document of a collection of views.
+    /// A view as MongoDB logs it: a document of a collection of views. It is what became of a view that has the name by
+    /// now. A collection stays: what was there before the dump was restored is not for the log to drop. A time series
+    /// has such a document, too, and goes with it.
     fn view(&mut self, operation: &Document) -> Result<()> {
         let o = operation.get_document("o").map_err(|_| malformed("a view without o"))?;
         let kind = operation.get_str("op").unwrap_or_default();
@@ -240,24 +246,54 @@ impl<'a> Replay<'a> {
         if !self.is_wanted(&namespace) {
             return Ok(());
         }
-        let name = namespace.collection.as_str();
-        let mut create = doc! { "create": name };
+        let name = namespace.collection.clone();
+        let mut create = doc! { "create": &name };
         match o.get_str("viewOn") {
             _ if kind == "d" => {}
             // Of a time series what is told of its buckets counts.
             Ok(on) if on.starts_with(BUCKETS_PREFIX) => return Ok(()),
             Ok(_) => create.extend(o.clone().into_iter().filter(|(field, _)| field != "_id")),
             Err(_) => {
-                self.passed_over.insert(namespace);
+                let why = "the log changes this view in a way that is not replayed".to_owned();
+                self.passed_over.insert(namespace, why);
                 return Ok(());
             }
         }
-        // Whatever has the name by now, this is what it became.
-        self.push(command_operation(&namespace.database, doc! { "drop": name }))?;
-        match kind {
-            "d" => Ok(()),
-            _ => self.push(command_operation(&namespace.database, create)),
+        // What was there before counts no more.
+        self.passed_over.remove(&namespace);
+        self.flush()?;
+        let listed = self.client.collections(&namespace.database)?;
+        let there = listed
+            .iter()
+            .find(|entry| entry.get_str("name").ok() == Some(name.as_str()));
+        match there.map(|entry| entry.get_str("type").unwrap_or_default()) {
+            Some(what) if what == "view" || what == "timeseries" && kind == "d" => {
+                self.push(command_operation(&namespace.database, doc! { "drop": &name }))?;
+                self.flush()?;
+            }
+            // The view has gone already: this is what came after it.
+            Some(_) if kind == "d" => return Ok(()),
+            Some(_) => {
+                let why = "the log has a view of this name, which is not made: there is a collection".to_owned();
+                self.passed_over.insert(namespace, why);
+                return Ok(());
+            }
+            None => {}
         }
+        if kind == "d" {
+            return Ok(());
+        }
+        // By itself, so that nothing else is lost where the server refuses it.
+        let operations = vec![Bson::from(command_operation(&namespace.database, create))];
+        match self.client.change("admin", &doc! { "applyOps": operations }) {
+            Ok(_) => self.operations += 1,
+            Err(error) if error.is_of_what_was_asked() && !self.stops => {
+                let why = format!("the log has a view that the server refuses: {error}");
+                self.passed_over.insert(namespace, why);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// An index as old versions of MongoDB logged it: a document of a collection of indexes.
@@ -325,7 +361,7 @@ impl<'a> Replay<'a> {
         let failures = self
             .passed_over
             .iter()
-            .map(|namespace| format!("{namespace}: the log changes this view in a way that is not replayed"));
+            .map(|(namespace, why)| format!("{namespace}: {why}"));
         Ok((self.operations, failures.collect()))
     }
 }

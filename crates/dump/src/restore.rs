@@ -248,7 +248,8 @@ fn oplog_file(options: &RestoreOptions, replay: &ReplayOptions, root: &Path) -> 
     }
 }
 
-/// Replays a log over what has been restored, and makes the indexes.
+/// Replays a log over what has been restored, and makes the indexes: these, too, where the server refuses a part of the
+/// log.
 fn replay(
     options: &RestoreOptions,
     mut restored: Restored,
@@ -257,13 +258,23 @@ fn replay(
     let mut client = options.client(&options.interrupt)?;
     let until = options.oplog.as_ref().and_then(|replay| replay.until);
     let mut indexes = std::mem::take(&mut restored.indexes);
-    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes);
-    read(&mut replay)?;
-    let (operations, failures) = replay.finish()?;
-    restored.operations = operations;
-    restored.failures.extend(failures);
+    let stops = options.stop_on_error;
+    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, stops);
+    let read = read(&mut replay);
+    match read.and_then(|()| replay.finish()) {
+        Ok((operations, failures)) => {
+            restored.operations = operations;
+            restored.failures.extend(failures);
+        }
+        // Without its indexes what is there would be worth less still.
+        Err(error) if error.is_of_what_was_asked() && !stops => {
+            let failure = format!("the log is replayed in part only, up to what the server refuses: {error}");
+            restored.failures.push(failure);
+        }
+        Err(error) => return Err(error),
+    }
     if !options.no_indexes {
-        let failures = indexes.create(&mut client, options.stop_on_error)?;
+        let failures = indexes.create(&mut client, stops)?;
         restored.failures.extend(failures);
     }
     Ok(restored)
@@ -619,6 +630,8 @@ impl<'a> Loading<'a> {
     /// Sends a document, with others.
     pub fn add(&mut self, client: &mut Client, document: &RawDocument) -> Result<()> {
         if self.skips {
+            // Of a collection that could not be made none was tried.
+            self.restored.failed += u64::from(self.restored.collections > 0);
             return Ok(());
         }
         self.batch.extend_from_slice(document.as_bytes());

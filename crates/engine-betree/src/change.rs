@@ -18,6 +18,9 @@ use pins::Horizon;
 use std::cell::Cell;
 use std::sync::Arc;
 
+/// A memtable is pushed in pieces of so many times what an inner node holds.
+pub(crate) const PIECE_BUFFERS: usize = 16;
+
 /// Bytes of a block before compression, at most: longer units take several.
 const BLOCK_RAW_BYTES: usize = 4 << 20;
 

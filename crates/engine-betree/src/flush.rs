@@ -1,6 +1,6 @@
 //! Memtables go into their tables' trees, in the background, the largest first.
 
-use crate::change::Change;
+use crate::change::{Change, PIECE_BUFFERS};
 use crate::core::{Core, count};
 use crate::merge::merge;
 use crate::push::push_to_root;
@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A memtable is pushed in pieces of so many times what an inner node holds, and of no more bytes than that: it may be
-/// larger than a run can be, and each piece is in memory twice on its way.
-const PIECE_BUFFERS: usize = 16;
+/// And of no more bytes than that: a memtable may be larger than a run can be, and each piece is in memory twice on its
+/// way.
 const PIECE_BYTES_MAX: usize = 256 << 20;
 
 /// After a flush found the disk full none is tried for so long: each reads and writes much in vain.

@@ -68,7 +68,11 @@ fn compact_tables(core: &Core, tables: Option<&[TableId]>, threads: usize, goes_
             break;
         }
         for table in core.catalog.all().iter().filter(|table| table.is_live()) {
-            optimise(core, table, Rewrite::Moving, goes_on)?;
+            match optimise(core, table, Rewrite::Moving, goes_on) {
+                // What cannot be read stays where it is.
+                Err(error) if error.is_of_disk() => {}
+                moved => moved?,
+            }
         }
         optimise(core, &core.directory, Rewrite::Moving, goes_on)?;
         twice()?;

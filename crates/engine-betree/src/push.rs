@@ -11,7 +11,7 @@
 //! Below what is damaged, or does not read, nothing moves: its messages wait above it, in a buffer that grows. Those
 //! who read there meet the damage, and nobody else does. Only a root has nobody above it.
 
-use crate::change::Change;
+use crate::change::{Change, PIECE_BUFFERS};
 use crate::core::count;
 use crate::leaf_merge::merge_into_leaf;
 use crate::merge::{Messages, distribute, merge};
@@ -64,15 +64,17 @@ pub(crate) fn grow(change: &mut Change<'_>, mut nodes: Successors, mut height: u
     };
     // A root with one child for which nothing waits is none.
     loop {
-        let node = change.load_node(&root, None);
-        // An only child that cannot be read keeps who stands above it.
-        let Some(node) = change.if_readable(node)? else {
-            return Ok(Some(root));
-        };
+        let node = change.load_node(&root, None)?;
         match &*node {
             Node::Inner(inner) if inner.slots.len() == 1 && inner.slots[0].buffer.is_empty() => {
+                let below = inner.slots[0].child.clone();
+                let read = change.load_node(&below, None);
+                // An only child that cannot be read keeps who stands above it: for a root nothing can wait.
+                if change.if_readable(read)?.is_none() {
+                    return Ok(Some(root));
+                }
                 retire_node(change, &root);
-                root = inner.slots[0].child.clone();
+                root = below;
             }
             Node::Leaf(leaf) if leaf.basements.is_empty() => {
                 retire_node(change, &root);
@@ -237,6 +239,12 @@ pub(crate) fn flush_child(
 ) -> Result<()> {
     let Slot { child, buffer } = inner.slots[index].clone();
     let node = change.load_node(&child, Some(inner.height - 1))?;
+    // More than a push can bring: it could not be emptied before. Reading what it has to meet costs less than merging
+    // all that waits.
+    if inner.slots[index].buffered_bytes() > stuck_bytes(change) {
+        let (child_low, child_high) = inner.range(index, low, high);
+        expect_readable(change, &node, &buffer, child_low, child_high)?;
+    }
     let messages = merged_buffer(change, &buffer)?;
     retire_node(change, &child);
     let (child_low, child_high) = inner.range(index, low, high);
@@ -244,6 +252,34 @@ pub(crate) fn flush_child(
     count(&change.core.counters.flushed_children, 1);
     inner.slots[index].buffer.clear();
     replace_child(change, inner, index, successors)
+}
+
+/// Where more waits for a child it was tried in vain.
+fn stuck_bytes(change: &Change<'_>) -> u64 {
+    2 * PIECE_BUFFERS as u64 * change.buffer_bytes
+}
+
+/// An error unless what waits for a child, and what it meets there, can be read.
+fn expect_readable(
+    change: &mut Change<'_>,
+    node: &Node,
+    buffer: &[Segment],
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> Result<()> {
+    if let Node::Leaf(leaf) = node {
+        for (index, basement) in leaf.basements.iter().enumerate() {
+            let (low, high) = leaf.range(index, low, high);
+            if buffer.iter().any(|segment| segment.concerns(low, high)) {
+                change.load_run(&basement.unit)?;
+            }
+        }
+    }
+    // The oldest first: what is damaged has been there longest.
+    buffer
+        .iter()
+        .rev()
+        .try_for_each(|segment| change.load_segment(segment).map(drop))
 }
 
 /// Step 3, for one child. One for which messages wait has one successor, that has the rows of all.
@@ -381,7 +417,7 @@ fn join_small(change: &mut Change<'_>, inner: &mut Inner, index: usize) -> Resul
 pub(crate) fn settle(change: &mut Change<'_>, mut inner: Inner, low: &[u8]) -> Result<Successors> {
     for slot in &mut inner.slots {
         let needed = slot.buffered_bytes() as usize / change.segment_bytes().max(1);
-        if slot.buffer.len() > SEGMENTS_MAX + 2 * needed {
+        if slot.buffer.len() > SEGMENTS_MAX + 2 * needed && slot.buffered_bytes() <= stuck_bytes(change) {
             let merged = merged_buffer(change, &slot.buffer);
             if let Some(messages) = change.if_readable(merged)? {
                 let parts = distribute(&messages, &[], change.segment_bytes());

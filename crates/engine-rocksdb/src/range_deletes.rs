@@ -10,8 +10,10 @@ use rocksdb::{DB, ReadOptions, WriteBatch};
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 
-/// Rows that are deleted one by one.
-const SINGLE_ROWS_MAX: usize = 64;
+/// Rows of a range that are deleted one by one, which costs what writing them did.
+const SINGLE_ROWS_MAX: usize = 1024;
+/// And of all ranges of a batch: a range of RocksDB's is better than a batch that holds all others up.
+const BATCH_ROWS_MAX: usize = 65_536;
 
 /// A row's key with its table.
 type Key<'b> = (TableId, &'b [u8]);
@@ -23,6 +25,8 @@ pub(crate) struct RangeDeletes<'b> {
     noted: usize,
     /// What the batch itself writes, which RocksDB does not have yet.
     written: BTreeSet<Key<'b>>,
+    /// Rows deleted one by one so far.
+    singles: usize,
 }
 
 impl<'b> RangeDeletes<'b> {
@@ -31,6 +35,7 @@ impl<'b> RangeDeletes<'b> {
             batch,
             noted: 0,
             written: BTreeSet::new(),
+            singles: 0,
         }
     }
 
@@ -56,9 +61,11 @@ impl<'b> RangeDeletes<'b> {
             .written
             .range(bounds(table, range))
             .map(|(_, key)| stored_key(table, key));
-        let own: Vec<Vec<u8>> = own.take(SINGLE_ROWS_MAX + 1).collect();
-        match few_rows(db, &from, &to) {
-            Some(rows) if rows.len() + own.len() <= SINGLE_ROWS_MAX => {
+        let most = SINGLE_ROWS_MAX.min(BATCH_ROWS_MAX - self.singles);
+        let own: Vec<Vec<u8>> = own.take(most + 1).collect();
+        match few_rows(db, &from, &to, most) {
+            Some(rows) if rows.len() + own.len() <= most => {
+                self.singles += rows.len() + own.len();
                 rows.iter().chain(&own).for_each(|key| out.delete(key));
                 false
             }
@@ -85,8 +92,8 @@ fn bounds(table: TableId, range: &KeyRange) -> impl RangeBounds<Key<'_>> {
     (start, end)
 }
 
-/// The keys that RocksDB has between two, as long as they are few and can be read.
-fn few_rows(db: &DB, from: &[u8], to: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// The keys that RocksDB has between two, as long as they are `most` and can be read.
+fn few_rows(db: &DB, from: &[u8], to: &[u8], most: usize) -> Option<Vec<Vec<u8>>> {
     let mut options = ReadOptions::default();
     options.set_iterate_lower_bound(from);
     options.set_iterate_upper_bound(to);
@@ -95,7 +102,7 @@ fn few_rows(db: &DB, from: &[u8], to: &[u8]) -> Option<Vec<Vec<u8>>> {
     iterator.seek_to_first();
     let mut rows = Vec::new();
     while let Some(key) = iterator.key() {
-        if rows.len() == SINGLE_ROWS_MAX {
+        if rows.len() == most {
             return None;
         }
         rows.push(key.to_vec());

@@ -11,35 +11,103 @@ use s2::cell::Cell;
 use s2::cellid::CellID;
 use s2::point::Point;
 use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Arcs from which on cells are worth it.
 const INDEXED_ARCS: usize = 200;
+/// Points that are held against all arcs before there are cells, which cost as much as some hundred of them.
+const LOOKS_WITHOUT_CELLS: u32 = 64;
 /// A cell with so few is not cut any more.
 const ARCS_OF_CELL: usize = 8;
-/// Nor are there more arcs in all cells together than so many times those of the geometry. Long ones are in many.
+/// Nor do all cells together take much more than so many times the arcs of the geometry. Long ones are in many.
 const SHARES_MAX: usize = 8;
+/// What a cell takes beside what is in it, in arcs.
+const SHARES_OF_CELL: usize = 4;
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Indexed {
     geometry: Geometry,
-    /// Each with the place of its part, and whether that is a polygon.
+    /// How many it has.
+    arcs: usize,
+    /// How often it was asked about a point while there were no cells.
+    looks: AtomicU32,
+    cells: OnceLock<Cells>,
+}
+
+#[derive(Debug)]
+struct Cells {
+    /// Each with the place of its part, and whether that is a polygon. Rising by place.
     arcs: Vec<(usize, bool, Arc)>,
-    /// Rising, together the sphere; none where counting all is as good.
+    /// Rising, together the sphere.
     cells: Vec<(CellID, Known)>,
 }
 
 impl Indexed {
-    /// Of a geometry.
-    pub fn new<E>(geometry: Geometry, steps: &mut Steps<'_, E>) -> Result<Self, E> {
-        let count = geometry.arcs();
-        if count < INDEXED_ARCS {
-            return Ok(Self {
-                geometry,
-                arcs: Vec::new(),
-                cells: Vec::new(),
-            });
+    /// Of a geometry. The cells are made once it was asked about some points.
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            arcs: geometry.arcs(),
+            geometry,
+            looks: AtomicU32::new(0),
+            cells: OnceLock::new(),
         }
+    }
+
+    /// The geometry.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// As [`Geometry::meets`].
+    pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(point) = other.as_point()
+            && let Some(cells) = self.cells(steps)?
+        {
+            return cells.has(point, |_| true, steps);
+        }
+        self.geometry.meets(other, steps)
+    }
+
+    /// As [`Geometry::contains`].
+    pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
+        if let Some(point) = other.as_point()
+            && let Some(cells) = self.cells(steps)?
+        {
+            return cells.has(point, |is_polygon| is_polygon, steps);
+        }
+        self.geometry.contains(other, steps)
+    }
+
+    /// None where counting all is as good.
+    fn cells<E>(&self, steps: &mut Steps<'_, E>) -> Result<Option<&Cells>, E> {
+        if let Some(cells) = self.cells.get() {
+            return Ok(Some(cells));
+        }
+        if self.arcs < INDEXED_ARCS || self.looks.fetch_add(1, Ordering::Relaxed) < LOOKS_WITHOUT_CELLS {
+            return Ok(None);
+        }
+        let cells = Cells::of(&self.geometry, self.arcs, steps)?;
+        // Whoever came first has made the same.
+        Ok(Some(self.cells.get_or_init(|| cells)))
+    }
+
+    /// What the cells take, as it is bounded by [`SHARES_MAX`]; 0 while there are none.
+    #[cfg(test)]
+    pub(crate) fn shares(&self) -> usize {
+        let of_all = |cells: &Cells| cells.cells.iter().map(|(_, known)| shares_of(known)).sum::<usize>();
+        self.cells.get().map_or(0, of_all)
+    }
+}
+
+fn shares_of(known: &Known) -> usize {
+    SHARES_OF_CELL + known.near.len() + known.inside.len()
+}
+
+impl Cells {
+    /// `count` is how many arcs the geometry has.
+    fn of<E>(geometry: &Geometry, count: usize, steps: &mut Steps<'_, E>) -> Result<Self, E> {
         let outline = geometry.outline();
         let mut open = VecDeque::new();
         for face in 0..6 {
@@ -47,18 +115,18 @@ impl Indexed {
             open.push_back((id, outline.known(&Cell::from(id), None, steps)?));
         }
         let mut cells = Vec::new();
-        let mut shares: usize = open.iter().map(|(_, known)| known.near.len()).sum();
+        let mut shares: usize = open.iter().map(|(_, known)| shares_of(known)).sum();
         // Breadth first: those at the front are the largest.
         while let Some((id, known)) = open.pop_front() {
             let is_whole = known.near.len() <= ARCS_OF_CELL || id.level() >= FINEST_LEVEL;
-            if is_whole || shares > SHARES_MAX * count {
+            if is_whole || shares > SHARES_MAX * (INDEXED_ARCS + count) {
                 cells.push((id, known));
                 continue;
             }
-            shares -= known.near.len();
+            shares -= shares_of(&known);
             for child in id.children() {
                 let of_child = outline.known(&Cell::from(child), Some(&known), steps)?;
-                shares += of_child.near.len();
+                shares += shares_of(&of_child);
                 open.push_back((child, of_child));
             }
         }
@@ -70,29 +138,7 @@ impl Indexed {
         Ok(Self {
             arcs: arcs.collect(),
             cells,
-            geometry,
         })
-    }
-
-    /// The geometry.
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    /// As [`Geometry::meets`].
-    pub fn meets<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        match other.as_point() {
-            Some(point) if !self.cells.is_empty() => self.has(point, |_| true, steps),
-            _ => self.geometry.meets(other, steps),
-        }
-    }
-
-    /// As [`Geometry::contains`].
-    pub fn contains<E>(&self, other: &Geometry, steps: &mut Steps<'_, E>) -> Result<bool, E> {
-        match other.as_point() {
-            Some(point) if !self.cells.is_empty() => self.has(point, |is_polygon| is_polygon, steps),
-            _ => self.geometry.contains(other, steps),
-        }
     }
 
     /// Whether a point is inside of a polygon, or touches a part that counts.
@@ -103,19 +149,33 @@ impl Indexed {
             return Ok(false);
         };
         steps(1 + known.near.len())?;
-        let near = || known.near.iter().map(|i| &self.arcs[*i as usize]);
-        let mut inside = known.inside.iter().copied().enumerate();
-        let is_inside = |(part, mut inside): (usize, bool)| {
-            let boundary = near().filter(|(place, is_polygon, _)| *is_polygon && *place == part);
-            if known.center != *point {
-                boundary.for_each(|(_, _, arc)| inside ^= arc.is_crossed(&known.center, point));
+        let arc_at = |i: &u32| &self.arcs[*i as usize];
+        // Polygons with the centre inside that have arcs here.
+        let mut asked = 0;
+        for boundary in known.near.chunk_by(|one, next| arc_at(one).0 == arc_at(next).0) {
+            let (part, is_polygon, _) = arc_at(&boundary[0]);
+            if !*is_polygon {
+                continue;
             }
-            inside
-        };
+            let mut is_inside = known.inside.binary_search(&(*part as u32)).is_ok();
+            asked += usize::from(is_inside);
+            if known.center != *point {
+                let crossings = boundary.iter().map(|i| arc_at(i).2.is_crossed(&known.center, point));
+                crossings.for_each(|is_crossed| is_inside ^= is_crossed);
+            }
+            if is_inside {
+                return Ok(true);
+            }
+        }
+        // All others with the centre inside have the whole cell inside.
+        if asked < known.inside.len() {
+            return Ok(true);
+        }
         let touches = |arc: &Arc| match arc.is_point() {
             true => angle(&arc.a, point) <= TOUCH,
             false => arc.touches_point(point),
         };
-        Ok(inside.any(is_inside) || near().any(|(_, is_polygon, arc)| counts(*is_polygon) && touches(arc)))
+        let mut near = known.near.iter().map(arc_at);
+        Ok(near.any(|(_, is_polygon, arc)| counts(*is_polygon) && touches(arc)))
     }
 }

@@ -13,7 +13,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use s2::point::Point;
 
 /// Vertices of holes up to which each is looked for in the whole outer ring.
-const VERTICES_WITHOUT_CELLS: usize = 16;
+const VERTICES_WITHOUT_CELLS: usize = 200;
 
 /// Why a value is no geometry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -319,11 +319,11 @@ fn polygon<E>(rings: &RawArray, system: ReferenceSystem, steps: &mut Steps<'_, E
     if system == ReferenceSystem::StrictWinding && !holes.is_empty() {
         return Err(invalid("Only one simple loop is allowed in a big polygon").into());
     }
-    // Cells cost as much as looking for some points in all arcs.
+    // Cells cost as much as looking for some hundred points in all arcs.
     let filled = match holes.iter().map(|hole| hole.arcs().len()).sum::<usize>() > VERTICES_WITHOUT_CELLS {
         true => {
             let filled = Geometry::new(vec![Part::Polygon(Polygon::new(vec![outer.clone()]))]);
-            Some(Indexed::new(filled, steps).map_err(Failure::Ended)?)
+            Some(Indexed::new(filled))
         }
         false => None,
     };

@@ -21,6 +21,9 @@ use std::f64::consts::{FRAC_PI_2, PI};
 const CELLS_MAX: usize = 20;
 /// Most cells that a search does without: many, as what is left between them and the circle is read in vain.
 const INTERIOR_CELLS_MAX: usize = 128;
+/// Radius, in radians, within which they are: wider caps are told from the whole sphere, and from each other, less
+/// exactly than by [`TOUCH`].
+const INTERIOR_RADIUS_MAX: f64 = 3.0;
 /// Level of the smallest cells of coverings, about a metre wide. Points have cells of the last level.
 pub(crate) const FINEST_LEVEL: u64 = 23;
 
@@ -380,8 +383,8 @@ pub(crate) struct Known {
     /// The arcs that may be in it, or touch what is in it.
     pub(crate) near: Vec<u32>,
     pub(crate) center: Point,
-    /// Of each part whether it has the centre inside.
-    pub(crate) inside: Vec<bool>,
+    /// The places of the polygons that have the centre inside, rising.
+    pub(crate) inside: Vec<u32>,
 }
 
 impl<'p> Outline<'p> {
@@ -412,11 +415,11 @@ impl<'p> Outline<'p> {
             None => self.with_inside(&center, steps)?,
             Some(parent) => {
                 // The way from centre to centre stays in the parent.
-                let mut inside = parent.inside.clone();
-                for (place, arc) in parent.near.iter().map(|i| &self.arcs[*i as usize]) {
-                    inside[*place] ^= self.is_polygon(*place) && arc.is_crossed(&parent.center, &center);
-                }
-                inside
+                let near = parent.near.iter().map(|i| &self.arcs[*i as usize]);
+                let crossed = near
+                    .filter(|(place, arc)| self.is_polygon(*place) && arc.is_crossed(&parent.center, &center))
+                    .map(|(place, _)| *place as u32);
+                toggled(&parent.inside, crossed)
             }
         };
         debug_assert!(
@@ -430,7 +433,7 @@ impl<'p> Outline<'p> {
             None => (0..self.arcs.len() as u32).filter(is_near).collect(),
             Some(parent) => parent.near.iter().copied().filter(is_near).collect(),
         };
-        steps(parent.map_or(self.arcs.len(), |parent| parent.near.len()))?;
+        steps(parent.map_or(self.arcs.len(), |parent| parent.near.len() + parent.inside.len()))?;
         Ok(Known { near, center, inside })
     }
 
@@ -447,19 +450,39 @@ impl<'p> Outline<'p> {
         };
         let overlap = match () {
             () if known.near.iter().any(|i| is_here(&self.arcs[*i as usize].1)) => Overlap::Some,
-            () if known.inside.contains(&true) => Overlap::All,
+            () if !known.inside.is_empty() => Overlap::All,
             () => Overlap::None,
         };
         Ok((overlap, known))
     }
 
-    fn with_inside<E>(&self, center: &Point, steps: &mut Steps<'_, E>) -> Result<Vec<bool>, E> {
-        let of_part = |part: &&Part| match part {
-            Part::Polygon(polygon) => polygon.contains(center, steps),
-            _ => Ok(false),
-        };
-        self.parts.iter().map(of_part).collect()
+    /// The places of the polygons that have a point inside, rising.
+    fn with_inside<E>(&self, point: &Point, steps: &mut Steps<'_, E>) -> Result<Vec<u32>, E> {
+        let mut inside = Vec::new();
+        for (place, part) in self.parts.iter().enumerate() {
+            if let Part::Polygon(polygon) = part
+                && polygon.contains(point, steps)?
+            {
+                inside.push(place as u32);
+            }
+        }
+        Ok(inside)
     }
+}
+
+/// Which polygons a point is inside of, rising, from those of another point and those whose boundary is crossed on the
+/// way, once for each crossing.
+fn toggled(inside: &[u32], crossed: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut places: Vec<u32> = inside.iter().copied().chain(crossed).collect();
+    places.sort_unstable();
+    let mut odd: Vec<u32> = Vec::new();
+    for place in places {
+        // Two of the same cancel each other.
+        if odd.pop_if(|last| *last == place).is_none() {
+            odd.push(place);
+        }
+    }
+    odd
 }
 
 /// A circle on the sphere, with what is in it.
@@ -557,7 +580,7 @@ impl Circle {
     /// Cells that lie in it as a whole, its line not with it.
     fn interior(&self) -> Vec<CellID> {
         let mut done = Vec::new();
-        let radius = self.radius - 2.0 * TOUCH;
+        let radius = (self.radius - 2.0 * TOUCH).min(INTERIOR_RADIUS_MAX);
         if radius <= 0.0 {
             return done;
         }

@@ -26,7 +26,15 @@ pub fn describe_within(value: RawBsonRef<'_>, length_max: usize) -> String {
         length_max,
     };
     description.value(value, 0);
-    description.text
+    let mut text = description.text;
+    // What is not cut by itself, such as names and code. Texts are cut by characters, of four bytes at most.
+    let most = length_max.saturating_mul(4).saturating_add(16);
+    if text.len() > most {
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
 }
 
 struct Description {

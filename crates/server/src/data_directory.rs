@@ -130,7 +130,7 @@ pub enum DataDirectoryError {
     },
     /// A repair has begun to change it and did not come to a good end.
     #[error(
-        "The data in {0} is repaired in part: run tenond --repair on it to the end, or restore a backup; a member of a replica set copies the others' data into an empty directory"
+        "The data in {0} is repaired in part: run tenond --repair on it to the end, or restore a backup; a member of a replica set copies the others' data into an empty directory. If no repair comes to its end, removing repair.bson from it lets a server start on what there is, which must not be done with --replSet"
     )]
     Unrepaired(PathBuf),
     /// It was a set's member, and a repair could not save all of it.

@@ -421,7 +421,8 @@ impl Unused {
             engine: name.to_owned(),
             directory_per_db: false,
         };
-        let directory = DataDirectory::open(
+        // One that is repaired in part, too: nothing is changed, and this is how to see what there is.
+        let directory = DataDirectory::open_to_repair(
             &*self.env.fs,
             &self.config.storage.db_path,
             &wanted,

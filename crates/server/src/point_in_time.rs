@@ -82,7 +82,9 @@ pub struct Restored {
 /// The backup is no data directory, is in use, or is later than the point; the log has a gap, is another server's, or
 /// does not reach the point; reading and writing.
 pub fn restore(request: &Request<'_>) -> Result<Restored> {
+    check_outside(request)?;
     let made = make_empty(request.out)?;
+    // Once more: where a path leads of which a part is missing is known only now.
     let restored = check_outside(request).and_then(|()| restore_into(request));
     if restored.is_err() {
         // The error is what counts.
@@ -94,10 +96,12 @@ pub fn restore(request: &Request<'_>) -> Result<Restored> {
     restored
 }
 
-/// A directory within the one that is copied would be copied into itself, until the disk is full.
+/// A directory within the one that is copied would be copied into itself, until the disk is full. Of one that is not
+/// there the nearest one above it counts.
 fn check_outside(request: &Request<'_>) -> Result<()> {
     let whole = |path: &Path| fs::canonicalize(path).with_context(|| format!("looking at {}", path.display()));
-    let out = whole(request.out)?;
+    let there = request.out.ancestors().find(|path| path.exists());
+    let out = whole(there.unwrap_or(Path::new(".")))?;
     for from in std::iter::once(request.backup).chain(request.log) {
         if out.starts_with(whole(from)?) {
             bail!("{} is within {}", request.out.display(), from.display());
@@ -430,6 +434,8 @@ mod tests {
         };
         let refused = restored(&backup.join("out")).unwrap_err().to_string();
         assert!(refused.contains("is within"), "{refused}");
+        assert!(restored(&backup.join("deeper").join("out")).is_err());
+        assert!(!backup.join("deeper").exists());
         assert_eq!(files(&backup), before);
         assert!(restored(&out).is_err());
         assert_eq!(files(&out), 0);

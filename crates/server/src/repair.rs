@@ -34,6 +34,8 @@ use vfs::{Env, FileSystem, RealFs, SystemClock, SystemRandom};
 
 /// Suffix of a collection of documents whose `_id` another one has.
 const DUPLICATES: &str = ".tenon.duplicates";
+/// Suffix of a collection that earlier versions were writing in another one's place.
+const FORMER_REPAIR: &str = ".tenon.repair";
 /// A unit of writing ends at so many bytes or documents.
 const UNIT_BYTES: usize = 4 << 20;
 const UNIT_DOCUMENTS: usize = 1000;
@@ -129,7 +131,11 @@ impl Repair<'_> {
     fn finish(mut self, failed: u64) -> Result<()> {
         if failed > 0 {
             self.directory.close()?;
-            bail!("{failed} collections are not repaired, for the reasons above; what is behind them was looked at");
+            let left = match self.mark.is_unfinished {
+                true => DataDirectoryError::Unrepaired(self.config.storage.db_path.clone()).to_string(),
+                false => "Servers start on the directory all the same".to_owned(),
+            };
+            bail!("{failed} collections are not repaired, for the reasons above; all others were looked at. {left}");
         }
         self.mark.is_unfinished = false;
         self.mark.rewriting = None;
@@ -333,7 +339,8 @@ impl Repair<'_> {
     /// Copies a collection's documents to a new one, builds its indexes, and puts it in the old one's place.
     fn rewrite(&mut self, storage: &Storage, op: &Operation, ns: &Namespace) -> Result<()> {
         let Some(old) = storage.catalog().collection(ns) else {
-            bail!("it has gone");
+            // What a repair before this one had begun to write, or what the end of the log drops.
+            return Ok(());
         };
         let new = free_name(storage, ns, "tenon.repair")?;
         // What is found under this name by a later repair is this one's.
@@ -360,6 +367,9 @@ fn inconsistent(storage: &Storage, op: &Operation) -> (Vec<Namespace>, u64) {
     for db in storage.catalog().databases() {
         for collection in storage.catalog().collections(&db) {
             let ns = collection.namespace();
+            if ns.collection().ends_with(FORMER_REPAIR) {
+                println!("{ns} may be what a repair by an earlier version left that was cut short: if so, drop it");
+            }
             match storage.validate(op, ns, false) {
                 Ok(report) if report.is_valid() => {}
                 Ok(report) => {

@@ -234,7 +234,15 @@ impl Running {
         start_warnings(config, name, &unwise, descriptors.limit, directory.unclean, logger);
         log_connections_max(config, descriptors, logger);
         let instance = match &config.replica_set {
-            Some(_) => Some(directory.instance(&*env.fs, &*env.random)?),
+            Some(_) => match directory.instance(&*env.fs, &*env.random) {
+                Ok(instance) => Some(instance),
+                Err(error) => {
+                    if !directory.unclean {
+                        let _ = directory.close();
+                    }
+                    return Err(error.into());
+                }
+            },
             None => None,
         };
         let opening = Opening {

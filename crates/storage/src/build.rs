@@ -281,9 +281,10 @@ impl Storage {
 
     fn try_build(&self, op: &Operation, build: &Build) -> Result<(), StorageError> {
         let walked = self.walk(op, build);
-        // Of an error, too, nobody is told before what it follows from stays.
-        let stays = self.wait_ahead(op);
-        walked.and(stays)?;
+        // Of an error, too, nobody is told before what it follows from stays: what a lost leadership took along is no
+        // reason to give the indexes up.
+        let stays = self.wait_ahead(op).and_then(|()| self.wait_observed(op));
+        stays.and(walked)?;
         self.end_build(op, build, true)
     }
 
@@ -644,7 +645,7 @@ fn is_same_but_unique(one: &IndexSpec, other: &IndexSpec) -> bool {
 fn existing_index<'r>(row: &'r CollectionRow, spec: &IndexSpec) -> Result<Option<&'r IndexRow>, StorageError> {
     for index in &row.indexes {
         let existing = &index.spec;
-        let same_index = existing.unique == spec.unique && is_same_but_unique(existing, spec);
+        let same_index = existing.is_unique_as(spec) && is_same_but_unique(existing, spec);
         if existing.name == spec.name {
             if !same_index {
                 return Err(StorageError::IndexKeySpecsConflict(format!(

@@ -513,6 +513,8 @@ fn what_was_built_later_is_not_read_in_an_older_snapshot() {
         };
         let shown = read(&pinned);
         assert_eq!((shown.indexes().len(), shown.building_indexes().len()), (1, 0));
+        // Their plans are not kept as one.
+        assert_eq!((shown.indexes_left_out(), collection.indexes_left_out()), (1, 0));
         let index = collection.index("u_1").unwrap().clone();
         let read_anew = older.collection(&op, &ns("c"), LockMode::IntentShared);
         assert!(matches!(read_anew, Err(StorageError::SnapshotUnavailable(_))));

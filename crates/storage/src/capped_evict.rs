@@ -35,7 +35,11 @@ impl WriteUnit<'_> {
         limits: CappedLimits,
         new_bytes: usize,
     ) -> Result<(), StorageError> {
-        let (others_count, others_bytes) = self.evaluator.storage().counts_to_come(c);
+        // Once in a unit: the insert lock keeps others' inserts out until its end, and others' deletes may wait.
+        let others = self.changes.touched[place].others;
+        let others = others.unwrap_or_else(|| self.evaluator.storage().counts_to_come(c));
+        self.changes.touched[place].others = Some(others);
+        let (others_count, others_bytes) = others;
         let done = self.effect_on(c);
         let mut count = others_count + done.count + 1;
         let mut bytes = others_bytes + done.bytes + new_bytes as i64;
@@ -133,7 +137,7 @@ impl Candidates {
             self.stored_left = self.fill()?;
             if !self.stored_left && self.proposed.is_none() {
                 // Looked at first: what is no longer proposed is in a snapshot that is taken behind.
-                self.proposed = Some(unit.evaluator.proposed_records(c).into_iter());
+                self.proposed = Some(unit.evaluator.proposed_records(c, self.next_stored).into_iter());
                 unit.evaluator.refresh_snapshot()?;
                 self.cursor = stored(unit, c, self.next_stored)?;
                 self.stored_left = self.fill()?;
@@ -167,15 +171,16 @@ impl Candidates {
 }
 
 impl Evaluator<'_> {
-    /// The numbers of records of a collection that are proposed and not applied yet, in their order; of those that are
-    /// applied already some may be among them.
-    fn proposed_records(&self, c: &CollectionGuard) -> Vec<u64> {
+    /// The numbers from `from` on of records of a collection that are proposed and not applied yet, in their order; of
+    /// those that are applied already some may be among them.
+    fn proposed_records(&self, c: &CollectionGuard, from: u64) -> Vec<u64> {
         let storage = self.storage();
         if !storage.pending.is_used() {
             return Vec::new();
         }
-        let rows = storage.pending.with_prefix(c.table(), &[]).into_iter();
-        let there = rows.filter(|(_, _, is_there)| *is_there);
+        let from = RecordId::Number(from);
+        let rows = storage.pending.with_prefix_from(c.table(), &[], &from.to_key());
+        let there = rows.into_iter().filter(|(_, _, is_there)| *is_there);
         there
             .filter_map(|(key, ..)| RecordId::from_key(c.record_ids(), &key))
             .map(|id| id.number())

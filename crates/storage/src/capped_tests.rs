@@ -58,6 +58,10 @@ fn one_unit_may_push_out_its_own_documents() {
         let mut unit = storage.begin_write(&op);
         for id in 0..20 {
             unit.insert(&guard, &rawdoc! { "_id": round * 20 + id }).unwrap();
+            if id % 5 == 0 {
+                // What is refused takes no room.
+                unit.insert(&guard, &rawdoc! { "_id": round * 20 + id }).unwrap_err();
+            }
         }
         unit.commit().unwrap();
     }

@@ -325,7 +325,17 @@ impl Storage {
 
     /// Waits until what readers see of documents now is in the catalog as well, as long as the operation may.
     pub fn wait_shown(&self, op: &Operation) -> Result<(), StorageError> {
-        self.wait_installed(self.pipeline.published(), None, &|| Ok(op.check_now()?))
+        // Of an entry the time is told first, the position a moment later: whoever goes by the time may be here between.
+        let time = self.pipeline.published_time();
+        loop {
+            self.wait_installed(self.pipeline.published(), None, &|| Ok(op.check_now()?))?;
+            if self.pipeline.applied_time() >= time {
+                return Ok(());
+            }
+            op.check_now()?;
+            self.check_running()?;
+            std::thread::yield_now();
+        }
     }
 
     /// Waits until all that has been proposed so far has taken effect, as long as the operation may.

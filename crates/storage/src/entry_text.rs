@@ -143,7 +143,16 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
         EntryOp::Initialise => doc! { "op": "initialise" },
         EntryOp::Statement { id, .. } => doc! { "op": "statement", "statement": *id },
         EntryOp::Note { document } => doc! { "op": "note", "note": Document::try_from(*document)? },
-        EntryOp::Command { document } => doc! { "op": "command", "command": Document::try_from(*document)? },
+        EntryOp::Command { document } => {
+            let command = Document::try_from(*document)?;
+            let mut described = doc! { "op": "command" };
+            // The database, and `$cmd`: what a dropped collection was called may stand in entries that are gone.
+            if let Ok(namespace) = command.get_str("ns") {
+                described.insert("ns", namespace);
+            }
+            described.insert("command", command);
+            described
+        }
         EntryOp::KeepSessions => doc! { "op": "keep sessions" },
         EntryOp::ForgetSessions { before_ms } => {
             doc! { "op": "forget sessions", "before": DateTime::from_millis(*before_ms) }
@@ -164,9 +173,21 @@ fn describe(seq: Seq, op: &EntryOp<'_>, names: &mut TableNames) -> Result<Docume
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::{TableNames, describe_entry};
+    use super::{TableNames, describe, describe_entry};
+    use crate::entry::EntryOp;
     use crate::entry::tests::sample;
+    use bson::rawdoc;
     use engine::Seq;
+
+    /// The entry that made the collection may be gone: two databases with `orders` could not be told apart.
+    #[test]
+    fn a_command_is_told_with_its_database() {
+        let document = rawdoc! { "ns": "shop.$cmd", "o": { "drop": "orders" } };
+        let op = EntryOp::Command { document: &document };
+        let told = describe(Seq(7), &op, &mut TableNames::default()).unwrap();
+        assert_eq!(told.get_str("ns").ok(), Some("shop.$cmd"));
+        assert!(told.get_document("command").unwrap().contains_key("o"));
+    }
 
     #[test]
     fn every_operation_is_told_and_every_cut_is_an_error() {

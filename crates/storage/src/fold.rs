@@ -152,7 +152,7 @@ impl Effect {
             batch.delete(CATALOG, rows::former_name_key(*table, *until));
         }
         let known_from = names_from.max(storage.catalog.names_from());
-        batch.put(STATISTICS, rows::NAMES_FROM_KEY, rows::names_from_row(known_from));
+        batch.put(STATISTICS, rows::NAMES_FROM_KEY, names_from_row(known_from, seq));
         self.names_from = Some(known_from);
     }
 
@@ -446,6 +446,12 @@ impl CollectionEffect {
             shared.published(self.last_inserted);
         }
     }
+}
+
+/// The row at [`rows::NAMES_FROM_KEY`]: from which entry on names are known, and the entry that wrote that down: builds
+/// that know nothing of the row forget names all the same.
+pub(crate) fn names_from_row(known_from: Seq, written_by: Seq) -> Vec<u8> {
+    [rows::names_from_row(known_from), rows::names_from_row(written_by)].concat()
 }
 
 /// An operation that does not fit the state; the place is filled in by the caller.

@@ -21,8 +21,11 @@ pub(crate) const COUNTS_WRITTEN_MAX: usize = if cfg!(test) { 2 } else { 1024 };
 /// milliseconds.
 pub(crate) const FORGOTTEN_NAMES_MAX: usize = 16_384;
 /// Sessions that one entry forgets, but for those of one millisecond. Twice a second there may be such an entry, which
-/// holds writers up for some milliseconds: a million sessions of half an hour need not forty a second.
-pub(crate) const FORGOTTEN_SESSIONS_MAX: usize = if cfg!(test) { 2 } else { 4096 };
+/// holds writers up for some milliseconds: a million sessions of half an hour need six hundred a second.
+pub(crate) const FORGOTTEN_SESSIONS_MAX: usize = if cfg!(test) { 2 } else { 1024 };
+/// Milliseconds that fewer sessions than that may wait to be forgotten: each such entry is a look at all sessions, on
+/// all members.
+pub(crate) const FORGOTTEN_LATE_MS: i64 = if cfg!(test) { 0 } else { 30_000 };
 /// Longest key of an `_id` in a clustered collection, MongoDB's limit: an operation has it beside two largest documents
 /// at most, and the log takes that.
 pub const CLUSTERED_KEY_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -51,8 +54,8 @@ pub const TTL_STEP_DOCUMENTS: usize = 8 * TTL_UNIT_DOCUMENTS;
 /// Records of one index that a TTL pass leaves because they are locked or cannot be read; at so many it goes on with
 /// the next index. Each step passes over all of them.
 pub const TTL_LEFT_MAX: usize = 1024;
-/// How long a TTL pass waits for a document of an index that somebody else has locked, before it leaves that and all
-/// others that are locked to the next pass.
+/// How long a TTL pass waits for a document that somebody else has locked, before it leaves that and all others that it
+/// finds locked to the next pass.
 pub const TTL_PATIENCE_MS: u32 = 1_000;
 /// Documents a capped insert evicts at most besides what it makes room for: bounds the entry after `cappedSize` shrank.
 pub const CAPPED_EVICT_DOCUMENTS_MAX: usize = 10_000;

@@ -80,6 +80,7 @@ impl Storage {
     }
 
     /// The newest that a reader may have seen: definitions of it may be about to come ([`Storage::wait_shown`]).
+    /// The time may be, for a moment, that of the entry behind the position.
     pub fn newest(&self) -> AppliedPoint {
         let time = self.pipeline.published_time();
         AppliedPoint {

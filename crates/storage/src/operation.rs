@@ -216,6 +216,11 @@ impl Operation {
         }
     }
 
+    /// Whether it does not even look twice at what somebody else has locked.
+    pub(crate) fn passes_over(&self) -> bool {
+        self.document_patience_ms.load(Ordering::Relaxed) == 0
+    }
+
     /// Time left until the deadline; `None` without one.
     pub fn time_left(&self) -> Option<Duration> {
         match self.deadline.load(Ordering::Relaxed) {

@@ -139,6 +139,11 @@ impl Pending {
     /// The rows of a table whose keys begin with `prefix`, in the order of the keys: the entry that changes each, and
     /// whether it is there then.
     pub(crate) fn with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<(Bytes, Seq, bool)> {
+        self.with_prefix_from(table, prefix, prefix)
+    }
+
+    /// As [`Pending::with_prefix`], from a key on that begins with `prefix`: those in front of it are not visited.
+    pub(crate) fn with_prefix_from(&self, table: TableId, prefix: &[u8], from: &[u8]) -> Vec<(Bytes, Seq, bool)> {
         let mut ordered = self.ordered.lock();
         let rows = ordered.entry(table).or_insert_with(|| {
             self.has_ordered.store(true, Ordering::Release);
@@ -150,7 +155,7 @@ impl Pending {
             }
             rows
         });
-        rows.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded))
+        rows.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix))
             .map(|(key, (seq, is_there))| (key.clone(), *seq, *is_there))
             .collect()
@@ -221,6 +226,13 @@ mod tests {
             assert_eq!(
                 pending.with_prefix(table, &prefix),
                 expected,
+                "seed {seed}, step {step}"
+            );
+            let from = [prefix[0], pick(&random, 4) as u8];
+            let behind = expected.into_iter().filter(|(key, ..)| key[..] >= from[..]);
+            assert_eq!(
+                pending.with_prefix_from(table, &prefix, &from),
+                behind.collect::<Vec<_>>(),
                 "seed {seed}, step {step}"
             );
         }

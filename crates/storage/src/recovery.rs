@@ -75,6 +75,17 @@ impl Chain {
     }
 }
 
+/// Reads [`names_from_row`](crate::fold::names_from_row): from which entry on names are known, and the entry that wrote
+/// that down, which the row of some builds lacks.
+fn read_names_from(row: &[u8]) -> Result<(Seq, Seq), StorageError> {
+    let (names_from, written_by) = row.split_at(row.len().min(8));
+    let written_by = match written_by.is_empty() {
+        true => Seq::ZERO,
+        false => rows::read_names_from_row(written_by)?,
+    };
+    Ok((rows::read_names_from_row(names_from)?, written_by))
+}
+
 /// Where it may have been lost.
 fn consensus_lost(log: &Log) -> LogError {
     let at = log.damages().last().and_then(|damage| match damage {
@@ -372,8 +383,14 @@ impl Storage {
             None => (durable, ClusterTime::default()),
         };
         let names_from = match snapshot.get(STATISTICS, NAMES_FROM_KEY)? {
-            Some(row) => rows::read_names_from_row(&row)?,
-            None => self.names_forgotten_before(counted.0).unwrap_or(Seq::ZERO),
+            None => self.names_forgotten_before(durable),
+            Some(row) => match read_names_from(&row)? {
+                // An earlier build has written counts since, and has left the row as it was.
+                (names_from, written_by) if written_by < counted.0 => {
+                    names_from.max(self.names_forgotten_before(durable))
+                }
+                (names_from, _) => names_from,
+            },
         };
         self.catalog.forget_names(names_from, &[]);
         let mut counted_later = HashMap::new();
@@ -399,14 +416,33 @@ impl Storage {
     }
 
     /// Earlier builds did not write down from which entry on they knew the names of tables. They forgot them by the log
-    /// of the leader, whose entry with the counts says how far that reached back. Where the entry is gone, so are those
-    /// before it, which alone need such names.
-    fn names_forgotten_before(&self, counted: Seq) -> Option<Seq> {
-        let (seq, bytes) = self.log.read(counted).ok()?.next()?.ok()?;
-        match EntryReader::new(seq, &bytes).ok()?.next_op().ok()?? {
-            EntryOp::Statistics { names_from, .. } => Some(names_from),
-            _ => None,
+    /// of the leader, whose entries with counts say how far that reached back. Leaders changed, and the shortest log of
+    /// any of them counts. Entries before the log's beginning said nothing of those behind it. What cannot be read may
+    /// have said anything.
+    fn names_forgotten_before(&self, durable: Seq) -> Seq {
+        let first = self.log.first_seq();
+        if first > durable {
+            return Seq::ZERO;
         }
+        let Ok(entries) = self.log.read_ahead(first) else {
+            return durable.next();
+        };
+        let mut known_from = Seq::ZERO;
+        for entry in entries {
+            let Ok((seq, bytes)) = entry else {
+                return durable.next();
+            };
+            if seq > durable {
+                break;
+            }
+            match EntryReader::new(seq, &bytes).and_then(|mut reader| reader.next_op()) {
+                // Alone in its entry, but for the first one, which says nothing of names.
+                Ok(Some(EntryOp::Statistics { names_from, .. })) => known_from = known_from.max(names_from),
+                Ok(_) => {}
+                Err(_) => return durable.next(),
+            }
+        }
+        known_from
     }
 
     /// Answers the entry that the counts belong to; `None` for those of format 1, which belong to the mark.

@@ -17,7 +17,7 @@ use crate::catalog::rows::{SESSIONS, corrupt};
 use crate::cluster_time::{ClusterTime, EntryTime};
 use crate::effect::Effect;
 use crate::entry::{EntrySession, EntryWriter};
-use crate::limits::FORGOTTEN_SESSIONS_MAX;
+use crate::limits::{FORGOTTEN_LATE_MS, FORGOTTEN_SESSIONS_MAX};
 use crate::mutations::mutated;
 use crate::session_key::{Kept, SessionKey};
 use crate::storage::Storage;
@@ -460,12 +460,15 @@ impl Sessions {
     }
 
     /// A time not behind `before_ms`: of the sessions without a write since then, about [`FORGOTTEN_SESSIONS_MAX`] have
-    /// none since that. `None` when there are no such sessions.
+    /// none since that. `None` when there are no such sessions, or few and not for long.
     fn oldest_before(&self, before_ms: i64) -> Option<i64> {
         let of_all = |record: &SessionRecord| Some(record.wall_ms).filter(|wall_ms| *wall_ms < before_ms);
         let mut times: Vec<i64> = self.records.lock().values().filter_map(of_all).collect();
         if times.len() <= FORGOTTEN_SESSIONS_MAX {
-            return (!times.is_empty()).then_some(before_ms);
+            let is_late = times
+                .iter()
+                .any(|time| *time < before_ms.saturating_sub(FORGOTTEN_LATE_MS));
+            return is_late.then_some(before_ms);
         }
         // Not before all of them, however many have the same time.
         let (earlier, at, _) = times.select_nth_unstable(FORGOTTEN_SESSIONS_MAX);

@@ -274,8 +274,6 @@ fn history_tells_the_collection_before_what_is_in_it() {
     assert_eq!(unit.documents().len(), 1, "a transaction is told as a whole");
 }
 
-/// What a statement had prepared was given up when others defined something, and a commit that then found no descriptor
-/// stopped the storage.
 /// Where no majority answered, a commit that made a collection heeded neither `maxTimeMS` nor `killOp`, and nobody else
 /// could define anything.
 #[test]
@@ -311,6 +309,8 @@ fn who_gives_up_a_commit_leaves_its_collections_on_their_way() {
     storage.assert_valid(&machine.operation(), "c");
 }
 
+/// What a statement had prepared was given up when others defined something, and a commit that then found no descriptor
+/// stopped the storage.
 #[test]
 fn what_may_fail_about_the_files_of_new_tables_fails_the_commit() {
     let mut machine = Machine::new(1);

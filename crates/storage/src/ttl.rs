@@ -64,6 +64,7 @@ impl Storage {
     }
 
     fn expire_all(&self, op: &Operation, deleted: &mut u64) -> Result<(), StorageError> {
+        op.set_document_patience_ms(TTL_PATIENCE_MS);
         for collection in self.catalog.all_collections() {
             let bucket_ms = collection.timeseries().map_or(0, |options| options.span_ms());
             let before = |seconds: i64| {
@@ -128,7 +129,6 @@ impl Storage {
         deleted: &mut u64,
     ) -> Result<(), StorageError> {
         let mut left = BTreeSet::new();
-        op.set_document_patience_ms(TTL_PATIENCE_MS);
         loop {
             // A collection or index that is gone or changed is looked at anew by the next pass.
             let guard = match self.collection(op, collection.namespace(), LockMode::IntentExclusive) {

@@ -159,12 +159,13 @@ impl Storage {
         let _compaction = self.begin_compaction(op)?;
         // The lock is not kept: behind who wants the collection for itself meanwhile everybody else would wait, too.
         // To the engine it is the same as what it moves unasked: its tables may go under it.
-        let tables = self.existing(op, ns, LockMode::IntentShared)?.tables().collect();
-        let done = match self.maintain_for(op, &Maintenance::Compact(Some(tables))) {
-            Err(StorageError::Engine(EngineError::NoSuchTable(_))) => {
-                return Err(StorageError::NamespaceNotFound(ns.clone()));
+        let done = loop {
+            let tables = self.existing(op, ns, LockMode::IntentShared)?.tables().collect();
+            match self.maintain_for(op, &Maintenance::Compact(Some(tables))) {
+                // Dropped meanwhile: the collection, which the next look tells, or an index.
+                Err(StorageError::Engine(EngineError::NoSuchTable(_))) => op.check_now()?,
+                done => break done?,
             }
-            done => done?,
         };
         let bytes_freed = done.bytes_freed;
         Ok(CompactReport { bytes_freed })

@@ -23,7 +23,7 @@ use crate::sessions::SessionEffect;
 use crate::storage::Storage;
 use crate::transaction::{Home, Parts};
 use crate::user_writes::is_bound;
-use crate::{Charge, Collection, CollectionGuard, Index, Operation, RecordId, StorageError};
+use crate::{Charge, Collection, CollectionGuard, Index, Interrupted, Operation, RecordId, StorageError};
 use bson::RawDocument;
 use bytes::Bytes;
 use engine::{Seq, Snapshot};
@@ -117,6 +117,8 @@ pub(crate) struct Touched {
     guard: CollectionGuard,
     /// Capped: the numbers of records this unit inserted and has not evicted again.
     pub(crate) inserted: VecDeque<u64>,
+    /// Capped: documents and bytes without this unit's changes, as they were when it had taken the insert lock.
+    pub(crate) others: Option<(i64, i64)>,
 }
 
 impl Changes {
@@ -205,10 +207,8 @@ impl<'a> WriteUnit<'a> {
             ));
         }
         let place = self.begin_change(c)?;
-        self.evaluator
-            .storage
-            .engine
-            .check_growth(c.table(), document.as_bytes().len())?;
+        let engine = &self.evaluator.storage.engine;
+        engine.check_growth(c.table(), document.as_bytes().len())?;
         let before = self.evaluator.holding.extent();
         if c.is_capped().is_some() {
             self.evaluator.take_locks(&[LockKey {
@@ -238,6 +238,8 @@ impl<'a> WriteUnit<'a> {
         writes.give_back();
         if result.is_err() {
             self.evaluator.fall_back(before);
+            // The insert lock may be free again.
+            self.changes.touched[place].others = None;
         }
         result.map(|()| id)
     }
@@ -506,12 +508,8 @@ impl<'a> WriteUnit<'a> {
         debug_assert!(c.is_for_writers(), "locked for writing");
         let Evaluator { storage, op, .. } = self.evaluator;
         op.check()?;
-        if let Some(place) = self
-            .changes
-            .touched
-            .iter()
-            .position(|touched| Arc::ptr_eq(&touched.guard.shared, &c.shared))
-        {
+        let is_it = |touched: &Touched| Arc::ptr_eq(&touched.guard.shared, &c.shared);
+        if let Some(place) = self.changes.touched.iter().position(is_it) {
             return Ok(place);
         }
         if self.changes.touched.is_empty() {
@@ -534,6 +532,7 @@ impl<'a> WriteUnit<'a> {
         self.changes.touched.push(Touched {
             guard: c.clone(),
             inserted: VecDeque::new(),
+            others: None,
         });
         Ok(self.changes.touched.len() - 1)
     }
@@ -645,7 +644,7 @@ impl Evaluator<'_> {
         let before = self.holding.locks.len();
         if before == 0 && self.op.has_awaited.load(Ordering::Relaxed) {
             self.op.has_awaited.store(false, Ordering::Relaxed);
-            let awaited = self.op.awaited.lock().take();
+            let awaited = self.op.awaited.lock().take().filter(|_| !self.op.passes_over());
             if let Some(key) = awaited {
                 self.wait_until_free(key)?;
             }
@@ -681,6 +680,7 @@ impl Evaluator<'_> {
         let locks = &self.storage.locks;
         match self.op.document_patience() {
             None => locks.wait_until_free(key, self.op)?,
+            Some(_) if self.op.passes_over() => return Err(Interrupted::LockTimeout(0).into()),
             Some(patience) => locks.wait_until_free(key, &BriefWaiter::new(self.op, patience))?,
         }
         Ok(())

@@ -221,6 +221,10 @@ impl Shared<'_> {
         // All workers are there until the sender is gone.
         while let Err(TrySendError::Full(back)) = sender.try_send(batch) {
             if self.options.interrupt.asked() {
+                // Nobody else may see it any more: what is dropped here may be the last batch.
+                order.has_ended = true;
+                let message = || TransferError::Choice("stopped".to_owned());
+                order.imported.error.get_or_insert_with(message);
                 return;
             }
             batch = back;

@@ -5,7 +5,7 @@
 //! of a crate that stand in import circles (see [`crate::circles`]), and public functions that only tests call (see
 //! [`crate::uncalled`]).
 
-use crate::circles::{self, Modules};
+use crate::circles::{self, Modules, is_test};
 use crate::tidy::sources;
 use crate::uncalled::Names;
 use anyhow::{Context, Result};
@@ -44,6 +44,13 @@ fn count(root: &Path) -> Result<Counts> {
         names.add(below.trim_start_matches("crates/"), &text);
         if let Some(name) = below.split('/').nth(1).filter(|_| wide > 0) {
             *counts.entry(format!("comments {name}")).or_default() += wide;
+        }
+    }
+    for outside in ["examples", "fuzz/fuzz_targets"] {
+        for path in sources(&root.join(outside))? {
+            if !is_test(&path.strip_prefix(root).unwrap_or(&path).to_string_lossy()) {
+                names.add_uses(&fs::read_to_string(&path)?);
+            }
         }
     }
     for (name, function) in names.uncalled() {

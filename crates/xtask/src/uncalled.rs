@@ -26,13 +26,21 @@ impl Names {
         if TEST_CRATES.contains(&name) || is_test(below) || below.starts_with("examples/") {
             return;
         }
+        self.add_uses(text);
+        for line in without_tests(text).lines() {
+            let code = line.split("//").next().unwrap_or_default();
+            if let Some(function) = public_function(code) {
+                self.public.insert((name.to_owned(), function.to_owned()));
+            }
+        }
+    }
+
+    /// Adds what a text calls. That is all that counts of examples and fuzz targets.
+    pub fn add_uses(&mut self, text: &str) {
         for line in without_tests(text).lines() {
             let code = line.split("//").next().unwrap_or_default();
             for word in words(code) {
                 *self.counts.entry(word.to_owned()).or_default() += 1;
-            }
-            if let Some(function) = public_function(code) {
-                self.public.insert((name.to_owned(), function.to_owned()));
             }
         }
     }
@@ -67,7 +75,7 @@ mod tests {
         let mut names = Names::default();
         names.add(
             "a/src/one.rs",
-            "pub fn used(x: u8) {}\npub const fn alone<T>() {}\n    pub fn inner(&self) {}\n",
+            "pub fn used(x: u8) {}\npub const fn alone<T>() {}\n    pub fn inner(&self) {}\npub fn shown() {}\n",
         );
         names.add(
             "b/src/two.rs",
@@ -75,6 +83,7 @@ mod tests {
         );
         names.add("b/tests/three.rs", "inner();\n");
         names.add("engine-tests/src/kit.rs", "pub fn kit() {}\n");
+        names.add_uses("pub fn example() { shown() }\n");
         let found: Vec<_> = names
             .uncalled()
             .map(|(name, function)| format!("{name} {function}"))

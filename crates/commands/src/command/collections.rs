@@ -491,6 +491,8 @@ fn drop_collection(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<(
         return Ok(());
     }
     let buckets = timeseries::buckets(call, &namespace);
+    // Those that no collection shows go by their own name.
+    let buckets = buckets.or_else(|| call.definition(&namespace));
     if let Some(report) = storage.drop_collection(&call.operation, &namespace)? {
         if !report.was_view {
             reply.int32("nIndexesWas", report.n_indexes_was as i32);

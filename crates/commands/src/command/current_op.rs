@@ -10,7 +10,6 @@ use crate::invocation::Invocation;
 use crate::lock_report::locks_document;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
-use crate::rights::session_user;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
@@ -188,7 +187,7 @@ fn of_connection(call: &Invocation<'_>, client: &Client) -> Document {
 fn describe(call: &Invocation<'_>, client: &Client, truncate: bool) -> Option<Document> {
     let mut document = of_connection(call, client);
     let now = call.server.env.clock.monotonic();
-    let user = session_user(client.authentication.lock().user.as_ref());
+    let user = call.server.session_user_of(client);
     let fetching = client.with_current(|current, operation| {
         let running = now.saturating_sub(current.started);
         let known = call.server.commands.find(current.command).map(|(command, _)| command);

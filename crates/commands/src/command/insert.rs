@@ -360,9 +360,11 @@ fn insert_one(
     };
     crate::validation::check(call, guard, prepared, None).map_err(Failure::Error)?;
     match unit.insert(guard, prepared) {
-        Ok(_) => Ok(batch
-            .is_one_of_many
-            .then(|| Bytes::copy_from_slice(prepared.as_bytes()))),
+        Ok(_) => {
+            let is_remembered =
+                batch.is_one_of_many && call.transaction.is_none() && call.server.storage.waits_for_others();
+            Ok(is_remembered.then(|| Bytes::copy_from_slice(prepared.as_bytes())))
+        }
         Err(StorageError::WouldWait) => Err(Failure::WouldWait),
         Err(other) => Err(Failure::Error(other.into())),
     }

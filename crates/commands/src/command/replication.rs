@@ -14,6 +14,7 @@ use auth::Action;
 use bson::doc;
 use bson::oid::ObjectId;
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 use wire::ErrorCode;
@@ -554,6 +555,10 @@ fn maintain(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
 /// Bounds of `size`, in megabytes, as MongoDB has them.
 const OPLOG_MB: std::ops::RangeInclusive<f64> = 990.0..=1_073_741_824.0;
 
+/// Two at a time would each write down what the other one has set. Not the lock of whoever changes the configuration,
+/// which is held while other members are waited for.
+static RESIZING: Mutex<()> = Mutex::new(());
+
 fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
     let arguments = call.arguments();
     let (mut megabytes, mut hours) = (None, None);
@@ -583,8 +588,7 @@ fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()>
         Ok(true)
     })?;
     let set = set(call)?;
-    // Two at a time would each write down what the other one has set.
-    let _configuring = set.configure();
+    let _resizing = RESIZING.lock();
     let log = call.server.storage.log();
     let mut retention = log.retention();
     if let Some(megabytes) = megabytes {
@@ -593,12 +597,15 @@ fn resize_oplog(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()>
     if let Some(hours) = hours {
         retention.time = Duration::from_secs_f64((hours * 3600.0).min(1e12));
     }
-    if let Some(threads) = set.threads() {
-        threads
-            .keep_oplog_retention(retention.bytes, retention.time)
-            .map_err(|reason| CommandError::new(ErrorCode::OperationFailed, reason))?;
-    }
+    // First of all: whose disk is full may want less to be kept for that reason, and nothing can be written down.
     log.set_retention(retention);
+    if let Some(threads) = set.threads() {
+        let kept = threads.keep_oplog_retention(retention.bytes, retention.time);
+        kept.map_err(|reason| {
+            let text = format!("it holds until the next start only, as it could not be written down: {reason}");
+            CommandError::new(ErrorCode::OperationFailed, text)
+        })?;
+    }
     Ok(())
 }
 

@@ -135,11 +135,10 @@ fn kill(call: &Invocation<'_>, is_meant: &dyn Fn(SessionKey) -> bool) {
         })
     };
     for client in call.server.connected() {
-        let owner = client.authentication.lock().user.clone();
+        let user = call.server.session_user_of(&client);
         client.with_current(|current, operation| {
-            let session = current.session.as_ref();
-            if operation.id != call.operation.id && session.is_some_and(|session| is_meant_of(session, owner.as_ref()))
-            {
+            let is_own = operation.id == call.operation.id;
+            if !is_own && current.session.is_some_and(|id| is_meant(SessionKey { id, user })) {
                 operation.kill();
             }
         });

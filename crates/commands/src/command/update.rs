@@ -618,10 +618,7 @@ fn update_one(
         };
         match unit.update_as(&target.guard, &target.id, old_document, new_document, form) {
             Ok(()) => {}
-            Err(StorageError::WouldWait) => {
-                operation.counters().write_conflicts.add(1);
-                continue;
-            }
+            Err(StorageError::WouldWait) => continue,
             Err(other) => return Err(other.into()),
         }
         let is_remembered = multi::commit(call, prepared.statement, unit)?;

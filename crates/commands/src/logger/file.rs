@@ -6,12 +6,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is written by one call stays together. [`LogFile::put`] locks nothing while bytes go to the file.
 pub struct LogFile {
     path: PathBuf,
     rotate: Rotate,
     file: RwLock<Arc<File>>,
+    /// A disk that filled has taken the beginning of a line only.
+    is_cut: AtomicBool,
 }
 
 impl LogFile {
@@ -26,14 +29,38 @@ impl LogFile {
             path: path.to_owned(),
             rotate,
             file: RwLock::new(Arc::new(open_at_end(path)?)),
+            is_cut: AtomicBool::new(false),
         };
         Ok((file, renamed))
     }
 
-    /// Appends bytes.
+    /// Appends lines. What was left of one that could not be written whole stays a line of its own.
     pub fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let file = Arc::clone(&self.file.read());
-        (&*file).write_all(bytes)
+        self.append(&mut &*file, bytes)
+    }
+
+    fn append(&self, file: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+        let was_cut = self.is_cut.swap(false, Ordering::Relaxed);
+        let ended = was_cut.then(|| [b"\n".as_slice(), bytes].concat());
+        let bytes = ended.as_deref().unwrap_or(bytes);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let error: io::Error = match file.write(rest) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(written) => {
+                    rest = rest.get(written..).unwrap_or_default();
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let written = bytes.strip_suffix(rest).unwrap_or_default();
+            let is_cut = written.last().map_or(was_cut, |last| *last != b'\n');
+            self.is_cut.fetch_or(is_cut, Ordering::Relaxed);
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Appends bytes, or none of them: what follows a part of a document could not be read. One caller at a time; a
@@ -59,7 +86,12 @@ impl LogFile {
             },
             Rotate::Reopen => None,
         };
-        *file = Arc::new(open_at_end(&self.path)?);
+        let opened = open_at_end(&self.path)?;
+        // Where nobody has moved the file, it is the same one.
+        if opened.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            self.is_cut.store(false, Ordering::Relaxed);
+        }
+        *file = Arc::new(opened);
         Ok(renamed)
     }
 }
@@ -84,4 +116,29 @@ fn rename_with_time(path: &Path, now_ms: i64) -> io::Result<PathBuf> {
     }
     std::fs::rename(path, &target)?;
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::{LogFile, Rotate};
+
+    /// The next line was glued to what a disk that filled had taken of one.
+    #[test]
+    fn half_a_line_does_not_spoil_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.log");
+        let (log, _) = LogFile::open(&path, true, Rotate::Reopen, 0).unwrap();
+        let mut room = [0_u8; 3];
+        assert!(log.append(&mut room.as_mut_slice(), b"lost\n").is_err());
+        assert!(log.append(&mut [0_u8; 0].as_mut_slice(), b"lost\n").is_err());
+        log.put(b"one\n").unwrap();
+        log.put(b"two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\none\ntwo\n");
+        assert!(log.append(&mut room.as_mut_slice(), b"lost\n").is_err());
+        std::fs::remove_file(&path).unwrap();
+        log.rotate(0).unwrap();
+        log.put(b"three\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "three\n");
+    }
 }

@@ -1,4 +1,5 @@
-//! Numbers of lines, which programs and people look for: each says one thing, of one component and severity.
+//! Numbers of lines, which programs and people look for: each stands for one kind of event, of one component and
+//! severity.
 //!
 //! What MongoDB's server logs, too, has its number there. Tenon's own begin with 8410. Numbers are an interface: one
 //! that has been in a release is never given to another line.

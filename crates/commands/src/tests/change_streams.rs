@@ -256,16 +256,20 @@ fn a_search_by_a_later_stage_tells_how_far_it_has_come() {
     let documents: Vec<_> = (0..=last).map(|id| doc! { "_id": id, "n": id }).collect();
     member.0.insert("c", &documents);
     member.settle();
-    let found = AtomicBool::new(false);
+    let (found, has_moved) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut tokens = vec![token_of(&stream)];
     std::thread::scope(|scope| {
         // Each look takes as long as it may.
         scope.spawn(|| {
             while !found.load(Ordering::SeqCst) {
                 member.0.clock.advance(Duration::from_millis(101));
+                has_moved.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
             }
         });
+        while !has_moved.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
         loop {
             let more = doc! { "getMore": stream.get_i64("id").unwrap(), "collection": "c", "maxTimeMS": 1 };
             let reply = member.0.run(more);
@@ -305,6 +309,8 @@ fn a_description_that_no_document_holds_is_made_for_who_wants_it() {
     member.0.ok(doc! { "create": "c" });
     let inserts = [doc! { "$match": { "operationType": "insert" } }];
     let (some, all) = (member.watch("c", doc! {}, &inserts), member.watch("c", doc! {}, &[]));
+    let by_document = [doc! { "$match": { "operationType": "insert", "fullDocument._id": 1 } }];
+    let one = member.watch("c", doc! {}, &by_document);
     let name = text(100_000);
     let list = vec![Bson::from(doc! { "x": 0 }); 5_000];
     member.0.insert("c", &[doc! { "_id": 0, "f": { name.as_str(): list } }]);
@@ -316,6 +322,7 @@ fn a_description_that_no_document_holds_is_made_for_who_wants_it() {
         .ok(doc! { "update": "c", "updates": [{ "q": {}, "u": increment }] });
     member.0.insert("c", &[doc! { "_id": 1 }]);
     assert_eq!(keys(&member.more(&some, "c").0), [0.into(), 1.into()]);
+    assert_eq!(keys(&member.more(&one, "c").0), [1.into()]);
     assert_eq!(code(&member.try_more(&all, "c")), 10334);
     let resumed = member.watch("c", doc! { "resumeAfter": token }, &inserts);
     assert_eq!(keys(&member.more(&resumed, "c").0), [1.into()]);

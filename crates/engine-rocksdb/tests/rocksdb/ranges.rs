@@ -44,23 +44,24 @@ fn few_rows_are_deleted_one_by_one_and_many_as_a_range() {
             batch.put(table, vec![9], vec![0]);
         }
     });
+    let key = |row: u16| [&[1][..], &row.to_be_bytes()].concat();
     for (stored, own, is_range) in [
         (0, 0, false),
-        (64, 0, false),
-        (65, 0, true),
-        (32, 32, false),
-        (32, 33, true),
+        (1024, 0, false),
+        (1025, 0, true),
+        (512, 512, false),
+        (512, 513, true),
     ] {
         let before = stat(&engine, "apply.ranges");
         commit(&engine, |batch| {
-            (0..stored).for_each(|row| batch.put(TABLES[0], vec![1, row], vec![]))
+            (0..stored).for_each(|row| batch.put(TABLES[0], key(row), vec![]))
         });
         commit(&engine, |batch| {
-            (0..own).for_each(|row| batch.put(TABLES[0], vec![1, 100 + row], vec![]));
+            (0..own).for_each(|row| batch.put(TABLES[0], key(2000 + row), vec![]));
             batch.put(TABLES[1], vec![1, 1], vec![]);
             batch.delete_range(TABLES[0], KeyRange::prefix(&[1]));
             // Behind it.
-            batch.put(TABLES[0], vec![1, 0], vec![]);
+            batch.put(TABLES[0], key(0), vec![]);
         });
         assert_eq!(rows(&engine, TABLES[0]), 2, "{stored} and {own}");
         assert_eq!(rows(&engine, TABLES[1]), 2, "another table's stay");
@@ -69,6 +70,6 @@ fn few_rows_are_deleted_one_by_one_and_many_as_a_range() {
             i64::from(is_range),
             "{stored} and {own}"
         );
-        commit(&engine, |batch| batch.delete(TABLES[0], vec![1, 0]));
+        commit(&engine, |batch| batch.delete(TABLES[0], key(0)));
     }
 }

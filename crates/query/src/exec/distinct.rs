@@ -22,9 +22,8 @@ use crate::plan::implication::holds_matches;
 use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Order, Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest, Hint};
-use crate::raw::Constant;
 use bson::raw::RawBsonRef;
-use bson::{Bson, RawDocument};
+use bson::{Bson, RawDocument, RawDocumentBuf};
 use collation::Collation;
 use engine::Direction;
 use keys::extract::PatternField;
@@ -323,7 +322,10 @@ impl DistinctValues {
         }
         // In the array of the answer: a type, the digits of its place and a zero byte are around each.
         let place = self.values.len().checked_ilog10().unwrap_or(0) as usize + 1;
-        self.bytes += 2 + place + Constant::new(value).bytes().len();
+        let mut alone = RawDocumentBuf::new();
+        alone.append(bson::raw::cstr!(""), value);
+        // A document of it has its own length and end, a type and a zero byte besides.
+        self.bytes += 2 + place + alone.as_bytes().len() - 7;
         if self.bytes > VALUES_BYTES_MAX {
             return Err(QueryError::new(ErrorCode(17217), "distinct too big, 16mb cap"));
         }

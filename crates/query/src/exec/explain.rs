@@ -479,9 +479,7 @@ fn explain_count(
     request: &CountRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let guard = context
-        .storage
-        .collection(context.op, &request.ns, LockMode::IntentShared)?;
+    let guard = context.data().collection(&request.ns, LockMode::IntentShared)?;
     if let (true, Some(guard)) = (is_metadata_count(request), &guard) {
         let n = trimmed(guard.count(), request);
         let counted = |rows: Option<u64>| {
@@ -513,9 +511,7 @@ fn explain_distinct(
     request: &DistinctRequest<'_>,
     verbosity: Verbosity,
 ) -> Result<Document, QueryError> {
-    let guard = context
-        .storage
-        .collection(context.op, &request.ns, LockMode::IntentShared)?;
+    let guard = context.data().collection(&request.ns, LockMode::IntentShared)?;
     match plan_distinct(context, guard.as_ref(), request, Memory::Ignore)? {
         Some(mut planned) => explain_planned(context, &mut planned, Wrapper::None, verbosity),
         None => Ok(missing(&request.ns, request.filter, verbosity)),

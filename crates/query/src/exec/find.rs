@@ -226,7 +226,9 @@ fn choose(
     // A tailable query has one plan, whatever others of its shape run by.
     let is_raced = *wish == Wish::None && !query.tailable;
     let shape = (is_raced && memory == Memory::Use).then(|| {
-        let shape = hash_shape(guard.uuid(), guard.version(), request, query.collation.as_deref());
+        // Who reads an older state, without its younger indexes, has plans of its own.
+        let version = guard.version() ^ ((guard.indexes_left_out() as u64) << 48);
+        let shape = hash_shape(guard.uuid(), version, request, query.collation.as_deref());
         planner.allowed.map_or(shape, |allowed| allowed.place(shape))
     });
     if let Some((shape, remembered)) = shape.and_then(|shape| Some((shape, plan_cache().get(shape)?)))

@@ -291,5 +291,7 @@ impl IndexScan {
         self.cursor = None;
         self.batch = IndexBatch::new();
         self.next = 0;
+        // Of what was read ahead the rest was in vain, and a merge has many inputs.
+        self.batch_size = GrowingBatch::new();
     }
 }

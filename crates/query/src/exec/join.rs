@@ -165,7 +165,7 @@ impl CollectionJoin {
         let (Some(guard), Some(index)) = (&open.guard, &open.index) else {
             return Ok(());
         };
-        self.given = RecordSet::default();
+        self.given.clear();
         let evaluation = EvaluationContext::new(data.op);
         let order = index.pattern().ordering().field(0);
         encode_each(values, order, index.extractor().collator(), &mut self.wanted);

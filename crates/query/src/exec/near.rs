@@ -311,7 +311,7 @@ impl Near {
                     memory.shrink(last.document.len() + FOUND_BYTES);
                 }
             }
-            let document = row.document.to_bytes();
+            let document = row.document.to_kept_bytes();
             memory.grow(run.evaluation, document.len() + FOUND_BYTES)?;
             found.insert(Found {
                 distance,

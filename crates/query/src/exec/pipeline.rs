@@ -11,7 +11,7 @@ use crate::history::{Tail, check_token};
 use crate::limits::BlockingLimits;
 use crate::stack::on_enough_stack;
 use crate::stages::{self, DeepStage, ForeignRequest, StageContext};
-use crate::value::SharedDocument;
+use crate::value::{COPIED_BYTES, SharedDocument};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -138,10 +138,17 @@ impl PlanSource {
         let (rows_max, mut bytes) = (self.ahead_max, 0);
         self.ahead_max = (self.ahead_max * 4).min(AHEAD_MAX);
         let (ahead, known) = (&mut self.ahead, &mut self.known);
+        let mut last = 0;
         let mut planned = self.planned.lock();
         let ran = planned.run(context, None, &mut |row| {
             let document = row.document.to_bytes();
-            bytes += document.len();
+            // Documents of one page lie near each other; one that is alone may hold all of its page.
+            let start = document.as_ptr().addr();
+            bytes += match start.abs_diff(last) {
+                0..COPIED_BYTES => document.len(),
+                _ => document.len().max(COPIED_BYTES),
+            };
+            last = start;
             ahead.push_back(SharedDocument::new(document)?.with_metadata(known.of(&row)?));
             Ok(if ahead.len() >= rows_max || bytes >= AHEAD_BYTES_MAX {
                 Flow::Stop

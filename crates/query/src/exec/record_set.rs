@@ -13,6 +13,9 @@ use crate::evaluation::{EvaluationContext, StageMemory};
 const WORD_BYTES: usize = 32;
 const KEY_BYTES: usize = 64;
 
+/// Records, or words of them, for which an emptied set keeps its room.
+const KEPT_MAX: usize = 1024;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct RecordSet {
@@ -55,6 +58,17 @@ impl RecordSet {
         }
         Ok(is_new)
     }
+
+    /// Forgets all records. Small tables stay, for what comes next.
+    pub(crate) fn clear(&mut self) {
+        if self.words.capacity().max(self.keys.capacity()) > KEPT_MAX {
+            *self = Self::default();
+            return;
+        }
+        self.words.clear();
+        self.keys.clear();
+        self.memory.clear();
+    }
 }
 
 #[cfg(test)]
@@ -74,5 +88,9 @@ mod tests {
             assert!(!set.insert(id, &context).expect("no limit"), "{id:?}");
         }
         assert!(!set.contains(&RecordId::Number(2)));
+        set.clear();
+        for id in ids.iter().chain(&keys) {
+            assert!(!set.contains(id), "{id:?}");
+        }
     }
 }

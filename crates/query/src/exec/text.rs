@@ -20,7 +20,7 @@ use keys::{FieldKind, IndexPattern, KeyOrdering};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
-use storage::{Index, RecordId};
+use storage::{Index, RecordId, Seq};
 use wire::ErrorCode;
 
 /// What it takes to know a record and its score, about.
@@ -44,8 +44,14 @@ pub(crate) struct TextOr {
     scores: HashMap<RecordId, f64>,
     /// Set when all inputs are read: what is still to be given, by rank, record and the bits of the score.
     left: Option<BinaryHeap<(u64, Reverse<RecordId>, u64)>>,
+    /// The view that the first keys were met in.
+    met_at: Option<Seq>,
+    /// It has rested since.
+    has_rested: bool,
     /// Keys were met in another view than the one that documents are read in: these may have changed.
     is_outdated: bool,
+    /// Whoever is asked for the documents' texts anyway, TEXT_MATCH, asks for the terms, too.
+    is_looked_at_above: bool,
     memory: StageMemory,
     scratch: KeyDocument,
 }
@@ -61,7 +67,10 @@ impl TextOr {
             current: 0,
             scores: HashMap::new(),
             left: None,
+            met_at: None,
+            has_rested: false,
             is_outdated: false,
+            is_looked_at_above: false,
             memory: StageMemory::default(),
             scratch: KeyDocument::default(),
         }
@@ -69,8 +78,21 @@ impl TextOr {
 
     /// As [`Stage::save`].
     pub(crate) fn save(&mut self) {
-        self.is_outdated |= self.left.is_some() || !self.scores.is_empty();
+        self.has_rested = true;
         self.inputs.iter_mut().for_each(Stage::save);
+    }
+
+    /// Whether documents may have changed since their keys were met.
+    fn is_outdated_in(&mut self, run: &Run<'_>) -> bool {
+        let seq = Some(run.view.seq());
+        if self.left.is_none() && self.scores.is_empty() {
+            self.met_at = seq;
+            self.has_rested = false;
+        }
+        // A transaction's view has the position of its beginning, whatever it wrote itself.
+        let may_have_written = self.has_rested && run.context.transaction.is_some();
+        self.is_outdated |= self.met_at != seq || may_have_written;
+        self.is_outdated
     }
 
     fn gather(&mut self, run: &Run<'_>) -> Result<Ran, QueryError> {
@@ -110,6 +132,7 @@ impl TextOr {
     }
 
     pub(crate) fn run(&mut self, run: &Run<'_>, receive: &mut Receiver<'_>) -> Result<Ran, QueryError> {
+        let looks = self.is_outdated_in(run) && !self.is_looked_at_above;
         if self.left.is_none() {
             let ran = self.gather(run)?;
             if ran != Ran::Exhausted {
@@ -136,7 +159,7 @@ impl TextOr {
                     Some(filter) => filter.matches(found, run.evaluation)?,
                     None => true,
                 };
-                if passes && (!self.is_outdated || self.test.matches(found, run.evaluation)?) {
+                if passes && (!looks || self.test.matches(found, run.evaluation)?) {
                     self.counters.advanced += 1;
                     let metadata = Arc::new(Metadata {
                         text_score: Some(f64::from_bits(score)),
@@ -225,9 +248,20 @@ impl TextMatch {
             let charged = memory.insert(StageMemory::default());
             charged.grow(run.evaluation, test.bytes())?;
         }
+        let is_outdated = match input {
+            Stage::TextOr(scored) if *looks => {
+                scored.is_looked_at_above = true;
+                scored.is_outdated_in(run)
+            }
+            _ => false,
+        };
+        let matches = match is_outdated {
+            true => TextTest::matches,
+            false => TextTest::matches_found,
+        };
         let ran = input.run(run, &mut |row| {
             counters.works += 1;
-            if *looks && !test.matches_found(as_document(row.document.bytes())?, run.evaluation)? {
+            if *looks && !matches(test, as_document(row.document.bytes())?, run.evaluation)? {
                 return Ok(Flow::Continue);
             }
             counters.advanced += 1;

@@ -193,11 +193,24 @@ fn position_lost(next: Seq) -> QueryError {
     )
 }
 
-/// Behind the first unit that ends at `time` or later: its documents may be on both sides.
+/// Behind the first unit that ends at `time` or later: its documents may be on both sides. That is the first one there
+/// is where those before it have gone, or go meanwhile.
 fn position_behind(storage: &Arc<Storage>, time: ClusterTime) -> Result<Seq, StorageError> {
-    let position = storage.history_position(time)?;
-    let unit = storage.history(position, HistoryExtent::Applied).next_unit()?;
-    Ok(unit.map_or(position, |unit| unit.seq.next()))
+    let behind = |position: Seq| -> Result<Seq, StorageError> {
+        let unit = storage.history(position, HistoryExtent::Applied).next_unit()?;
+        Ok(unit.map_or(position, |unit| unit.seq.next()))
+    };
+    match storage.history_position(time).and_then(behind) {
+        Err(StorageError::HistoryLost) => {}
+        found => return found,
+    }
+    loop {
+        let first = storage.history_first()?;
+        match behind(first) {
+            Err(StorageError::HistoryLost) if storage.history_first()? > first => {}
+            found => return found,
+        }
+    }
 }
 
 impl OplogSource {
@@ -227,10 +240,7 @@ impl OplogSource {
             },
             true => Scan::Backward(BackwardScan {
                 storage: storage.clone(),
-                next: match position_behind(storage, bounds.until) {
-                    Err(StorageError::HistoryLost) => first,
-                    found => found?,
-                },
+                next: position_behind(storage, bounds.until)?,
                 first,
                 units: Vec::new(),
                 entries: BACK_ENTRIES,

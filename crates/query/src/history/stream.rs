@@ -9,7 +9,7 @@ use crate::QueryError;
 use crate::data::DataSource;
 use crate::exec::ExecContext;
 use crate::expression::Dependencies;
-use crate::matcher::Matcher;
+use crate::matcher::{MatchExpr, Matcher};
 use crate::plan::FindRequest;
 use crate::raw::describe_whole;
 use crate::stages::{Pipeline, SPLIT_LARGE_EVENT as SPLIT, Stage, StageContext, StageSpec};
@@ -40,7 +40,7 @@ struct StreamSource {
     reader: HistoryReader,
     scope: Scope,
     options: Options,
-    /// The first stage, where it asks nothing of the images: those are made for what it lets through.
+    /// The first stage, where parts of it ask nothing of the images: those are made for what these let through.
     filter: Option<Filter>,
     /// How many operations were looked at: now and then it is asked whether to go on.
     looked_at: u32,
@@ -61,6 +61,8 @@ struct Filter {
     matcher: Matcher,
     /// It asks for what [`complete`] adds.
     of_complete: bool,
+    /// What is asked of those that it lets through when they have been made.
+    behind: Option<Matcher>,
 }
 
 /// Puts a pipeline that begins with `$changeStream` on top of the log: the top, and what is told of its place.
@@ -143,20 +145,33 @@ fn check_stages(pipeline: &mut Pipeline) -> Result<bool, QueryError> {
     Ok(splits)
 }
 
-/// Takes the filter behind `$changeStream` off, unless it looks at images, which may come later.
+/// Takes the filter behind `$changeStream` off, unless all of it looks at images, which come later.
 fn take_filter(pipeline: &mut Pipeline) -> Option<Filter> {
     let Some(StageSpec::Match { matcher, .. }) = pipeline.stages().get(1) else {
         return None;
     };
-    let mut dependencies = Dependencies::default();
-    matcher.root().add_dependencies(&mut dependencies);
-    let asks = |field: &str| dependencies.paths.iter().any(|path| path.starts_with(field));
-    if dependencies.whole_document || asks("fullDocument") {
+    let (mut ahead, mut behind, mut of_complete) = (Vec::new(), Vec::new(), false);
+    for part in matcher.root().conjuncts() {
+        let mut dependencies = Dependencies::default();
+        part.add_dependencies(&mut dependencies);
+        let asks = |field: &str| dependencies.paths.iter().any(|path| path.starts_with(field));
+        if dependencies.whole_document || asks("fullDocument") {
+            behind.push(part.clone());
+        } else {
+            of_complete |= COMPLETED_FIELDS.iter().any(|field| asks(field));
+            ahead.push(part.clone());
+        }
+    }
+    if ahead.is_empty() {
         return None;
     }
-    let of_complete = COMPLETED_FIELDS.iter().any(|field| asks(field));
-    let matcher = pipeline.take_match_at(1)?;
-    Some(Filter { matcher, of_complete })
+    let whole = pipeline.take_match_at(1)?;
+    let matcher_of = |parts: Vec<MatchExpr>| Matcher::from_expr(MatchExpr::and(parts), whole.collator().cloned());
+    Some(Filter {
+        matcher: matcher_of(ahead),
+        of_complete,
+        behind: (!behind.is_empty()).then(|| matcher_of(behind)),
+    })
 }
 
 impl StreamSource {
@@ -312,19 +327,23 @@ impl StreamSource {
         {
             return Ok(None);
         }
-        if event.is_invalidation {
-            return Ok(Some(event.document));
+        if !event.is_invalidation {
+            if !of_complete {
+                complete(&mut event, unit, place, &self.options)?;
+            }
+            let has_images = context.execution.data().is_none_or(|data| {
+                let age_ms = data.op.clock().now_ms().saturating_sub(event.wall_ms);
+                data.storage.has_pre_images(age_ms)
+            });
+            let operation = &unit.operations[place];
+            let look_up = || look_up(context, operation);
+            add_images(&mut event, operation, has_images, &self.options, look_up)?;
         }
-        if !of_complete {
-            complete(&mut event, unit, place, &self.options)?;
+        if let Some(behind) = self.filter.as_ref().and_then(|filter| filter.behind.as_ref())
+            && !behind.matches(&event.document, context.evaluation)?
+        {
+            return Ok(None);
         }
-        let has_images = context.execution.data().is_none_or(|data| {
-            let age_ms = data.op.clock().now_ms().saturating_sub(event.wall_ms);
-            data.storage.has_pre_images(age_ms)
-        });
-        let operation = &unit.operations[place];
-        let look_up = || look_up(context, operation);
-        add_images(&mut event, operation, has_images, &self.options, look_up)?;
         Ok(Some(event.document))
     }
 }

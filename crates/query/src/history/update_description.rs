@@ -22,6 +22,8 @@ struct Description {
     disambiguated: RawDocumentBuf,
     /// Of all paths so far.
     path_bytes: usize,
+    /// Ambiguous paths are told in parts, too.
+    is_expanded: bool,
 }
 
 /// One step of a path.
@@ -35,7 +37,10 @@ enum Step<'d> {
 ///
 /// Errors: 10334 where it is longer than any document.
 pub(super) fn update_description(difference: &RawDocument, is_expanded: bool) -> Result<RawDocumentBuf, QueryError> {
-    let mut description = Description::default();
+    let mut description = Description {
+        is_expanded,
+        ..Description::default()
+    };
     description.document(difference, &mut Vec::new())?;
     let mut document = rawdoc! {
         "updatedFields": description.updated,
@@ -159,6 +164,9 @@ impl Description {
 
     /// Tells a path in parts where dots or numbers make it ambiguous.
     fn disambiguate(&mut self, path: &[Step<'_>]) -> Result<(), QueryError> {
+        if !self.is_expanded {
+            return Ok(());
+        }
         let is_number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
         let is_ambiguous = |(depth, step): (usize, &Step<'_>)| match step {
             Step::Field(name) => name.contains('.') || depth > 0 && is_number(name),
@@ -218,8 +226,7 @@ mod tests {
     /// An update of a document of 200 kB made a description of gigabytes, for every stream.
     #[test]
     fn a_description_is_no_longer_than_a_document() {
-        let name = "n".repeat(100_000);
-        let of = |elements: usize| {
+        let of = |name: &str, elements: usize, is_expanded: bool| {
             let mut list = rawdoc! { "a": true };
             for element in 0..elements {
                 let field = CString::try_from(format!("s{element}")).unwrap();
@@ -227,12 +234,18 @@ mod tests {
             }
             let mut inside = RawDocumentBuf::new();
             inside.append(CString::try_from(format!("s{name}")).unwrap(), list);
-            update_description(&rawdoc! { "sf": inside }, false)
+            update_description(&rawdoc! { "sf": inside }, is_expanded)
         };
-        let told = of(100).unwrap();
+        let name = "n".repeat(100_000);
+        let told = of(&name, 100, false).unwrap();
         let updated = told.get_document("updatedFields").unwrap();
         assert_eq!(updated.iter().count(), 100);
-        assert_eq!(of(5_000).unwrap_err().code(), Some(ErrorCode::BSONObjectTooLarge));
+        let too_long = Some(ErrorCode::BSONObjectTooLarge);
+        assert_eq!(of(&name, 5_000, false).unwrap_err().code(), too_long);
+        // Told in parts it does not fit; those who do not ask for that get it.
+        let number = "1".repeat(100_000);
+        assert!(of(&number, 100, false).is_ok());
+        assert_eq!(of(&number, 100, true).unwrap_err().code(), too_long);
     }
 
     #[test]

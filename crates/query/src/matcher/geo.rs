@@ -48,11 +48,6 @@ pub(super) fn read_sphere(value: RawBsonRef<'_>, context: &EvaluationContext<'_>
     read::sphere(value, &mut steps)?.map_err(|error| refused(&error))
 }
 
-/// For the documents that it is going to be held against.
-fn indexed(geometry: Geometry, context: &EvaluationContext<'_>) -> Result<Indexed, QueryError> {
-    Indexed::new(geometry, &mut |count| context.steps(count))
-}
-
 fn read_geojson(value: RawBsonRef<'_>, context: &EvaluationContext<'_>) -> Result<Geometry, QueryError> {
     match read::is_geojson(value) {
         true => read_sphere(value, context),
@@ -114,7 +109,7 @@ impl GeoTest {
     ) -> Result<Region, QueryError> {
         match shape {
             "$geometry" => match read_geojson(argument, context)? {
-                polygons if polygons.has_polygons() => Ok(Region::Polygons(indexed(polygons, context)?)),
+                polygons if polygons.has_polygons() => Ok(Region::Polygons(Indexed::new(polygons))),
                 _ => Err(QueryError::bad_value(format!(
                     "$within not supported with provided geometry: {}",
                     keys::describe::describe(argument)
@@ -165,7 +160,7 @@ impl GeoTest {
         if !read::is_geojson(geometry) {
             pair(geometry)?;
         }
-        let region = Region::Meeting(indexed(read_sphere(geometry, context)?, context)?);
+        let region = Region::Meeting(Indexed::new(read_sphere(geometry, context)?));
         Self::new("$geoIntersects", region, value, context)
     }
 

@@ -193,10 +193,19 @@ impl Intervals {
         Arc::strong_count(&self.0) == 1
     }
 
-    /// The memory that the list takes.
+    /// The set, and behind it the complement that it keeps.
+    pub(crate) fn with_complements(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |set| set.0.complement.get())
+    }
+
+    /// The memory that the list takes, without its complement.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.list().iter().map(Interval::bytes).sum()
+    }
+
+    /// The memory that the list and its complement take.
     pub(crate) fn bytes(&self) -> usize {
-        let own: usize = self.list().iter().map(Interval::bytes).sum();
-        own + self.0.complement.get().map_or(0, Self::bytes)
+        self.with_complements().map(Self::own_bytes).sum()
     }
 
     /// True without a value.
@@ -329,6 +338,9 @@ mod tests {
                 .all(|clone| clone.complemented().identity() == complement.identity())
         );
         assert_eq!(set.bytes(), 2 * complement.bytes());
+        // Each list is met once, and under its own name: whoever counts both counts no list twice.
+        let met: Vec<usize> = set.with_complements().map(Intervals::identity).collect();
+        assert_eq!(met, [set.identity(), complement.identity()]);
         assert!(Intervals::one(point(1)).is_unshared() && !set.is_unshared());
     }
 

@@ -52,6 +52,9 @@ const BRANCHES_MAX: usize = 1000;
 /// Intervals of a list up to which its memory is not counted: the lists of ordinary queries.
 const UNCOUNTED_INTERVALS: usize = 64;
 
+/// Memory of lists that the branches of an `$or` may have for themselves: with more, a union is no candidate.
+const UNION_BYTES_MAX: usize = 64 << 20;
+
 /// How the records are found.
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -160,9 +163,11 @@ impl Candidate {
         let mut counted = HashSet::new();
         let mut bytes = 0;
         let mut count = |sets: &[Intervals]| {
-            for set in sets.iter().filter(|set| set.list().len() > UNCOUNTED_INTERVALS) {
+            // A scan of a descending field has the complement alone.
+            let sets = sets.iter().flat_map(Intervals::with_complements);
+            for set in sets.filter(|set| set.list().len() > UNCOUNTED_INTERVALS) {
                 if counted.insert(set.identity()) {
-                    bytes += set.bytes();
+                    bytes += set.own_bytes();
                 }
             }
         };
@@ -540,6 +545,7 @@ impl Planner<'_> {
                 .filter(|(i, _)| *i != position)
                 .map(|(_, other)| *other)
                 .collect();
+            let mark = self.evaluation.held();
             let of_branch = |branch: &Predicate| -> Result<Vec<Access>, QueryError> {
                 let mut parts = branch.conjuncts();
                 parts.extend(&others);
@@ -551,12 +557,23 @@ impl Planner<'_> {
                 for access in &accesses {
                     let (intervals, bytes) = access.own_intervals();
                     self.evaluation.steps(1 + parts.len() + intervals)?;
+                    if !hinted && self.evaluation.held() - mark + bytes > UNION_BYTES_MAX {
+                        return Ok(Vec::new());
+                    }
                     self.evaluation.hold(bytes)?;
                 }
                 Ok(accesses)
             };
-            let choices: Vec<Vec<Access>> = branches.iter().map(of_branch).collect::<Result<_, _>>()?;
-            if choices.iter().any(Vec::is_empty) {
+            let mut choices: Vec<Vec<Access>> = Vec::with_capacity(branches.len());
+            for branch in branches {
+                let accesses = of_branch(branch)?;
+                if accesses.is_empty() {
+                    break;
+                }
+                choices.push(accesses);
+            }
+            if choices.len() < branches.len() {
+                self.evaluation.release_to(mark);
                 continue;
             }
             let mut union = Vec::with_capacity(choices.len());

@@ -81,16 +81,21 @@ pub fn is_shown_as(index: &Index, key: &RawDocument, options: &TimeseriesOptions
 }
 
 /// The buckets' key pattern of the index that is shown with this one. Two are possible: of an index by which
-/// measurements expire buckets have the begin alone.
+/// measurements expire buckets have the begin alone. The pair goes first: the other may be a partial one, and not have
+/// all that a plain one has.
 pub fn index_key_shown_as<'b>(
     buckets: &'b Collection,
     key: &RawDocument,
     options: &TimeseriesOptions,
 ) -> Option<&'b RawDocument> {
-    let mut indexes = buckets.indexes().iter();
-    indexes
-        .find(|index| is_shown_as(index, key, options))
-        .map(|index| index.key())
+    let pair = index_key_of_buckets(key, options).ok();
+    let is_pair = |index: &Index| {
+        let pair = pair.as_deref();
+        pair.is_some_and(|pair| keys::compare_documents(index.key(), pair).is_eq())
+    };
+    let indexes = buckets.indexes().iter();
+    let shown = indexes.filter(|index| is_shown_as(index, key, options));
+    shown.min_by_key(|index| !is_pair(index)).map(|index| index.key())
 }
 
 /// The measurements' key pattern for one of buckets; `None` when there is none: the index is that of the buckets' own.

@@ -279,21 +279,34 @@ impl AddToSet {
         around: &Surroundings<'_>,
     ) -> Result<Vec<&'s Constant>, QueryError> {
         let mark = around.evaluation.held();
-        let mut known: HashSet<Box<[u8]>> = HashSet::new();
         let mut key = Vec::new();
-        let mut is_new = |value: RawBsonRef<'_>| -> Result<bool, QueryError> {
+        let encode = |key: &mut Vec<u8>, value: RawBsonRef<'_>| -> Result<(), QueryError> {
             key.clear();
-            keys::key::encode_value(&mut key, value, FieldOrder::Ascending, around.collator());
-            around.evaluation.steps(1 + key.len() / BYTES_PER_STEP)?;
-            around.evaluation.hold(key.len() + KEY_BYTES)?;
-            Ok(known.insert(key.as_slice().into()))
+            keys::key::encode_value(key, value, FieldOrder::Ascending, around.collator());
+            around.evaluation.steps(1 + key.len() / BYTES_PER_STEP)
         };
+        let mut wanted: HashSet<Box<[u8]>> = HashSet::with_capacity(self.values.len());
+        for value in &self.values {
+            encode(&mut key, value.value())?;
+            around.evaluation.hold(key.len() + KEY_BYTES)?;
+            wanted.insert(key.as_slice().into());
+        }
+        // There may be many more elements than values: nothing is kept of them.
         for item in Elements::new(array) {
-            is_new(item?.value()?)?;
+            if wanted.is_empty() {
+                break;
+            }
+            encode(&mut key, item?.value()?)?;
+            wanted.remove(key.as_slice());
         }
         let mut added = Vec::new();
         for value in &self.values {
-            if is_new(value.value())? {
+            if wanted.is_empty() {
+                break;
+            }
+            encode(&mut key, value.value())?;
+            // The first of equal ones.
+            if wanted.remove(key.as_slice()) {
                 added.push(value);
             }
         }

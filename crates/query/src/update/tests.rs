@@ -260,6 +260,16 @@ fn add_to_set_pop_pull() {
         doc! {"a": [1, 2, 3]},
     );
     gives(doc! {"$addToSet": {"a": {"$each": [1, 1]}}}, doc! {}, doc! {"a": [1]});
+    // So many that their keys are compared.
+    let twice: Vec<i32> = (0..20).rev().chain(0..20).collect();
+    let rest: Vec<i32> = (0..20).rev().filter(|n| ![3, 5].contains(n)).collect();
+    let several = doc! {"$addToSet": {"a": {"$each": twice.clone()}}};
+    let there: Vec<Bson> = vec![Bson::Int32(3), Bson::Int32(3), Bson::Double(5.0), "x".into()];
+    let mut added = there.clone();
+    added.extend(rest.into_iter().map(Bson::Int32));
+    gives(several.clone(), doc! {"a": there}, doc! {"a": added});
+    gives(several.clone(), doc! {}, doc! {"a": twice[..20].to_vec()});
+    keeps(several, doc! {"a": twice});
     fails(
         doc! {"$addToSet": {"a": 1}},
         doc! {"a": "x"},

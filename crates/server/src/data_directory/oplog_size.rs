@@ -4,12 +4,13 @@
 use super::{DataDirectory, DataDirectoryError, Result};
 use bson::{Document, doc};
 use oplog::Retention;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vfs::{FileSystem, RealFs};
+use vfs::{Access, FileSystem, RealFs};
 
 const OPLOG_FILE: &str = "oplog.bson";
 const MAGIC: &str = "oplog";
+const VERSION: i32 = 1;
 
 /// History that a member keeps when nobody says how much: MongoDB's bounds.
 const OPLOG_BYTES_LEAST: u64 = 990 << 20;
@@ -35,7 +36,7 @@ impl AskedOplog {
     /// Where nothing is kept of a former start. `journal` is on the disk that counts.
     pub(crate) fn choose(self, journal: &Path) -> Retention {
         let by_disk = || {
-            let free = RealFs.space(journal).map_or(0, |space| space.available_bytes);
+            let free = free_bytes(journal).unwrap_or(0);
             (free / 20).clamp(OPLOG_BYTES_LEAST, OPLOG_BYTES_MOST)
         };
         Retention {
@@ -59,26 +60,49 @@ impl AskedOplog {
 }
 
 impl DataDirectory {
-    /// How much history this start keeps.
+    /// How much history this start keeps. A damaged file is as none: whoever is to write it down is told of it.
     pub fn oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog) -> Result<Retention> {
-        let kept = read(fs, &self.path)?;
-        Ok(kept.map_or_else(|| asked.choose(&self.journal()), |kept| asked.choose_again(kept)))
+        if let Some(kept) = read_undamaged(fs, &self.path)? {
+            return Ok(asked.choose_again(kept));
+        }
+        let journal = self.journal();
+        let mut retention = asked.choose(&journal);
+        if asked.bytes.is_none() {
+            // What former builds have kept here is not to go because little is free by now.
+            let present = file_bytes(fs, &journal).min(OPLOG_BYTES_MOST);
+            retention.bytes = retention.bytes.max(present);
+        }
+        Ok(retention)
     }
 
-    /// Writes down what was chosen, if that is new.
+    /// Writes down what was chosen, if that is new. Not what was chosen without knowing the disk: the next start may.
     pub fn keep_oplog_retention(&self, fs: &dyn FileSystem, asked: AskedOplog, retention: Retention) -> Result<()> {
         let kept = KeptOplog { asked, retention };
-        match read(fs, &self.path)? == Some(kept) {
-            true => Ok(()),
-            false => write(fs, &self.path, kept),
+        match read(fs, &self.path)? {
+            Some(former) if former == kept => Ok(()),
+            None if asked.bytes.is_none() && free_bytes(&self.journal()).is_none() => Ok(()),
+            _ => write(fs, &self.path, kept),
         }
     }
 }
 
 /// Writes down what somebody has set meanwhile.
 pub fn keep_oplog_retention(fs: &dyn FileSystem, directory: &Path, retention: Retention) -> Result<()> {
-    let asked = read(fs, directory)?.map_or_else(AskedOplog::default, |kept| kept.asked);
+    let asked = read_undamaged(fs, directory)?.map_or_else(AskedOplog::default, |kept| kept.asked);
     write(fs, directory, KeptOplog { asked, retention })
+}
+
+/// `None` where the disk does not tell.
+fn free_bytes(journal: &Path) -> Option<u64> {
+    RealFs.space(journal).ok().map(|space| space.available_bytes)
+}
+
+/// Bytes of the files in a directory, as far as they can be looked at.
+fn file_bytes(fs: &dyn FileSystem, directory: &Path) -> u64 {
+    let names = fs.list(directory).unwrap_or_default();
+    let open = |name: PathBuf| fs.open(&directory.join(name), Access::Read);
+    let bytes = names.into_iter().map(|name| open(name).and_then(|file| file.len()));
+    bytes.flatten().sum()
 }
 
 fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
@@ -87,7 +111,7 @@ fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
     let KeptOplog { asked, retention } = kept;
     let mut document = doc! {
         "tenon": MAGIC,
-        "formatVersion": 1,
+        "formatVersion": VERSION,
         "bytes": bytes(retention.bytes),
         "minRetentionMs": ms(retention.time),
         "askedMinRetentionMs": ms(asked.time),
@@ -96,6 +120,13 @@ fn write(fs: &dyn FileSystem, directory: &Path, kept: KeptOplog) -> Result<()> {
         document.insert("askedBytes", bytes(asked));
     }
     super::write_document(fs, directory, OPLOG_FILE, document)
+}
+
+fn read_undamaged(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
+    match read(fs, directory) {
+        Err(DataDirectoryError::Damaged { .. }) => Ok(None),
+        kept => kept,
+    }
 }
 
 fn read(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
@@ -112,6 +143,9 @@ fn read(fs: &dyn FileSystem, directory: &Path) -> Result<Option<KeptOplog>> {
 }
 
 fn parse(document: &Document) -> Option<KeptOplog> {
+    if document.get_i32("formatVersion").ok() != Some(VERSION) {
+        return None;
+    }
     let number = |name| document.get_i64(name).ok()?.try_into().ok();
     let asked_bytes = match document.contains_key("askedBytes") {
         true => Some(number("askedBytes")?),
@@ -169,5 +203,17 @@ mod tests {
         std::fs::write(place.path().join(OPLOG_FILE), "damaged").expect("it is written");
         let read = read(&fs, place.path());
         assert!(matches!(read, Err(DataDirectoryError::Damaged { .. })), "{read:?}");
+        // That refuses no start, and who sets it anew mends it. Without it, what the log has stays.
+        let file = std::fs::File::create(place.path().join("journal").join("old")).expect("it is made");
+        file.set_len(3 << 30).expect("it has holes only");
+        let directory = DataDirectory::open(&fs, place.path(), &metadata, None).expect("it opens");
+        let asked = AskedOplog::default();
+        let retention = directory.oplog_retention(&fs, asked).expect("it is chosen");
+        assert!(retention.bytes >= 3 << 30, "{retention:?}");
+        let kept = directory.keep_oplog_retention(&fs, asked, retention);
+        assert!(matches!(kept, Err(DataDirectoryError::Damaged { .. })), "{kept:?}");
+        drop(directory);
+        set(7 << 30, 0);
+        assert_eq!(start(None, 0), (7 << 30, 0));
     }
 }

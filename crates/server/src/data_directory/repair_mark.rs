@@ -2,13 +2,14 @@
 //! good end, so that a directory that is repaired in part is not served. It stays where a member of a replica set has
 //! lost data: such a one would vote, and lead, without what it has acknowledged.
 
-use super::{DataDirectory, Result};
+use super::{DataDirectory, DataDirectoryError, Result};
 use bson::{Document, doc};
 use std::path::Path;
 use vfs::FileSystem;
 
 const FILE: &str = "repair.bson";
 const MAGIC: &str = "repair";
+const FORMAT_VERSION: i32 = 1;
 
 /// What `repair.bson` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,14 @@ impl RepairMark {
             return Ok(Self::default());
         };
         let document = super::checked_document(&bytes, &path)?;
+        match (document.get_str("tenon"), document.get_i32("formatVersion")) {
+            (Ok(MAGIC), Ok(FORMAT_VERSION)) => {}
+            (Ok(MAGIC), Ok(found)) => return Err(DataDirectoryError::Version { path, found }),
+            _ => {
+                let reason = "it is no file of a repair".to_owned();
+                return Err(DataDirectoryError::Damaged { path, reason });
+            }
+        }
         let is = |field| document.get_bool(field).unwrap_or(false);
         Ok(Self {
             is_unfinished: is("unfinished"),
@@ -39,7 +48,10 @@ impl RepairMark {
 
     fn document(&self) -> Document {
         let mut document = doc! {
-            "tenon": MAGIC, "formatVersion": 1, "unfinished": self.is_unfinished, "leftSet": self.left_set,
+            "tenon": MAGIC,
+            "formatVersion": FORMAT_VERSION,
+            "unfinished": self.is_unfinished,
+            "leftSet": self.left_set,
         };
         if let Some(rewriting) = &self.rewriting {
             document.insert("rewriting", rewriting);

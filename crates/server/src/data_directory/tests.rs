@@ -253,6 +253,13 @@ fn what_a_repair_leaves_is_heeded() {
     opened.note_repair(&fs, &RepairMark::default()).unwrap();
     assert_eq!(instance(&opened).unwrap(), member);
     assert!(!directory.path().join("repair.bson").exists());
+    let later = doc! { "tenon": "repair", "formatVersion": 2, "unfinished": true };
+    write_document(&fs, directory.path(), "repair.bson", later).unwrap();
+    opened.close().unwrap();
+    assert!(matches!(
+        open(directory.path(), "inMemory"),
+        Err(DataDirectoryError::Version { found: 2, .. })
+    ));
 }
 
 #[test]

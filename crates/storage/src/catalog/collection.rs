@@ -91,6 +91,8 @@ pub struct Collection {
     pub(crate) access_paths: Box<[Arc<Index>]>,
     pub(crate) building: Box<[Arc<Index>]>,
     pub(crate) version: u64,
+    /// See [`Collection::indexes_left_out`].
+    pub(crate) indexes_left_out: usize,
     pub(crate) shared: Arc<CollectionShared>,
 }
 
@@ -205,17 +207,25 @@ impl Collection {
         self.shared.dropped.load(Ordering::Acquire)
     }
 
-    /// Rises with every change of the definition: what a plan cache may key by.
+    /// Rises with every change of the definition: what a plan cache may key by, with
+    /// [`Collection::indexes_left_out`].
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// How many of the ready indexes a reader of an older state does not see, for they are younger than that: plans of
+    /// such a reader are not for others.
+    pub fn indexes_left_out(&self) -> usize {
+        self.indexes_left_out
     }
 
     /// For readers: the same without the ready indexes that `is_left` does not let be.
     pub(crate) fn with_indexes(&self, is_left: impl Fn(&Index) -> bool) -> Self {
         let own_first = self.access_paths.len() - self.indexes().len();
         let (clustered, indexes) = self.access_paths.split_at(own_first);
-        let left = indexes.iter().filter(|index| is_left(index));
+        let left: Vec<_> = indexes.iter().filter(|index| is_left(index)).collect();
         Self {
+            indexes_left_out: self.indexes_left_out + (indexes.len() - left.len()),
             namespace: self.namespace.clone(),
             options: self.options.clone(),
             collation: self.collation.clone(),

@@ -230,7 +230,13 @@ impl IndexSpec {
         self
     }
 
-    /// True when two that make the same index have the same options but for their names.
+    /// Whether this one, which exists, is the one asked for as far as `unique` goes: earlier versions made all that are
+    /// on `_id` unique, and may be asked for these again.
+    pub(crate) fn is_unique_as(&self, asked: &IndexSpec) -> bool {
+        self.unique == asked.unique || (self.unique && self.is_on_id())
+    }
+
+    /// True when two that make the same index have the same options but for their names; this one exists.
     pub(crate) fn same_options(&self, other: &IndexSpec) -> bool {
         let extra = |spec: &IndexSpec| {
             let mut rest: Vec<_> = [
@@ -255,7 +261,7 @@ impl IndexSpec {
             rest.sort_by_key(|(name, _)| *name);
             rest
         };
-        self.unique == other.unique
+        self.is_unique_as(other)
             && self.sparse == other.sparse
             && self.expire_after_seconds == other.expire_after_seconds
             && self.hidden == other.hidden

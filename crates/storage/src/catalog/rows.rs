@@ -380,6 +380,7 @@ impl CollectionRow {
             access_paths: ready.into(),
             building: building.into(),
             version: former.map_or(1, |former| former.version + 1),
+            indexes_left_out: 0,
             shared: former.map_or_else(
                 || CollectionShared::new(capped.is_some()),
                 |former| former.shared.clone(),

@@ -7,6 +7,7 @@ use super::*;
 use crate::catalog::rows::{self, CATALOG, STATISTICS};
 use crate::effect::Effect;
 use crate::entry::EntryWriter;
+use crate::fold::names_from_row;
 use crate::testing::{Calls, Machine, ns, pick};
 use bson::rawdoc;
 use vfs::SeededRandom;
@@ -73,9 +74,21 @@ fn names_are_known_as_long_as_the_members_own_log_needs_them() {
     assert_eq!(storage.history_first().unwrap(), Seq(1));
 }
 
-/// A member that forgot names its log needs, in an earlier build, has no history before that.
+/// A member that forgot names its log needs, in an earlier build, has no history before that. A later leader with a
+/// longer log does not bring them back.
 #[test]
 fn what_names_were_forgotten_of_is_lost() {
+    for row in [None, Some(names_from_row(Seq(1), Seq(1)))] {
+        names_are_forgotten(row);
+    }
+}
+
+/// By a build that left the row of a later one, if there was any, as it was.
+fn names_are_forgotten(row: Option<Vec<u8>>) {
+    let leave_row = |effect: &mut Effect| match row.clone() {
+        Some(row) => effect.overlay.batch.put(STATISTICS, rows::NAMES_FROM_KEY, row),
+        None => effect.overlay.batch.delete(STATISTICS, rows::NAMES_FROM_KEY),
+    };
     let machine = Machine::new(17);
     let (storage, op) = (member(&machine), machine.operation());
     with_former_names(&storage, &op);
@@ -86,8 +99,9 @@ fn what_names_were_forgotten_of_is_lost() {
             let key = rows::former_name_key(table, until);
             effect.overlay.batch.delete(CATALOG, key);
         }
-        effect.overlay.batch.delete(STATISTICS, rows::NAMES_FROM_KEY);
+        leave_row(effect);
     });
+    forget_names_as_a_leader(&storage, Seq(1), leave_row);
     storage.put(&op, "second", rawdoc! { "_id": 2 }).unwrap();
     storage.log.flush().unwrap();
     storage.engine.checkpoint().unwrap();

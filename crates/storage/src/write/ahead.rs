@@ -50,6 +50,11 @@ impl WriteUnit<'_> {
 }
 
 impl Storage {
+    /// Whether entries wait for others to keep them, too, so that there is something ahead at all.
+    pub fn waits_for_others(&self) -> bool {
+        self.pending.is_used()
+    }
+
     /// Waits until what the operation has committed ahead has taken effect, as long as the operation may. Errors as for
     /// [`WriteUnit::commit`].
     pub fn wait_ahead(&self, op: &Operation) -> Result<(), StorageError> {

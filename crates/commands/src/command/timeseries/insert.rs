@@ -218,10 +218,7 @@ fn store(
             .and_then(|filled| write(call.retry.is_some(), &mut unit, &guard, filled));
         let written = match written {
             Ok(written) => written,
-            Err(Failure::WouldWait) => {
-                operation.counters().write_conflicts.add(1);
-                continue;
-            }
+            Err(Failure::WouldWait) => continue,
             Err(Failure::Error(error)) => return Err(error),
         };
         call.before_commit(taken)?;

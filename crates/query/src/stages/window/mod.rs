@@ -437,7 +437,7 @@ impl WindowStage {
 }
 
 /// Fields up to which they are looked for one by one.
-const SEARCHED_FIELDS: usize = 8;
+const SEARCHED_FIELDS: usize = 32;
 
 /// `document` with these fields in place of the old ones of their names, or behind.
 fn with_fields(document: &SharedDocument, fields: &[(&str, &Value<'static>)]) -> Result<SharedDocument, QueryError> {
