@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from bson import Binary, Int64, Timestamp
 from members import ReplicaSet, database, hold, wait
+from pymongo.errors import WriteError
 from pymongo.write_concern import WriteConcern
 from server import send
 
@@ -81,8 +82,11 @@ def test_it_is_done_once(rs, db, statement):
 
 
 def test_a_large_document_is_found_and_modified(rs, db):
-    """The server keeps it, with its `_id`: that was too long for a row, and ended all members, at each start again."""
-    db.c.with_options(write_concern=WriteConcern(w=3)).insert_one({"_id": "i" * 8_000_000, "p": "x" * 8_500_000, "n": 0})
+    """The server keeps it. With its `_id` beside it, it was too long for a row, and ended all members, at each start again."""
+    written = db.c.with_options(write_concern=WriteConcern(w=3))
+    with pytest.raises(WriteError, match="too large"):  # The log's history has the `_id` besides.
+        written.insert_one({"_id": "i" * 8_000_000, "p": "x" * 8_500_000})
+    written.insert_one({"_id": "i" * 5_000_000, "p": "x" * 6_700_000, "n": 0})
     lsid = {"id": Binary(uuid4().bytes, 4)}
     increment = {"update": {"$inc": {"n": 1}}}
     for number, fields, n in [(1, increment, 0), (2, {**increment, "new": True}, 2), (3, {"remove": True}, 2)]:

@@ -106,7 +106,8 @@ fn common_figures_are_there_from_the_start_and_move(fixture: &dyn Fixture) {
             assert!(to[name] > *before, "{name}: {} after {before}", to[name]);
         }
     };
-    for name in ["cacheBytes", "dirtyBytes", "snapshotsOpen"] {
+    // What is dirty may be written back at once.
+    for name in ["cacheBytes", "snapshotsOpen"] {
         grew(name, &start, &written);
     }
     for name in ["bytesWritten", "blocksWritten", "pagesWritten", "syncs"] {

@@ -562,7 +562,7 @@ fn an_index_on_id_in_another_order_is_one_like_any_other() {
         assert_eq!(storage.catalog().collection(&ns(name)).unwrap().access_paths().len(), 1);
         assert_eq!(storage.drop_all_indexes(&op, &ns(name)).unwrap(), 1);
         // Whoever makes it at every start goes on doing so.
-        let unique = index("other", rawdoc! { "_id": -2 }, rawdoc! { "unique": true });
+        let unique = crate::testing::index("other", rawdoc! { "_id": -2 }, rawdoc! { "unique": true });
         storage.create_indexes(&op, &ns(name), &[unique]).unwrap();
         assert!(storage.create_indexes(&op, &ns(name), &[spec()]).unwrap().all_existed);
     }
