@@ -325,7 +325,7 @@ impl Storage {
 
     /// Waits until what readers see of documents now is in the catalog as well, as long as the operation may.
     pub fn wait_shown(&self, op: &Operation) -> Result<(), StorageError> {
-        // Of an entry the time is told first, the position a moment later: whoever goes by the time may be here between.
+        // Of an entry the time is told first, the position a moment later: who goes by the time may be here between.
         let time = self.pipeline.published_time();
         loop {
             self.wait_installed(self.pipeline.published(), None, &|| Ok(op.check_now()?))?;
