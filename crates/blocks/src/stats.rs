@@ -1,6 +1,7 @@
 //! Counters.
 
 use crate::{BlockStore, SECTOR_BYTES, VolumeId};
+use engine::CommonStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Space of one volume, or of all.
@@ -40,6 +41,21 @@ pub struct StoreStats {
     pub ignored_frees: u64,
     /// Number of the last durable checkpoint, 0 for none.
     pub checkpoint: u64,
+}
+
+impl StoreStats {
+    /// What the store has to tell of the figures that engines have in common.
+    pub fn common(&self) -> CommonStats {
+        CommonStats {
+            file_bytes: Some(self.total.file_bytes),
+            blocks_read: Some(self.blocks_read),
+            bytes_read: Some(self.bytes_read),
+            blocks_written: Some(self.blocks_written),
+            bytes_written: Some(self.bytes_written),
+            syncs: Some(self.syncs),
+            ..CommonStats::default()
+        }
+    }
 }
 
 #[derive(Default)]

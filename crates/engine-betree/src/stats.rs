@@ -7,22 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// See [`engine::Engine::common_stats`].
 pub(crate) fn common(core: &Core) -> CommonStats {
     let get = |counter: &AtomicU64| Some(counter.load(Relaxed));
-    let store = core.store.stats();
     CommonStats {
         cache_bytes: Some(core.cache.bytes() + core.held.bytes()),
         cache_bytes_max: Some(core.options.cache_bytes),
         dirty_bytes: Some(core.held.bytes()),
         pages_read: get(&core.cache.counters.misses),
         pages_evicted: get(&core.cache.counters.evicted),
-        file_bytes: Some(store.total.file_bytes),
-        blocks_read: Some(store.blocks_read),
-        bytes_read: Some(store.bytes_read),
-        blocks_written: Some(store.blocks_written),
-        bytes_written: Some(store.bytes_written),
-        syncs: Some(store.syncs),
         write_delay_us: get(&core.counters.throttled_us),
         snapshots_open: Some(core.pins.open().0 as u64),
-        ..CommonStats::default()
+        ..core.store.stats().common()
     }
 }
 

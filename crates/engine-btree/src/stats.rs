@@ -35,7 +35,6 @@ impl Leaves {
 /// See [`engine::Engine::common_stats`].
 pub(crate) fn common(base: &Foundation) -> CommonStats {
     let counters = &base.counters;
-    let store = base.store.stats();
     let budget = base.cache.budget();
     let leaves = Leaves::of(base);
     CommonStats {
@@ -49,15 +48,10 @@ pub(crate) fn common(base: &Foundation) -> CommonStats {
         pages_read: Some(counters.pages_read.get()),
         pages_written: Some(counters.pages_written.get()),
         pages_evicted: Some(counters.pages_evicted.get()),
-        file_bytes: Some(store.total.file_bytes),
-        blocks_read: Some(store.blocks_read),
-        bytes_read: Some(store.bytes_read),
-        blocks_written: Some(store.blocks_written),
-        bytes_written: Some(store.bytes_written),
-        syncs: Some(store.syncs),
         write_delay_us: Some(counters.delay_us.get()),
         history_bytes: Some(base.readers.history().bytes()),
         snapshots_open: Some(base.readers.open().0 as u64),
+        ..base.store.stats().common()
     }
 }
 
