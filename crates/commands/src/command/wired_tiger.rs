@@ -14,7 +14,7 @@ type Figure = fn(&CommonStats) -> Option<u64>;
 
 /// Names in WiredTiger's section that tools read, and the figures of engines that say the same. The first three are
 /// there on every engine, because tools read them without asking; the others where the engine counts such a thing.
-const FOR_TOOLS: [(&str, &str, Figure); 20] = [
+const FOR_TOOLS: [(&str, &str, Figure); 18] = [
     ("cache", "bytes currently in the cache", |of| of.cache_bytes.or(Some(0))),
     ("cache", "tracked dirty bytes in the cache", |of| {
         of.dirty_bytes.or(Some(0))
@@ -35,8 +35,6 @@ const FOR_TOOLS: [(&str, &str, Figure); 20] = [
     ("cache", "unmodified pages evicted", |of| of.pages_evicted),
     // An engine that counts evictions writes a page first: it never evicts a modified one.
     ("cache", "modified pages evicted", |of| of.pages_evicted.map(|_| 0)),
-    ("cache", "bytes read into cache", |of| of.bytes_read),
-    ("cache", "bytes written from cache", |of| of.bytes_written),
     ("block-manager", "blocks read", |of| of.blocks_read),
     ("block-manager", "bytes read", |of| of.bytes_read),
     ("block-manager", "blocks written", |of| of.blocks_written),

@@ -123,6 +123,23 @@ fn updates_and_projections_end_with_their_operation() {
     }));
 }
 
+#[test]
+fn long_arrays_and_texts_can_be_left_within() {
+    let document = raw(doc! {"a": vec![1; 100_000]});
+    assert!(is_ended(|evaluation| {
+        crate::exec::distinct::DistinctValues::new("a", None, evaluation)?.add_document(&document)
+    }));
+    // Each match has looked at all the rest of the text.
+    let text = raw(doc! {"t": "a".repeat(20_000)});
+    let found = doc! {"$expr": {"$regexFindAll": {"input": "$t", "regex": "a*b|a"}}};
+    let matcher = Matcher::parse(&raw(found), &expressions()).unwrap();
+    let clock = Arc::new(LookedAt::default());
+    let operation = Operation::new(clock.clone(), 1);
+    operation.set_deadline_ms(1 << 40);
+    let matched = matcher.matches(&text, &EvaluationContext::new(&operation));
+    assert!(matched.unwrap() && clock.looks() > 500, "{}", clock.looks());
+}
+
 /// A document of so many fields, of which none begins with a `z`.
 fn of_many_fields(fields: usize) -> RawDocumentBuf {
     raw((0..fields).map(|i| (format!("field{i}"), Bson::Int32(1))).collect())

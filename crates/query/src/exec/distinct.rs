@@ -12,6 +12,7 @@ use super::row::{Row, as_document};
 use super::stage::{Flow, Stage};
 use super::summary::summary;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::history::is_virtual;
 use crate::path::{LeafArray, Path};
 use crate::plan::access::{Access, Unbounded};
@@ -22,6 +23,7 @@ use crate::plan::implication::holds_matches;
 use crate::plan::index_filters::index_filters;
 use crate::plan::query::{Order, Query, Wish, collation_of, resolve_hint};
 use crate::plan::request::{DistinctRequest, FindRequest, Hint};
+use crate::value::BYTES_PER_STEP;
 use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocument, RawDocumentBuf};
 use collation::Collation;
@@ -58,7 +60,8 @@ pub fn distinct(
         return Ok(Vec::new());
     };
     on_plan(Cow::Owned(summary(&planned.stage)));
-    let mut values = DistinctValues::new(request.key, planned.query.collation.clone())?;
+    let evaluation = EvaluationContext::new(context.op);
+    let mut values = DistinctValues::new(request.key, planned.query.collation.clone(), &evaluation)?;
     planned.run(*context, guard, &mut |row| {
         values.add_row(row)?;
         Ok(Flow::Continue)
@@ -233,9 +236,10 @@ impl Skipping<'_> {
 }
 
 /// Gathers different values, in their order.
-pub(crate) struct DistinctValues {
+pub(crate) struct DistinctValues<'e> {
     path: Path,
     collation: Option<Arc<Collation>>,
+    evaluation: &'e EvaluationContext<'e>,
     /// By what they are told from each other by, which is in the order of values.
     values: BTreeMap<Vec<u8>, Bson>,
     key: Vec<u8>,
@@ -243,12 +247,17 @@ pub(crate) struct DistinctValues {
     bytes: usize,
 }
 
-impl DistinctValues {
+impl<'e> DistinctValues<'e> {
     /// For the values at a dotted path; strings are told from each other by a collation.
-    pub(crate) fn new(path: &str, collation: Option<Arc<Collation>>) -> Result<Self, QueryError> {
+    pub(crate) fn new(
+        path: &str,
+        collation: Option<Arc<Collation>>,
+        evaluation: &'e EvaluationContext<'e>,
+    ) -> Result<Self, QueryError> {
         Ok(Self {
             path: Path::new(path)?,
             collation,
+            evaluation,
             values: BTreeMap::new(),
             key: Vec::new(),
             decoded: Vec::new(),
@@ -317,6 +326,7 @@ impl DistinctValues {
         self.key.clear();
         let collator = self.collation.as_deref().map(|collation| collation as &dyn Collator);
         keys::key::encode_value(&mut self.key, value, FieldOrder::Ascending, collator);
+        self.evaluation.steps(1 + self.key.len() / BYTES_PER_STEP)?;
         if self.values.contains_key(self.key.as_slice()) {
             return Ok(());
         }
@@ -343,7 +353,8 @@ mod tests {
     /// Answers of many short values were larger than what they are refused for.
     #[test]
     fn values_are_counted_as_they_are_answered() {
-        let mut values = DistinctValues::new("a", None).expect("a path");
+        let evaluation = EvaluationContext::uninterrupted();
+        let mut values = DistinctValues::new("a", None, &evaluation).expect("a path");
         let all: Vec<Bson> = (0..1234)
             .map(Bson::Int32)
             .chain(["".into(), "text".into(), Bson::Null, doc! {"a": [1, 2]}.into()])

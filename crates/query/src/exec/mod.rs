@@ -10,7 +10,7 @@ mod clustered;
 mod context;
 mod count;
 mod describe;
-mod distinct;
+pub(crate) mod distinct;
 mod executor;
 mod explain;
 pub(crate) mod filter;

@@ -5,6 +5,7 @@ use super::context::ExecContext;
 use super::distinct::DistinctValues;
 use super::executor::PlanExecutor;
 use crate::QueryError;
+use crate::evaluation::EvaluationContext;
 use crate::plan::query::{Order, collation_of, parse_sort};
 use crate::plan::request::{AggregateRequest, CountRequest, DistinctRequest, FindRequest};
 use crate::timeseries::UNPACK;
@@ -202,7 +203,8 @@ pub(crate) fn distinct(
         || collation_of(request.collation, None),
         |view| collation_of_view(&view, request.collation),
     )?;
-    let mut values = DistinctValues::new(request.key, collation)?;
+    let evaluation = EvaluationContext::new(context.op);
+    let mut values = DistinctValues::new(request.key, collation, &evaluation)?;
     run_to_end(&mut executor, context, &mut |document| values.add_document(document))?;
     Ok(values.into_list())
 }

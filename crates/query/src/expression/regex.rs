@@ -14,7 +14,7 @@ use super::{Evaluation, Gathered, Node, Special, finished_document};
 use crate::error::QueryError;
 use crate::evaluation::EvaluationContext;
 use crate::matcher::regex::{PATTERN_BYTES_MAX, RegexFault};
-use crate::value::{DocumentWriter, Text, Value};
+use crate::value::{BYTES_PER_STEP, DocumentWriter, Text, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
@@ -203,7 +203,10 @@ impl<'t> Finder<'t> {
 fn find_all<'a>(regex: &Regex, text: &str, context: &EvaluationContext<'_>) -> Computed<'a> {
     let mut found = Gathered::new(context);
     let mut finder = Finder::new(regex, text);
-    while let Some(next) = finder.next()? {
+    loop {
+        // Patterns may look at all the rest for each match.
+        context.steps(text.len().saturating_sub(finder.from) / BYTES_PER_STEP)?;
+        let Some(next) = finder.next()? else { break };
         context.steps(next.steps())?;
         found.push(next)?;
         // No search begins at the end, but in an empty text.

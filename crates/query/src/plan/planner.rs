@@ -46,14 +46,17 @@ use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
 
-/// Most branches of an `$or` that are looked up one by one.
-const BRANCHES_MAX: usize = 1000;
+/// Most branches of an `$or` whose sorted scans are merged: each is open all the time.
+const MERGED_BRANCHES_MAX: usize = 1000;
 
 /// Intervals of a list up to which its memory is not counted: the lists of ordinary queries.
 const UNCOUNTED_INTERVALS: usize = 64;
 
-/// Memory of lists that the branches of an `$or` may have for themselves: with more, a union is no candidate.
+/// Memory that the branches of an `$or` may have for themselves: with more, a union is no candidate.
 const UNION_BYTES_MAX: usize = 64 << 20;
+
+/// Memory of a branch beside its lists: how it is looked up, and its scan.
+const BRANCH_BYTES: usize = size_of::<Access>() + size_of::<IndexScan>();
 
 /// How the records are found.
 #[derive(Clone)]
@@ -536,9 +539,6 @@ impl Planner<'_> {
             .collect();
         for (position, conjunct) in conjuncts.iter().enumerate() {
             let Predicate::Or(branches) = conjunct else { continue };
-            if branches.len() > BRANCHES_MAX {
-                continue;
-            }
             let others: Vec<&Predicate> = conjuncts
                 .iter()
                 .enumerate()
@@ -546,67 +546,66 @@ impl Planner<'_> {
                 .map(|(_, other)| *other)
                 .collect();
             let mark = self.evaluation.held();
-            let of_branch = |branch: &Predicate| -> Result<Vec<Access>, QueryError> {
-                let mut parts = branch.conjuncts();
-                parts.extend(&others);
-                let mut accesses = Vec::new();
-                for index in &usable {
-                    accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
-                }
-                // What the branch shares with the other conjuncts is there once.
-                for access in &accesses {
-                    let (intervals, bytes) = access.own_intervals();
-                    self.evaluation.steps(1 + parts.len() + intervals)?;
-                    if !hinted && self.evaluation.held() - mark + bytes > UNION_BYTES_MAX {
-                        return Ok(Vec::new());
-                    }
-                    self.evaluation.hold(bytes)?;
-                }
-                Ok(accesses)
-            };
-            let mut choices: Vec<Vec<Access>> = Vec::with_capacity(branches.len());
-            for branch in branches {
-                let accesses = of_branch(branch)?;
-                if accesses.is_empty() {
-                    break;
-                }
-                choices.push(accesses);
-            }
-            if choices.len() < branches.len() {
+            let Some(union) = self.union_of(branches, &others, &usable, hinted)? else {
                 self.evaluation.release_to(mark);
                 continue;
-            }
-            let mut union = Vec::with_capacity(choices.len());
-            let mut merge = Vec::new();
-            for accesses in &choices {
-                union.extend(accesses.iter().min_by_key(|access| access.rank()).cloned());
-                if let Some(sort) = self.sort_fields() {
-                    let ordered = accesses
-                        .iter()
-                        .filter_map(|access| Some((access, access.direction_for(sort)?)));
-                    let best = ordered.min_by_key(|(access, _)| access.rank());
-                    merge.extend(best.map(|(access, direction)| (access.clone(), direction)));
-                }
-            }
-            if !merge.is_empty() && merge.len() == choices.len() {
-                let exact = merge.iter().all(|(access, _)| access.exact);
-                candidates.push(Candidate {
-                    source: Source::Merge(merge),
-                    sorted: true,
-                    exact,
-                });
-            } else {
-                let sorted = self.sort_fields().is_none();
-                let exact = union.iter().all(|access| access.exact);
-                candidates.push(Candidate {
-                    source: Source::Union(union),
-                    sorted,
-                    exact,
-                });
-            }
+            };
+            candidates.push(union);
             break;
         }
         Ok(())
+    }
+
+    /// Each branch on its own best index; `None` when one has none, or the lists take too much memory.
+    fn union_of(
+        &self,
+        branches: &[Predicate],
+        others: &[&Predicate],
+        usable: &[&Arc<Index>],
+        hinted: bool,
+    ) -> Result<Option<Candidate>, QueryError> {
+        let before = self.evaluation.held();
+        let sort = self.sort_fields().filter(|_| branches.len() <= MERGED_BRANCHES_MAX);
+        let (mut union, mut merge) = (Vec::with_capacity(branches.len()), Vec::new());
+        for branch in branches {
+            let mut parts = branch.conjuncts();
+            parts.extend(others);
+            let mut accesses = Vec::new();
+            for index in usable {
+                accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
+            }
+            self.evaluation.hold(BRANCH_BYTES)?;
+            // What the branch shares with the other conjuncts is there once.
+            for access in &accesses {
+                let (intervals, bytes) = access.own_intervals();
+                self.evaluation.steps(1 + parts.len() + intervals)?;
+                self.evaluation.hold(bytes)?;
+            }
+            if !hinted && self.evaluation.held() - before > UNION_BYTES_MAX {
+                return Ok(None);
+            }
+            let ordered = accesses
+                .iter()
+                .filter_map(|access| Some((access, access.direction_for(sort?)?)));
+            let ordered = ordered.min_by_key(|(access, _)| access.rank());
+            merge.extend(ordered.map(|(access, direction)| (access.clone(), direction)));
+            let Some(best) = accesses.into_iter().min_by_key(|access| access.rank()) else {
+                return Ok(None);
+            };
+            union.push(best);
+        }
+        if !merge.is_empty() && merge.len() == branches.len() {
+            return Ok(Some(Candidate {
+                exact: merge.iter().all(|(access, _)| access.exact),
+                source: Source::Merge(merge),
+                sorted: true,
+            }));
+        }
+        Ok(Some(Candidate {
+            exact: union.iter().all(|access| access.exact),
+            source: Source::Union(union),
+            sorted: self.sort_fields().is_none(),
+        }))
     }
 
     /// The tree of a candidate.

@@ -279,34 +279,21 @@ impl AddToSet {
         around: &Surroundings<'_>,
     ) -> Result<Vec<&'s Constant>, QueryError> {
         let mark = around.evaluation.held();
-        let mut key = Vec::new();
-        let encode = |key: &mut Vec<u8>, value: RawBsonRef<'_>| -> Result<(), QueryError> {
-            key.clear();
-            keys::key::encode_value(key, value, FieldOrder::Ascending, around.collator());
-            around.evaluation.steps(1 + key.len() / BYTES_PER_STEP)
-        };
-        let mut wanted: HashSet<Box<[u8]>> = HashSet::with_capacity(self.values.len());
-        for value in &self.values {
-            encode(&mut key, value.value())?;
-            around.evaluation.hold(key.len() + KEY_BYTES)?;
-            wanted.insert(key.as_slice().into());
-        }
+        let mut wanted = ValueKeys::of(&self.values, around)?;
         // There may be many more elements than values: nothing is kept of them.
         for item in Elements::new(array) {
-            if wanted.is_empty() {
+            if wanted.keys.is_empty() {
                 break;
             }
-            encode(&mut key, item?.value()?)?;
-            wanted.remove(key.as_slice());
+            wanted.remove(item?.value()?)?;
         }
         let mut added = Vec::new();
         for value in &self.values {
-            if wanted.is_empty() {
+            if wanted.keys.is_empty() {
                 break;
             }
-            encode(&mut key, value.value())?;
             // The first of equal ones.
-            if wanted.remove(key.as_slice()) {
+            if wanted.remove(value.value())? {
                 added.push(value);
             }
         }
@@ -326,6 +313,45 @@ impl AddToSet {
         }
         frame.finish(out);
         Ok(kind::ARRAY)
+    }
+}
+
+/// Values by the bytes that are equal where they are. The memory is held until the caller releases it.
+struct ValueKeys<'s> {
+    keys: HashSet<Box<[u8]>>,
+    scratch: Vec<u8>,
+    around: &'s Surroundings<'s>,
+}
+
+impl<'s> ValueKeys<'s> {
+    fn of(values: &[Constant], around: &'s Surroundings<'s>) -> Result<Self, QueryError> {
+        let mut keys = Self {
+            keys: HashSet::with_capacity(values.len()),
+            scratch: Vec::new(),
+            around,
+        };
+        for value in values {
+            keys.encode(value.value())?;
+            around.evaluation.hold(keys.scratch.len() + KEY_BYTES)?;
+            keys.keys.insert(keys.scratch.as_slice().into());
+        }
+        Ok(keys)
+    }
+
+    fn encode(&mut self, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        self.scratch.clear();
+        keys::key::encode_value(&mut self.scratch, value, FieldOrder::Ascending, self.around.collator());
+        self.around.evaluation.steps(1 + self.scratch.len() / BYTES_PER_STEP)
+    }
+
+    fn contains(&mut self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+        self.encode(value)?;
+        Ok(self.keys.contains(self.scratch.as_slice()))
+    }
+
+    fn remove(&mut self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+        self.encode(value)?;
+        Ok(self.keys.remove(self.scratch.as_slice()))
     }
 }
 
@@ -389,12 +415,12 @@ impl Pull {
         if element.kind() != kind::ARRAY {
             return Err(QueryError::bad_value("Cannot apply $pull to a non-array value"));
         }
-        retain(element, out, |_, item| match self {
-            Pull::Matching(condition) => {
+        match self {
+            Pull::Matching(condition) => retain(element, out, |_, item| {
                 around.evaluation.step()?;
                 Ok(!condition.matches(item, around.scope())?)
-            }
-            Pull::Equal(values) => {
+            }),
+            Pull::Equal(values) if values.len() <= COMPARED_VALUES => retain(element, out, |_, item| {
                 for value in values {
                     around.evaluation.step()?;
                     if equals(value, item, around.collator())? {
@@ -402,7 +428,14 @@ impl Pull {
                     }
                 }
                 Ok(true)
+            }),
+            Pull::Equal(values) => {
+                let mark = around.evaluation.held();
+                let mut unwanted = ValueKeys::of(values, around)?;
+                let change = retain(element, out, |_, item| Ok(!unwanted.contains(item.value()?)?));
+                around.evaluation.release_to(mark);
+                change
             }
-        })
+        }
     }
 }

@@ -7,6 +7,7 @@ use bson::RawDocument;
 use wire::ErrorCode;
 
 use super::scan::{self, Element, Elements, Malformed};
+use super::{DocumentWriter, Value};
 use crate::error::QueryError;
 
 /// Levels of nesting of a computed document, the outermost counted as one: MongoDB's.
@@ -19,7 +20,27 @@ const EMPTY_BYTES: usize = 5;
 
 /// Fails with code 15 when `document` nests deeper than BSON may.
 pub(crate) fn check_depth(document: &RawDocument) -> Result<(), QueryError> {
-    match is_deeper(document, DOCUMENT_DEPTH_MAX)? {
+    refuse(is_deeper(document, DOCUMENT_DEPTH_MAX)?)
+}
+
+/// As [`check_depth`], of a value that is put into so many levels of a document that is no deeper itself.
+pub(crate) fn check_depth_within(levels: usize, value: &Value<'_>) -> Result<(), QueryError> {
+    let Some(free) = DOCUMENT_DEPTH_MAX.checked_sub(levels) else {
+        return refuse(true);
+    };
+    if !value.has_levels() {
+        return Ok(());
+    }
+    let mut alone = Vec::with_capacity(value.approximate_bytes() + 32);
+    let mut writer = DocumentWriter::new(&mut alone);
+    writer.append("", value);
+    writer.finish();
+    // The document around it here is one level of its own.
+    refuse(is_deeper(scan::frame(&alone)?, free + 1)?)
+}
+
+fn refuse(is_deeper: bool) -> Result<(), QueryError> {
+    match is_deeper {
         false => Ok(()),
         true => Err(QueryError::new(
             ErrorCode::Overflow,
@@ -68,8 +89,8 @@ fn inner_frame(element: Element<'_>) -> Result<Option<&RawDocument>, Malformed> 
 
 #[cfg(test)]
 mod tests {
-    use super::{DOCUMENT_DEPTH_MAX, check_depth};
-    use bson::{Bson, Document, JavaScriptCodeWithScope, RawDocumentBuf, doc};
+    use super::{DOCUMENT_DEPTH_MAX, Value, check_depth, check_depth_within};
+    use bson::{Bson, Document, JavaScriptCodeWithScope, RawBsonRef, RawDocumentBuf, doc};
 
     #[track_caller]
     fn bounded(wrap: impl Fn(Bson) -> Bson, levels: usize) {
@@ -94,6 +115,17 @@ mod tests {
             scope: doc! {"a": inner},
         };
         bounded(|inner| scope(inner).into(), DOCUMENT_DEPTH_MAX);
+        let below = |path: usize, levels: usize| {
+            let value = (1..levels).fold(doc! {"v": 1}, |inner, _| doc! {"": inner});
+            let value = RawDocumentBuf::try_from(&value).expect("BSON");
+            check_depth_within(path, &Value::from_raw(RawBsonRef::Document(&value))).is_ok()
+        };
+        for path in [1, 7, DOCUMENT_DEPTH_MAX - 1] {
+            let free = DOCUMENT_DEPTH_MAX - path;
+            assert!(below(path, free) && !below(path, free + 1), "{path}");
+        }
+        assert!(check_depth_within(DOCUMENT_DEPTH_MAX, &Value::Null).is_ok());
+        assert!(check_depth_within(DOCUMENT_DEPTH_MAX + 1, &Value::Null).is_err());
         let broad = doc! {"a": vec![doc! {"b": "x".repeat(2000)}; 100]};
         check_depth(&RawDocumentBuf::try_from(&broad).expect("BSON")).expect("three levels");
     }

@@ -2,7 +2,7 @@
 
 use bson::RawDocument;
 
-use super::depth::DOCUMENT_DEPTH_MAX;
+use super::depth::check_depth_within;
 use super::scan::{self, Elements, Malformed};
 use super::{DocumentWriter, SharedDocument, Value};
 use crate::error::QueryError;
@@ -10,13 +10,11 @@ use crate::error::QueryError;
 /// `document` with the value at `path` set, or removed when `value` is missing. Documents that are lacking on the way
 /// are made (not for a removal); anything else in the way is replaced.
 pub fn with_path(document: &RawDocument, path: &[Box<str>], value: &Value<'_>) -> Result<SharedDocument, QueryError> {
+    // The rest of the document has been measured before: stages do this once for each of many values.
+    check_depth_within(path.len(), value)?;
     let mut out = Vec::with_capacity(document.as_bytes().len() + value.approximate_bytes() + 32);
     write_with_path(document, path, value, DocumentWriter::new(&mut out))?;
-    // The document itself is as deep as it may be.
-    match value.has_levels() || path.len() >= DOCUMENT_DEPTH_MAX {
-        true => SharedDocument::computed(out),
-        false => Ok(SharedDocument::new(out.into())?),
-    }
+    Ok(SharedDocument::new(out.into())?)
 }
 
 /// The length in front of a document's elements.

@@ -8,7 +8,7 @@ use crate::plan::{
     AggregateRequest, CountRequest, DistinctRequest, ExplainRequest, ExplainedWrite, FindRequest, Hint, Verbosity,
     WriteKind,
 };
-use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc, rawdoc};
 use wire::ErrorCode;
 
 pub(super) fn explained(fixture: &Fixture, request: &ExplainRequest<'_>, verbosity: Verbosity) -> Document {
@@ -89,6 +89,35 @@ fn plans_have_the_expected_stages() {
         &doc! { "a": ["[3, 3]"], "b": ["[inf.0, 2)"] }
     );
     assert!(!bounds.contains_key("filter"), "the bounds are exact");
+}
+
+#[test]
+fn an_or_of_many_branches_looks_each_up() {
+    let fixture = numbers(2000);
+    let or = |branches: i32, branch: fn(i32) -> RawDocumentBuf| {
+        let mut list = RawArrayBuf::new();
+        (0..branches).for_each(|i| list.push(branch(i)));
+        rawdoc! { "$or": list }
+    };
+    let beginning = |request: &FindRequest<'_>| {
+        let plan = stages(&winning(&fixture, request));
+        plan.split(',').next().expect("a part").to_owned()
+    };
+    let filter = or(1500, |i| rawdoc! { "_id": i, "b": { "$exists": true } });
+    let request = FindRequest::new(ns("c"), &filter);
+    assert_eq!(beginning(&request), "FETCH/OR/(IXSCAN");
+    assert_eq!(ids(&fixture, &request), (0..1500).collect::<Vec<_>>());
+    // Scans that are merged are all open.
+    let by_b = rawdoc! { "b": -1 };
+    for (branches, wanted) in [(1000, "SORT_MERGE/(FETCH/IXSCAN"), (1001, "SORT/FETCH/OR/(IXSCAN")] {
+        let filter = or(branches, |i| rawdoc! { "a": i, "b": { "$lt": 1000 } });
+        let request = FindRequest {
+            sort: Some(&by_b),
+            ..FindRequest::new(ns("c"), &filter)
+        };
+        assert_eq!(beginning(&request), wanted);
+        assert_eq!(ids(&fixture, &request).len(), 2000);
+    }
 }
 
 /// An index that was hinted at was passed over, or the order was that of the hint.

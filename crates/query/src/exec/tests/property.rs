@@ -509,8 +509,9 @@ impl Case {
             .expect("distinct values");
         let mut found: Vec<Vec<u8>> = values.iter().map(encode).collect();
         found.sort_unstable();
-        let mut wanted =
-            crate::exec::distinct::DistinctValues::new(path, asked.context.collation.clone()).expect("a path");
+        let evaluation = crate::EvaluationContext::uninterrupted();
+        let mut wanted = crate::exec::distinct::DistinctValues::new(path, asked.context.collation.clone(), &evaluation)
+            .expect("a path");
         for id in matches {
             wanted.add_document(&self.documents[id]).expect("walked");
         }
