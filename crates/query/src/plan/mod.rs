@@ -24,6 +24,7 @@ pub mod request;
 pub(crate) mod shape;
 pub(crate) mod special;
 pub(crate) mod text;
+pub(crate) mod union;
 pub(crate) mod wildcard;
 
 pub use allowed_indexes::FilterIndex;

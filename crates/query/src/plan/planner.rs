@@ -20,6 +20,7 @@ use super::interval::Intervals;
 use super::predicate::Predicate;
 use super::query::{Order, Query, Wish};
 use super::text::{TextAccess, TextBranch};
+use super::union::Union;
 use super::wildcard;
 use crate::QueryError;
 use crate::evaluation::EvaluationContext;
@@ -33,6 +34,7 @@ use crate::exec::near::Near;
 use crate::exec::scan::CollectionScan;
 use crate::exec::sort_key::SortKeys;
 use crate::exec::stage::{Stage, StageCounters};
+use crate::matcher::Matcher;
 use crate::metadata::MetadataField;
 use crate::path::Path;
 use crate::project::Projection;
@@ -46,17 +48,8 @@ use std::sync::Arc;
 use storage::{Collection, Index};
 use wire::ErrorCode;
 
-/// Most branches of an `$or` whose sorted scans are merged: each is open all the time.
-const MERGED_BRANCHES_MAX: usize = 1000;
-
 /// Intervals of a list up to which its memory is not counted: the lists of ordinary queries.
 const UNCOUNTED_INTERVALS: usize = 64;
-
-/// Memory that the branches of an `$or` may have for themselves: with more, a union is no candidate.
-const UNION_BYTES_MAX: usize = 64 << 20;
-
-/// Memory of a branch beside its lists: how it is looked up, and its scan.
-const BRANCH_BYTES: usize = size_of::<Access>() + size_of::<IndexScan>();
 
 /// How the records are found.
 #[derive(Clone)]
@@ -76,7 +69,7 @@ pub(crate) enum Source {
     /// One index per branch, a text index among them.
     TextUnion(Vec<TextBranch>),
     /// One index per branch.
-    Union(Vec<Access>),
+    Union(Union),
     /// One index per branch, each in order, merged.
     Merge(Vec<(Access, Direction)>),
 }
@@ -86,9 +79,9 @@ pub(crate) enum Source {
 pub(crate) struct Candidate {
     pub(crate) source: Source,
     /// Rows come in the sort's order.
-    sorted: bool,
+    pub(super) sorted: bool,
     /// Rows need no filter.
-    exact: bool,
+    pub(super) exact: bool,
 }
 
 /// Names a candidate in the plan cache.
@@ -156,7 +149,7 @@ impl Candidate {
                 TextBranch::Text(text) => text.access().is_current(),
                 TextBranch::Index(access) => access.is_current(),
             }),
-            Source::Union(accesses) => accesses.iter().all(Access::is_current),
+            Source::Union(union) => union.accesses.iter().all(Access::is_current),
             Source::Merge(accesses) => accesses.iter().all(|(access, _)| access.is_current()),
         }
     }
@@ -186,7 +179,7 @@ impl Candidate {
                 TextBranch::Text(text) => count(text.access().sets()),
                 TextBranch::Index(access) => count(access.sets()),
             }),
-            Source::Union(accesses) => accesses.iter().for_each(|access| count(access.sets())),
+            Source::Union(union) => union.accesses.iter().for_each(|access| count(access.sets())),
             Source::Merge(accesses) => accesses.iter().for_each(|(access, _)| count(access.sets())),
         }
         bytes
@@ -265,7 +258,7 @@ impl Planner<'_> {
                 self.add_index(index, &conjuncts, hinted, &mut candidates)?;
             }
         }
-        self.add_unions(&alike, &conjuncts, hinted, &mut candidates)?;
+        self.add_unions(&alike, &predicate, hinted, &mut candidates)?;
         if candidates.is_empty() {
             if hinted {
                 return Err(QueryError::new(
@@ -441,7 +434,7 @@ impl Planner<'_> {
         Converter::convert(self.query.filter.as_deref(), &indexed, keys)
     }
 
-    fn sort_fields(&self) -> Option<&[SortField]> {
+    pub(super) fn sort_fields(&self) -> Option<&[SortField]> {
         match &self.query.order {
             Order::Fields(fields) => Some(fields),
             _ => None,
@@ -519,95 +512,6 @@ impl Planner<'_> {
         });
     }
 
-    /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its
-    /// own best index.
-    fn add_unions(
-        &self,
-        indexes: &[&Arc<Index>],
-        conjuncts: &[&Predicate],
-        hinted: bool,
-        candidates: &mut Vec<Candidate>,
-    ) -> Result<(), QueryError> {
-        if hinted && !candidates.is_empty() {
-            return Ok(());
-        }
-        // A partial index that the whole filter does not imply may serve none of the branches.
-        let usable: Vec<&Arc<Index>> = indexes
-            .iter()
-            .filter(|index| self.holds_matches(index))
-            .copied()
-            .collect();
-        for (position, conjunct) in conjuncts.iter().enumerate() {
-            let Predicate::Or(branches) = conjunct else { continue };
-            let others: Vec<&Predicate> = conjuncts
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| *i != position)
-                .map(|(_, other)| *other)
-                .collect();
-            let mark = self.evaluation.held();
-            let Some(union) = self.union_of(branches, &others, &usable, hinted)? else {
-                self.evaluation.release_to(mark);
-                continue;
-            };
-            candidates.push(union);
-            break;
-        }
-        Ok(())
-    }
-
-    /// Each branch on its own best index; `None` when one has none, or the lists take too much memory.
-    fn union_of(
-        &self,
-        branches: &[Predicate],
-        others: &[&Predicate],
-        usable: &[&Arc<Index>],
-        hinted: bool,
-    ) -> Result<Option<Candidate>, QueryError> {
-        let before = self.evaluation.held();
-        let sort = self.sort_fields().filter(|_| branches.len() <= MERGED_BRANCHES_MAX);
-        let (mut union, mut merge) = (Vec::with_capacity(branches.len()), Vec::new());
-        for branch in branches {
-            let mut parts = branch.conjuncts();
-            parts.extend(others);
-            let mut accesses = Vec::new();
-            for index in usable {
-                accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
-            }
-            self.evaluation.hold(BRANCH_BYTES)?;
-            // What the branch shares with the other conjuncts is there once.
-            for access in &accesses {
-                let (intervals, bytes) = access.own_intervals();
-                self.evaluation.steps(1 + parts.len() + intervals)?;
-                self.evaluation.hold(bytes)?;
-            }
-            if !hinted && self.evaluation.held() - before > UNION_BYTES_MAX {
-                return Ok(None);
-            }
-            let ordered = accesses
-                .iter()
-                .filter_map(|access| Some((access, access.direction_for(sort?)?)));
-            let ordered = ordered.min_by_key(|(access, _)| access.rank());
-            merge.extend(ordered.map(|(access, direction)| (access.clone(), direction)));
-            let Some(best) = accesses.into_iter().min_by_key(|access| access.rank()) else {
-                return Ok(None);
-            };
-            union.push(best);
-        }
-        if !merge.is_empty() && merge.len() == branches.len() {
-            return Ok(Some(Candidate {
-                exact: merge.iter().all(|(access, _)| access.exact),
-                source: Source::Merge(merge),
-                sorted: true,
-            }));
-        }
-        Ok(Some(Candidate {
-            exact: union.iter().all(|access| access.exact),
-            source: Source::Union(union),
-            sorted: self.sort_fields().is_none(),
-        }))
-    }
-
     /// The tree of a candidate.
     pub(crate) fn build(&self, candidate: &Candidate) -> Result<Stage, QueryError> {
         let query = self.query;
@@ -620,18 +524,18 @@ impl Planner<'_> {
             let scan = IndexScan::new(access.index.clone(), bounds.clone(), direction, kind, once(access));
             scan.on_path(access.wildcard.as_ref())
         };
-        let fetch = |input: Stage| -> Stage {
+        let fetch = |input: Stage, filter: Option<Arc<Matcher>>| -> Stage {
             Stage::Fetch(Box::new(Fetch {
                 input,
-                filter: filter.clone(),
+                filter,
                 counters: StageCounters::default(),
             }))
         };
-        let with_documents = |mut scan: IndexScan| -> Stage {
+        let with_documents = |mut scan: IndexScan, filter: Option<Arc<Matcher>>| -> Stage {
             if !scan.gives_documents() {
-                return fetch(Stage::IndexScan(Box::new(scan)));
+                return fetch(Stage::IndexScan(Box::new(scan)), filter);
             }
-            scan.filter.clone_from(&filter);
+            scan.filter = filter;
             Stage::IndexScan(Box::new(scan))
         };
         let mut stage = match &candidate.source {
@@ -652,17 +556,17 @@ impl Planner<'_> {
                 if covered || counts_keys {
                     Stage::IndexScan(Box::new(scan))
                 } else {
-                    with_documents(scan)
+                    with_documents(scan, filter)
                 }
             }
             Source::Range(index, bounds, direction) => {
                 let scan = IndexScan::new(index.clone(), bounds.clone(), *direction, ScanKind::Entries, true);
-                with_documents(scan)
+                with_documents(scan, filter)
             }
             Source::Split(access, scans, direction) => {
                 let inputs = scans
                     .iter()
-                    .map(|bounds| with_documents(scan(access, bounds, *direction, ScanKind::Entries)));
+                    .map(|bounds| with_documents(scan(access, bounds, *direction, ScanKind::Entries), filter.clone()));
                 self.merged(inputs.collect())?
             }
             Source::Near(access, place, path) => {
@@ -677,25 +581,35 @@ impl Planner<'_> {
             }
             Source::Text(text) => self.build_text(text),
             Source::TextUnion(branches) => self.build_text_union(branches),
-            Source::Union(accesses) => {
+            Source::Union(union) => {
+                let accesses = &union.accesses;
                 let all_give_documents = !counts_keys && accesses.iter().all(|access| access.index.clustering());
-                let inputs = accesses.iter().map(|access| {
+                let own = match candidate.exact {
+                    true => None,
+                    false => union.own_filters(query.filter.as_deref()),
+                };
+                let own_filter = |branch: usize| own.as_ref().map(|own| own.of_branches[branch].clone());
+                let inputs = accesses.iter().enumerate().map(|(branch, access)| {
                     let scan = scan(access, &access.bounds(), Direction::Forward, ScanKind::Entries);
-                    match all_give_documents {
-                        true => with_documents(scan),
-                        false => Stage::IndexScan(Box::new(scan)),
+                    match own_filter(branch) {
+                        Some(filter) if !access.exact => with_documents(scan, Some(filter)),
+                        None if all_give_documents => with_documents(scan, filter.clone()),
+                        _ => Stage::IndexScan(Box::new(scan)),
                     }
                 });
-                let union = Stage::Or(Box::new(Or::new(inputs.collect())));
-                if counts_keys || all_give_documents {
-                    union
-                } else {
-                    fetch(union)
+                let stage = Stage::Or(Box::new(Or::new(inputs.collect())));
+                match own {
+                    Some(own) => fetch(stage, own.beside),
+                    None if counts_keys || all_give_documents => stage,
+                    None => fetch(stage, filter.clone()),
                 }
             }
             Source::Merge(accesses) => {
                 let inputs = accesses.iter().map(|(access, direction)| {
-                    with_documents(scan(access, &access.bounds(), *direction, ScanKind::Entries))
+                    with_documents(
+                        scan(access, &access.bounds(), *direction, ScanKind::Entries),
+                        filter.clone(),
+                    )
                 });
                 self.merged(inputs.collect())?
             }

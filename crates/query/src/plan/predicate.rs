@@ -18,6 +18,14 @@ pub(crate) enum Predicate {
 }
 
 impl Predicate {
+    /// The members of the outermost conjunction as they are: one for each conjunct of the filter.
+    pub(crate) fn top_conjuncts(&self) -> &[Predicate] {
+        match self {
+            Predicate::And(children) => children,
+            other => std::slice::from_ref(other),
+        }
+    }
+
     /// The members of a conjunction, nested ones taken apart.
     pub(crate) fn conjuncts(&self) -> Vec<&Predicate> {
         let mut list = Vec::new();

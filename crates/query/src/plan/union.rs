@@ -1,0 +1,157 @@
+//! An `$or` as a candidate: each of its branches on an index of its own.
+
+use super::access::Access;
+use super::planner::{Candidate, Planner, Source};
+use super::predicate::Predicate;
+use super::wildcard;
+use crate::QueryError;
+use crate::exec::index_scan::IndexScan;
+use crate::matcher::{MatchExpr, Matcher};
+use std::sync::Arc;
+use storage::Index;
+
+/// Most branches of an `$or` whose sorted scans are merged: each is open all the time.
+const MERGED_BRANCHES_MAX: usize = 1000;
+
+/// From so many branches on, what a branch has found is matched with that branch alone. With fewer a record that
+/// several find is read once.
+const OWN_FILTERS_MIN: usize = 16;
+
+/// Memory that the branches of an `$or` may have for themselves: with more, a union is no candidate.
+const UNION_BYTES_MAX: usize = 64 << 20;
+
+/// Memory of a branch beside its lists: how it is looked up, and its scan.
+const BRANCH_BYTES: usize = size_of::<Access>() + size_of::<IndexScan>();
+
+/// An index for each branch of an `$or`.
+#[derive(Clone)]
+pub(crate) struct Union {
+    pub(super) accesses: Vec<Access>,
+    /// Which of the filter's conjuncts the `$or` is; `None` for one further inside.
+    pub(super) part: Option<usize>,
+}
+
+/// A filter taken apart at its `$or`.
+pub(super) struct OwnFilters {
+    pub(super) of_branches: Vec<Arc<Matcher>>,
+    /// Its other conjuncts.
+    pub(super) beside: Option<Arc<Matcher>>,
+}
+
+impl Union {
+    /// What each branch has to be matched with, where that spares matching each record with all of them.
+    pub(super) fn own_filters(&self, filter: Option<&Matcher>) -> Option<OwnFilters> {
+        let (part, filter) = (self.part?, filter?);
+        let conjuncts = filter.root().conjuncts();
+        let MatchExpr::Or(branches) = conjuncts.get(part)? else {
+            return None;
+        };
+        if branches.len() != self.accesses.len() || branches.len() < OWN_FILTERS_MIN {
+            return None;
+        }
+        let matcher = |root: MatchExpr| Arc::new(Matcher::from_expr(root, filter.collator().cloned()));
+        let others = conjuncts.iter().enumerate().filter(|(i, _)| *i != part);
+        let beside = MatchExpr::and(others.map(|(_, other)| other.clone()));
+        Some(OwnFilters {
+            of_branches: branches.iter().cloned().map(matcher).collect(),
+            beside: Some(matcher(beside)).filter(|beside| !beside.is_always_true()),
+        })
+    }
+}
+
+impl Planner<'_> {
+    /// Adds what an `$or` among the conjuncts makes possible: each branch, together with the other conjuncts, on its
+    /// own best index.
+    pub(super) fn add_unions(
+        &self,
+        indexes: &[&Arc<Index>],
+        predicate: &Predicate,
+        hinted: bool,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), QueryError> {
+        if hinted && !candidates.is_empty() {
+            return Ok(());
+        }
+        let conjuncts = predicate.conjuncts();
+        // A partial index that the whole filter does not imply may serve none of the branches.
+        let usable: Vec<&Arc<Index>> = indexes
+            .iter()
+            .filter(|index| self.holds_matches(index))
+            .copied()
+            .collect();
+        for (position, conjunct) in conjuncts.iter().enumerate() {
+            let Predicate::Or(branches) = conjunct else { continue };
+            let others: Vec<&Predicate> = conjuncts
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != position)
+                .map(|(_, other)| *other)
+                .collect();
+            let mark = self.evaluation.held();
+            let part = predicate
+                .top_conjuncts()
+                .iter()
+                .position(|top| std::ptr::eq(top, *conjunct));
+            let Some(union) = self.union_of(branches, part, &others, &usable, hinted)? else {
+                self.evaluation.release_to(mark);
+                continue;
+            };
+            candidates.push(union);
+            break;
+        }
+        Ok(())
+    }
+
+    /// Each branch on its own best index; `None` when one has none, or the lists take too much memory.
+    fn union_of(
+        &self,
+        branches: &[Predicate],
+        part: Option<usize>,
+        others: &[&Predicate],
+        usable: &[&Arc<Index>],
+        hinted: bool,
+    ) -> Result<Option<Candidate>, QueryError> {
+        let before = self.evaluation.held();
+        let sort = self.sort_fields().filter(|_| branches.len() <= MERGED_BRANCHES_MAX);
+        let (mut union, mut merge) = (Vec::with_capacity(branches.len()), Vec::new());
+        for branch in branches {
+            let mut parts = branch.conjuncts();
+            parts.extend(others);
+            let mut accesses = Vec::new();
+            for index in usable {
+                accesses.extend(wildcard::all_accesses(index, &parts, self.evaluation)?);
+            }
+            self.evaluation.hold(BRANCH_BYTES)?;
+            // What the branch shares with the other conjuncts is there once.
+            for access in &accesses {
+                let (intervals, bytes) = access.own_intervals();
+                self.evaluation.steps(1 + parts.len() + intervals)?;
+                self.evaluation.hold(bytes)?;
+            }
+            if !hinted && self.evaluation.held() - before > UNION_BYTES_MAX {
+                return Ok(None);
+            }
+            let ordered = accesses
+                .iter()
+                .filter_map(|access| Some((access, access.direction_for(sort?)?)));
+            let ordered = ordered.min_by_key(|(access, _)| access.rank());
+            merge.extend(ordered.map(|(access, direction)| (access.clone(), direction)));
+            let Some(best) = accesses.into_iter().min_by_key(|access| access.rank()) else {
+                return Ok(None);
+            };
+            union.push(best);
+        }
+        if !merge.is_empty() && merge.len() == branches.len() {
+            return Ok(Some(Candidate {
+                exact: merge.iter().all(|(access, _)| access.exact),
+                source: Source::Merge(merge),
+                sorted: true,
+            }));
+        }
+        Ok(Some(Candidate {
+            exact: union.iter().all(|access| access.exact),
+            source: Source::Union(Union { accesses: union, part }),
+            sorted: self.sort_fields().is_none(),
+        }))
+    }
+}
