@@ -52,8 +52,9 @@ enum Operation<'a> {
 
 /// Inserts that go in together at most: their errors are not counted as results before all of them have been tried.
 const RUN_DOCUMENTS_MAX: usize = 4096;
-/// Bytes of results behind which the command ends, MongoDB's `bulkWriteMaxRepliesSize`.
-const RESULTS_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Bytes of results behind which the command ends, as MongoDB's does by its `bulkWriteMaxRepliesSize`: as many as a
+/// message has, so that there is room for an error of each of the 100,000 operations that one may bring.
+const RESULTS_BYTES_MAX: u64 = wire::limits::MESSAGE_BYTES_MAX as u64;
 
 /// What the whole command did.
 struct Totals {
