@@ -9,7 +9,8 @@ import bson
 import pytest
 from bson.raw_bson import RawBSONDocument
 from members import code_of
-from pymongo.errors import DocumentTooLarge, OperationFailure, WriteError
+from pymongo import InsertOne
+from pymongo.errors import ClientBulkWriteException, DocumentTooLarge, OperationFailure, WriteError
 
 MAX = 16 * 1024 * 1024
 
@@ -69,6 +70,16 @@ def test_batches_of_100_000(db):
         db.command("delete", "c", deletes=[{"q": {"_id": 1}, "limit": 1}] * 100_001)
     assert error.value.code == 16
     assert db.c.estimated_document_count() == 100_000
+
+
+def test_each_of_100_000_operations_may_fail(db, client):
+    """Of a bulk that all collided the last fifth was not tried."""
+    db.c.insert_one({"_id": 1})
+    duplicates = [InsertOne({"_id": 1}, namespace=f"{db.name}.c") for _ in range(100_000)]
+    with pytest.raises(ClientBulkWriteException) as failed:
+        client.bulk_write(duplicates, ordered=False)
+    assert len(failed.value.write_errors) == 100_000
+    assert {error["code"] for error in failed.value.write_errors} == {11000}
 
 
 def test_bad_ids_and_names(db, client):
