@@ -7,6 +7,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import bson
 import pytest
 from bson import raw_bson
 from bson.codec_options import CodecOptions
@@ -130,3 +131,33 @@ def test_what_is_refused(many, tmp_path):
         running = tenon("rescue", "--mmapv1", other, "--check")
     assert running.returncode == 2
     assert "stop that server first" in running.stderr
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    """What an old program wrote as Latin-1 is no reason to lose a document."""
+    old = unpack("many", tmp_path)
+
+    def rescue(name, *options):
+        done = tenon("rescue", "--mmapv1", old, "--out", tmp_path / name, "--json", *options)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        documents = [
+            document.raw
+            for path in sorted((tmp_path / name / MANY).glob("*.bson"))
+            for document in bson.decode_all(path.read_bytes(), RAW)
+        ]
+        return done.returncode, lines, documents
+
+    _, _, documents = rescue("before")
+    files = {path: path.read_bytes() for path in old.glob(f"{MANY}.[0-9]*")}
+    path, document = next(
+        (path, document) for document in documents for path, data in files.items() if data.count(document) == 1
+    )
+    path.write_bytes(files[path].replace(document, document.replace(b"_id", b"_\xe9d")))
+    code, lines, replaced = rescue("replaced")
+    assert (code, lines[-1]["replaced"], lines[-1]["damaged"]) == (1, 1, 0)
+    told = [line["reason"] for line in lines if "reason" in line]
+    assert told == ["U+FFFD stands for what cannot be stored in field '_\ufffdd' of the document without _id: not valid UTF-8"]
+    assert len(replaced) == len(documents) and sum("_\ufffdd".encode() in found for found in replaced) == 1
+    code, lines, left = rescue("skipped", "--invalidUtf8", "skip")
+    assert (code, lines[-1]["replaced"], lines[-1]["damaged"]) == (1, 0, 1)
+    assert len(left) == len(documents) - 1

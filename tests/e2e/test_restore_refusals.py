@@ -8,7 +8,8 @@ import bson
 import bson.json_util
 import pytest
 from bson import Int64, Timestamp
-from pymongo.errors import WriteError
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import BulkWriteError, OperationFailure, WriteError
 from server import ENGINES, Server, binary
 
 
@@ -244,3 +245,93 @@ def test_what_servers_of_today_know_stays(server, shop, tmp_path):
     metadata = json.loads(bson.json_util.dumps({"options": options, "indexes": [{"v": 2, "key": {"x": 1}, "name": "x_1"}]}))
     assert restore(server, dump(tmp_path / "dump", a=([{"_id": 1}], metadata))).returncode == 0
     assert shop.a.options()["capped"] and shop.a.index_information()["x_1"]["v"] == 2
+
+
+def latin1(document):
+    """As a program wrote it whose strings are bytes: f# is fé there."""
+    return RawBSONDocument(bson.encode(document).replace(b"f#", b"f\xe9"))
+
+
+@pytest.mark.parametrize("way", ["sequence", "array"])
+def test_text_that_is_not_utf8_is_a_fault_of_its_document(shop, way):
+    documents = [{"_id": 1}, latin1({"_id": 2, "a": {"b": "caf#"}}), {"_id": 3}, latin1({"_id": 4, "f#": 1})]
+
+    def insert(name, ordered):
+        if way == "array":
+            return shop.command("insert", name, documents=documents, ordered=ordered)["writeErrors"]
+        with pytest.raises(BulkWriteError) as failure:
+            shop[name].insert_many(documents, ordered=ordered)
+        return failure.value.details["writeErrors"]
+
+    errors = insert("x", False)
+    assert [(error["index"], error["code"]) for error in errors] == [(1, 22), (3, 22)]
+    assert errors[0]["errmsg"] == "invalid BSON, field 'a.b' of the document with _id 2: not valid UTF-8"
+    assert [found["_id"] for found in shop.x.find()] == [1, 3]
+    errors = insert("y", True)
+    assert [(error["index"], error["code"]) for error in errors] == [(1, 22)]
+    assert [found["_id"] for found in shop.y.find()] == [1]
+    # Elsewhere it is one of the command.
+    with pytest.raises(OperationFailure) as failure:
+        shop.command("find", "x", filter=latin1({"a": "f#"}))
+    assert failure.value.code == 22
+    with pytest.raises(OperationFailure) as failure:
+        shop.command("update", "x", updates=[latin1({"q": {}, "u": {"$set": {"a": "f#"}}})])
+    assert failure.value.code == 22
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_a_dump_with_text_that_is_not_utf8(server, shop, tmp_path, form):
+    """Old databases have such, and no version of the tools stops at it."""
+    documents = [{"_id": n, "name": "x"} for n in range(1500)]
+    documents[700] = {"_id": 700, "name": "caf#"}
+    folder = tmp_path / "dump"
+    dump(folder, people=(documents, {"options": {}, "indexes": []}))
+    path = folder / "shop" / "people.bson"
+    path.write_bytes(path.read_bytes().replace(b"caf#", b"caf\xe9"))
+    arguments = [folder]
+    if form == "archive":
+        archive = tmp_path / "archive"
+        archive.write_bytes(archived("shop", "people", path.read_bytes()))
+        arguments = [f"--archive={archive}"]
+
+    def restore(*options):
+        return tenon("restore", "--uri", server.uri(), "--drop", *options, *arguments)
+
+    stopped = restore()
+    assert stopped.returncode == 1
+    assert "field 'name' of the document with _id 700: not valid UTF-8" in stopped.stderr
+    assert "--invalidUtf8" in stopped.stderr
+    skipped = restore("--invalidUtf8", "skip")
+    assert skipped.returncode == 1, skipped.stderr
+    assert "shop.people: left out, the first of them: field 'name' of the document with _id 700" in skipped.stderr
+    assert shop.people.count_documents({}) == 1499
+    replaced = restore("--invalidUtf8", "replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert "shop.people: U+FFFD is put in, the first time: field 'name' of the document with _id 700" in replaced.stderr
+    assert "text that is not UTF-8 was replaced in 1" in replaced.stdout + replaced.stderr
+    assert shop.people.count_documents({}) == 1500
+    assert shop.people.find_one({"_id": 700})["name"] == "caf\ufffd"
+
+
+def archived(database, collection, documents):
+    """An archive of one collection."""
+    crc = 0xFFFFFFFFFFFFFFFF
+    for byte in documents:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xC96C5795D7870F42 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFFFFFFFFFF
+    checksum = Int64(crc - (1 << 64) if crc >> 63 else crc)
+    end = b"\xff\xff\xff\xff"
+    of = {"db": database, "collection": collection}
+    return b"".join([
+        bytes.fromhex("6de29981"),
+        bson.encode({"concurrent_collections": 1, "version": "0.1", "server_version": "8.0.0", "tool_version": "x"}),
+        bson.encode({**of, "metadata": "{}", "size": 0, "type": "collection"}),
+        end,
+        bson.encode({**of, "EOF": False, "CRC": Int64(0)}),
+        documents,
+        end,
+        bson.encode({**of, "EOF": True, "CRC": checksum}),
+        end,
+    ])

@@ -526,6 +526,27 @@ def test_compressed_buckets_are_taken(db):
     assert db["system.buckets.x"].count_documents({"control.version": 1}) == 1
 
 
+def test_a_compressed_bucket_brings_nothing_that_drivers_cannot_read(db):
+    """One byte of a binary that is a column: the batch that had the measurement could not be read any more."""
+
+    def column(element):
+        return bson.Binary(element + b"\0", 7)
+
+    db.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    db.x.insert_one({"_id": 1, "t": START, "m": 1})
+    time = bson.encode({"": START})[4:-1]
+    for element, value in [(b"\x08\0\x07", True), (b"\x03\0\x09\0\0\0\x08x\0\x07\0", {"x": True}), (b"\x02\0\x02\0\0\0\xe9\0", "x")]:
+        extent = {"t": START, "a": value}
+        bucket = {
+            "_id": ObjectId(),
+            "control": {"version": 2, "min": extent, "max": extent, "count": 1},
+            "meta": 1,
+            "data": {"t": column(time), "a": column(element)},
+        }
+        assert "a compressed column cannot be read" in refused(2, db["system.buckets.x"].insert_one, bucket)
+    assert [found["_id"] for found in db.x.find()] == [1]
+
+
 def test_expired_buckets_go(server, db):
     now = datetime.datetime.now(UTC).replace(tzinfo=None)
     db.create_collection("x", timeseries={"timeField": "t", "metaField": "m"}, expireAfterSeconds=3600)
@@ -658,6 +679,25 @@ def test_dump_and_restore(server, db, new_folder):
         assert list(db.x.find().sort("v")) == before
         assert [entry["options"] for entry in db.list_collections()] == [entry["options"] for entry in listed]
         assert {"v": 1} in [dict(index["key"]) for index in db.x.list_indexes()]
+
+
+def test_what_is_deep_or_large_comes_back_out_of_a_dump(server, db, new_folder):
+    program = os.environ.get("TENON") or os.path.join(os.path.dirname(binary()), "tenon")
+    db.create_collection("x", timeseries={"timeField": "t", "metaField": "m"})
+    deep = 1
+    for _ in range(179):
+        deep = {"a": deep}
+    db.x.insert_many([{"_id": n, "t": minutes(n), "m": 1, "v": deep} for n in range(3)])
+    db.x.insert_one({"_id": 3, "t": START, "m": 2, "v": "x" * 5_592_000})
+    refused(10334, db.x.insert_one, {"_id": 4, "t": START, "m": 3, "v": "x" * 5_594_900})
+    folder = new_folder("dump")
+    made = subprocess.run([program, "dump", "--uri", server.uri(), "--db", db.name, "--out", folder], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    db.x.drop()
+    made = subprocess.run([program, "restore", "--uri", server.uri(), folder], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert db.x.distinct("_id") == [0, 1, 2, 3]
+    assert db.command("validate", "x")["valid"]
 
 
 @pytest.mark.parametrize("engine", ENGINES[:1])

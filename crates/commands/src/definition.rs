@@ -105,6 +105,8 @@ pub struct Command {
     pub secret: &'static [&'static str],
     /// Fields that are documents to be worked on one by one, see [`Invocation::documents`].
     pub batches: &'static [&'static str],
+    /// Documents of its batches that may not be stored are errors of each of them, see [`Invocation::invalid`].
+    pub refuses_invalid_documents_each: bool,
     /// What `top`, `opcounters` and `opLatencies` count it as.
     pub kind: OperationKind,
     /// Does it; appends fields to the reply.
@@ -135,6 +137,7 @@ impl Command {
             has_write_concern: false,
             secret: &[],
             batches: &[],
+            refuses_invalid_documents_each: false,
             kind,
             access,
             run,
@@ -192,6 +195,12 @@ impl Command {
     /// These fields are documents to be worked on one by one.
     pub const fn batches(mut self, fields: &'static [&'static str]) -> Self {
         self.batches = fields;
+        self
+    }
+
+    /// A document of its batches that may not be stored is an error of that one.
+    pub const fn refuses_invalid_documents_each(mut self) -> Self {
+        self.refuses_invalid_documents_each = true;
         self
     }
 

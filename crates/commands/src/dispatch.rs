@@ -43,8 +43,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::{Operation, OperationCounters, SessionKey, Storage, StorageError};
 use vfs::Env;
-use wire::ErrorCode;
 use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
+use wire::{ErrorCode, InvalidDocument};
 
 /// What the server does after sending the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,6 +192,13 @@ impl Call<'_> {
             Ok(generic) => generic,
             Err(error) => return (Err(error), Outcome::default()),
         };
+        let is_told_each = |invalid: &InvalidDocument| {
+            self.command.refuses_invalid_documents_each && self.command.batches.contains(&&*invalid.field)
+        };
+        if let Some(invalid) = self.request.invalid.iter().find(|invalid| !is_told_each(invalid)) {
+            let error = CommandError::new(ErrorCode::InvalidBSON, invalid.to_string());
+            return (Err(error), Outcome::default());
+        }
         if self.command.admin_only && generic.database != "admin" {
             let error = CommandError::new(
                 ErrorCode::Unauthorized,
@@ -228,6 +235,7 @@ impl Call<'_> {
             command: self.command,
             body: self.request.body,
             sequences: self.request.sequences,
+            invalid: self.request.invalid,
             database: generic.database,
             session: generic.session,
             write_concern: generic.write_concern.clone(),

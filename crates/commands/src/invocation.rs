@@ -33,7 +33,7 @@ use storage::{
     ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
     StatementResult, Storage, StorageError, Transaction, WriteUnit,
 };
-use wire::ErrorCode;
+use wire::{ErrorCode, InvalidDocument};
 
 /// What a call did, for the slow-operation log line, `top` and the counters.
 #[derive(Default)]
@@ -102,6 +102,8 @@ pub struct Invocation<'i> {
     pub body: &'i RawDocument,
     /// Document sequences by name.
     pub sequences: &'i [(&'i str, &'i [u8])],
+    /// Documents of its batches that may not be stored as they came; what stands in their places is not them.
+    pub invalid: &'i [InvalidDocument],
     /// The database addressed.
     pub database: &'i str,
     /// `lsid`.
@@ -464,6 +466,7 @@ impl<'i> Invocation<'i> {
             command,
             body,
             sequences: &[],
+            invalid: &[],
             database,
             session: None,
             write_concern: WriteConcern::default(),
@@ -500,6 +503,7 @@ impl<'i> Invocation<'i> {
             command,
             body,
             sequences: &[],
+            invalid: &[],
             database,
             session: self.session,
             write_concern: self.write_concern.clone(),
@@ -594,12 +598,8 @@ impl<'i> Invocation<'i> {
             let mut rest = *bytes;
             while rest.len() >= 5 {
                 let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
-                let Some(bytes) = rest.get(..length) else {
-                    return Err(CommandError::new(
-                        ErrorCode::InvalidBSON,
-                        "document sequence is cut off",
-                    ));
-                };
+                let cut_off = || CommandError::new(ErrorCode::InvalidBSON, "document sequence is cut off");
+                let bytes = rest.get(..length).ok_or_else(cut_off)?;
                 documents.push(RawDocument::from_bytes(bytes)?);
                 rest = &rest[length..];
             }

@@ -1,6 +1,7 @@
 //! What a client asks, as the server hands it on, and what that weighed.
 
 use bson::raw::RawDocument;
+use wire::InvalidDocument;
 
 /// Has a request handled anew that was put off ([`crate::Outcome::put_off`]). May be called before that was
 /// answered, and by any thread.
@@ -12,6 +13,8 @@ pub struct Request<'m> {
     pub body: &'m RawDocument,
     /// Document sequences (kind 1 sections): identifier and the documents, back to back.
     pub sequences: &'m [(&'m str, &'m [u8])],
+    /// Documents of it that may not be stored as they came, see [`wire::mask_invalid`].
+    pub invalid: &'m [InvalidDocument],
     /// `Some(db)` for OP_QUERY, where the database stands in the namespace and not in `$db`.
     pub legacy_database: Option<&'m str>,
     /// The client accepts a chain of replies (`exhaustAllowed`).
@@ -32,6 +35,7 @@ impl<'m> Request<'m> {
         Self {
             body,
             sequences: &[],
+            invalid: &[],
             legacy_database: None,
             exhaust_allowed: false,
             is_repeated: false,

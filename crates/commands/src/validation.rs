@@ -4,6 +4,7 @@
 //! first write behind a definition; one that cannot be compiled any more fails the write.
 
 use crate::arguments::Arguments;
+use crate::command::timeseries;
 use crate::command::write_result::EXTRAS_BYTES_MAX;
 use crate::default_concern_rules::check_stored;
 use crate::error::{CommandError, Result};
@@ -43,7 +44,8 @@ pub fn check(
     if let Some(options) = collection.timeseries()
         && call.command.name != "applyOps"
     {
-        query::timeseries::check_bucket(document, options)?;
+        query::timeseries::check_bucket(document, options)
+            .map_err(|error| timeseries::of_bucket(error.into(), collection.namespace(), document))?;
     }
     for index in collection.maintained() {
         if index.pattern().special() == Some(FieldKind::Sphere) && call.command.name != "applyOps" {
@@ -251,6 +253,9 @@ pub struct Compliance<'c> {
     validator: Option<Arc<Validator>>,
     evaluation: EvaluationContext<'c>,
     n_non_compliant: u64,
+    /// What is wrong with the first buckets that are none, and how many there are.
+    broken: Vec<String>,
+    n_broken: u64,
 }
 
 impl<'c> Compliance<'c> {
@@ -263,11 +268,22 @@ impl<'c> Compliance<'c> {
             validator: validation.and_then(|validation| validator(call, collection, validation).ok()),
             evaluation: call.evaluation(),
             n_non_compliant: 0,
+            broken: Vec::new(),
+            n_broken: 0,
         }
     }
 
     /// Looks at one document.
     pub fn inspect(&mut self, id: &RecordId, document: &RawDocument) -> std::result::Result<(), StorageError> {
+        if let Some(options) = self.collection.timeseries()
+            && let Err(error) = query::timeseries::check_bucket(document, options)
+        {
+            self.n_broken += 1;
+            if self.n_broken <= NAMED_MAX {
+                let error = timeseries::of_bucket(error.into(), self.collection.namespace(), document);
+                self.broken.push(error.message);
+            }
+        }
         let Some(validator) = &self.validator else {
             return Ok(());
         };
@@ -290,8 +306,13 @@ impl<'c> Compliance<'c> {
         Ok(())
     }
 
-    /// Adds a warning when there were some; answers how many.
+    /// Adds a warning when there were some; answers how many. Buckets that are none are errors.
     pub fn finish(self, report: &mut ValidateReport) -> u64 {
+        let unnamed = self.n_broken - self.broken.len() as u64;
+        report.errors.extend(self.broken);
+        if unnamed > 0 {
+            report.errors.push(format!("{unnamed} more buckets are none"));
+        }
         if self.n_non_compliant > 0 {
             let text = "Detected one or more documents not compliant with the collection's schema. Check logs for log id 5363500.";
             report.warnings.push(text.to_owned());

@@ -5,6 +5,7 @@
 
 use crate::crc64::Crc64;
 use crate::error::{Doing, DumpError, Result};
+use crate::found::Found;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use bson::{Document, RawDocument, RawDocumentBuf, rawdoc};
@@ -129,7 +130,7 @@ impl Checksum {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// A document of a namespace.
-    Document(Namespace, RawDocumentBuf),
+    Document(Namespace, Found),
     /// A namespace has ended, and its checksum was right.
     End(Namespace),
 }
@@ -201,7 +202,7 @@ impl<R: Read> ArchiveReader<R> {
         loop {
             if let Some(namespace) = &self.current {
                 let namespace = namespace.clone();
-                if let Some(document) = self.document()? {
+                if let Some(document) = self.found()? {
                     self.open.entry(namespace.clone()).or_default().add(document.as_bytes());
                     return Ok(Some(Part::Document(namespace, document)));
                 }
@@ -259,8 +260,15 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// A document, or `None` for a terminator; the end of the stream is an error.
+    /// A valid document, or `None` for a terminator.
     fn document(&mut self) -> Result<Option<RawDocumentBuf>> {
+        self.found()?
+            .map(|found| found.valid().map(ToOwned::to_owned))
+            .transpose()
+    }
+
+    /// A document, or `None` for a terminator; the end of the stream is an error.
+    fn found(&mut self) -> Result<Option<Found>> {
         match self.int()? {
             None => Err(self.malformed("it stops in the middle")),
             Some(TERMINATOR) => Ok(None),
@@ -272,11 +280,14 @@ impl<R: Read> ArchiveReader<R> {
     fn document_or_end(&mut self) -> Result<Option<RawDocumentBuf>> {
         match self.int()? {
             None => Ok(None),
-            Some(length) => self.rest_of_document(length).map(Some),
+            Some(length) => self
+                .rest_of_document(length)?
+                .valid()
+                .map(|found| Some(found.to_owned())),
         }
     }
 
-    fn rest_of_document(&mut self, length: i32) -> Result<RawDocumentBuf> {
+    fn rest_of_document(&mut self, length: i32) -> Result<Found> {
         let began = self.offset - 4;
         let document = read_document(&mut self.input, length, began, "archive")?;
         self.offset += document.as_bytes().len() as u64 - 4;
@@ -319,8 +330,8 @@ pub(crate) fn read_length(input: &mut impl Read, subject: &str) -> Result<Option
     Ok(Some(i32::from_le_bytes(bytes)))
 }
 
-/// The rest of a document whose length has been read, validated.
-pub(crate) fn read_document(input: &mut impl Read, length: i32, offset: u64, subject: &str) -> Result<RawDocumentBuf> {
+/// The rest of a document whose length has been read, with its structure validated.
+pub(crate) fn read_document(input: &mut impl Read, length: i32, offset: u64, subject: &str) -> Result<Found> {
     let size = usize::try_from(length).unwrap_or_default();
     if !(5..=DOCUMENT_INTERNAL_BYTES_MAX).contains(&size) {
         return Err(DumpError::Format {
@@ -342,12 +353,17 @@ pub(crate) fn read_document(input: &mut impl Read, length: i32, offset: u64, sub
             fault: format!("it stops in the middle of the document at byte {offset}"),
         });
     }
-    let document = wire::validate_document(&bytes).map_err(|source| DumpError::Bson {
+    let malformed = |source| DumpError::Bson {
         subject: subject.to_owned(),
         offset,
         source,
+    };
+    let invalid = wire::validate_structure(&bytes).map_err(malformed)?;
+    let document = RawDocumentBuf::from_bytes(bytes).map_err(|error| DumpError::Format {
+        subject: subject.to_owned(),
+        fault: format!("the document at byte {offset}: {error}"),
     })?;
-    Ok(document.to_owned())
+    Ok(Found::new(document, offset, invalid))
 }
 
 #[cfg(test)]

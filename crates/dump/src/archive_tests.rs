@@ -40,13 +40,19 @@ fn segments_come_back_in_order() {
     assert_eq!(reader.collections().len(), 2);
     assert_eq!(reader.collections()[1].namespace, Namespace::new("d", "b.c"));
     let a = || Namespace::new("d", "a");
+    let document = |document: RawDocumentBuf| {
+        let at = bytes
+            .windows(document.as_bytes().len())
+            .rposition(|window| window == document.as_bytes());
+        Part::Document(a(), Found::new(document, at.unwrap() as u64, None))
+    };
     assert_eq!(
         parts(&bytes).unwrap(),
         [
-            Part::Document(a(), rawdoc! { "_id": 1 }),
+            document(rawdoc! { "_id": 1 }),
             Part::End(Namespace::new("d", "b.c")),
-            Part::Document(a(), rawdoc! { "_id": "x" }),
-            Part::Document(a(), rawdoc! {}),
+            document(rawdoc! { "_id": "x" }),
+            document(rawdoc! {}),
             Part::End(a()),
         ]
     );

@@ -5,11 +5,11 @@
 use crate::archive::{read_document, read_length};
 use crate::crc64::Crc64;
 use crate::error::{Doing, DumpError, Result};
+use crate::found::Found;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::Namespace;
 use bench::interrupt::Interrupt;
 use bench::pipe::InterruptibleFile;
-use bson::RawDocumentBuf;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use std::fs::File;
@@ -160,11 +160,7 @@ pub(crate) fn is_compressed(path: &Path) -> Result<bool> {
 }
 
 /// Reads documents to the end of a file. Bytes that are no document are an error with their place.
-pub fn bson_file(
-    input: &mut dyn Read,
-    subject: &str,
-    each: &mut dyn FnMut(RawDocumentBuf) -> Result<()>,
-) -> Result<()> {
+pub fn bson_file(input: &mut dyn Read, subject: &str, each: &mut dyn FnMut(Found) -> Result<()>) -> Result<()> {
     let mut input = input;
     let mut offset = 0;
     while let Some(length) = read_length(&mut input, subject)? {

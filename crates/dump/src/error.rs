@@ -52,6 +52,14 @@ pub enum DumpError {
         /// What is wrong.
         source: wire::BsonError,
     },
+    /// A document with text that is not UTF-8.
+    #[error("byte {offset}: {what} (--invalidUtf8 of tenon restore goes on)")]
+    InvalidText {
+        /// Where the document begins.
+        offset: u64,
+        /// Which document it is, and which field.
+        what: String,
+    },
     /// Metadata that cannot be written or read.
     #[error("metadata of {subject}")]
     Metadata {

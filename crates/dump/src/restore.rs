@@ -4,6 +4,7 @@ use crate::archive::{ArchiveReader, Part};
 use crate::client::{Client, Inserted};
 use crate::directory::{Files, bson_file, compressed, is_compressed, metadata_beside, open_file, read_metadata, scan};
 use crate::error::{Doing, DumpError, Result};
+use crate::found::{Found, InvalidText};
 use crate::indexes::{self, PendingIndexes, binary_order, is_of_ids};
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
@@ -63,6 +64,8 @@ pub struct RestoreOptions {
     pub stop_on_error: bool,
     /// Takes documents that the collection's validator would not.
     pub bypass_validation: bool,
+    /// What becomes of documents with text that is not UTF-8. In a log they end its replay.
+    pub invalid_text: InvalidText,
     /// Of every write: what fewer members have may be taken back.
     pub write_concern: Document,
     /// So many collections at once, at least one.
@@ -82,7 +85,13 @@ pub struct Restored {
     pub documents: u64,
     /// Documents that it refused, most often because they were there already.
     pub failed: u64,
-    /// Why, for the first of each collection, and what else the server refused.
+    /// Documents that were left out for their text.
+    pub skipped: u64,
+    /// Documents whose text was replaced.
+    pub replaced: u64,
+    /// Where, for the first of each collection.
+    pub replacements: Vec<String>,
+    /// Why documents failed, for the first of each collection, and what else the server refused.
     pub failures: Vec<String>,
     /// Operations of the log that were applied.
     pub operations: u64,
@@ -101,6 +110,9 @@ impl Restored {
         self.collections += other.collections;
         self.documents += other.documents;
         self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.replaced += other.replaced;
+        self.replacements.extend(other.replacements);
         self.failures.extend(other.failures);
         self.operations += other.operations;
         self.indexes.append(other.indexes);
@@ -215,7 +227,7 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
             let mut input = open_file(Some(&path), is_gzip, &options.interrupt)?;
             bson_file(&mut *input, &path.display().to_string(), &mut |entry| {
                 options.progress.inc(entry.as_bytes().len() as u64);
-                replay.entry(&entry)
+                replay.entry(entry.valid()?)
             })
         }),
     }
@@ -355,7 +367,7 @@ fn restore_one(
                 Some(loading) => loading,
                 None => loading.insert(Loading::begin(client, options, namespace, metadata.clone())?),
             };
-            loading.add(client, &document)
+            loading.add_found(client, &document)
         })?;
     }
     let loading = match loading {
@@ -426,7 +438,7 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
         replay.entry(&first)?;
         while let Some(part) = reader.next_part()? {
             match part {
-                Part::Document(namespace, entry) if namespace == Namespace::oplog() => replay.entry(&entry)?,
+                Part::Document(namespace, entry) if namespace == Namespace::oplog() => replay.entry(entry.valid()?)?,
                 Part::End(_) => {}
                 Part::Document(namespace, _) => {
                     return Err(DumpError::Format {
@@ -464,7 +476,7 @@ fn route(
             if let (Part::Document(_, entry), true) =
                 (&part, options.oplog.is_some() && *namespace == Namespace::oplog())
             {
-                first_of_log = Some(entry.clone());
+                first_of_log = Some(entry.valid()?.to_owned());
                 break;
             }
             continue;
@@ -518,7 +530,7 @@ fn load_parts(
         match &part {
             Part::Document(_, document) => {
                 loading
-                    .add(&mut client, document)
+                    .add_found(&mut client, document)
                     .map_err(|error| error.of(namespace))?;
                 open.insert(namespace.clone(), loading);
             }
@@ -625,6 +637,32 @@ impl<'a> Loading<'a> {
                 ..Restored::default()
             },
         }
+    }
+
+    /// Sends a document of a dump, with others; one with text that is not UTF-8 as the user chose.
+    fn add_found(&mut self, client: &mut Client, found: &Found) -> Result<()> {
+        let Some(what) = found.what_is_invalid().filter(|_| !self.skips) else {
+            return self.add(client, found.as_found());
+        };
+        let chosen = self.options.invalid_text;
+        if chosen == InvalidText::Stop {
+            return found.valid().map(drop);
+        }
+        if chosen == InvalidText::Skip {
+            if self.restored.skipped == 0 {
+                let failure = format!("{}: left out, the first of them: {what}", self.target);
+                self.restored.failures.push(failure);
+            }
+            self.restored.skipped += 1;
+            self.options.progress.inc(found.as_bytes().len() as u64);
+            return Ok(());
+        }
+        if self.restored.replaced == 0 {
+            let replacement = format!("{}: U+FFFD is put in, the first time: {what}", self.target);
+            self.restored.replacements.push(replacement);
+        }
+        self.restored.replaced += 1;
+        self.add(client, &found.replaced()?)
     }
 
     /// Sends a document, with others.

@@ -5,7 +5,7 @@
 //! documents of `system.namespaces`, `system.indexes` and `system.views`.
 
 use crate::catalog::{self, Catalog};
-use crate::directory::Shutdown;
+use crate::directory::{InvalidText, Shutdown};
 use crate::error::Result;
 use crate::extents::{Chain, DataFiles, Extent};
 use crate::finding::{Fault, Finding, Findings};
@@ -55,7 +55,9 @@ pub struct Walked {
     pub documents: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Records whose documents are damaged.
+    /// Of them those with text that is not UTF-8, which was replaced.
+    pub replaced: u64,
+    /// Records whose documents are damaged, or were left out for their text.
     pub damaged: u64,
 }
 
@@ -64,6 +66,7 @@ pub struct Database<'i> {
     image: &'i Image,
     name: String,
     shutdown: Shutdown,
+    invalid_text: InvalidText,
     collections: Vec<Collection>,
     findings: Findings,
     /// Collections with a definition that were not found.
@@ -71,17 +74,24 @@ pub struct Database<'i> {
 }
 
 impl<'i> Database<'i> {
-    pub(crate) fn open(image: &'i Image, name: &str, shutdown: Shutdown) -> Self {
-        let database = Self::linked(image, name, shutdown, None);
+    pub(crate) fn open(image: &'i Image, name: &str, shutdown: Shutdown, invalid_text: InvalidText) -> Self {
+        let linked = |missing| Self::linked(image, name, shutdown, invalid_text, missing);
+        let database = linked(None);
         match database.missing.is_empty() {
             true => database,
             // An entry of the catalog is gone without a trace, but for its definition.
-            false => Self::linked(image, name, shutdown, Some(&database.missing)),
+            false => linked(Some(&database.missing)),
         }
     }
 
     /// With the collections that are known to be missing in the catalog, which makes it a damaged one.
-    fn linked(image: &'i Image, name: &str, shutdown: Shutdown, missing: Option<&[String]>) -> Self {
+    fn linked(
+        image: &'i Image,
+        name: &str,
+        shutdown: Shutdown,
+        invalid_text: InvalidText,
+        missing: Option<&[String]>,
+    ) -> Self {
         let mut findings = Findings::default();
         let mut files = DataFiles::open(image, name, &mut findings);
         let mut catalog = catalog::read(image, files.catalog, name, &mut findings);
@@ -93,6 +103,7 @@ impl<'i> Database<'i> {
             image,
             name: name.to_owned(),
             shutdown,
+            invalid_text,
             collections,
             findings,
             missing: Vec::new(),
@@ -154,17 +165,32 @@ impl<'i> Database<'i> {
                     extent,
                     namespace: &namespace,
                 };
-                match records.document(at, &mut buffer) {
-                    Ok(()) => {
-                        walked.documents += 1;
-                        walked.bytes += buffer.len() as u64;
-                        each(&buffer)?;
+                let fault = match records.document(at, &mut buffer) {
+                    Ok(None) => None,
+                    Ok(Some(error)) => {
+                        let what = wire::describe_invalid(&buffer, &error);
+                        let valid = wire::with_valid_content(&buffer);
+                        match valid.filter(|_| self.invalid_text == InvalidText::Replace) {
+                            Some(valid) => {
+                                buffer = valid;
+                                Some(Fault::TextReplaced { what })
+                            }
+                            None => Some(Fault::TextLeftOut { what }),
+                        }
                     }
-                    Err(fault) => {
-                        walked.damaged += 1;
-                        let finding = records.finding(Some(at), fault);
-                        findings.add(finding);
-                    }
+                    Err(fault) => Some(fault),
+                };
+                let is_replaced = matches!(fault, Some(Fault::TextReplaced { .. }));
+                walked.replaced += u64::from(is_replaced);
+                if fault.is_some() && !is_replaced {
+                    walked.damaged += 1;
+                } else {
+                    walked.documents += 1;
+                    walked.bytes += buffer.len() as u64;
+                    each(&buffer)?;
+                }
+                if let Some(fault) = fault {
+                    findings.add(records.finding(Some(at), fault));
                 }
             }
             Ok(())
@@ -490,8 +516,8 @@ fn document_at(reader: &mut Reader<'_>, image: &Image, database: &str, location:
     }
     let mut bytes = vec![0; length];
     reader.read(file, start, &mut bytes).ok()?;
-    wire::validate_document(&bytes).ok()?;
-    Document::from_reader(&*bytes).ok()
+    wire::validate_structure(&bytes).ok()?;
+    Document::from_reader(&*wire::with_valid_content(&bytes)?).ok()
 }
 
 /// The records of a collection's free lists, which are read only if something is searched.

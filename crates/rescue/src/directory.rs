@@ -19,6 +19,17 @@ const ENGINE_FILE: &str = "storage.bson";
 /// A process id has fewer digits, the engine's document fewer bytes.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// What becomes of documents with text that is not UTF-8, which servers take no more, or booleans that are neither 0
+/// nor 1. Each one is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InvalidText {
+    /// What is not UTF-8 becomes U+FFFD.
+    #[default]
+    Replace,
+    /// They are left out.
+    Skip,
+}
+
 /// How a directory is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -26,6 +37,8 @@ pub struct OpenOptions {
     pub memory_bytes: usize,
     /// More of them go into a file of this path, which is made and gone at once; without it they stay in memory.
     pub scratch: Option<PathBuf>,
+    /// See there.
+    pub invalid_text: InvalidText,
 }
 
 impl Default for OpenOptions {
@@ -33,6 +46,7 @@ impl Default for OpenOptions {
         Self {
             memory_bytes: 256 << 20,
             scratch: None,
+            invalid_text: InvalidText::default(),
         }
     }
 }
@@ -52,6 +66,7 @@ pub enum Shutdown {
 pub struct DataDirectory {
     image: Image,
     shutdown: Shutdown,
+    invalid_text: InvalidText,
     replayed: Replayed,
     findings: Findings,
 }
@@ -97,6 +112,7 @@ impl DataDirectory {
         Ok(Self {
             image,
             shutdown,
+            invalid_text: options.invalid_text,
             replayed,
             findings,
         })
@@ -135,7 +151,7 @@ impl DataDirectory {
                 database: name.to_owned(),
             });
         }
-        Ok(Database::open(&self.image, name, self.shutdown))
+        Ok(Database::open(&self.image, name, self.shutdown, self.invalid_text))
     }
 }
 

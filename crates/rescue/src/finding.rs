@@ -142,6 +142,18 @@ pub enum Fault {
     /// A document.
     #[error("a damaged document: {0}")]
     Document(#[from] wire::BsonError),
+    /// Text of a document that is not UTF-8.
+    #[error("U+FFFD stands for what cannot be stored in {what}")]
+    TextReplaced {
+        /// Where.
+        what: String,
+    },
+    /// The same, and the document is not given out.
+    #[error("left out for what cannot be stored in {what}")]
+    TextLeftOut {
+        /// Where.
+        what: String,
+    },
     /// A collection's options, indexes or views.
     #[error("a definition that cannot be read: {why}")]
     Definition {

@@ -212,8 +212,9 @@ impl Records<'_, '_> {
         findings.add(finding);
     }
 
-    /// Reads the document of a record into the buffer.
-    pub(crate) fn document(&mut self, at: u32, buffer: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Reads the document of a record into the buffer; answers what is invalid in its content, such as text that is not
+    /// UTF-8.
+    pub(crate) fn document(&mut self, at: u32, buffer: &mut Vec<u8>) -> Result<Option<wire::BsonError>, Fault> {
         let record = self.probe(at.cast_signed())?;
         let whole = match record.has_length {
             true => record.header.bytes.cast_unsigned(),
@@ -231,7 +232,6 @@ impl Records<'_, '_> {
         read.map_err(|error| Fault::Unreadable {
             error: error.to_string(),
         })?;
-        wire::validate_document(buffer)?;
-        Ok(())
+        Ok(wire::validate_structure(buffer)?)
     }
 }

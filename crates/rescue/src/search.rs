@@ -56,7 +56,7 @@ impl Records<'_, '_> {
             }
             expected = Some(at + record.header.bytes.cast_unsigned());
             match self.document(at, &mut buffer) {
-                Ok(()) => {
+                Ok(_) => {
                     found.push(at);
                     at = self.behind(&record);
                 }

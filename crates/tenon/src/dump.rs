@@ -2,7 +2,7 @@
 
 use crate::connect::{self, Purpose, ServerArgs};
 use crate::point::PointArgs;
-use ::dump::{DumpOptions, Filter, Pattern, Rename, ReplayOptions, RestoreOptions, Server};
+use ::dump::{DumpOptions, Filter, InvalidText, Pattern, Rename, ReplayOptions, RestoreOptions, Server};
 use anyhow::{Context as _, Result, bail};
 use bench::interrupt::Interrupt;
 use bson::RawDocumentBuf;
@@ -162,6 +162,14 @@ impl DumpCommand {
     }
 }
 
+/// `--invalidUtf8`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum InvalidUtf8 {
+    Stop,
+    Skip,
+    Replace,
+}
+
 /// Restore dumps of mongodump or of tenon dump
 #[derive(Args, Debug)]
 pub struct RestoreCommand {
@@ -194,6 +202,15 @@ pub struct RestoreCommand {
     /// Takes documents that their collection's validator would not
     #[arg(long = "bypassDocumentValidation", help_heading = "Behaviour")]
     bypass_document_validation: bool,
+    /// Documents with text that is not UTF-8: stop names the first, skip leaves them out, replace puts U+FFFD for it
+    #[arg(
+        long = "invalidUtf8",
+        value_name = "HOW",
+        value_enum,
+        default_value = "stop",
+        help_heading = "Behaviour"
+    )]
+    invalid_utf8: InvalidUtf8,
     /// The write concern: majority, a number, or a document
     #[arg(
         long = "writeConcern",
@@ -273,19 +290,32 @@ impl RestoreCommand {
             no_options: self.no_options_restore,
             stop_on_error: self.stop_on_error,
             bypass_validation: self.bypass_document_validation,
+            invalid_text: match self.invalid_utf8 {
+                InvalidUtf8::Stop => InvalidText::Stop,
+                InvalidUtf8::Skip => InvalidText::Skip,
+                InvalidUtf8::Replace => InvalidText::Replace,
+            },
             write_concern: connect::write_concern(&self.write_concern)?,
             parallel: usize::from(self.selection.num_parallel_collections),
             interrupt,
             progress: progress.clone(),
         })?;
         progress.finish_and_clear();
-        for failure in &restored.failures {
-            eprintln!("{failure}");
+        for told in restored.failures.iter().chain(&restored.replacements) {
+            eprintln!("{told}");
         }
         self.selection.tell(&format!(
             "{} documents of {} collections restored, {} failed",
             restored.documents, restored.collections, restored.failed
         ));
+        if restored.skipped > 0 {
+            self.selection
+                .tell(&format!("{} left out for text that is not UTF-8", restored.skipped));
+        }
+        if restored.replaced > 0 {
+            self.selection
+                .tell(&format!("text that is not UTF-8 was replaced in {}", restored.replaced));
+        }
         if self.oplog_replay {
             self.selection
                 .tell(&format!("{} operations of the log replayed", restored.operations));
@@ -344,8 +374,8 @@ impl BsonCommand {
         let mut broken = None;
         let read = ::dump::bson_file(&mut *input, &subject, &mut |document| {
             line.clear();
-            // Documents of `bson_file` are valid, which is all that writing asks for.
-            let _ = extjson::write(document.as_bytes(), form, &mut line);
+            // A valid document is all that writing asks for.
+            let _ = extjson::write(document.valid()?.as_bytes(), form, &mut line);
             line.push('\n');
             if broken.is_none() {
                 broken = out.write_all(line.as_bytes()).err();

@@ -303,6 +303,7 @@ impl MigrateCommand {
             stop_on_error: true,
             // What is there is taken along, whatever its validator has become since.
             bypass_validation: true,
+            invalid_text: dump::InvalidText::Stop,
             // The server is alone, and its end makes everything durable.
             write_concern: doc! { "w": 1 },
             parallel: usize::from(self.num_parallel_collections),

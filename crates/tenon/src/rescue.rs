@@ -6,7 +6,9 @@
 use crate::connect::{self, Purpose, ServerArgs};
 use crate::live;
 use crate::migrate::insert_own;
-use ::rescue::{Collection, CollectionKind, DataDirectory, Database, Finding, Findings, OpenOptions, Severity, Walked};
+use ::rescue::{
+    Collection, CollectionKind, DataDirectory, Database, Finding, Findings, InvalidText, OpenOptions, Severity, Walked,
+};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bench::interrupt::Interrupt;
 use bson::{Document, RawDocument, doc};
@@ -72,6 +74,15 @@ pub struct RescueCommand {
     /// With users and roles (of 2.6 and later), which are left out otherwise
     #[arg(long, help_heading = "Collections")]
     users: bool,
+    /// What becomes of documents with text that is not UTF-8: replace puts U+FFFD for it, skip leaves them out
+    #[arg(
+        long = "invalidUtf8",
+        value_name = "HOW",
+        value_enum,
+        default_value = "replace",
+        help_heading = "Behaviour"
+    )]
+    invalid_utf8: InvalidUtf8,
     /// One document for each damage and collection, and one with the counts
     #[arg(long, help_heading = "Behaviour")]
     json: bool,
@@ -80,12 +91,20 @@ pub struct RescueCommand {
     quiet: bool,
 }
 
+/// `--invalidUtf8`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum InvalidUtf8 {
+    Replace,
+    Skip,
+}
+
 /// What was done in all.
 #[derive(Default)]
 struct Totals {
     collections: u64,
     documents: u64,
     bytes: u64,
+    replaced: u64,
     damaged: u64,
     /// Damages, those of documents included.
     damages: u64,
@@ -135,6 +154,10 @@ impl RescueCommand {
         let scratch = std::env::temp_dir().join(format!("tenon-rescue-{}", std::process::id()));
         let open = OpenOptions {
             scratch: Some(scratch),
+            invalid_text: match self.invalid_utf8 {
+                InvalidUtf8::Replace => InvalidText::Replace,
+                InvalidUtf8::Skip => InvalidText::Skip,
+            },
             ..OpenOptions::default()
         };
         let directory = DataDirectory::open(Arc::new(fs), &self.mmapv1, &open)?;
@@ -194,6 +217,7 @@ impl RescueCommand {
             no_options: false,
             stop_on_error: false,
             bypass_validation: true,
+            invalid_text: dump::InvalidText::Stop,
             write_concern: doc! { "w": "majority" },
             parallel: 1,
             interrupt: interrupt.clone(),
@@ -260,6 +284,7 @@ impl RescueCommand {
             totals.collections += 1;
             totals.documents += walked.documents;
             totals.bytes += walked.bytes;
+            totals.replaced += walked.replaced;
             totals.damaged += walked.damaged;
         }
         Ok(())
@@ -323,6 +348,7 @@ impl RescueCommand {
         totals.collections += 1;
         totals.documents += walked.documents;
         totals.bytes += walked.bytes;
+        totals.replaced += walked.replaced;
         totals.damaged += walked.damaged;
         Ok(())
     }
@@ -378,8 +404,8 @@ impl RescueCommand {
         };
         let document = doc! {
             "collection": namespace.to_string(), "type": kind, "documents": walked.documents as i64,
-            "bytes": walked.bytes as i64, "damaged": walked.damaged as i64, "damages": damages as i64,
-            "indexes": collection.indexes.len() as i64, "refused": refused as i64,
+            "bytes": walked.bytes as i64, "replaced": walked.replaced as i64, "damaged": walked.damaged as i64,
+            "damages": damages as i64, "indexes": collection.indexes.len() as i64, "refused": refused as i64,
         };
         let mut text = match collection.kind {
             CollectionKind::View => format!("{namespace}: a view"),
@@ -388,6 +414,9 @@ impl RescueCommand {
                 format!("{namespace}: {} documents, {indexes} indexes", walked.documents)
             }
         };
+        if walked.replaced > 0 {
+            text.push_str(&format!(", text of {} documents is replaced", walked.replaced));
+        }
         if walked.damaged > 0 {
             text.push_str(&format!(", {} documents are damaged", walked.damaged));
         }
@@ -403,7 +432,8 @@ impl RescueCommand {
         }
         let document = doc! {
             "collections": totals.collections as i64, "documents": totals.documents as i64, "bytes": totals.bytes as i64,
-            "damaged": totals.damaged as i64, "damages": totals.damages as i64, "refused": totals.refused as i64,
+            "replaced": totals.replaced as i64, "damaged": totals.damaged as i64, "damages": totals.damages as i64,
+            "refused": totals.refused as i64,
         };
         let mut text = format!(
             "{} documents of {} collections rescued, {} bytes",
@@ -413,6 +443,12 @@ impl RescueCommand {
             0 => text.push_str("; nothing is damaged"),
             1 => text.push_str("; 1 damage"),
             damages => text.push_str(&format!("; {damages} damages")),
+        }
+        if totals.replaced > 0 {
+            let replaced = totals.replaced;
+            text.push_str(&format!(
+                ", text that is not UTF-8 was replaced in {replaced} documents"
+            ));
         }
         if totals.damaged > 0 {
             text.push_str(&format!(", {} documents lost by them", totals.damaged));

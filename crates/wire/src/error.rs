@@ -83,6 +83,11 @@ impl WireError {
             _ => ErrorCode::ProtocolError,
         }
     }
+
+    /// Whether a document is sound but for its content, see [`BsonFault::is_of_content`].
+    pub fn is_of_content(&self) -> bool {
+        matches!(self, Self::Bson(error) if error.fault.is_of_content())
+    }
 }
 
 /// What the server does about a message it does not accept.

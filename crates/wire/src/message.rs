@@ -173,7 +173,15 @@ fn c_string_at<'m>(bytes: &'m [u8], at: usize, what: &'static str) -> Result<&'m
         .ok_or(WireError::Malformed { what, offset: at })
 }
 
-fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
+/// The parts of an OP_MSG, whose documents have not been looked at.
+pub(crate) struct Framed<'m> {
+    pub(crate) flags: MsgFlags,
+    form: Option<Form>,
+    pub(crate) body: &'m [u8],
+    pub(crate) sequences: Sequences<'m>,
+}
+
+pub(crate) fn frame(message: &[u8]) -> Result<Framed<'_>, Rejection> {
     let flags = MsgFlags(i32_at(message, HEADER_BYTES, "flags")? as u32);
     let form = msg_form(flags);
     if flags.unknown_required() {
@@ -183,15 +191,10 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
             answer: form.map_or(Answer::Close, Answer::ReplyAndClose),
         });
     }
-    let bad_document = |error: BsonError| Rejection {
-        error: WireError::Bson(error),
-        answer: form.map_or(Answer::Nothing, Answer::Reply),
-    };
     let sections = without_checksum(message, flags)?;
     let mut body = None;
     let mut sequences = Sequences::NONE;
     let mut position = HEADER_BYTES + 4;
-    // Structure first: a broken frame closes the connection, a broken document in a sound frame is answered.
     while let Some(kind) = sections.get(position) {
         position += 1;
         match kind {
@@ -214,6 +217,26 @@ fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
         what: "no body section",
         offset: position,
     })?;
+    Ok(Framed {
+        flags,
+        form,
+        body,
+        sequences,
+    })
+}
+
+fn parse_msg(message: &[u8]) -> Result<OpMsg<'_>, Rejection> {
+    // Structure first: a broken frame closes the connection, a broken document in a sound frame is answered.
+    let Framed {
+        flags,
+        form,
+        body,
+        sequences,
+    } = frame(message)?;
+    let bad_document = |error: BsonError| Rejection {
+        error: WireError::Bson(error),
+        answer: form.map_or(Answer::Nothing, Answer::Reply),
+    };
     let body = validate_document(body).map_err(bad_document)?;
     for (_, documents) in sequences.as_slice() {
         validate_documents(documents).map_err(bad_document)?;

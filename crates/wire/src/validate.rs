@@ -2,7 +2,8 @@
 //!
 //! One pass, no recursion, no allocation. A document that passes can be read to its last value by the `bson` crate's
 //! raw types without an error. Where that crate is stricter than MongoDB (strings must be UTF-8, the inner length of
-//! the old binary subtype must fit) so is this one.
+//! the old binary subtype must fit) so is this one. A fault of the content alone, text that is not UTF-8 or a boolean
+//! that is neither 0 nor 1, can be told from those of the structure: such a document can be walked and made valid.
 
 use crate::limits::{DOCUMENT_INTERNAL_BYTES_MAX, NESTING_MAX};
 use bson::RawDocument;
@@ -55,6 +56,13 @@ pub enum BsonFault {
     },
 }
 
+impl BsonFault {
+    /// Whether the document can be walked all the same: it is text, or a boolean, that is wrong.
+    pub fn is_of_content(self) -> bool {
+        matches!(self, Self::Utf8 | Self::Boolean)
+    }
+}
+
 type Result<T> = std::result::Result<T, BsonError>;
 
 #[cold]
@@ -64,6 +72,15 @@ fn fault<T>(offset: usize, fault: BsonFault) -> Result<T> {
 
 /// Validates the document that `bytes` consists of, to the last byte.
 pub fn validate_document(bytes: &[u8]) -> Result<&RawDocument> {
+    match validate_structure(bytes)? {
+        None => RawDocument::from_bytes(bytes).or_else(|_| fault(0, BsonFault::Length)),
+        Some(content) => Err(content),
+    }
+}
+
+/// Validates the structure of the document that `bytes` consists of; answers the first fault of its content, which is
+/// looked at as well.
+pub fn validate_structure(bytes: &[u8]) -> Result<Option<BsonError>> {
     let length = document_length(bytes, 0, bytes.len())?;
     if length != bytes.len() {
         return fault(0, BsonFault::Length);
@@ -71,8 +88,7 @@ pub fn validate_document(bytes: &[u8]) -> Result<&RawDocument> {
     if length > DOCUMENT_INTERNAL_BYTES_MAX {
         return fault(0, BsonFault::TooLarge { bytes: length });
     }
-    elements(bytes)?;
-    RawDocument::from_bytes(bytes).or_else(|_| fault(0, BsonFault::Length))
+    elements(bytes)
 }
 
 /// Validates documents that stand back to back and fill `bytes`; returns their number.
@@ -89,6 +105,11 @@ pub fn validate_documents(bytes: &[u8]) -> Result<usize> {
         count += 1;
     }
     Ok(count)
+}
+
+/// The document that `bytes` begin with, not validated yet.
+pub(crate) fn document_at(bytes: &[u8]) -> Result<&[u8]> {
+    document_length(bytes, 0, bytes.len()).map(|length| &bytes[..length])
 }
 
 #[inline]
@@ -127,11 +148,23 @@ impl Frames {
     }
 }
 
+/// The first fault of a document's content.
+#[derive(Default)]
+struct Content(Option<BsonError>);
+
+impl Content {
+    #[cold]
+    fn fault(&mut self, offset: usize, fault: BsonFault) {
+        self.0.get_or_insert(BsonError { offset, fault });
+    }
+}
+
 /// Walks all elements of a document whose length and terminator have been checked.
 ///
 /// Invariant of the loop: `position <= end < bytes.len()`, `end` is the offset of the innermost document's terminator,
 /// and the byte there is 0.
-fn elements(bytes: &[u8]) -> Result<()> {
+fn elements(bytes: &[u8]) -> Result<Option<BsonError>> {
+    let mut content = Content::default();
     let mut frames = Frames {
         ends: [0; NESTING_MAX],
         depth: 0,
@@ -145,15 +178,15 @@ fn elements(bytes: &[u8]) -> Result<()> {
             frames.depth -= 1;
             match frames.depth.checked_sub(1) {
                 Some(outer) => end = frames.ends[outer] as usize,
-                None => return Ok(()),
+                None => return Ok(content.0),
             }
         }
         let kind = bytes[position];
-        let value = c_string(bytes, position + 1, end)?;
+        let value = c_string(bytes, position + 1, end, &mut content)?;
         position = match kind {
             0x10 => value + 4,
             0x01 | 0x09 | 0x11 | 0x12 => value + 8,
-            0x02 | 0x0D | 0x0E => string(bytes, value, end)?,
+            0x02 | 0x0D | 0x0E => string(bytes, value, end, &mut content)?,
             0x03 | 0x04 => {
                 let length = document_length(bytes, value, end)?;
                 end = value + length - 1;
@@ -161,16 +194,21 @@ fn elements(bytes: &[u8]) -> Result<()> {
                 value + 4
             }
             0x07 => value + 12,
-            0x08 => match bytes.get(value) {
-                Some(0 | 1) => value + 1,
-                _ => return fault(value, BsonFault::Boolean),
-            },
+            0x08 => {
+                if !matches!(bytes.get(value), Some(0 | 1)) {
+                    content.fault(value, BsonFault::Boolean);
+                }
+                value + 1
+            }
             0x06 | 0x0A | 0x7F | 0xFF => value,
             0x05 => binary(bytes, value, end)?,
-            0x0B => c_string(bytes, c_string(bytes, value, end)?, end)?,
-            0x0C => string(bytes, value, end)? + 12,
+            0x0B => {
+                let options = c_string(bytes, value, end, &mut content)?;
+                c_string(bytes, options, end, &mut content)?
+            }
+            0x0C => string(bytes, value, end, &mut content)? + 12,
             0x0F => {
-                let scope = code_before_scope(bytes, value, end)?;
+                let scope = code_before_scope(bytes, value, end, &mut content)?;
                 end = scope.end - 1;
                 frames.push(end)?;
                 scope.start + 4
@@ -189,7 +227,7 @@ fn elements(bytes: &[u8]) -> Result<()> {
 /// Eight bytes a step: `zeros` has the high bit of every NUL byte set (exact for the first one, which is all that
 /// counts).
 #[inline]
-fn c_string(bytes: &[u8], start: usize, end: usize) -> Result<usize> {
+fn c_string(bytes: &[u8], start: usize, end: usize, content: &mut Content) -> Result<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     let mut position = start;
@@ -217,14 +255,14 @@ fn c_string(bytes: &[u8], start: usize, end: usize) -> Result<usize> {
         return fault(start, BsonFault::Truncated);
     }
     if seen & HIGH != 0 && std::str::from_utf8(&bytes[start..nul]).is_err() {
-        return fault(start, BsonFault::Utf8);
+        content.fault(start, BsonFault::Utf8);
     }
     Ok(nul + 1)
 }
 
 /// Checks a length-prefixed string at `at`; returns the offset behind it.
 #[inline]
-fn string(bytes: &[u8], at: usize, end: usize) -> Result<usize> {
+fn string(bytes: &[u8], at: usize, end: usize, content: &mut Content) -> Result<usize> {
     let length = match length_field(bytes, at) {
         Some(length) if length >= 1 => length,
         _ => return fault(at, BsonFault::Length),
@@ -238,7 +276,7 @@ fn string(bytes: &[u8], at: usize, end: usize) -> Result<usize> {
         return fault(start + length - 1, BsonFault::Terminator);
     }
     if !text.is_ascii() && std::str::from_utf8(text).is_err() {
-        return fault(start, BsonFault::Utf8);
+        content.fault(start, BsonFault::Utf8);
     }
     Ok(start + length)
 }
@@ -259,12 +297,12 @@ fn binary(bytes: &[u8], at: usize, end: usize) -> Result<usize> {
 }
 
 /// Checks a code with scope up to its scope, and returns where the scope stands.
-fn code_before_scope(bytes: &[u8], at: usize, end: usize) -> Result<std::ops::Range<usize>> {
+fn code_before_scope(bytes: &[u8], at: usize, end: usize, content: &mut Content) -> Result<std::ops::Range<usize>> {
     let length = match length_field(bytes, at) {
         Some(length) if length >= CODE_WITH_SCOPE_BYTES_MIN && length <= end - at => length,
         _ => return fault(at, BsonFault::Length),
     };
-    let scope = string(bytes, at + 4, at + length)?;
+    let scope = string(bytes, at + 4, at + length, content)?;
     match document_length(bytes, scope, at + length)? {
         inner if scope + inner == at + length => Ok(scope..at + length),
         _ => fault(scope, BsonFault::Length),

@@ -209,6 +209,7 @@ fn insert(
 ) -> Result<()> {
     let batch = InsertBatch {
         documents: &[document],
+        invalid: &[],
         ids: &|_| 0,
         ordered: true,
         keep_empty_timestamps: true,

@@ -346,6 +346,7 @@ fn carry_out(
                 let is_one_of_many = documents.len() < operations.len() && documents.len() <= multi::MATCHED_MAX;
                 let batch = InsertBatch {
                     documents: &documents,
+                    invalid: &[],
                     ids: &|index| options.ids.of(first + index),
                     ordered: stops,
                     keep_empty_timestamps: options.keep_empty_timestamps,

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use query::raw::{self, Element, Elements, Frame, nesting_depth};
 use std::borrow::Cow;
 use storage::{CollectionGuard, Kept, LockMode, Namespace, StorageError, WriteUnit};
-use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, WRITE_BATCH_MAX};
+use wire::{ErrorCode, InvalidDocument};
 
 /// `insert`.
 pub const INSERT: Command = Command::new(
@@ -30,6 +30,7 @@ pub const INSERT: Command = Command::new(
 )
 .takes_write_concern()
 .batches(&["documents"])
+.refuses_invalid_documents_each()
 .in_transactions(InTransactions::AllowedAndRetryable)
 .api_version_1();
 
@@ -89,6 +90,7 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut errors = WriteErrors::new();
     let batch = InsertBatch {
         documents: &documents,
+        invalid: call.invalid,
         ids: &|index| ids.of(index),
         ordered,
         keep_empty_timestamps,
@@ -110,6 +112,8 @@ fn insert(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
 pub struct InsertBatch<'a> {
     /// They themselves.
     pub documents: &'a [&'a RawDocument],
+    /// Those of them that are refused for what they had when they came, in the order of their places.
+    pub invalid: &'a [InvalidDocument],
     /// The number of each one's statement, by its place.
     pub ids: &'a dyn Fn(usize) -> i32,
     /// The first error ends it.
@@ -128,12 +132,32 @@ impl<'a> InsertBatch<'a> {
     pub fn of_results(documents: &'a [&'a RawDocument]) -> Self {
         Self {
             documents,
+            invalid: &[],
             ids: &|_| 0,
             ordered: true,
             keep_empty_timestamps: true,
             refused_each: false,
             is_one_of_many: false,
         }
+    }
+
+    /// The document at a place as it is stored, see [`prepare`].
+    pub fn prepare(&self, call: &Invocation<'_>, place: usize, keep_empty_timestamps: bool) -> Result<Cow<'a, [u8]>> {
+        self.prepare_within(call, place, keep_empty_timestamps, NESTING_MAX)
+    }
+
+    fn prepare_within(
+        &self,
+        call: &Invocation<'_>,
+        place: usize,
+        keep_empty_timestamps: bool,
+        nesting_max: usize,
+    ) -> Result<Cow<'a, [u8]>> {
+        if let Ok(found) = self.invalid.binary_search_by_key(&place, |invalid| invalid.index) {
+            let error = self.invalid[found].to_string();
+            return Err(CommandError::new(ErrorCode::InvalidBSON, error));
+        }
+        prepare_within(call, self.documents[place], keep_empty_timestamps, nesting_max)
     }
 }
 
@@ -160,12 +184,11 @@ pub fn insert_documents(
             return counted(call, inserted, failure);
         }
         let stops = ordered || call.transaction.is_some();
-        let looked_at = if stops { &documents[..1] } else { documents };
-        let refused: Vec<_> = looked_at
-            .iter()
-            .map_while(|document| prepare(call, document, true).err())
+        let looked_at = if stops { 1 } else { documents.len() };
+        let refused: Vec<_> = (0..looked_at)
+            .map_while(|place| batch.prepare(call, place, true).err())
             .collect();
-        if refused.len() == looked_at.len() {
+        if refused.len() == looked_at {
             call.report.has_write_errors = true;
             refused
                 .into_iter()
@@ -271,7 +294,7 @@ fn insert_all(
             && (in_unit == 0 || unit.bytes() - bytes_before < UNIT_BYTES_MAX)
         {
             Writer::begin_statement(call.retry.is_some(), &mut unit, (batch.ids)(next), Kept::Nothing);
-            match insert_one(call, guard, &mut unit, documents[next], batch) {
+            match insert_one(call, guard, &mut unit, next, batch) {
                 Ok(document) => {
                     in_unit += 1;
                     stored.extend(document);
@@ -345,10 +368,16 @@ fn insert_one(
     call: &Invocation<'_>,
     guard: &CollectionGuard,
     unit: &mut WriteUnit<'_>,
-    document: &RawDocument,
+    place: usize,
     batch: &InsertBatch<'_>,
 ) -> std::result::Result<Option<Bytes>, Failure> {
-    let prepared = prepare(call, document, batch.keep_empty_timestamps).map_err(Failure::Error)?;
+    let nesting_max = match guard.timeseries() {
+        None => NESTING_MAX,
+        Some(_) => query::timeseries::BUCKET_DEPTH_MAX,
+    };
+    let prepared = batch
+        .prepare_within(call, place, batch.keep_empty_timestamps, nesting_max)
+        .map_err(Failure::Error)?;
     let prepared = RawDocument::from_bytes(prepared.as_ref()).map_err(|error| Failure::Error(error.into()))?;
     let adopted;
     let prepared = match guard.timeseries() {
@@ -377,6 +406,15 @@ pub fn prepare<'d>(
     document: &'d RawDocument,
     keep_empty_timestamps: bool,
 ) -> Result<Cow<'d, [u8]>> {
+    prepare_within(call, document, keep_empty_timestamps, NESTING_MAX)
+}
+
+fn prepare_within<'d>(
+    call: &Invocation<'_>,
+    document: &'d RawDocument,
+    keep_empty_timestamps: bool,
+    nesting_max: usize,
+) -> Result<Cow<'d, [u8]>> {
     let mut id = None;
     let mut id_first = false;
     let mut empty_timestamp = false;
@@ -391,7 +429,7 @@ pub fn prepare<'d>(
         }
     }
     check_size(document.as_bytes().len())?;
-    check_nesting(document)?;
+    check_nesting(document, nesting_max)?;
     if id_first && !empty_timestamp {
         return Ok(Cow::Borrowed(document.as_bytes()));
     }
@@ -484,11 +522,11 @@ fn dollar_field(document: &RawDocument) -> Option<&str> {
     None
 }
 
-fn check_nesting(document: &RawDocument) -> Result<()> {
-    if nesting_depth(document)? > NESTING_MAX {
+fn check_nesting(document: &RawDocument, nesting_max: usize) -> Result<()> {
+    if nesting_depth(document)? > nesting_max {
         return Err(CommandError::new(
             ErrorCode::Overflow,
-            format!("cannot insert document because it exceeds {NESTING_MAX} levels of nesting"),
+            format!("cannot insert document because it exceeds {nesting_max} levels of nesting"),
         ));
     }
     Ok(())

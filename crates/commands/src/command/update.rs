@@ -21,11 +21,12 @@ use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
 use query::plan::{FindRequest, Hint};
-use query::timeseries::measurements_in;
+use query::timeseries::{measurements_in, with_ordered_meta};
 use query::update::{Update, UpdateContext};
 use query::{EvaluationContext, PlanExecutor, QueryError};
 use storage::{
-    CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError, UpdateForm,
+    Collection, CollectionGuard, Kept, LockMode, Namespace, RecordId, StatementKind, StatementResult, StorageError,
+    UpdateForm,
 };
 use wire::ErrorCode;
 
@@ -590,12 +591,13 @@ fn update_one(
             Err(other) => return Err(other.into()),
         };
         let old_document = RawDocument::from_bytes(&old)?;
-        let applied = applied(call, prepared, filter, old_document, evaluation)?;
+        let applied = applied(call, prepared, filter, &target.guard, old_document, evaluation)?;
         if let Applied::Unmatched = applied {
             return Ok(false);
         }
         let weight = match target.guard.timeseries() {
-            Some(options) if prepared.statement.counts_measurements => measurements_in(old_document, options)?,
+            Some(options) if prepared.statement.counts_measurements => measurements_in(old_document, options)
+                .map_err(|error| timeseries::of_bucket(error.into(), target.guard.namespace(), old_document))?,
             _ => 1,
         };
         let Applied::New(new) = applied else {
@@ -648,6 +650,7 @@ fn applied(
     call: &Invocation<'_>,
     prepared: &Prepared<'_>,
     filter: Option<&Matcher>,
+    collection: &Collection,
     old: &RawDocument,
     evaluation: &EvaluationContext<'_>,
 ) -> Result<Applied> {
@@ -658,8 +661,17 @@ fn applied(
         return Ok(Applied::Unmatched);
     }
     let context = update_context(call, prepared, details);
-    let new = prepared.update.apply(old, &context, evaluation)?;
-    Ok(new.map_or(Applied::Same, Applied::New))
+    let Some(new) = prepared.update.apply(old, &context, evaluation)? else {
+        return Ok(Applied::Same);
+    };
+    if collection.timeseries().is_none() {
+        return Ok(Applied::New(new));
+    }
+    let ordered = with_ordered_meta(RawDocument::from_bytes(&new)?)?.unwrap_or(new);
+    Ok(match ordered == old.as_bytes() {
+        true => Applied::Same,
+        false => Applied::New(ordered),
+    })
 }
 
 /// The document as a transaction sees it, where the statement leaves it as it is.
@@ -677,7 +689,8 @@ fn left_as_seen(
     let Some(seen) = view.record(&target.guard, &target.id)? else {
         return Ok(None);
     };
-    match applied(call, prepared, filter, RawDocument::from_bytes(&seen)?, evaluation)? {
+    let seen_document = RawDocument::from_bytes(&seen)?;
+    match applied(call, prepared, filter, &target.guard, seen_document, evaluation)? {
         Applied::Same => Ok(Some(seen)),
         Applied::Unmatched | Applied::New(_) => Ok(None),
     }

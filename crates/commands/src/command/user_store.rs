@@ -97,6 +97,7 @@ pub fn insert(call: &mut Invocation<'_>, store: Store, document: &Document) -> R
     let mut errors = WriteErrors::new();
     let batch = InsertBatch {
         documents: &[&raw],
+        invalid: &[],
         ids: &|_| 0,
         ordered: true,
         keep_empty_timestamps: true,

@@ -277,3 +277,183 @@ fn what_is_refused_leaves_the_others_together() {
         assert!(units <= 10, "{units} units");
     }
 }
+
+/// The first bucket, as it is stored.
+fn bucket(bench: &Bench, filter: Document) -> Document {
+    bench.find("system.buckets.x", filter).remove(0)
+}
+
+fn update_many(bench: &Bench, filter: Document, meta: impl Into<Bson>) -> Document {
+    let update = doc! { "q": filter, "u": { "$set": { "m": meta.into() } }, "multi": true };
+    bench.run(doc! { "update": "x", "updates": [update] })
+}
+
+/// An update stored the metaField as the client wrote it. What wrote the bucket next sorted its fields, and with them
+/// changed measurements that nobody had asked about.
+#[test]
+fn a_meta_field_has_its_fields_in_order_after_an_update_too() {
+    let bench = made();
+    let measurements: Vec<_> = (0..10)
+        .map(|n| doc! { "_id": n, "t": at(n.into()), "m": "s" })
+        .collect();
+    bench.insert("x", &measurements);
+    let updated = update_many(&bench, doc! {}, doc! { "b": 1, "a": [{ "d": 1, "c": 2 }] });
+    assert_eq!(updated.get_i32("nModified").ok(), Some(10), "{updated}");
+    let ordered = doc! { "a": [{ "c": 2, "d": 1 }], "b": 1 };
+    let count = || bench.find("x", doc! { "m": ordered.clone() }).len();
+    assert_eq!(count(), 10);
+    bench.insert(
+        "x",
+        &[doc! { "_id": 10, "t": at(3), "m": { "b": 1, "a": [{ "d": 1, "c": 2 }] } }],
+    );
+    assert_eq!((count(), buckets(&bench, doc! {})), (11, Some(1)));
+    bench.ok(doc! { "delete": "x", "deletes": [{ "q": { "_id": 4 }, "limit": 1 }] });
+    assert_eq!(count(), 10);
+    // The same in another order is no change.
+    let again = update_many(&bench, doc! {}, doc! { "b": 1, "a": [{ "d": 1, "c": 2 }] });
+    assert_eq!(
+        (again.get_i32("n").ok(), again.get_i32("nModified").ok()),
+        (Some(10), Some(0))
+    );
+}
+
+#[test]
+fn a_bucket_of_others_gets_its_meta_field_in_order() {
+    let bench = made();
+    bench.insert("x", &[doc! { "_id": 1, "t": at(0), "m": { "a": 1, "b": 2 } }]);
+    let mut unordered = bucket(&bench, doc! {});
+    bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    unordered.insert("meta", doc! { "b": 2, "a": 1 });
+    bench.insert("system.buckets.x", &[unordered]);
+    assert_eq!(bench.find("x", doc! { "m": { "a": 1, "b": 2 } }).len(), 1);
+    let change = doc! { "q": {}, "u": { "$set": { "meta": { "d": 4, "c": 3 } } } };
+    bench.ok(doc! { "update": "system.buckets.x", "updates": [change] });
+    assert_eq!(bench.find("x", doc! { "m": { "c": 3, "d": 4 } }).len(), 1);
+}
+
+/// Values stand two levels deeper in a bucket than in a measurement, and a bucket that is restored is a document that
+/// is inserted.
+#[test]
+fn a_bucket_of_the_deepest_measurements_can_be_inserted() {
+    let bench = made();
+    let deep = (1..query::update::DEPTH_MAX).fold(Bson::Int32(1), |inner, _| Bson::Document(doc! { "a": inner }));
+    bench.insert("x", &[doc! { "_id": 1, "t": at(0), "m": 1, "v": deep.clone() }]);
+    let stored = bucket(&bench, doc! {});
+    bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    bench.insert("system.buckets.x", &[stored]);
+    assert_eq!(bench.find("x", doc! { "_id": 1 }).len(), 1);
+    let refused = bench.run(doc! { "insert": "x", "documents": [{ "t": at(0), "v": { "a": deep } }] });
+    assert_eq!(write_errors(&refused), [(0, 15)]);
+}
+
+#[test]
+fn what_reads_no_field_reads_no_other_than_the_meta_field() {
+    let bench = made();
+    let measurements: Vec<_> = (0..4).map(|n| doc! { "t": at(n), "m": n, "v": n }).collect();
+    bench.insert("x", &measurements);
+    for (filter, n) in [
+        (doc! { "m": { "$in": [] } }, 0),
+        (doc! { "$and": [{ "m": 1 }, { "m": { "$in": [] } }] }, 0),
+        (doc! { "$or": [{ "m": 1 }, { "m": { "$in": [] } }] }, 1),
+        (doc! { "m": { "$nin": [] } }, 4),
+    ] {
+        let updated = update_many(&bench, filter.clone(), 7);
+        assert_eq!(
+            (updated.get_i32("n").ok(), write_errors(&updated)),
+            (Some(n), vec![]),
+            "{filter}: {updated}"
+        );
+        bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+        bench.insert("x", &measurements);
+    }
+    let index = doc! { "key": { "v": 1 }, "name": "v", "partialFilterExpression": { "m": { "$in": [] } } };
+    bench.ok(doc! { "createIndexes": "x", "indexes": [index] });
+    assert_eq!(bench.find("x", doc! { "v": 2 }).len(), 1);
+    let of_meta = update_many(&bench, doc! { "$expr": { "$eq": ["$m", 1] } }, 8);
+    assert_eq!(write_errors(&of_meta), [(0, 238)]);
+    let of_value = update_many(&bench, doc! { "$expr": { "$eq": ["$v", 1] } }, 8);
+    assert_eq!(write_errors(&of_value), [(0, 72)]);
+}
+
+/// A bucket whose rows are 0, 2 and 1, as a log can leave it that was replayed in part.
+#[test]
+fn a_bucket_that_is_none_is_told_and_blocks_nothing() {
+    let bench = made();
+    let measurements: Vec<_> = (0..3).map(|n| doc! { "_id": n, "t": at(n.into()), "m": 1 }).collect();
+    bench.insert("x", &measurements);
+    let mut broken = bucket(&bench, doc! {});
+    let id = broken.get_object_id("_id").expect("an id");
+    let times = doc! { "0": at(0), "2": at(2), "1": at(1) };
+    broken.insert("data", doc! { "t": times });
+    let operation = |op: &str, o: Document| doc! { "op": op, "ns": "test.system.buckets.x", "o": o };
+    let operations = [operation("d", doc! { "_id": id }), operation("i", broken)];
+    succeeded(bench.admin(doc! { "applyOps": operations.to_vec() }));
+    let told = bench.ok(doc! { "validate": "x" });
+    assert_eq!(told.get_bool("valid").ok(), Some(false), "{told}");
+    let error = told.get_array("errors").expect("errors")[0].as_str().expect("a text");
+    assert!(
+        error.starts_with("test.system.buckets.x, _id ObjectId(") && error.contains(&id.to_hex()),
+        "{error}"
+    );
+    // Another bucket takes what is inserted.
+    bench.insert("x", &[doc! { "_id": 7, "t": at(1), "m": 1 }]);
+    assert_eq!(buckets(&bench, doc! {}), Some(2));
+    let updated = update_many(&bench, doc! {}, 2);
+    assert!(
+        updated.get_array("writeErrors").is_ok() && updated.to_string().contains(&id.to_hex()),
+        "{updated}"
+    );
+    bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    assert_eq!(buckets(&bench, doc! {}), Some(0));
+    assert_eq!(bench.ok(doc! { "validate": "x" }).get_bool("valid").ok(), Some(true));
+}
+
+/// Whatever is stored can be dumped and inserted again.
+#[test]
+fn a_measurement_whose_bucket_would_be_no_document_is_refused() {
+    let bench = made();
+    let inserted = |text: usize, meta: usize| {
+        let measurement = doc! { "_id": 1, "t": at(0), "m": "m".repeat(meta), "v": "v".repeat(text) };
+        bench.run(doc! { "insert": "x", "documents": [measurement] })
+    };
+    let refused = inserted(5_594_900, 1);
+    assert_eq!(write_errors(&refused), [(0, 10334)]);
+    assert!(
+        refused
+            .to_string()
+            .contains("a measurement of a time-series collection is too large")
+    );
+    // The metaField is in it once.
+    for (text, meta) in [(5_592_000, 1), (1 << 20, 7 << 20)] {
+        let reply = inserted(text, meta);
+        assert_eq!(reply.get_i32("n").ok(), Some(1), "{reply}");
+        let stored = bucket(&bench, doc! {});
+        bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+        bench.insert("system.buckets.x", &[stored]);
+        bench.ok(doc! { "delete": "x", "deletes": [{ "q": {}, "limit": 0 }] });
+    }
+}
+
+/// The counter in the `_id`s of buckets comes round, and buckets of one hour may have its next numbers.
+#[test]
+fn a_bucket_whose_id_is_taken_gets_another_one() {
+    let bench = made();
+    bench.insert("x", &[doc! { "_id": 0, "t": at(0), "m": 0 }]);
+    let first = bucket(&bench, doc! {});
+    let id = first.get_object_id("_id").expect("an id").bytes();
+    let counter = u32::from_be_bytes([0, id[9], id[10], id[11]]);
+    let ahead: Vec<_> = (1..=500)
+        .map(|n| {
+            let mut id = id;
+            id[9..].copy_from_slice(&(counter + n).to_be_bytes()[1..]);
+            let mut other = first.clone();
+            other.insert("_id", bson::oid::ObjectId::from_bytes(id));
+            other.insert("meta", format!("ahead {n}"));
+            other
+        })
+        .collect();
+    bench.insert("system.buckets.x", &ahead);
+    let measurements: Vec<_> = (1..=20).map(|n| doc! { "_id": n, "t": at(0), "m": n }).collect();
+    bench.insert("x", &measurements);
+    assert_eq!(buckets(&bench, doc! {}), Some(521));
+}

@@ -4,6 +4,7 @@
 //! all values have one canonical type; all times are less than the span behind the begin.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use bson::RawDocument;
 use bson::oid::ObjectId;
@@ -18,6 +19,7 @@ use super::names::NamePlaces;
 use crate::error::QueryError;
 use crate::path::array_index;
 use crate::raw::{self, Element, Elements, Frame, Malformed, kind};
+use crate::update::DEPTH_MAX;
 
 /// Measurements of one bucket.
 pub const BUCKET_MEASUREMENTS_MAX: usize = 1000;
@@ -25,8 +27,11 @@ pub const BUCKET_MEASUREMENTS_MAX: usize = 1000;
 pub const BUCKET_BYTES_MAX: usize = 125 * 1024;
 /// Measurements that a bucket takes whatever size they have ...
 const FEW_MEASUREMENTS: usize = 10;
-/// ... up to so many bytes, with all that the last may add: the bucket has to fit into a stored document.
+/// ... up to so many bytes, with all that the last may add: the bucket has to fit into a stored document, and a dump of
+/// it into one that is sent.
 const FEW_MEASUREMENTS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Levels of nesting of a bucket: values stand two levels deeper than in measurements, in `data.v` and `control.min`.
+pub const BUCKET_DEPTH_MAX: usize = DEPTH_MAX + 2;
 /// What a field may add to a bucket beside three copies of the value (column, least, greatest): the column's frame, and
 /// row numbers that are longer than names.
 const FIELD_BYTES: usize = 16;
@@ -41,9 +46,11 @@ pub struct Measurement<'d> {
     pub time_ms: i64,
     /// Where it comes from.
     pub meta: MetaValue,
+    /// The bytes of its fields but for the metaField, about.
+    bytes: usize,
 }
 
-/// The value of the metaField, with the fields of documents in one order; empty where there is none.
+/// The value of a metaField; empty where there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MetaValue {
     /// The type byte and the value's bytes.
@@ -51,11 +58,18 @@ pub struct MetaValue {
 }
 
 impl MetaValue {
-    /// The value of an element.
+    /// The value of an element, with the fields of documents in the order of their names.
     pub fn of(element: Element<'_>) -> Result<Self, Malformed> {
         let mut bytes = vec![element.kind()];
         append_ordered(&mut bytes, element)?;
         Ok(Self { bytes })
+    }
+
+    /// The value of an element as it is.
+    fn stored(element: Element<'_>) -> Self {
+        let mut bytes = vec![element.kind()];
+        bytes.extend_from_slice(element.value_bytes());
+        Self { bytes }
     }
 
     /// Whether measurements have the field.
@@ -101,7 +115,7 @@ impl<'d> Measurement<'d> {
     /// Errors: no time, or a field twice (2).
     pub fn of(document: &'d RawDocument, options: &TimeseriesOptions) -> Result<Self, QueryError> {
         let (mut time_ms, mut meta) = (None, MetaValue::default());
-        let mut names = Vec::new();
+        let (mut names, mut bytes) = (Vec::new(), document.as_bytes().len());
         for element in Elements::new(document) {
             let element = element?;
             if element.name() == options.time_field.as_bytes() {
@@ -111,6 +125,7 @@ impl<'d> Measurement<'d> {
                 }
             } else if is_meta(element.name(), options) {
                 meta = MetaValue::of(element)?;
+                bytes = bytes.saturating_sub(element.whole().len());
             }
             names.push(element.name());
         }
@@ -131,6 +146,7 @@ impl<'d> Measurement<'d> {
             document,
             time_ms,
             meta,
+            bytes,
         })
     }
 }
@@ -185,8 +201,7 @@ impl OpenBucket {
             columns: Vec::new(),
             column_places: NamePlaces::default(),
             rows: 0,
-            // The frames, `_id` and the names of the layout.
-            bytes: 128 + first.meta.bytes.len(),
+            bytes: empty_bytes(&first.meta, options),
             is_closed: false,
         }
     }
@@ -219,7 +234,8 @@ impl OpenBucket {
         Ok(Self {
             id: parts.id,
             begin_ms,
-            meta: parts.meta.map(MetaValue::of).transpose()?.unwrap_or_default(),
+            // Not put in order: what is written back for the sake of others must not change it.
+            meta: parts.meta.map(MetaValue::stored).unwrap_or_default(),
             least,
             greatest,
             columns,
@@ -247,7 +263,7 @@ impl OpenBucket {
 
     /// Whether the measurement belongs into this bucket, and there is room for it.
     pub fn admits(&self, measurement: &Measurement<'_>, options: &TimeseriesOptions) -> Result<bool, QueryError> {
-        let bytes = self.bytes + bytes_of(measurement);
+        let bytes = self.bytes + measurement.bytes;
         let bytes_max = match self.rows {
             0..FEW_MEASUREMENTS => usize::MAX,
             _ => BUCKET_BYTES_MAX,
@@ -272,8 +288,8 @@ impl OpenBucket {
             near += 1;
         }
         // What is new is the least and the greatest value, too.
-        let bytes = bytes + 2 * bytes_of(measurement) + near * FIELD_BYTES;
-        Ok(self.rows == 0 || bytes <= FEW_MEASUREMENTS_BYTES_MAX)
+        let bytes = bytes + 2 * measurement.bytes + near * FIELD_BYTES;
+        Ok(bytes <= FEW_MEASUREMENTS_BYTES_MAX)
     }
 
     /// Adds a measurement that it [admits](Self::admits).
@@ -362,15 +378,15 @@ impl OpenBucket {
             columns: Vec::new(),
             column_places: NamePlaces::default(),
             rows: 0,
-            bytes: 128 + self.meta.bytes.len(),
+            bytes: empty_bytes(&self.meta, options),
             is_closed: self.is_closed,
         }
     }
 }
 
-/// What a measurement adds to a bucket, about: a row number and a type beside each value, no names.
-fn bytes_of(measurement: &Measurement<'_>) -> usize {
-    measurement.document.as_bytes().len()
+/// The bytes of a bucket without rows, about: the frames, `_id`, the names of the layout and the least time.
+fn empty_bytes(meta: &MetaValue, options: &TimeseriesOptions) -> usize {
+    128 + meta.bytes.len() + options.time_field.len()
 }
 
 /// The `_id` of a bucket that begins then: its seconds since 1970, as far as four bytes go, and what is unique.
@@ -388,15 +404,37 @@ fn seconds_of(begin_ms: i64) -> [u8; 4] {
     (seconds as u32).to_be_bytes()
 }
 
-/// A bucket that was made elsewhere, as it is to be stored: in layout version 1, and with the `_id` that its time asks
-/// for. Borrows one that is so. What is no bucket stays as it is.
+/// A bucket that was made elsewhere, as it is to be stored: in layout version 1, with the fields of `meta` in order,
+/// and with the `_id` that its time asks for. Borrows one that is so. What is no bucket stays as it is.
 pub fn adopted<'b>(bucket: &'b RawDocument, options: &TimeseriesOptions) -> Result<Cow<'b, [u8]>, QueryError> {
     let mut bytes = uncompressed(bucket)?;
+    let plain = RawDocument::from_bytes(bytes.as_ref()).map_err(|_| Malformed)?;
+    if let Some(ordered) = with_ordered_meta(plain)? {
+        bytes = Cow::Owned(ordered);
+    }
     let plain = RawDocument::from_bytes(bytes.as_ref()).map_err(|_| Malformed)?;
     if let Some((place, seconds)) = seconds_to_mend(plain, options)? {
         bytes.to_mut()[place..place + seconds.len()].copy_from_slice(&seconds);
     }
     Ok(bytes)
+}
+
+/// A bucket with the fields of documents in `meta` in the order of their names, as measurements have them; `None` when
+/// they are.
+pub fn with_ordered_meta(bucket: &RawDocument) -> Result<Option<Vec<u8>>, QueryError> {
+    let Some(meta) = raw::find(bucket, b"meta")? else {
+        return Ok(None);
+    };
+    let ordered = MetaValue::of(meta)?;
+    let mut bytes = bucket.as_bytes().to_vec();
+    let value = &mut bytes[meta.end() - meta.value_bytes().len()..meta.end()];
+    // Another order takes as many bytes.
+    debug_assert_eq!(value.len() + 1, ordered.bytes.len());
+    if value == &ordered.bytes[1..] {
+        return Ok(None);
+    }
+    value.copy_from_slice(&ordered.bytes[1..]);
+    Ok(Some(bytes))
 }
 
 /// Where the `_id` of a bucket has the seconds, and which they have to be, if others are there. MongoDB has the low 32
@@ -572,8 +610,12 @@ pub fn check_bucket(bucket: &RawDocument, options: &TimeseriesOptions) -> Result
     // The extents that inserting would have made; the begin is that of the time.
     let (mut least, mut greatest) = (Parts::new(), Parts::new());
     least.set(options.time_field.as_bytes(), DATE, &open.begin_ms.to_le_bytes());
+    let mut names = HashSet::new();
     for (near, column) in columns(parts.data).enumerate() {
         let (column, values) = column?;
+        if !names.insert(column.name()) {
+            return Err(malformed(&format!("two columns {}", column.name_lossy())));
+        }
         let is_time = column.name() == options.time_field.as_bytes();
         if is_meta(column.name(), options) {
             return Err(malformed("a column of the metaField"));

@@ -15,10 +15,11 @@
 use bson::RawDocument;
 use std::borrow::Cow;
 
-use super::bucket::malformed;
+use super::bucket::{BUCKET_DEPTH_MAX, malformed};
 use crate::error::QueryError;
 use crate::raw::{self, Elements, Frame, Malformed, kind};
 use crate::update::DEPTH_MAX;
+use wire::ErrorCode;
 
 /// Rows that a compressed bucket may have: what all ways of writing one keep far below.
 const ROWS_MAX: usize = 100_000;
@@ -38,7 +39,17 @@ const SCALES: [f64; 5] = [1.0, 10.0, 100.0, 10_000.0, 100_000_000.0];
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The bucket with columns that are documents; borrows one that has them already.
+///
+/// Errors: columns that cannot be read, or do not have values that may be stored (2).
 pub(super) fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
+    // The bucket itself is well-formed: what is not are bytes of its columns.
+    with_plain_columns(bucket).map_err(|error| match error.code() {
+        Some(ErrorCode::InvalidBSON) => broken(),
+        _ => error,
+    })
+}
+
+fn with_plain_columns(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryError> {
     let version = match bucket.get_document("control").map(|control| control.get("version")) {
         Ok(Ok(Some(version))) => crate::value::number::Number::of(&crate::value::Value::from_raw(version)),
         _ => None,
@@ -86,9 +97,12 @@ pub(super) fn uncompressed(bucket: &RawDocument) -> Result<Cow<'_, [u8]>, QueryE
     }
     whole.finish(&mut out);
     let made = RawDocument::from_bytes(&out).map_err(|_| Malformed)?;
-    if out.len() > BYTES_MAX || raw::nesting_depth(made)? > DEPTH_MAX {
+    if out.len() > BYTES_MAX || raw::nesting_depth(made)? > BUCKET_DEPTH_MAX {
         return Err(too_large());
     }
+    // Values of columns are bytes of a binary to whoever has looked at the bucket: text, booleans and names below them
+    // have not been checked.
+    wire::validate_document(&out).map_err(|_| broken())?;
     Ok(Cow::Owned(out))
 }
 

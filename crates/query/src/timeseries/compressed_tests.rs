@@ -310,3 +310,43 @@ fn leaves_and_values_are_bounded() {
     ];
     refused(&column);
 }
+
+/// A bucket with one row, and a column `a` of these bytes.
+fn bucket_with(column: &[u8]) -> RawDocumentBuf {
+    let binary = |bytes: Vec<u8>| bson::Binary {
+        subtype: bson::spec::BinarySubtype::Column,
+        bytes,
+    };
+    let date = || Bson::DateTime(DateTime::from_millis(60_000));
+    let times = [value(date()), vec![0]].concat();
+    raw_of(&doc! {
+        "_id": ObjectId::from_bytes([0; 12]),
+        "control": { "version": 2, "min": { "t": date() }, "max": { "t": date() }, "count": 1 },
+        "data": { "t": binary(times), "a": binary(column.to_vec()) },
+    })
+}
+
+/// Values of columns are bytes of a binary to whoever validated the bucket. What clients cannot read would make every
+/// read of the collection fail.
+#[test]
+fn values_that_may_not_be_stored_are_refused() {
+    let document = |inner: &[u8]| [&[3, 0][..], &(inner.len() as i32 + 5).to_le_bytes(), inner, &[0, 0]].concat();
+    assert!(uncompressed(&bucket_with(&document(b"\x08x\0\x01"))).is_ok());
+    for column in [
+        vec![8, 0, 7, 0],
+        document(b"\x08x\0\x07"),
+        document(b"\x02x\0\x02\0\0\0\xE9\0"),
+        document(b"\x0A\xE9\0"),
+        b"\x02\0\x02\0\0\0\xE9\0\0".to_vec(),
+        // What is no BSON at all.
+        b"\x03\0\x05\0\0\0\x01\0".to_vec(),
+        b"\xF1\x06\0\0\0\0\0\0".to_vec(),
+    ] {
+        let error = uncompressed(&bucket_with(&column)).unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::BadValue), "{column:?}: {error}");
+        assert!(
+            error.to_string().contains("a compressed column cannot be read"),
+            "{error}"
+        );
+    }
+}

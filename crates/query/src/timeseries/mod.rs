@@ -15,12 +15,12 @@ mod rows;
 mod tests;
 
 pub use bucket::{
-    BUCKET_BYTES_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, adopted, check_bucket, id_of,
-    measurements_in,
+    BUCKET_BYTES_MAX, BUCKET_DEPTH_MAX, BUCKET_MEASUREMENTS_MAX, Measurement, MetaValue, OpenBucket, adopted,
+    check_bucket, id_of, measurements_in, with_ordered_meta,
 };
 pub use index_keys::{index_key_of_buckets, index_key_of_measurements, index_key_shown_as, is_shown_as};
 pub(crate) use pushdown::{Fields, TimeBounds, rewrite, sort_on_buckets};
-pub use pushdown::{bucket_filter, meta_filter, on_meta};
+pub use pushdown::{bucket_filter, meta_filter, on_meta, reads_meta_alone};
 pub use rows::each_measurement;
 #[cfg(test)]
 pub(crate) use rows::measurements;

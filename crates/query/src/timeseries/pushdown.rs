@@ -17,6 +17,7 @@ use storage::TimeseriesOptions;
 use super::bucket::id_of;
 use super::index_keys::below;
 use crate::error::QueryError;
+use crate::expression::Dependencies;
 use crate::matcher::{CompareOp, InList, MatchExpr, Matcher, Schema, Test};
 use crate::path::Path;
 use crate::raw::Constant;
@@ -62,10 +63,6 @@ pub(crate) fn rewrite(fields: Fields<'_>, part: &MatchExpr) -> Result<Rewritten,
         });
     }
     match part {
-        MatchExpr::AlwaysFalse => Ok(Rewritten {
-            buckets: Some(MatchExpr::AlwaysFalse),
-            is_exact: true,
-        }),
         MatchExpr::And(parts) => {
             let mut buckets = Vec::new();
             for part in parts {
@@ -117,11 +114,9 @@ fn renamed(fields: Fields<'_>, part: &MatchExpr) -> Result<Option<MatchExpr>, Qu
             Some(schema) => Some(MatchExpr::Schema(Schema::parse(&schema)?)),
             None => None,
         },
-        MatchExpr::AlwaysTrue
-        | MatchExpr::AlwaysFalse
-        | MatchExpr::Expr(_)
-        | MatchExpr::Text(_)
-        | MatchExpr::Where(_) => None,
+        // They read nothing.
+        MatchExpr::AlwaysTrue | MatchExpr::AlwaysFalse => Some(part.clone()),
+        MatchExpr::Expr(_) | MatchExpr::Text(_) | MatchExpr::Where(_) => None,
     })
 }
 
@@ -169,6 +164,13 @@ pub fn meta_filter(filter: &Matcher, meta_field: Option<&str>) -> Result<Option<
         is_collated: false,
     };
     Ok(renamed(fields, filter.root())?.map(|filter| filter.to_document()))
+}
+
+/// Whether a filter reads the metaField and nothing else.
+pub fn reads_meta_alone(filter: &Matcher, meta_field: &str) -> bool {
+    let mut read = Dependencies::default();
+    filter.root().add_dependencies(&mut read);
+    !read.whole_document && read.paths.iter().all(|path| below(path, meta_field).is_some())
 }
 
 /// A path in the metaField as one in `meta`; `None` for other paths.

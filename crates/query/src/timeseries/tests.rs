@@ -123,6 +123,9 @@ fn filter(random: &SeededRandom, depth: u32) -> Document {
         let parts = (0..1 + pick(random, 3)).map(|_| Bson::Document(filter(random, depth + 1)));
         Bson::Array(parts.collect())
     };
+    if pick(random, 12) == 0 {
+        return doc! { ["m", "a"][pick(random, 2) as usize]: { "$in": [] } };
+    }
     let paths = ["a", "b", "c", "a.x", "b.y.x", "a.0", "b.1.x", "c.x.0", "_id"];
     let operators = ["$eq", "$lt", "$lte", "$gt", "$gte", "$ne"];
     let operator = operators[pick(random, 6) as usize];
@@ -433,4 +436,59 @@ fn schemas_of_the_meta_field_are_asked_of_buckets() {
     ] {
         assert_eq!(translated(other.clone()), None, "{other}");
     }
+}
+
+#[test]
+fn a_bucket_has_each_column_once() {
+    let options = options();
+    let own = doc! {
+        "_id": id_of(60_000, &[7; 8]),
+        "control": { "version": 1, "min": { "t": date(60_000), "a": 1 }, "max": { "t": date(60_001), "a": 2 } },
+        "meta": 1,
+    };
+    let with_columns = |columns: &[(&'static str, Document)]| {
+        let mut data = RawDocumentBuf::new();
+        for (name, column) in columns {
+            data.append(bson::raw::CString::try_from(*name).unwrap(), raw(column));
+        }
+        let mut bucket = raw(&own);
+        bucket.append(bson::raw::cstr!("data"), data);
+        bucket
+    };
+    let times = || ("t", doc! { "0": date(60_000), "1": date(60_001) });
+    check_bucket(&with_columns(&[times(), ("a", doc! { "0": 1, "1": 2 })]), &options).unwrap();
+    for twice in [
+        [times(), ("a", doc! { "0": 1 }), ("a", doc! { "1": 2 })],
+        [times(), ("a", doc! { "0": 1, "1": 2 }), times()],
+    ] {
+        let error = check_bucket(&with_columns(&twice), &options).unwrap_err();
+        assert!(error.to_string().contains("two columns"), "{error}");
+    }
+}
+
+/// Buckets of earlier versions and of other servers may have another order: what others are deleted from, or added to,
+/// keeps it.
+#[test]
+fn the_meta_field_of_a_stored_bucket_stays_as_it_is() {
+    let options = options();
+    let measurement = raw(&doc! { "t": date(60_000), "m": { "a": 1, "b": [{ "c": 2, "d": 3 }] } });
+    let measurement = Measurement::of(&measurement, &options).unwrap();
+    let mut bucket = OpenBucket::begin(&measurement, &options, ObjectId::new());
+    bucket.add(&measurement, &options).unwrap();
+    let ordered = stored(&bucket);
+    assert_eq!(with_ordered_meta(&ordered).unwrap(), None);
+    let mut unordered = Document::try_from(&*ordered).unwrap();
+    unordered.insert("meta", doc! { "b": [{ "d": 3, "c": 2 }], "a": 1 });
+    let unordered = raw(&unordered);
+    let read = OpenBucket::read(&Bytes::copy_from_slice(unordered.as_bytes()), &options).unwrap();
+    assert_eq!(read.to_document(), unordered.as_bytes());
+    let mut kept = read.emptied(&options);
+    kept.add(&measurement, &options).unwrap();
+    assert_eq!(kept.to_document(), unordered.as_bytes());
+    assert!(!read.admits(&measurement, &options).unwrap(), "it is of another source");
+    assert_eq!(
+        with_ordered_meta(&unordered).unwrap().as_deref(),
+        Some(ordered.as_bytes())
+    );
+    assert_eq!(adopted(&unordered, &options).unwrap().as_ref(), ordered.as_bytes());
 }

@@ -4,7 +4,7 @@
 use crate::generator::{Entry, Files, Generator, Journal, Spec, documents, lsn};
 use crate::reading::{Everything, disk, open, read, read_database};
 use bson::{Bson, doc};
-use rescue::{CollectionKind, DataDirectory, OpenOptions, RescueError, Shutdown};
+use rescue::{CollectionKind, DataDirectory, InvalidText, OpenOptions, RescueError, Shutdown};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Access, FileSystem};
@@ -374,4 +374,50 @@ fn a_journal_cannot_lead_elsewhere() {
     journal.section(1, &entries);
     let everything = read(&with_journal(&made, &[("j._0", journal.bytes())]));
     assert_eq!(everything.damages().len(), 3, "{:?}", everything.findings);
+}
+
+/// Programs whose strings are bytes stored Latin-1, and old databases have such documents: they were taken for damaged
+/// ones, and left out.
+#[test]
+fn text_that_is_not_utf8_is_replaced_and_told() {
+    let latin1 = |document: bson::Document| -> Vec<u8> {
+        let bytes = document.to_vec().unwrap();
+        bytes
+            .into_iter()
+            .map(|byte| if byte == b'#' { 0xE9 } else { byte })
+            .collect()
+    };
+    let mut stored = documents(20, 5);
+    stored[7] = latin1(doc! { "_id": 7, "a": { "name": "caf#" } });
+    stored[12] = latin1(doc! { "_id": 12, "n#": 1 });
+    let made = Generator::new("shop", 3).make(&[Spec::new("people", stored.clone())]);
+    let everything = read(&made.files);
+    let walked = everything.walked["shop.people"];
+    assert_eq!((walked.documents, walked.replaced, walked.damaged), (20, 2, 0));
+    let mut wanted = stored.clone();
+    wanted[7] = doc! { "_id": 7, "a": { "name": "caf\u{FFFD}" } }.to_vec().unwrap();
+    wanted[12] = doc! { "_id": 12, "n\u{FFFD}": 1 }.to_vec().unwrap();
+    assert_eq!(everything.documents["shop.people"], wanted);
+    let damages = everything.damages();
+    assert_eq!(damages.len(), 2, "{damages:?}");
+    assert!(damages[0].contains("(shop.people): U+FFFD stands for"), "{damages:?}");
+    assert!(
+        damages[0].ends_with("field 'a.name' of the document with _id 7: not valid UTF-8"),
+        "{damages:?}"
+    );
+    // Or all others alone.
+    let options = OpenOptions {
+        invalid_text: InvalidText::Skip,
+        ..OpenOptions::default()
+    };
+    let directory = DataDirectory::open(Arc::new(disk(&made.files)), Path::new("/data"), &options).unwrap();
+    let mut everything = Everything::default();
+    read_database(&directory.database("shop").unwrap(), &mut everything);
+    let walked = everything.walked["shop.people"];
+    assert_eq!((walked.documents, walked.replaced, walked.damaged), (18, 0, 2));
+    assert!(
+        everything.damages()[1].contains("left out"),
+        "{:?}",
+        everything.damages()
+    );
 }

@@ -460,9 +460,23 @@ fn respond<S: Service>(
     reply: &mut Vec<u8>,
     mut squeeze: Squeeze<'_>,
 ) -> Result<(), Leave> {
-    let parsed = match Message::parse(&incoming.header, message) {
-        Ok(parsed) => parsed,
-        Err(rejection) => return reject(service, connection, rejection, incoming, reply, squeeze),
+    let masked;
+    let (parsed, invalid) = match Message::parse(&incoming.header, message) {
+        Ok(parsed) => (parsed, [].as_slice()),
+        Err(rejection) => {
+            masked = match rejection.error.is_of_content() {
+                true => wire::mask_invalid(&incoming.header, message),
+                false => None,
+            };
+            let parsed = masked.as_ref().and_then(|(message, invalid)| {
+                let parsed = Message::parse(&incoming.header, message).ok()?;
+                Some((parsed, invalid.as_slice()))
+            });
+            match parsed {
+                Some(parsed) => parsed,
+                None => return reject(service, connection, rejection, incoming, reply, squeeze),
+            }
+        }
     };
     if let Encryption::Tls(session, _) = &mut connection.encryption
         && let Some(name) = session.new_name()
@@ -476,6 +490,7 @@ fn respond<S: Service>(
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
             sequences: msg.sequences.as_slice(),
+            invalid,
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
             resume: Some(&resume),
             is_resumed,

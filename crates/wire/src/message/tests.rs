@@ -309,3 +309,79 @@ fn mutated_messages_do_no_harm() {
     }
     assert!(accepted > 1000 && refused > 1000, "{accepted} {refused}");
 }
+
+/// One document with text that is not UTF-8 made the whole message one that nobody could answer by document.
+#[test]
+fn documents_with_invalid_text_are_masked_and_named() {
+    let latin1 = |document: RawDocumentBuf| {
+        let bytes = document
+            .into_bytes()
+            .into_iter()
+            .map(|byte| if byte == b'#' { 0xE9 } else { byte });
+        RawDocumentBuf::from_bytes(bytes.collect()).unwrap()
+    };
+    let documents = [
+        rawdoc! { "_id": 1, "a": "x" },
+        latin1(rawdoc! { "_id": 2, "a": { "b": "caf#" } }),
+        rawdoc! { "_id": 3 },
+        latin1(rawdoc! { "_id": 4, "n#": 1 }),
+    ];
+    let told = [
+        (
+            1,
+            "invalid BSON, field 'a.b' of the document with _id 2: not valid UTF-8",
+        ),
+        (
+            3,
+            "invalid BSON, field 'n\u{FFFD}' of the document with _id 4: not valid UTF-8",
+        ),
+    ];
+    let insert = rawdoc! { "insert": "x", "$db": "d" };
+    let mut array = bson::RawArrayBuf::new();
+    documents.iter().for_each(|document| array.push(document.clone()));
+    let mut with_array = insert.clone();
+    with_array.append(bson::raw::cstr!("documents"), array);
+    for flags in [0, MsgFlags::CHECKSUM_PRESENT] {
+        for sections in [
+            vec![section(0, insert.as_bytes()), sequence("documents", &documents)],
+            vec![section(0, with_array.as_bytes())],
+        ] {
+            let mut bytes = msg(flags, &sections);
+            if flags != 0 {
+                let length = bytes.len() as i32 + 4;
+                bytes[..4].copy_from_slice(&length.to_le_bytes());
+                let checksum = crc32c::crc32c(&bytes);
+                bytes.extend_from_slice(&checksum.to_le_bytes());
+            }
+            let rejected = parse(&bytes).unwrap_err().error;
+            assert!(rejected.is_of_content(), "{rejected}");
+            let (masked, invalid) = crate::mask_invalid(&header(&bytes).unwrap(), &bytes).unwrap();
+            let found: Vec<_> = invalid
+                .iter()
+                .map(|invalid| (invalid.index, invalid.to_string()))
+                .collect();
+            assert_eq!(found, told.map(|(index, text)| (index, text.to_owned())));
+            assert!(invalid.iter().all(|invalid| &*invalid.field == "documents"));
+            let Message::Msg(parsed) = parse(&masked).unwrap() else {
+                panic!("another message");
+            };
+            // The others are what was sent.
+            for document in [&documents[0], &documents[2]] {
+                let is_in = |bytes: &[u8]| {
+                    bytes
+                        .windows(document.as_bytes().len())
+                        .any(|at| at == document.as_bytes())
+                };
+                assert!(is_in(parsed.body.as_bytes()) || is_in(parsed.sequences.as_slice()[0].1));
+            }
+        }
+    }
+    // What is in the command itself is not a document's.
+    let of_command = latin1(rawdoc! { "insert": "x#", "$db": "d" });
+    let bytes = msg(
+        0,
+        &[section(0, of_command.as_bytes()), sequence("documents", &documents)],
+    );
+    let (masked, _) = crate::mask_invalid(&header(&bytes).unwrap(), &bytes).unwrap();
+    assert!(parse(&masked).unwrap_err().error.is_of_content());
+}

@@ -10,7 +10,7 @@
 //! while others insert, and would miss what moves ahead of them to behind them, or see it twice. That is why the
 //! measurements of a bucket are not gathered in a smaller one first.
 
-use super::super::insert::{InsertBatch, prepare};
+use super::super::insert::InsertBatch;
 use super::super::write_result::WriteErrors;
 use super::open_buckets::KnownBucket;
 use crate::error::{CommandError, Result};
@@ -40,6 +40,8 @@ const UNIT_BUCKETS_MAX: usize = 1024;
 const UNIT_BUCKET_BYTES_MAX: usize = 64 * BUCKET_BYTES_MAX;
 /// Buckets that are looked for when none is known.
 const FOUND_MAX: u64 = 2;
+/// How often a unit begins again because another bucket has the `_id` that one of its new ones got.
+const TAKEN_IDS_MAX: usize = 3;
 
 /// Inserts into a time-series collection; answers how many measurements are in.
 pub fn insert(
@@ -70,7 +72,7 @@ pub fn insert(
                 inserted += 1;
                 continue;
             }
-            match checked(call, batch.documents[place]) {
+            match checked(call, batch, place) {
                 Ok(document) => {
                     bytes += document.len();
                     prepared.push((place, document));
@@ -117,8 +119,9 @@ pub fn insert(
 }
 
 /// The document with an `_id`, checked.
-fn checked<'d>(call: &Invocation<'_>, document: &'d RawDocument) -> Result<Cow<'d, [u8]>> {
-    let prepared = prepare(call, document, true)?;
+fn checked<'d>(call: &Invocation<'_>, batch: &InsertBatch<'d>, place: usize) -> Result<Cow<'d, [u8]>> {
+    let prepared = batch.prepare(call, place, true)?;
+    let document = batch.documents[place];
     // Columns have the order that the client gave the fields.
     Ok(match document.get("_id")? {
         Some(_) => Cow::Borrowed(document.as_bytes()),
@@ -200,6 +203,7 @@ fn store(
     measurements: &[(usize, Measurement<'_>)],
 ) -> Result<usize> {
     let operation = call.operation.clone();
+    let mut taken_ids = 0;
     loop {
         let (groups, taken) = groups(call, buckets, measurements)?;
         let mut memory = Charge::new(operation.memory());
@@ -212,14 +216,32 @@ fn store(
                 ));
             }
         };
+        let random = &call.server.env.random;
+        let unique = || match taken_ids {
+            0 => ObjectId::new(),
+            // The counter of `ObjectId::new` comes round, and what has its next numbers may be many.
+            _ => random_id(&**random),
+        };
         let mut writer = call.writer();
         let mut unit = writer.unit(&operation);
-        let written = fill(&operation, &mut memory, &mut unit, &guard, &groups, measurements, batch)
+        let filling = Filling {
+            operation: &operation,
+            groups: &groups,
+            measurements,
+            batch,
+            unique: &unique,
+        };
+        let written = filling
+            .fill(&mut memory, &mut unit, &guard)
             .and_then(|filled| write(call.retry.is_some(), &mut unit, &guard, filled));
         let written = match written {
             Ok(written) => written,
             Err(Failure::WouldWait) => continue,
-            Err(Failure::Error(error)) => return Err(error),
+            Err(Failure::IdTaken(_)) if taken_ids < TAKEN_IDS_MAX => {
+                taken_ids += 1;
+                continue;
+            }
+            Err(Failure::IdTaken(error) | Failure::Error(error)) => return Err(error),
         };
         call.before_commit(taken)?;
         call.wrote(unit.commit_ahead()?);
@@ -230,8 +252,16 @@ fn store(
     }
 }
 
+fn random_id(random: &dyn vfs::Random) -> ObjectId {
+    let mut id = [0; 12];
+    random.fill(&mut id);
+    ObjectId::from_bytes(id)
+}
+
 enum Failure {
     WouldWait,
+    /// Another bucket has the `_id` of a new one.
+    IdTaken(CommandError),
     Error(CommandError),
 }
 
@@ -244,6 +274,7 @@ impl From<StorageError> for Failure {
                 ErrorCode(5_930_501),
                 "an indexed field of a measurement in a time-series collection is an array, or in one",
             )),
+            StorageError::DuplicateKey(_) => Self::IdTaken(error.into()),
             error => Self::Error(error.into()),
         }
     }
@@ -261,78 +292,104 @@ impl From<bson::error::Error> for Failure {
     }
 }
 
+fn too_large() -> CommandError {
+    CommandError::new(
+        ErrorCode::BSONObjectTooLarge,
+        "a measurement of a time-series collection is too large: its bucket has each value three times, and has to fit into a document",
+    )
+}
+
 fn no_buckets() -> CommandError {
     CommandError::bad_value("the collection is no longer that of a time-series collection's buckets")
 }
 
-/// Puts the measurements of all groups into buckets.
-fn fill(
-    operation: &Operation,
-    memory: &mut Charge,
-    unit: &mut WriteUnit<'_>,
-    guard: &CollectionGuard,
-    groups: &[Group],
-    measurements: &[(usize, Measurement<'_>)],
-    batch: &InsertBatch<'_>,
-) -> std::result::Result<Vec<Filled>, Failure> {
-    // As they are defined now: buckets may have become longer.
-    let options = guard.timeseries().cloned().ok_or(Failure::Error(no_buckets()))?;
-    let mut filled: Vec<Filled> = Vec::new();
-    let mut of_sources: HashMap<usize, Vec<usize>> = HashMap::new();
-    let mut locked = HashSet::new();
-    for group in groups {
-        let of_source = of_sources.entry(group.source).or_default();
-        for member in &group.members {
-            let (place, measurement) = &measurements[*member];
-            operation.check().map_err(StorageError::from)?;
-            let mut found = None;
-            for other in of_source.iter().rev() {
-                if filled[*other].bucket.admits(measurement, &options)? {
-                    found = Some(*other);
-                    break;
+/// What goes into the buckets of one unit.
+struct Filling<'f> {
+    operation: &'f Operation,
+    groups: &'f [Group],
+    measurements: &'f [(usize, Measurement<'f>)],
+    batch: &'f InsertBatch<'f>,
+    /// Makes the unique part of the `_id` of a new bucket.
+    unique: &'f dyn Fn() -> ObjectId,
+}
+
+impl Filling<'_> {
+    /// Puts the measurements of all groups into buckets.
+    fn fill(
+        &self,
+        memory: &mut Charge,
+        unit: &mut WriteUnit<'_>,
+        guard: &CollectionGuard,
+    ) -> std::result::Result<Vec<Filled>, Failure> {
+        // As they are defined now: buckets may have become longer.
+        let options = guard.timeseries().cloned().ok_or(Failure::Error(no_buckets()))?;
+        let mut filled: Vec<Filled> = Vec::new();
+        let mut of_sources: HashMap<usize, Vec<usize>> = HashMap::new();
+        let mut locked = HashSet::new();
+        for group in self.groups {
+            let of_source = of_sources.entry(group.source).or_default();
+            for member in &group.members {
+                let (place, measurement) = &self.measurements[*member];
+                self.operation.check().map_err(StorageError::from)?;
+                let mut found = None;
+                for other in of_source.iter().rev() {
+                    if filled[*other].bucket.admits(measurement, &options)? {
+                        found = Some(*other);
+                        break;
+                    }
                 }
-            }
-            let mut candidates = group.candidates.iter().rev();
-            while found.is_none()
-                && let Some(candidate) = candidates.next()
-            {
-                let begin_ms = candidate.begin_ms;
-                if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
-                    || !locked.insert(candidate.record.clone())
+                let mut candidates = group.candidates.iter().rev();
+                while found.is_none()
+                    && let Some(candidate) = candidates.next()
                 {
-                    continue;
+                    let begin_ms = candidate.begin_ms;
+                    if begin_ms.is_some_and(|begin_ms| !options.spans(begin_ms, measurement.time_ms))
+                        || !locked.insert(candidate.record.clone())
+                    {
+                        continue;
+                    }
+                    let Some(stored) = unit.lock_record(guard, &candidate.record)? else {
+                        continue;
+                    };
+                    grow(memory, stored.len())?;
+                    // One that cannot be read stays as it is, for `validate` to tell.
+                    let Ok(bucket) = OpenBucket::read(&stored, &options) else {
+                        continue;
+                    };
+                    found = bucket.admits(measurement, &options)?.then_some(filled.len());
+                    of_source.push(filled.len());
+                    filled.push(Filled {
+                        stored: Some((candidate.record.clone(), stored)),
+                        bucket,
+                        meta: measurement.meta.clone(),
+                        statements: Vec::new(),
+                    });
                 }
-                let Some(stored) = unit.lock_record(guard, &candidate.record)? else {
-                    continue;
+                let found = match found {
+                    Some(found) => found,
+                    None => {
+                        let bucket = OpenBucket::begin(measurement, &options, (self.unique)());
+                        if !bucket.admits(measurement, &options)? {
+                            return Err(Failure::Error(too_large()));
+                        }
+                        of_source.push(filled.len());
+                        filled.push(Filled {
+                            stored: None,
+                            bucket,
+                            meta: measurement.meta.clone(),
+                            statements: Vec::new(),
+                        });
+                        filled.len() - 1
+                    }
                 };
-                grow(memory, stored.len())?;
-                let bucket = OpenBucket::read(&stored, &options)?;
-                found = bucket.admits(measurement, &options)?.then_some(filled.len());
-                of_source.push(filled.len());
-                filled.push(Filled {
-                    stored: Some((candidate.record.clone(), stored)),
-                    bucket,
-                    meta: measurement.meta.clone(),
-                    statements: Vec::new(),
-                });
+                let bytes_before = filled[found].bucket.bytes();
+                filled[found].bucket.add(measurement, &options)?;
+                grow(memory, filled[found].bucket.bytes().saturating_sub(bytes_before))?;
+                filled[found].statements.push((self.batch.ids)(*place));
             }
-            let found = found.unwrap_or_else(|| {
-                of_source.push(filled.len());
-                filled.push(Filled {
-                    stored: None,
-                    bucket: OpenBucket::begin(measurement, &options, ObjectId::new()),
-                    meta: measurement.meta.clone(),
-                    statements: Vec::new(),
-                });
-                filled.len() - 1
-            });
-            let bytes_before = filled[found].bucket.bytes();
-            filled[found].bucket.add(measurement, &options)?;
-            grow(memory, filled[found].bucket.bytes().saturating_sub(bytes_before))?;
-            filled[found].statements.push((batch.ids)(*place));
         }
+        Ok(filled)
     }
-    Ok(filled)
 }
 
 /// Charges a bucket's bytes: what is stored, what is made of it, and what is written.

@@ -13,10 +13,14 @@ pub mod write;
 
 use crate::error::CommandError;
 use crate::invocation::Invocation;
+use bson::RawDocument;
 use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{Collection, Namespace};
 use wire::ErrorCode;
+
+/// Bytes of a bucket's `_id` in an error.
+const SHOWN_ID_BYTES_MAX: usize = 100;
 
 /// The buckets of a time-series collection; `None` for the name of anything else.
 pub fn buckets(call: &Invocation<'_>, namespace: &Namespace) -> Option<Arc<Collection>> {
@@ -40,6 +44,18 @@ pub fn forget_dropped(call: &Invocation<'_>) {
     let collections = call.server.storage.catalog().all_collections();
     let there: HashSet<_> = collections.iter().map(|collection| collection.uuid()).collect();
     call.server.open_buckets.retain(|collection| there.contains(collection));
+}
+
+/// An error of a stored bucket, with the namespace and the `_id` that it is found by. Errors that are not about what it
+/// has stay as they are.
+pub fn of_bucket(mut error: CommandError, namespace: &Namespace, bucket: &RawDocument) -> CommandError {
+    if matches!(error.code, ErrorCode::BadValue | ErrorCode::InvalidBSON)
+        && let Ok(Some(id)) = bucket.get("_id")
+    {
+        let id = keys::describe::describe_within(id, SHOWN_ID_BYTES_MAX);
+        error.message = format!("{namespace}, _id {id}: {}", error.message);
+    }
+    error
 }
 
 fn invalid(text: impl Into<String>) -> CommandError {

@@ -17,7 +17,7 @@ use query::matcher::Matcher;
 use query::plan::Hint;
 use query::timeseries::{
     Measurement, OpenBucket, bucket_filter, each_measurement, index_key_of_buckets, index_key_shown_as, meta_filter,
-    on_meta,
+    on_meta, reads_meta_alone,
 };
 use storage::{Collection, Namespace, StorageError, TimeseriesOptions};
 
@@ -65,10 +65,11 @@ pub fn update(
         return Err(invalid("Cannot perform an upsert on a time-series collection"));
     }
     let matcher = Matcher::parse(statement.filter, &expressions(call, buckets, statement)?)?;
-    let mut filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| {
-        invalid(format!(
+    let mut filter = meta_filter(&matcher, Some(meta))?.ok_or_else(|| match reads_meta_alone(&matcher, meta) {
+        true => CommandError::not_implemented("an update of a time-series collection by $expr or $where"),
+        false => invalid(format!(
             "Cannot perform an update on a time-series collection when querying on a field that is not the metaField '{meta}'"
-        ))
+        )),
     })?;
     pass_over_closed(&mut filter);
     let RawBsonRef::Document(change) = statement.change else {
@@ -203,24 +204,30 @@ fn delete_in(
         {
             return Ok(None);
         }
-        let mut kept = OpenBucket::read(&old, options)?.emptied(options);
+        // Made for the first measurement that stays: a bucket of which all go need not be one that can be filled.
+        let mut kept: Option<OpenBucket> = None;
         let mut gone = 0;
-        each_measurement(stored, options, &evaluation, &mut |measurement| -> Result<()> {
+        let looked_through = each_measurement(stored, options, &evaluation, &mut |measurement| -> Result<()> {
             let is_wanted = statement.multi || gone == 0;
             if is_wanted && matcher.matches(measurement, &evaluation)? {
                 gone += 1;
-            } else {
-                kept.add(&Measurement::of(measurement, options)?, options)?;
+                return Ok(());
             }
+            let kept = match &mut kept {
+                Some(kept) => kept,
+                None => kept.insert(OpenBucket::read(&old, options)?.emptied(options)),
+            };
+            kept.add(&Measurement::of(measurement, options)?, options)?;
             Ok(())
-        })?;
+        });
+        looked_through.map_err(|error| super::of_bucket(error, target.guard.namespace(), stored))?;
         if gone == 0 {
             return Ok(Some(0));
         }
         Writer::begin_statement(call.retry.is_some(), &mut unit, statement.id, statement.kept);
-        let written = match kept.rows() {
-            0 => unit.delete(&target.guard, &target.id, stored),
-            _ => {
+        let written = match kept {
+            None => unit.delete(&target.guard, &target.id, stored),
+            Some(kept) => {
                 let kept = kept.to_document();
                 unit.update(&target.guard, &target.id, stored, RawDocument::from_bytes(&kept)?)
             }
