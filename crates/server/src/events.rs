@@ -93,7 +93,7 @@ fn end_recovery(logger: &Logger, signal: &str) -> ! {
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+    mask.is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
 }
 
 #[cfg(test)]
