@@ -37,9 +37,9 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 run: build ## Build what is missing and serve on 127.0.0.1:27017 with ./data
-	@mkdir -p $(DATA)
+	@mkdir -p "$(DATA)"
 	@echo "==> serving on 127.0.0.1:$(PORT) with $(DATA) (Ctrl-C stops it)"
-	exec $(TENOND) --dbpath $(DATA) --bind_ip 127.0.0.1 --port $(PORT)
+	exec "$(TENOND)" --dbpath "$(DATA)" --bind_ip 127.0.0.1 --port $(PORT)
 
 build: ## Build the server, release profile; ENGINES=all with RocksDB
 	@scripts/setup-build.sh
@@ -49,21 +49,24 @@ build: ## Build the server, release profile; ENGINES=all with RocksDB
 programs: build ## Build the server and the tools (tenond, tenon), release profile
 	cargo build --release -p tenon $(FEATURES)
 
-install: ## Programs, man pages, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local); builds what is not built
-	@test -x $(PROGRAMS)/tenond -a -x $(PROGRAMS)/tenon || $(MAKE) programs
-	DESTDIR=$(DESTDIR) PREFIX=$(PREFIX) scripts/install.sh $(PROGRAMS)
+# Root's cache has no programs: with sudo those are meant that its user has built. Nothing is built as root.
+install: PROGRAMS := $(if $(SUDO_USER),$(shell getent passwd "$(SUDO_USER)" | cut -d: -f6)/.cache/tenon/target/release,$(PROGRAMS))
+install: ## Programs, manual, unit, /etc/tenond.conf below DESTDIR/PREFIX (/usr/local), after `make programs`
+	@test -x "$(PROGRAMS)/tenond" -a -x "$(PROGRAMS)/tenon" || { \
+	    echo "There are no programs in $(PROGRAMS): make programs && sudo make install PROGRAMS=DIRECTORY" >&2; exit 1; }
+	DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install.sh "$(PROGRAMS)"
 
 deb: programs ## A Debian package in BUILD (./build)
-	scripts/deb.sh $(PROGRAMS) $(BUILD)
+	scripts/deb.sh "$(PROGRAMS)" "$(BUILD)"
 
 tarball: programs ## A tarball of the programs and the manual in BUILD, with its SHA-256 sum
-	scripts/tarball.sh $(PROGRAMS) $(BUILD)
+	scripts/tarball.sh "$(PROGRAMS)" "$(BUILD)"
 
 wheel: build ## A Python wheel that carries the server, for tests of applications: docs/test-servers.md
-	packages/python/build.py $(PROGRAMS)/tenond $(BUILD)
+	packages/python/build.py "$(PROGRAMS)/tenond" "$(BUILD)"
 
 npm: build ## An npm package that carries the server
-	scripts/npm.sh $(PROGRAMS) $(BUILD)
+	scripts/npm.sh "$(PROGRAMS)" "$(BUILD)"
 
 test: ## All tests: crates, conformance of the engines, crashes, real clients; ENGINES=all for rocksdb too
 	@scripts/setup-build.sh
@@ -85,45 +88,46 @@ fix: ## Format and apply what clippy can
 
 bench: build ## book, linkbench, iibench, ycsb, hot and transactions on every engine, small; a report; BENCH="--io-bound", BENCH_SCALE=2
 	cargo build --release -p tenon
-	@mkdir -p $(CACHE)/bench
-	$(CARGO_TARGET_DIR)/release/tenon bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \
-	    --json $(CACHE)/bench/bench.json --csv $(CACHE)/bench/bench.csv --report $(CACHE)/bench/report.html $(BENCH)
+	@mkdir -p "$(CACHE)/bench"
+	"$(CARGO_TARGET_DIR)/release/tenon" bench all --scale $(BENCH_SCALE) --duration $(BENCH_SECONDS) --warm-up 1 --insert-seconds 40 \
+	    --json "$(CACHE)/bench/bench.json" --csv "$(CACHE)/bench/bench.csv" --report "$(CACHE)/bench/report.html" $(BENCH)
 
 bench-example: ## The manual's example of a report: `make bench` on every engine, then docs/bench-example.*
 	$(MAKE) bench ENGINES=all
-	$(CARGO_TARGET_DIR)/release/tenon bench show $(CACHE)/bench/bench.json --title "Example: a small run of every workload" \
+	"$(CARGO_TARGET_DIR)/release/tenon" bench show "$(CACHE)/bench/bench.json" --title "Example: a small run of every workload" \
 	    --introduction "The tables of [a page with charts](bench-example.html). [Reading a report](bench-report.md) explains its words; \`make bench-example\` makes both." \
 	    --report docs/bench-example.html --markdown docs/bench-example.md
 
 stress: build ## Write concern x journal x capped on every engine, with a report; STRESS="--scale 0.1 --engines inMemory"
 	cargo build --release -p tenon
-	@mkdir -p $(CACHE)/bench
-	$(CARGO_TARGET_DIR)/release/tenon stress stress/quick.yaml \
-	    --json $(CACHE)/bench/stress.json --csv $(CACHE)/bench/stress.csv --report $(CACHE)/bench/stress.html $(STRESS)
+	@mkdir -p "$(CACHE)/bench"
+	"$(CARGO_TARGET_DIR)/release/tenon" stress stress/quick.yaml \
+	    --json "$(CACHE)/bench/stress.json" --csv "$(CACHE)/bench/stress.csv" --report "$(CACHE)/bench/stress.html" $(STRESS)
 
 engine-bench: ## Storage engines side by side, WiredTiger included; ENGINE_BENCH="--only W1,W3 --rows 1000000"
 	@scripts/setup-build.sh
 	@scripts/setup-engine-bench.sh
 	cargo build --release $(ENGINE_BENCH_PACKAGES)
-	$(CARGO_TARGET_DIR)/release/engine-bench --json $(CACHE)/engine-bench.json $(ENGINE_BENCH)
+	"$(CARGO_TARGET_DIR)/release/engine-bench" --json "$(CACHE)/engine-bench.json" $(ENGINE_BENCH)
 
 book: build ## The scripts of MongoDB in Action, chapter 10, for every engine: tables 10.3 to 10.5
 	@scripts/setup-tests.sh
 	scripts/book.sh $(BOOK)
 
 docs: ## The manual as HTML in the cache folder (needs mdbook: cargo install mdbook)
-	mdbook build docs -d $(CACHE)/manual
+	mdbook build docs -d "$(CACHE)/manual"
 
 soak: build ## kill -9 for as long as asked: make soak SOAK="--rounds 1000"
 	@scripts/setup-tests.sh
-	$(CACHE)/clients/python/bin/python tests/crash/kill_loop.py --tenond $(TENOND) $(SOAK)
+	"$(CACHE)/clients/python/bin/python" tests/crash/kill_loop.py --tenond "$(TENOND)" $(SOAK)
 
 soak-engine: ## Random runs and kills of the btree engine (SOAK="--betree": of betree): make soak-engine SOAK="--seconds 3600"
 	cargo build -p engine-soak
-	$(CARGO_TARGET_DIR)/debug/engine-soak run --directory $(CACHE)/soak $(SOAK)
+	"$(CARGO_TARGET_DIR)/debug/engine-soak" run --directory "$(CACHE)/soak" $(SOAK)
 
 miri: ## The cells that readers load without a latch, in an interpreter that finds undefined behaviour; see docs/testing.md
-	CARGO_TARGET_DIR=$(CACHE)/target-miri cargo +nightly miri test -p rcu --lib --test own_garbage
+	CARGO_TARGET_DIR="$(CACHE)/target-miri" cargo +nightly miri test -p rcu --lib --test own_garbage
 
 clean-cache: ## Remove build products and client packages
-	rm -rf $(CACHE)
+	@test -n "$(CACHE)"
+	rm -rf -- "$(CACHE)"

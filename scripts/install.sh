@@ -9,6 +9,9 @@ root=${DESTDIR:-}
 install -d "$root$prefix/bin" "$root$prefix/share/doc/tenon" "$root$prefix/share/man/man1" "$root$prefix/share/man/man8"
 install -m 0755 "$programs/tenond" "$programs/tenon" "$root$prefix/bin/"
 install -m 0644 LICENSE README.md CHANGELOG.md "$root$prefix/share/doc/tenon/"
+find docs -type f -printf '%P\0' | while read -r -d '' page; do
+    install -D -m 0644 "docs/$page" "$root$prefix/share/doc/tenon/docs/$page"
+done
 
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT

@@ -9,12 +9,15 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 umask 022
 
-install -d "$root/$name/bin" "$root/$name/share"
+install -d "$root/$name/bin" "$root/$name/share/man"
 install -m 0755 "$programs/tenond" "$programs/tenon" "$root/$name/bin/"
 strip --strip-debug "$root/$name/bin/tenond" "$root/$name/bin/tenon"
 scripts/man.sh "$programs" "$root/$name/share/man"
-cp -r docs "$root/$name/share/doc"
-cp -r LICENSE README.md CHANGELOG.md packaging "$root/$name/"
+cp -r docs "$root/$name/docs"
+cp -r LICENSE README.md CHANGELOG.md "$root/$name/"
+install -d "$root/$name/packaging"
+install -m 0644 packaging/tenond.conf packaging/tenond.logrotate "$root/$name/packaging/"
+sed "s|@BINDIR@|/usr/local/bin|" packaging/tenond.service >"$root/$name/packaging/tenond.service"
 mkdir -p "$target"
 # The same programs make the same file.
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$root" -cf - "$name" | gzip -n >"$target/$name.tar.gz"

@@ -360,12 +360,16 @@ def test_the_tool_copies_beside_writers(own, tmp_path):
         writers.wait(100)
         before = acknowledged(writers)
         target = tmp_path / "target"
-        done = tenon("backup", "--uri", own.uri(), "--out", target)
+        # As shells complete names.
+        done = tenon("backup", "--uri", own.uri(), "--out", f"{target}/")
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         assert str(target) in done.stdout, done.stdout
         assert not is_open(client)
         again = tenon("backup", "--uri", own.uri(), "--out", target)
         assert again.returncode != 0 and "is there already" in again.stderr, "it does not write over an older copy"
+        within = tenon("backup", "--uri", own.uri(), "--out", own.data / "backup")
+        assert within.returncode != 0 and "within the server's data directory" in within.stderr, within.stderr
+        assert not is_open(client) and not [path for path in own.data.iterdir() if "backup" in path.name]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["server", "target"]
         assert all(path.stat().st_mode & 0o077 == 0 for path in [target, *target.rglob("*")]), "the owner's alone"
         check_copy(tmp_path / "copy", target, before)

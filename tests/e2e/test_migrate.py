@@ -143,6 +143,8 @@ def test_refusals_leave_nothing_behind(tmp_path):
     (tmp_path / "full" / "file").touch()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "out").mkdir()
+    # Cannot give way to the new directory, as a mount point cannot.
+    (tmp_path / "link").symlink_to("out")
     with Server(tmp_path / "running") as server:
         before = sorted(tmp_path.iterdir())
         running = server.data
@@ -152,6 +154,7 @@ def test_refusals_leave_nothing_behind(tmp_path):
             (["--from", tmp_path / "none", "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "there is no directory"),
             (["--from", running, "--to-engine", "devnull", "--out", tmp_path / "out"], "has no storage engine devnull"),
             (["--from", running, "--to-engine", ENGINES[0], "--out", tmp_path / "full"], "is not empty"),
+            (["--from", f"mongodb://127.0.0.1:{server.port}", "--to-engine", ENGINES[0], "--out", tmp_path / "link"], "name one below it"),
             (["--from", f"mongodb://127.0.0.1:{server.port}/shop", "--to-engine", ENGINES[0], "--out", tmp_path / "out"], "whole servers"),
         ]:
             done = migrate(*arguments)

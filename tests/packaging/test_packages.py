@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -51,8 +52,13 @@ def check_installed(root, prefix):
     if shutil.which("man"):
         page = run("man", "-l", root / prefix / "share/man/man8/tenond.8.gz", env={"MANWIDTH": "200", "PAGER": "cat"})
         assert "--dbpath" in page and "[storage.dbPath]" in page
+        assert "SIGUSR1" in page and "a listening socket could not be set up" in page and "/etc/tenond.conf" in page
     pages = {path.name for path in (root / prefix / "share/man/man1").iterdir()}
     assert {"tenon.1.gz", "tenon-dump.1.gz", "tenon-restore.1.gz", "tenon-bench.1.gz"} <= pages, pages
+    manual = root / prefix / "share/doc/tenon"
+    linked = set(re.findall(r"\]\((docs/[^)#]+)", (manual / "README.md").read_text()))
+    assert linked and not [page for page in linked if not (manual / page).exists()], linked
+    assert mode(manual / "docs/configuration.md") == 0o644
     configuration = (root / "etc/tenond.conf").read_text()
     assert mode(root / "etc/tenond.conf") == 0o644 and mode(root / "etc/logrotate.d/tenond") == 0o644
     # The same configuration, with folders of the test's.
@@ -82,6 +88,49 @@ def test_install(tmp_path):
     assert (tmp_path / "etc/tenond.conf").read_text() == "# mine\n", "a configuration that is there stays"
     shutil.copy(ROOT / "packaging/tenond.conf", tmp_path / "etc/tenond.conf")
     check_installed(tmp_path, "usr/local")
+
+
+def make(*arguments, **environment):
+    clean = {name: value for name, value in os.environ.items() if name not in ("TENON_CACHE", "XDG_CACHE_HOME", "CARGO_TARGET_DIR", "SUDO_USER")}
+    line = ["make", "--no-print-directory", "-C", str(ROOT), *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env={**clean, **environment})
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_make_install(tmp_path):
+    """By sudo, HOME is root's, whose cache has no programs: they were built anew, as root."""
+    code, said = make("install", f"PROGRAMS={PROGRAMS}", f"DESTDIR={tmp_path}/a b")
+    assert code == 0 and (tmp_path / "a b/usr/local/bin/tenond").exists(), said
+    code, said = make("install", f"DESTDIR={tmp_path}/none", HOME=str(tmp_path))
+    assert code != 0 and "make programs && sudo make install" in said and "cargo" not in said, said
+    home = Path("~nobody").expanduser()
+    code, said = make("-n", "install", HOME="/root", SUDO_USER="nobody")
+    assert f'scripts/install.sh "{home}/.cache/tenon/target/release"' in said, said
+
+
+def test_a_cache_with_a_blank_in_its_name_is_cleaned(tmp_path):
+    """What was called like the first word was removed instead."""
+    other, cache = tmp_path / "a", tmp_path / "a b"
+    for folder in (other, cache):
+        (folder / "target").mkdir(parents=True)
+    code, said = make("clean-cache", f"CACHE={cache}")
+    assert code == 0 and other.exists() and not cache.exists(), said
+    assert make("clean-cache", "CACHE=")[0] != 0
+
+
+@pytest.mark.parametrize("state, kills", [("active", True), ("inactive", False)])
+def test_rotation_tells_a_server_that_runs(tmp_path, state, kills):
+    """As logrotate runs it, with systemctl as of systemd 249: an option that it does not know was passed over in silence."""
+    text = (ROOT / "packaging/tenond.logrotate").read_text()
+    script = text.split("postrotate\n")[1].split("endscript")[0]
+    calls = tmp_path / "calls"
+    (tmp_path / "systemctl").write_text(
+        f'#!/bin/sh\necho "$*" >> "{calls}"\ncase "$*" in\n*--kill-whom*) echo unrecognized >&2; exit 1;;\n'
+        f'is-active*) [ {state} = active ];;\nesac\n'
+    )
+    (tmp_path / "systemctl").chmod(0o755)
+    run("sh", "-ec", script, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert ("kill --signal=USR1 tenond.service" in calls.read_text().splitlines()) == kills
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="no Debian")
@@ -157,7 +206,8 @@ def test_tarball(tmp_path):
     run("tar", "-xzf", first, "-C", tmp_path)
     [folder] = [path for path in tmp_path.iterdir() if path.name.startswith("tenon-")]
     assert run(folder / "bin/tenond", "--version").startswith("tenond version")
-    assert (folder / "share/man/tenond.8").exists() and (folder / "share/doc/quick-start.md").exists()
+    assert (folder / "share/man/tenond.8").exists() and (folder / "docs/quick-start.md").exists()
+    assert "ExecStart=/usr/local/bin/tenond " in (folder / "packaging/tenond.service").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +267,31 @@ def test_python_that_is_killed_takes_its_server_along(wheel, tmp_path):
     process.wait()
     process.stdout.close()
     assert ends(pid)
+
+
+FORKED = """
+import os, sys, tenon
+from pymongo import MongoClient
+kept = tenon.Server(engine="btree")
+with tenon.Server() as one:
+    child = os.fork()
+    if child == 0:
+        kept.stop()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for server in (one, kept):
+        client = MongoClient(server.uri)
+        client.t.c.insert_one({})
+        client.admin.command("fsync")
+        assert os.path.isdir(server.directory)
+"""
+
+
+def test_a_forked_process_leaves_the_servers_alone(wheel, tmp_path):
+    process = python(wheel, FORKED, TMPDIR=str(tmp_path))
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
 
 
 NODE = """

@@ -5,7 +5,7 @@
 //! with the standard library, not through `vfs`: log lines are outside what crash tests control.
 //!
 //! Invariants: a line is written by one call, so lines of different threads do not mix; no ring is locked while bytes
-//! go to a file.
+//! go to a file; nobody but the thread that ends the process waits for whoever reads standard output.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -16,6 +16,7 @@ mod component;
 mod file;
 pub mod id;
 mod json;
+mod line_queue;
 mod terminal;
 
 pub use component::{Component, Severity};
@@ -23,16 +24,20 @@ pub use file::LogFile;
 pub use id::LogId;
 
 use bson::Document;
+use line_queue::{LineQueue, Urgency};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI8, AtomicU64, Ordering};
+use std::time::Duration;
 use vfs::Clock;
 
 /// Lines each ring keeps.
 pub const RING_LINES: usize = 1024;
+/// How long the end of the process waits for whoever reads standard output.
+const READER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +125,7 @@ impl RingLines {
 }
 
 enum Sink {
-    Stdout,
-    Terminal,
+    StandardOutput(LineQueue),
     File(LogFile),
     Rings,
 }
@@ -141,7 +145,7 @@ pub struct Logger {
     configured: Mutex<[i8; Component::COUNT]>,
     /// What is in force, inheritance resolved.
     effective: [AtomicI8; Component::COUNT],
-    lost_lines: AtomicU64,
+    lost_lines: Arc<AtomicU64>,
     /// How many of them a later line has told of.
     told_lines: AtomicU64,
 }
@@ -154,9 +158,11 @@ impl Logger {
             TimeFormat::Iso8601Local => jiff::tz::TimeZone::system(),
         };
         let mut renamed = None;
+        let lost_lines = Arc::new(AtomicU64::new(0));
         let sink = match &options.destination {
-            Destination::Stdout => Sink::Stdout,
-            Destination::Terminal => Sink::Terminal,
+            Destination::Stdout | Destination::Terminal => {
+                Sink::StandardOutput(LineQueue::new(io::stdout(), lost_lines.clone())?)
+            }
             Destination::Rings => Sink::Rings,
             Destination::File { path, append, rotate } => {
                 let file;
@@ -175,7 +181,7 @@ impl Logger {
             startup_warnings: Mutex::default(),
             configured: Mutex::new(configured),
             effective: std::array::from_fn(|_| AtomicI8::new(options.verbosity)),
-            lost_lines: AtomicU64::new(0),
+            lost_lines,
             told_lines: AtomicU64::new(0),
         };
         if let Some(to) = renamed {
@@ -217,9 +223,25 @@ impl Logger {
 
     fn write(&self, id: LogId, context: &str, message: &str, attributes: &Document, ring: Ring) {
         match self.try_write(id, context, message, attributes, ring) {
+            Ok(()) if self.is_failing() => {}
             Ok(()) => self.tell_of_lost_lines(),
             Err(_) => drop(self.lost_lines.fetch_add(1, Ordering::Relaxed)),
         }
+        if id.severity == Severity::Fatal {
+            self.flush();
+        }
+    }
+
+    /// Waits until lines for standard output are written, for a second at most: called before the process ends.
+    pub fn flush(&self) {
+        if let Sink::StandardOutput(queue) = &self.sink {
+            queue.wait_until_empty(READER_PATIENCE);
+        }
+    }
+
+    /// Whether the line that was written last, by another thread, could not be.
+    fn is_failing(&self) -> bool {
+        matches!(&self.sink, Sink::StandardOutput(queue) if queue.is_failing())
     }
 
     fn try_write(&self, id: LogId, context: &str, message: &str, attributes: &Document, ring: Ring) -> io::Result<()> {
@@ -243,7 +265,16 @@ impl Logger {
             text = line.to_terminal();
         }
         text.push('\n');
-        self.put(text.as_bytes())
+        let urgency = match id.severity {
+            // What is behind it may never be logged.
+            Severity::Fatal => Urgency::Last,
+            _ => Urgency::Usual,
+        };
+        match &self.sink {
+            Sink::Rings => Ok(()),
+            Sink::File(file) => file.put(text.as_bytes()),
+            Sink::StandardOutput(queue) => queue.put(text, urgency),
+        }
     }
 
     /// Lines can be written again: whoever reads them is told how many are missing.
@@ -265,14 +296,6 @@ impl Logger {
         }
     }
 
-    fn put(&self, line: &[u8]) -> io::Result<()> {
-        match &self.sink {
-            Sink::Rings => Ok(()),
-            Sink::File(file) => file.put(line),
-            Sink::Stdout | Sink::Terminal => io::stdout().lock().write_all(line),
-        }
-    }
-
     /// The newest lines of a ring, oldest first, and the number of lines it ever got.
     pub fn ring(&self, ring: Ring) -> (u64, Vec<Arc<str>>) {
         let lines = match ring {
@@ -282,7 +305,7 @@ impl Logger {
         (lines.total, lines.lines.iter().cloned().collect())
     }
 
-    /// Lines the sink refused (disk full, pipe closed); they are in the rings only.
+    /// Lines the sink refused (disk full, pipe closed or not read); they are in the rings only.
     pub fn lost_lines(&self) -> u64 {
         self.lost_lines.load(Ordering::Relaxed)
     }

@@ -215,7 +215,7 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
     if found.is_empty() && log.is_none() {
         return Err(DumpError::Format {
             subject: root.display().to_string(),
-            fault: format!("no files of a dump{}", if options.gzip { " with --gzip" } else { "" }),
+            fault: nothing_found(&root, database, options.gzip),
         });
     }
     options.check_targets(found.iter().map(|(namespace, _)| namespace))?;
@@ -230,6 +230,17 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
                 replay.entry(entry.valid()?)
             })
         }),
+    }
+}
+
+/// What is wrong with a folder in which nothing was found: often it has the other form of files.
+fn nothing_found(root: &Path, database: Option<&str>, gzip: bool) -> String {
+    let has_others = scan(root, database, !gzip).is_ok_and(|found| !found.is_empty());
+    match (gzip, has_others) {
+        (false, true) => "its files are compressed: give --gzip".to_owned(),
+        (true, true) => "its files are not compressed: leave --gzip out".to_owned(),
+        (true, false) => "no files of a dump with --gzip".to_owned(),
+        (false, false) => "no files of a dump".to_owned(),
     }
 }
 
@@ -768,5 +779,30 @@ fn unless_code(result: Result<Document>, accepted: i32) -> Result<()> {
         Ok(_) => Ok(()),
         Err(error) if error.is_refusal(accepted) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_dump_of_the_other_form_is_told_from_none() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path();
+        assert_eq!(nothing_found(path, None, false), "no files of a dump");
+        std::fs::create_dir(path.join("shop")).unwrap();
+        std::fs::write(path.join("shop/orders.bson.gz"), "").unwrap();
+        assert_eq!(
+            nothing_found(path, None, false),
+            "its files are compressed: give --gzip"
+        );
+        assert_eq!(
+            nothing_found(&path.join("shop"), Some("shop"), false),
+            "its files are compressed: give --gzip"
+        );
+        std::fs::rename(path.join("shop/orders.bson.gz"), path.join("shop/orders.bson")).unwrap();
+        assert!(nothing_found(path, None, true).contains("not compressed"));
     }
 }

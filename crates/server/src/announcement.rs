@@ -1,9 +1,10 @@
 //! How others learn of a server that serves: the files with its process id and its port, and the line to connect with.
 
 use crate::config::Config;
+use anyhow::Context as _;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How clients of this machine reach the server: by a loopback address if it has one.
 pub fn address_for_clients(config: &Config, port: u16) -> String {
@@ -45,9 +46,46 @@ pub fn address_for_clients(config: &Config, port: u16) -> String {
     format!("'mongodb://{host}{options}'")
 }
 
-/// Writes the port once clients are served: whole or not at all where the path is a file's, and at once into what is no
-/// file, such as a pipe (`/dev/fd/3`).
-pub fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
+/// The files that tell of a server. They go with the value, so that none tells of a server that did not start or has
+/// failed.
+#[derive(Default)]
+pub struct Announcement {
+    files: Vec<PathBuf>,
+}
+
+impl Announcement {
+    /// Writes the files that are wanted.
+    pub fn make(config: &Config, port: u16) -> anyhow::Result<Self> {
+        let mut made = Self::default();
+        if let Some(path) = &config.pid_file {
+            write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
+            made.files.push(path.clone());
+        }
+        if let Some(path) = &config.port_file {
+            write_port_file(path, port).with_context(|| format!("cannot write port file {}", path.display()))?;
+            // A pipe's name is not the server's to remove.
+            made.files.extend(path.is_file().then(|| path.clone()));
+        }
+        Ok(made)
+    }
+
+    /// Removes them.
+    pub fn withdraw(&mut self) {
+        for path in self.files.drain(..) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Writes the port for those who wait for it: whole or not at all where the path is a file's, and at once into what is
+/// no file, such as a pipe (`/dev/fd/3`).
+fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
     let text = format!("{port}\n");
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return std::fs::OpenOptions::new()
@@ -62,7 +100,7 @@ pub fn write_port_file(path: &Path, port: u16) -> std::io::Result<()> {
 }
 
 /// Writes the process id, for its owner as the server's other files are, and not through a symbolic link.
-pub fn write_pid_file(path: &Path) -> std::io::Result<()> {
+fn write_pid_file(path: &Path) -> std::io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let mut file = options

@@ -571,10 +571,11 @@ fn http(values: &Values) -> Result<Option<HttpConfig>, ConfigError> {
     }))
 }
 
-/// What stands between commas.
+/// What stands between commas. An address may stand in brackets, as in connection strings.
 fn hosts(list: &str) -> Vec<String> {
-    let hosts = list.split(',').map(|host| host.trim().to_owned());
-    hosts.filter(|host| !host.is_empty()).collect()
+    let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
+    let bare = |host| -> Option<&str> { str::strip_suffix(str::strip_prefix(host, '[')?, ']') };
+    hosts.map(|host| bare(host).unwrap_or(host).to_owned()).collect()
 }
 
 /// The page tells what collections there are and how they are used, and passwords are sent to it as they are.

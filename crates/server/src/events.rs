@@ -1,9 +1,13 @@
 //! What the main thread waits for: signals, the `shutdown` command, a failure below.
 
+use bson::doc;
+use commands::logger::{Logger, id};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Something for the main thread to do.
@@ -22,20 +26,49 @@ pub enum Event {
 /// The exit code after a second signal to end.
 const EXIT_HARD: i32 = 130;
 
-/// Begins to listen for signals. The second one that asks to end ends the process at once.
-pub fn listen() -> io::Result<(Sender<Event>, Receiver<Event>)> {
+/// Whether the log is being replayed: for as long, the main thread hears nothing, nobody is served, and the process may
+/// end at any moment, as a crash would end it.
+#[derive(Clone, Default)]
+pub struct Recovering(Arc<Mutex<bool>>);
+
+impl Recovering {
+    /// Says so. Does not return from a process that is ending for that reason.
+    pub fn set(&self, is_recovering: bool) {
+        *self.0.lock() = is_recovering;
+    }
+}
+
+/// Begins to listen for signals. The second one that asks to end ends the process at once, and so does the first
+/// while the log is being replayed.
+pub fn listen(logger: Arc<Logger>, recovering: Recovering) -> io::Result<(Sender<Event>, Receiver<Event>)> {
     let (sender, receiver) = channel();
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1])?;
+    let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // By `nohup`: who started this server wants it to outlive the terminal.
+    if !is_ignored(&status, SIGHUP) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = Signals::new(wanted)?;
     let to_main = sender.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut asked = false;
         for signal in signals.forever() {
             let event = match signal {
                 SIGUSR1 => Event::RotateLog,
-                SIGINT if asked => std::process::exit(EXIT_HARD),
+                SIGINT if asked => {
+                    logger.flush();
+                    std::process::exit(EXIT_HARD)
+                }
                 other => {
                     asked = true;
-                    Event::Stop(low_level::signal_name(other).unwrap_or("signal").to_owned())
+                    let name = low_level::signal_name(other).unwrap_or("signal");
+                    // Held to the end: nobody is served behind it.
+                    let is_recovering = recovering.0.lock();
+                    if *is_recovering {
+                        end_recovery(&logger, name);
+                    }
+                    drop(is_recovering);
+                    Event::Stop(name.to_owned())
                 }
             };
             if to_main.send(event).is_err() {
@@ -44,4 +77,34 @@ pub fn listen() -> io::Result<(Sender<Event>, Receiver<Event>)> {
         }
     })?;
     Ok((sender, receiver))
+}
+
+/// Ends the process in the middle of a recovery, which the next start begins anew. The lock file stays as after a
+/// crash.
+fn end_recovery(logger: &Logger, signal: &str) -> ! {
+    let message = "Shutting down during recovery, which the next start begins anew";
+    logger.log(id::ORDERLY_SHUTDOWN, "signals", message, doc! { "reason": signal });
+    logger.log(id::SHUTTING_DOWN, "signals", "Shutting down", doc! { "exitCode": 0 });
+    logger.flush();
+    std::process::exit(0)
+}
+
+/// Whether a process with this `/proc/PID/status` ignores a signal.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_those_of_the_mask() {
+        let status = "Name:\ttenond\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000004002\n";
+        assert!(is_ignored(status, SIGHUP));
+        assert!(!is_ignored(status, SIGINT) && !is_ignored(status, SIGTERM));
+        assert!(!is_ignored("", SIGHUP));
+    }
 }

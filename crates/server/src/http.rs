@@ -18,7 +18,7 @@ mod request;
 mod site;
 mod stream;
 
-use crate::config::NetConfig;
+use crate::config::{HttpConfig, NetConfig};
 use crate::net::{Endpoints, Listeners, Tls};
 use bson::doc;
 use commands::Server;
@@ -29,35 +29,55 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The page's sockets. Nothing is answered before [`Bound::start`].
+pub struct Bound {
+    listeners: Listeners,
+    config: HttpConfig,
+}
+
 /// The threads that serve the page.
 pub struct Http {
     listeners: Listeners,
     connections: Arc<Connections>,
 }
 
-impl Http {
-    /// Begins to serve, where that is wanted.
+impl Bound {
+    /// Begins to serve.
     ///
     /// # Errors
-    /// An address cannot be listened on, or there is no thread to be had.
-    pub fn start(config: &NetConfig, server: &Arc<Server>, tls: Option<Arc<Tls>>) -> io::Result<Option<Self>> {
+    /// There is no thread to be had.
+    pub fn start(self, server: &Arc<Server>, tls: Option<Arc<Tls>>) -> io::Result<Http> {
+        let Self { mut listeners, config } = self;
+        let attributes = doc! {
+            "addresses": listeners.addresses(), "port": i32::from(listeners.port()), "ssl": tls.is_some(),
+        };
+        let site = Site::new(server.clone(), &config);
+        let connections = Connections::new(site, tls, server.env.clock.clone());
+        listeners.start(connections.clone(), server.logger.clone())?;
+        let message = "The monitoring page is served";
+        server.logger.log(id::PAGE_IS_SERVED, "listener", message, attributes);
+        Ok(Http { listeners, connections })
+    }
+}
+
+impl Http {
+    /// Listens, where that is wanted.
+    ///
+    /// # Errors
+    /// An address cannot be listened on.
+    pub fn bind(config: &NetConfig) -> io::Result<Option<Bound>> {
         let Some(http) = &config.http else { return Ok(None) };
-        let mut listeners = Listeners::bind(&Endpoints {
+        let listeners = Listeners::bind(&Endpoints {
             bind: http.bind.clone(),
             port: http.port,
             // An address that is given in full is meant.
             ipv6: config.endpoints.ipv6 || http.bind.iter().any(|host| host.contains(':')),
             unix: None,
         })?;
-        let attributes = doc! {
-            "addresses": listeners.addresses(), "port": i32::from(listeners.port()), "ssl": tls.is_some(),
-        };
-        let site = Site::new(server.clone(), http);
-        let connections = Connections::new(site, tls, server.env.clock.clone());
-        listeners.start(connections.clone(), server.logger.clone())?;
-        let message = "The monitoring page is served";
-        server.logger.log(id::PAGE_IS_SERVED, "listener", message, attributes);
-        Ok(Some(Self { listeners, connections }))
+        Ok(Some(Bound {
+            listeners,
+            config: http.clone(),
+        }))
     }
 
     /// The port, the one that the system chose when 0 was asked for.

@@ -3,6 +3,7 @@
 use crate::config::{self, Task};
 use crate::engines::Registry;
 use crate::{daemon, encryption, repair, run};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Exit code for a configuration that is refused.
@@ -19,14 +20,8 @@ pub fn main(engines: &Registry) -> ExitCode {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let current_directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
     match config::task(arguments, &current_directory) {
-        Ok(Task::Print(text)) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Ok(Task::PrintVersion) => {
-            print!("{}", config::version(engines));
-            ExitCode::SUCCESS
-        }
+        Ok(Task::Print(text)) => print(&text),
+        Ok(Task::PrintVersion) => print(&config::version(engines)),
         Ok(Task::Shutdown(db_path)) => daemon::shutdown(&vfs::RealFs::new(), &db_path),
         Ok(Task::Rotate(config, task)) => encryption::rotate(&config, &task),
         Ok(Task::Repair(config)) => repair::run(&config, engines),
@@ -41,5 +36,17 @@ pub fn main(engines: &Registry) -> ExitCode {
             eprintln!("{error}");
             ExitCode::from(EXIT_BAD_OPTIONS)
         }
+    }
+}
+
+/// Prints what was asked for. A reader that has seen enough, such as `head`, is no error.
+fn print(text: &str) -> ExitCode {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(io::stderr(), "cannot print: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
     }
 }

@@ -3,12 +3,13 @@
 //! 1. log file, 2. lock and metadata of the data directory, 3. engine, 4. log and recovery, 5. listening sockets,
 //! 6. commands, 7. connections. The end goes backwards.
 
+use crate::announcement::Announcement;
 use crate::config::Config;
 use crate::data_directory::{DataDirectory, Metadata};
 use crate::descriptors::Descriptors;
 use crate::encryption;
 use crate::engines::Registry;
-use crate::events::{self, Event};
+use crate::events::{self, Event, Recovering};
 use crate::http::Http;
 use crate::key_file::ClusterAuthConfig;
 use crate::members::{CopySettings, Members};
@@ -17,7 +18,7 @@ use crate::reasons::reasons;
 use crate::settings::{own_host, settings};
 use crate::start_lines::{log_connections_max, log_encryption, log_recovery, log_start, start_warnings};
 use crate::{announcement, daemon, data_directory, engines};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use auth::ClusterAuth;
 use bson::{Document, doc};
 use codec::Codec;
@@ -27,13 +28,13 @@ use commands::{ReplicaSet, TransportSecurity};
 use oplog::{EngineAhead, Log, LogError, LogMode, LogOptions};
 use spill::SpillSpace;
 use std::collections::HashMap;
-use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
-use storage::{Storage, StorageError, StorageOptions};
+use storage::{RecoveryProgress, Storage, StorageError, StorageOptions};
 use vfs::{Env, RealFs, SystemClock, SystemRandom};
 
 /// Exit codes, as MongoDB's scripts know them.
@@ -84,7 +85,7 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
                 Destination::File { path, .. } => path.display().to_string(),
                 _ => String::new(),
             };
-            eprintln!("Failed to open log file {path}: {error}");
+            let _ = writeln!(std::io::stderr(), "Failed to open log file {path}: {error}");
             return ExitCode::from(exit::START);
         }
     };
@@ -103,7 +104,7 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
                 attributes,
             );
             if config.log.destination != Destination::Stdout {
-                eprintln!("{error}");
+                let _ = writeln!(std::io::stderr(), "{error}");
             }
             code
         });
@@ -113,6 +114,7 @@ pub fn run(config: &Config, argv: Vec<String>, engines: &Registry) -> ExitCode {
         "Shutting down",
         doc! { "exitCode": i32::from(code) },
     );
+    logger.flush();
     ExitCode::from(code)
 }
 
@@ -124,12 +126,20 @@ fn run_until_told(
     logger: &Arc<Logger>,
     registry: &Registry,
 ) -> Result<u8, StartError> {
-    let (sender, events) = events::listen()?;
+    let recovering = Recovering::default();
+    let (sender, events) = events::listen(logger.clone(), recovering.clone())?;
     let mut is_first = true;
     loop {
-        let running = Running::start(&config, argv.clone(), env.clone(), logger, &sender, registry)?;
+        let running = Running::start(
+            &config,
+            argv.clone(),
+            env.clone(),
+            logger,
+            (&sender, &recovering),
+            registry,
+        )?;
         if is_first && daemon::is_child() {
-            daemon::ready()?;
+            daemon::ready();
         }
         is_first = false;
         // Other members know it by the port that it has.
@@ -168,6 +178,8 @@ struct Serving {
     pool: Arc<Pool<CommandService>>,
     listeners: Listeners,
     http: Option<Http>,
+    /// Goes last.
+    announcement: Announcement,
 }
 
 /// What was read and reckoned before anything was made.
@@ -185,8 +197,6 @@ struct Running {
     storage: Arc<Storage>,
     serving: Serving,
     port: u16,
-    pid_file: Option<PathBuf>,
-    port_file: Option<PathBuf>,
     /// The process whose end is this one's, too.
     parent: Option<rustix::process::Pid>,
 }
@@ -197,7 +207,7 @@ impl Running {
         argv: Vec<String>,
         env: Env,
         logger: &Arc<Logger>,
-        events: &Sender<Event>,
+        (events, recovering): (&Sender<Event>, &Recovering),
         registry: &Registry,
     ) -> Result<Self, StartError> {
         // At once: who asks later may be told of the process that inherits the orphans.
@@ -257,7 +267,9 @@ impl Running {
                 None => None,
             },
         };
-        let storage = match open_storage(&opening, logger, events) {
+        let opened = open_storage(&opening, logger, events, recovering);
+        recovering.set(false);
+        let storage = match opened {
             Ok(storage) => storage,
             Err(error) => {
                 if !directory.unclean {
@@ -281,8 +293,6 @@ impl Running {
                     storage,
                     serving,
                     port,
-                    pid_file: config.pid_file.clone(),
-                    port_file: config.port_file.clone(),
                     parent,
                 })
             }
@@ -310,6 +320,7 @@ impl Running {
             error: error.into(),
         };
         let mut listeners = Listeners::bind(&config.net.endpoints).map_err(net)?;
+        let page = Http::bind(&config.net).map_err(net)?;
         let mut settings = settings(
             (config, opening.registry),
             argv,
@@ -387,16 +398,28 @@ impl Running {
             connections_max: connections_max as usize,
             descriptor_number_max: descriptors.connection_number_max(),
         };
-        let pool = Pool::new(service, logger.clone(), clock, limits, tls.clone())?;
-        if let Some(path) = &config.pid_file {
-            announcement::write_pid_file(path).with_context(|| format!("cannot write pid file {}", path.display()))?;
-        }
-        for address in listeners.addresses() {
-            logger.log(id::LISTENING, "listener", "Listening on", doc! { "address": address });
-        }
-        let http = Http::start(&config.net, &server, tls).map_err(net)?;
+        let begin = || -> Result<_, StartError> {
+            let pool = Pool::new(service, logger.clone(), clock, limits, tls.clone())?;
+            // Before anybody is served: what fails here takes nobody's connection away.
+            let announcement = Announcement::make(config, listeners.port())?;
+            for address in listeners.addresses() {
+                logger.log(id::LISTENING, "listener", "Listening on", doc! { "address": address });
+            }
+            let mut http = page.map(|page| page.start(&server, tls)).transpose().map_err(net)?;
+            if let Err(error) = listeners.start(pool.clone(), logger.clone()) {
+                if let Some(http) = &mut http {
+                    http.stop(END_PATIENCE);
+                }
+                return Err(error.into());
+            }
+            Ok((pool, announcement, http))
+        };
+        let (pool, announcement, http) = begin().inspect_err(|_| {
+            if let Some(members) = &members {
+                members.stop();
+            }
+        })?;
         let ready = doc! { "port": i32::from(listeners.port()), "ssl": tls_mode };
-        listeners.start(pool.clone(), logger.clone())?;
         logger.log(
             id::WAITING_FOR_CONNECTIONS,
             "listener",
@@ -410,16 +433,13 @@ impl Running {
             );
             logger.log(id::HOW_TO_CONNECT, "listener", &message, doc! {});
         }
-        if let Some(path) = &config.port_file {
-            announcement::write_port_file(path, listeners.port())
-                .with_context(|| format!("cannot write port file {}", path.display()))?;
-        }
         Ok(Serving {
             server,
             members,
             pool,
             listeners,
             http,
+            announcement,
         })
     }
 
@@ -538,13 +558,7 @@ impl Running {
                 code = exit::ABRUPT;
             }
         }
-        for path in self
-            .pid_file
-            .iter()
-            .chain(self.port_file.iter().filter(|path| path.is_file()))
-        {
-            let _ = std::fs::remove_file(path);
-        }
+        self.serving.announcement.withdraw();
         code
     }
 }
@@ -591,6 +605,7 @@ fn open_storage(
     opening: &Opening<'_>,
     logger: &Arc<Logger>,
     events: &Sender<Event>,
+    recovering: &Recovering,
 ) -> Result<Arc<Storage>, StartError> {
     let Opening {
         config,
@@ -640,7 +655,14 @@ fn open_storage(
         logger.log(id::LOG_DAMAGED, "initandlisten", message, attributes);
     }
     let (progress, clock, started) = (logger.clone(), env.clock.clone(), env.clock.monotonic());
+    let recovering = recovering.clone();
     options.on_progress = Some(Arc::new(move |step| {
+        // Only what ended uncleanly has something to replay: a stop leaves the directory as it was.
+        match step {
+            RecoveryProgress::Started { durable, last } => recovering.set(last > durable),
+            RecoveryProgress::Finished { .. } => recovering.set(false),
+            _ => {}
+        }
         log_recovery(&progress, step, clock.monotonic().saturating_sub(started));
     }));
     let failures = logger.clone();

@@ -313,10 +313,16 @@ fn whole(
     bar: &ProgressBar,
     interrupt: &Interrupt,
 ) -> Result<(usize, u64, PathBuf)> {
+    // Without a slash at the end, as shells complete names.
+    let out: &Path = &out.components().collect::<PathBuf>();
     ensure!(!out.try_exists()?, "{} is there already", out.display());
     let unfinished = with_suffix(out, UNFINISHED);
     fs::create_dir(&unfinished).with_context(|| format!("making {}", unfinished.display()))?;
-    let copied = Held::begin(client, may_lock).and_then(|held| {
+    let copied = Held::begin(client, may_lock).and_then(|mut held| {
+        if let Err(error) = check_outside(&unfinished, &held.directory) {
+            held.give_up();
+            return Err(error);
+        }
         let files: Vec<_> = held
             .files
             .iter()
@@ -337,6 +343,17 @@ fn whole(
             Err(error)
         }
     }
+}
+
+/// A backup within the data directory would be copied with the next one, and lost with the directory.
+fn check_outside(made: &Path, directory: &Path) -> Result<()> {
+    let canonical = |path: &Path| fs::canonicalize(path).with_context(|| format!("looking at {}", path.display()));
+    ensure!(
+        !canonical(made)?.starts_with(canonical(directory)?),
+        "--out is within the server's data directory, {}",
+        directory.display()
+    );
+    Ok(())
 }
 
 /// The log since a backup, put behind the backup's own. Each segment gets its name when all are copied, in their order:
@@ -583,6 +600,20 @@ mod tests {
                 .iter()
                 .all(|(name, bytes)| *bytes == name.as_os_str().len() as u64)
         );
+    }
+
+    #[test]
+    fn a_backup_lies_outside_what_it_is_of() {
+        let root = tempfile::tempdir().unwrap();
+        let (data, beside) = (root.path().join("data"), root.path().join("data.unfinished"));
+        let within = data.join("backup");
+        fs::create_dir_all(&within).unwrap();
+        fs::create_dir(&beside).unwrap();
+        assert!(check_outside(&beside, &data).is_ok());
+        assert!(check_outside(&within, &data).is_err());
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        assert!(check_outside(&link.join("backup"), &data).is_err());
     }
 
     /// It was replaced by that of whichever server was given, and with it went all that the backup had.

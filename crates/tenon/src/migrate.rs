@@ -39,7 +39,7 @@ pub struct MigrateCommand {
     /// The storage engine of the new directory
     #[arg(long = "to-engine", value_name = "ENGINE")]
     to_engine: String,
-    /// The new data directory, which must not be there, or be empty
+    /// The new data directory, which must not be there, or be empty and no mount point
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Server program; default: tenond beside this program, else of PATH
@@ -129,6 +129,7 @@ impl MigrateCommand {
         interrupt.install()?;
         // Dropped last: servers end before their files go.
         let work = self.make_work()?;
+        check_replaceable(&work.0, &self.out)?;
         let key = Key::make(&work.0)?;
         let command = |name: &str, arguments: &[&str]| ServerCommand {
             program: program.clone(),
@@ -348,6 +349,25 @@ fn check_free(out: &Path) -> Result<()> {
     }
 }
 
+/// An empty directory gives way to the new one at the end, hours later: whether it can is tried at the beginning. A
+/// mount point cannot.
+fn check_replaceable(work: &Path, out: &Path) -> Result<()> {
+    let found = match fs::metadata(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        found => found.with_context(|| format!("looking at {}", out.display()))?,
+    };
+    let empty = work.join("empty");
+    let replaced = fs::create_dir(&empty)
+        .and_then(|()| fs::set_permissions(&empty, found.permissions()))
+        .and_then(|()| fs::rename(&empty, out));
+    replaced.with_context(|| {
+        format!(
+            "{} cannot be replaced by a new directory, as a mount point and a link cannot: name one below it",
+            out.display()
+        )
+    })
+}
+
 /// Servers take all of a log that nobody else has a say in. Without this program's help the end of another one would be
 /// missing, and nothing would tell.
 fn check_alone(server: &Server, interrupt: &Interrupt) -> Result<()> {
@@ -448,8 +468,26 @@ fn put(made: &Path, out: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use bson::rawdoc;
+
+    /// It was found out at the last step, when everything had been copied.
+    #[test]
+    fn what_cannot_be_replaced_is_found_out_at_the_beginning() {
+        let root = tempfile::tempdir().unwrap();
+        let (work, out) = (root.path().join("work"), root.path().join("out"));
+        fs::create_dir(&work).unwrap();
+        assert!(check_replaceable(&work, &out).is_ok() && !out.exists());
+        fs::create_dir(&out).unwrap();
+        assert!(check_replaceable(&work, &out).is_ok() && out.is_dir());
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&out, &link).unwrap();
+        let refused = check_replaceable(&work, &link).unwrap_err().to_string();
+        assert!(refused.contains("name one below it"), "{refused}");
+        // The system's own mount points are some to everybody.
+        assert!(check_replaceable(&work, Path::new("/proc")).is_err());
+    }
 
     #[test]
     fn sets_are_told_from_those_of_one_member() {

@@ -35,6 +35,7 @@ class Server:
     def __init__(self, *, engine="inMemory", replica_set=None, options=()):
         """With `replica_set` it is a set of one member of that name, for transactions and change streams."""
         self._process = None
+        self._owner = os.getpid()
         self.directory = tempfile.mkdtemp(prefix="tenon-")
         try:
             self._start(engine, replica_set, [str(option) for option in options])
@@ -76,8 +77,12 @@ class Server:
             self.uri = f"mongodb://localhost:{self.port}/?replicaSet={replica_set}"
 
     def stop(self):
-        """Ends the server and removes its folder. Nothing is saved, so that nothing is waited for."""
+        """Ends the server and removes its folder. Nothing is saved, so that nothing is waited for.
+
+        A process that was forked from the one that started the server leaves it alone."""
         _running.discard(self)
+        if os.getpid() != self._owner:
+            return
         if self._process is not None:
             self._process.kill()
             self._process.wait()

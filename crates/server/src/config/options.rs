@@ -37,7 +37,7 @@ pub const OPTIONS: &[Spec] = &[
         "cpu",
         Kind::NoEffect("--cpu has no effect: use serverStatus or the system's tools"),
         "",
-        "none",
+        "no effect; use serverStatus or the system's tools",
     ),
     spec(
         "",
@@ -271,7 +271,7 @@ pub const OPTIONS: &[Spec] = &[
         "timeZoneInfo",
         Kind::NoEffect("processManagement.timeZoneInfo has no effect: the system's time zones are used"),
         "",
-        "none",
+        "no effect; the system's time zones are used",
     ),
     spec(
         "replication.initiate",
@@ -535,7 +535,7 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "storage.rocksdb.configString",
         "rocksdbConfigString",
-        Kind::Text,
+        Kind::TextOrEmpty,
         "none",
         "RocksDB column-family options, name=value; …",
     ),
@@ -588,14 +588,14 @@ pub const OPTIONS: &[Spec] = &[
             "storage.wiredTiger.engineConfig.maxCacheOverflowFileSizeGB has no effect: there is no overflow file",
         ),
         "",
-        "none",
+        "no effect; there is no overflow file",
     ),
     spec(
         "storage.wiredTiger.engineConfig.statisticsLogDelaySecs",
         "wiredTigerStatisticsLogDelaySecs",
         Kind::NoEffect("storage.wiredTiger.engineConfig.statisticsLogDelaySecs has no effect: use serverStatus"),
         "",
-        "none",
+        "no effect; use serverStatus",
     ),
     spec(
         "storage.wiredTiger.engineConfig.zstdCompressionLevel",

@@ -3,8 +3,10 @@
 /// What an option takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Any text.
+    /// Any text but the empty one.
     Text,
+    /// Any text.
+    TextOrEmpty,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// An integer between the bounds, both included. Text that begins with 0 is octal.

@@ -542,3 +542,59 @@ fn members_prove_themselves() {
         assert!(refusal(line).contains(said), "{line}: {}", refusal(line));
     }
 }
+
+/// Nested and with dots a name is another key to YAML, and the one that came last counted.
+#[test]
+fn a_name_is_given_once() {
+    for text in [
+        "security:\n  authorization: enabled\nsecurity.authorization: disabled\n",
+        "security.authorization: disabled\nsecurity:\n  authorization: enabled\n",
+    ] {
+        assert!(file_refusal(text).contains("security.authorization is given twice"));
+    }
+    let parameter = "setParameter:\n  syncdelay: 1\nsetParameter.syncdelay: 2\n";
+    assert!(file_refusal(parameter).contains("setParameter.syncdelay is given twice"));
+    let component =
+        "systemLog.component.query.verbosity: 1\nsystemLog:\n  component:\n    query:\n      verbosity: 2\n";
+    assert!(file_refusal(component).contains("query.verbosity is given twice"));
+}
+
+/// A variable that is not set made the current directory the data directory.
+#[test]
+fn an_empty_text_is_no_path() {
+    let line = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        task(&words, Path::new(HERE)).map(drop).map_err(|error| error.0)
+    };
+    for words in [
+        ["--dbpath", ""].as_slice(),
+        &["--dbpath="],
+        &["--dbpath", "", "--shutdown"],
+        &["--logpath", ""],
+        &["--config", ""],
+    ] {
+        assert!(line(words).unwrap_err().contains("it is empty"), "{words:?}");
+    }
+    assert!(file_refusal("storage:\n  dbPath: \"\"\n").contains("storage.dbPath (--dbpath)"));
+    assert!(line(&["--rocksdbConfigString", ""]).is_ok());
+}
+
+#[test]
+fn addresses_may_stand_in_brackets() {
+    assert_eq!(
+        serve("--bind_ip [::1],localhost --ipv6").net.endpoints.bind,
+        ["::1", "localhost"]
+    );
+    assert!(refusal("--bind_ip [::]").contains("--auth"));
+}
+
+#[test]
+fn help_says_what_an_option_without_effect_is_for() {
+    let Task::Print(help) = task(&words("--help"), Path::new(HERE)).unwrap() else {
+        panic!();
+    };
+    for flag in ["--cpu", "--timeZoneInfo"] {
+        let line = help.lines().find(|line| line.trim_start().starts_with(flag)).unwrap();
+        assert!(line.contains("no effect; "), "{line}");
+    }
+}

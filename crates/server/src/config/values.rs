@@ -42,7 +42,14 @@ impl Values {
             ))
         };
         let value = match spec.kind {
-            Kind::Text => Value::Text(text.to_owned()),
+            // Mostly a variable that is not set; as a path it would mean the current directory.
+            Kind::Text if text.is_empty() => {
+                return Err(ConfigError(format!(
+                    "Error parsing option \"{}\": it is empty; leave the option out for its default",
+                    spec.name()
+                )));
+            }
+            Kind::Text | Kind::TextOrEmpty => Value::Text(text.to_owned()),
             Kind::OneOf(words) if words.contains(&text) => Value::Text(text.to_owned()),
             Kind::OneOf(words) => return Err(bad(&format!("one of {}", words.join(", ")))),
             Kind::Integer(min, max) => match integer(text) {
@@ -82,14 +89,29 @@ impl Values {
 
     /// Keeps a value by its YAML name, as the file's reader finds it.
     pub fn set_yaml(&mut self, name: &str, text: &str) -> Result<(), ConfigError> {
+        // Nested and with dots, a name can be there twice although YAML has no two equal keys.
+        let twice = || {
+            Err(ConfigError(format!(
+                "Error parsing YAML config file: {name} is given twice"
+            )))
+        };
         if let Some(spec) = by_yaml(name) {
-            return self.set(spec, text);
+            return match self.has(spec.key()) {
+                true => twice(),
+                false => self.set(spec, text),
+            };
         }
         if let Some(parameter) = name.strip_prefix("setParameter.") {
+            if self.parameters.iter().any(|(known, _)| known == parameter) {
+                return twice();
+            }
             self.parameters.push((parameter.to_owned(), text.to_owned()));
             return Ok(());
         }
         if let Some(component) = component_of(name) {
+            if self.components.iter().any(|(known, _)| *known == component) {
+                return twice();
+            }
             let level = level(text).ok_or_else(|| {
                 ConfigError(format!(
                     "Error parsing option \"{name}\": \"{text}\" is not between 0 and 5"

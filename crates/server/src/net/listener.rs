@@ -8,10 +8,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, acceptfrom_with, sockopt};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, sockopt};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -59,7 +59,11 @@ impl<S: Service> Acceptor for Pool<S> {
 
 enum Family {
     Tcp,
-    Unix(PathBuf),
+    Unix {
+        path: PathBuf,
+        /// Device and number of the socket's file; somebody may have put another one in its place.
+        file: Option<(u64, u64)>,
+    },
 }
 
 struct Listener {
@@ -80,25 +84,30 @@ impl Listeners {
     pub fn bind(endpoints: &Endpoints) -> io::Result<Self> {
         let mut listeners = Vec::new();
         let mut port = endpoints.port;
-        for host in &endpoints.bind {
-            if host.starts_with('/') {
-                listeners.push(bind_unix(Path::new(host), 0o700)?);
-                continue;
-            }
-            for address in resolve(host, port, endpoints.ipv6)? {
-                let socket = bind_tcp(address).map_err(|error| at(&address, error))?;
-                if port == 0 {
-                    port = SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_or(0, |bound| bound.port());
-                }
-                listeners.push(Listener {
-                    socket,
-                    family: Family::Tcp,
-                });
-            }
+        let (paths, hosts): (Vec<&String>, Vec<_>) = endpoints.bind.iter().partition(|host| host.starts_with('/'));
+        let mut addresses = Vec::new();
+        for host in hosts {
+            addresses.extend(resolve(host, port, endpoints.ipv6)?);
         }
-        if let Some((directory, permissions)) = &endpoints.unix {
-            let path = directory.join(format!("mongodb-{port}.sock"));
-            listeners.push(bind_unix(&path, *permissions)?);
+        for mut address in distinct(&addresses) {
+            address.set_port(port);
+            let socket = bind_tcp(address).map_err(|error| at(&address, error))?;
+            if port == 0 {
+                port = SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_or(0, |bound| bound.port());
+            }
+            listeners.push(Listener {
+                socket,
+                family: Family::Tcp,
+            });
+        }
+        let own = endpoints.unix.as_ref();
+        let own = own.map(|(directory, permissions)| (directory.join(format!("mongodb-{port}.sock")), *permissions));
+        let mut sockets: Vec<(PathBuf, u32)> = own.into_iter().collect();
+        sockets.extend(paths.into_iter().map(|path| (PathBuf::from(path), 0o700)));
+        for (number, (path, permissions)) in sockets.iter().enumerate() {
+            if sockets.iter().take(number).all(|(earlier, _)| earlier != path) {
+                listeners.push(bind_unix(path, *permissions)?);
+            }
         }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         Ok(Self {
@@ -117,7 +126,7 @@ impl Listeners {
     /// The addresses listened on, for the log.
     pub fn addresses(&self) -> Vec<String> {
         let address = |listener: &Listener| match &listener.family {
-            Family::Unix(path) => path.display().to_string(),
+            Family::Unix { path, .. } => path.display().to_string(),
             Family::Tcp => rustix::net::getsockname(&listener.socket)
                 .ok()
                 .and_then(|bound| SocketAddr::try_from(bound).ok())
@@ -147,7 +156,10 @@ impl Listeners {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Family::Unix(path) = &self.family {
+        if let Family::Unix { path, file } = &self.family
+            && file.is_some()
+            && file_of(path) == *file
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -160,10 +172,6 @@ fn at(what: &dyn std::fmt::Display, error: impl Into<io::Error>) -> io::Error {
 
 /// The addresses of a host name or address; IPv6 ones only when wanted, or when the address itself says so.
 fn resolve(host: &str, port: u16, ipv6: bool) -> io::Result<Vec<SocketAddr>> {
-    let host = host
-        .strip_prefix('[')
-        .and_then(|inner| inner.strip_suffix(']'))
-        .unwrap_or(host);
     if host == "*" {
         let mut all = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)];
         if ipv6 {
@@ -174,7 +182,6 @@ fn resolve(host: &str, port: u16, ipv6: bool) -> io::Result<Vec<SocketAddr>> {
     let found = (host, port).to_socket_addrs().map_err(|error| at(&host, error))?;
     let mut addresses: Vec<SocketAddr> = found.filter(|address| ipv6 || address.is_ipv4()).collect();
     addresses.sort();
-    addresses.dedup();
     match addresses.is_empty() {
         true => Err(at(
             &host,
@@ -185,6 +192,20 @@ fn resolve(host: &str, port: u16, ipv6: bool) -> io::Result<Vec<SocketAddr>> {
         )),
         false => Ok(addresses),
     }
+}
+
+/// Names may have addresses in common, and an address that stands for all of its family has each of the others in it:
+/// the system lets nobody listen twice.
+fn distinct(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut distinct = Vec::new();
+    for address in addresses {
+        let has_it = |other: &SocketAddr| other.ip().is_unspecified() && other.is_ipv4() == address.is_ipv4();
+        let is_covered = !address.ip().is_unspecified() && addresses.iter().any(has_it);
+        if !is_covered && !distinct.contains(address) {
+            distinct.push(*address);
+        }
+    }
+    distinct
 }
 
 fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
@@ -208,8 +229,8 @@ fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Binds a Unix-domain socket; a socket left by a server that is gone is replaced (the data directory's lock keeps two
-/// servers apart, and TCP has bound the port before). Anything else of that name is somebody's, and stays.
+/// Binds a Unix-domain socket; a socket left by a server that is gone is replaced. Anything else of that name is
+/// somebody's, and stays.
 fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
         let reason = "there is a file of that name that is no socket";
@@ -218,6 +239,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
             io::Error::new(io::ErrorKind::AlreadyExists, reason),
         ));
     }
+    check_unserved(path).map_err(|error| at(&path.display(), error))?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io::Error::new(
@@ -230,7 +252,7 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
     let make = || -> rustix::io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(path)?)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::fs::chmod(path, Mode::from_raw_mode(permissions))?;
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(socket)
@@ -238,8 +260,30 @@ fn bind_unix(path: &Path, permissions: u32) -> io::Result<Listener> {
     let socket = make().map_err(|error| at(&path.display(), error))?;
     Ok(Listener {
         socket,
-        family: Family::Unix(path.to_owned()),
+        family: Family::Unix {
+            path: path.to_owned(),
+            file: file_of(path),
+        },
     })
+}
+
+/// An error when somebody listens at a socket's file, or it cannot be told: neither the data directory's lock nor the
+/// TCP port keeps servers of several addresses apart there, and whoever takes the name takes the other one's clients.
+fn check_unserved(path: &Path) -> rustix::io::Result<()> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
+        // Its queue is full.
+        Ok(()) | Err(Errno::AGAIN) => Err(Errno::ADDRINUSE),
+        Err(error) => Err(error),
+    }
+}
+
+/// Device and number of a file.
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 fn accept_all(listeners: &[Listener], stop: &OwnedFd, acceptor: &impl Acceptor, logger: &Logger) {
@@ -340,7 +384,7 @@ fn accept_some(listener: &Listener, acceptor: &impl Acceptor, logger: &Logger, s
 /// Who is at the other end of `stream`.
 fn peer_of(listener: &Listener, stream: &OwnedFd, address: Option<&SocketAddrAny>) -> Peer {
     match &listener.family {
-        Family::Unix(path) => Peer::Unix(path.display().to_string()),
+        Family::Unix { path, .. } => Peer::Unix(path.display().to_string()),
         Family::Tcp => {
             let own = rustix::net::getsockname(stream).ok();
             let own = own.and_then(|own| SocketAddr::try_from(own).ok());

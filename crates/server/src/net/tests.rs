@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod addresses;
 mod slow_readers;
 mod strangers;
 
