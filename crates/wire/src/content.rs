@@ -10,6 +10,8 @@ use std::ops::Range;
 
 /// Characters of an `_id`, and of a field's path, that are shown.
 const SHOWN_CHARS_MAX: usize = 100;
+/// U+FFFD.
+const REPLACEMENT: &[u8] = "\u{FFFD}".as_bytes();
 
 /// One element, by offsets in its document.
 pub(crate) struct Element {
@@ -22,21 +24,26 @@ pub(crate) struct Element {
 
 /// The elements of a document.
 pub(crate) fn elements(document: &[u8]) -> impl Iterator<Item = Element> {
-    let end = document.len().saturating_sub(1);
     let mut at = 4;
     std::iter::from_fn(move || {
-        let start = at;
-        let kind = *document.get(start..end)?.first()?;
-        let name = c_string(document, start + 1)?;
-        let value_at = name.end + 1;
-        let value_end = value_at + value_bytes(kind, document.get(value_at..end)?)?;
-        at = value_end;
-        (value_end <= end).then_some(Element {
-            kind,
-            start,
-            name,
-            value: value_at..value_end,
-        })
+        let element = element_at(document, at)?;
+        at = element.value.end;
+        Some(element)
+    })
+}
+
+/// The element whose type byte stands there.
+fn element_at(document: &[u8], start: usize) -> Option<Element> {
+    let end = document.len().checked_sub(1)?;
+    let kind = *document.get(start..end)?.first()?;
+    let name = c_string(document, start + 1)?;
+    let value_at = name.end + 1;
+    let value_end = value_at + value_bytes(kind, document.get(value_at..end)?)?;
+    (value_end <= end).then_some(Element {
+        kind,
+        start,
+        name,
+        value: value_at..value_end,
     })
 }
 
@@ -75,33 +82,35 @@ fn string(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     Some(text)
 }
 
-/// Something in a document that can be invalid.
-enum Piece {
-    Text(Range<usize>),
-    Boolean(usize),
+/// Makes the content of a document valid without moving anything: bytes that are no UTF-8 become question marks.
+pub(crate) fn mask(document: &mut [u8]) {
+    mask_elements(document);
 }
 
-/// Calls `each` with the pieces of a document that stands at `base`.
-fn pieces(document: &[u8], base: usize, each: &mut dyn FnMut(Piece)) -> Option<()> {
-    let at = |range: Range<usize>| Piece::Text(base + range.start..base + range.end);
-    for element in elements(document) {
-        let start = element.value.start;
-        each(at(element.name.clone()));
+fn mask_elements(document: &mut [u8]) -> Option<()> {
+    let mut at = 4;
+    while let Some(element) = element_at(document, at) {
+        let Range { start, end } = element.value;
+        at = end;
+        mask_text(document, element.name);
         match element.kind {
-            0x02 | 0x0D | 0x0E | 0x0C => each(at(string(document, start)?)),
-            0x03 | 0x04 => pieces(&document[element.value], base + start, each)?,
-            0x08 => each(Piece::Boolean(base + start)),
+            0x02 | 0x0D | 0x0E | 0x0C => {
+                let text = string(document, start)?;
+                mask_text(document, text);
+            }
+            0x03 | 0x04 => mask_elements(document.get_mut(start..end)?)?,
+            0x08 => document[start] = u8::from(document[start] != 0),
             0x0B => {
                 let pattern = c_string(document, start)?;
                 let options = c_string(document, pattern.end + 1)?;
-                each(at(pattern));
-                each(at(options));
+                mask_text(document, pattern);
+                mask_text(document, options);
             }
             0x0F => {
                 let code = string(document, start + 4)?;
                 let scope = code.end + 1;
-                each(at(code));
-                pieces(document.get(scope..element.value.end)?, base + scope, each)?;
+                mask_text(document, code);
+                mask_elements(document.get_mut(scope..end)?)?;
             }
             _ => {}
         }
@@ -109,64 +118,74 @@ fn pieces(document: &[u8], base: usize, each: &mut dyn FnMut(Piece)) -> Option<(
     Some(())
 }
 
-/// Makes the content of a document valid without moving anything: bytes that are no UTF-8 become question marks.
-pub(crate) fn mask(document: &mut [u8]) {
-    let mut found = Vec::new();
-    pieces(document, 0, &mut |piece| found.push(piece));
-    for piece in found {
-        match piece {
-            Piece::Boolean(at) => document[at] = u8::from(document[at] != 0),
-            Piece::Text(text) => {
-                let mut start = text.start;
-                while let Err(error) = std::str::from_utf8(&document[start..text.end]) {
-                    start += error.valid_up_to();
-                    document[start] = b'?';
-                    start += 1;
-                }
-            }
-        }
+fn mask_text(document: &mut [u8], text: Range<usize>) {
+    let mut start = text.start;
+    while let Err(error) = std::str::from_utf8(&document[start..text.end]) {
+        start += error.valid_up_to();
+        document[start] = b'?';
+        start += 1;
     }
 }
 
-/// The document with valid content: what is not UTF-8 in text becomes U+FFFD, any boolean but 0 becomes true. `None`
-/// for what is no document.
+/// How text that is not UTF-8 is made such.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// U+FFFD for what is not.
+    Short,
+    /// U+FFFD and two hexadecimal digits for each byte, so that different texts stay different.
+    Distinct,
+}
+
+/// The document with valid content: what is not UTF-8 in text becomes U+FFFD, any boolean but 0 becomes true. In names
+/// and in what `_id` and `$id` have, two hexadecimal digits follow for each byte, so that different ones stay
+/// different. It can be larger than a document may be. `None` for what is no document.
 pub fn with_valid_content(document: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(document.len() + document.len() / 8);
-    append_valid(document, &mut out)?;
+    append_valid(document, Form::Short, &mut out)?;
     Some(out)
 }
 
-fn append_valid(document: &[u8], out: &mut Vec<u8>) -> Option<()> {
+fn append_valid(document: &[u8], form: Form, out: &mut Vec<u8>) -> Option<()> {
     let frame = begin(out);
     for element in elements(document) {
-        let Range { start, end } = element.value;
-        out.push(element.kind);
-        append_c_string(&document[element.name], out);
-        match element.kind {
-            0x02 | 0x0D | 0x0E => append_string(&document[string(document, start)?], out),
-            0x0C => {
-                append_string(&document[string(document, start)?], out);
-                out.extend_from_slice(&document[end - 12..end]);
-            }
-            0x03 | 0x04 => append_valid(&document[start..end], out)?,
-            0x08 => out.push(u8::from(document[start] != 0)),
-            0x0B => {
-                let pattern = c_string(document, start)?;
-                append_c_string(&document[pattern.clone()], out);
-                append_c_string(&document[c_string(document, pattern.end + 1)?], out);
-            }
-            0x0F => {
-                let code = string(document, start + 4)?;
-                let frame = begin(out);
-                append_string(&document[code.clone()], out);
-                append_valid(document.get(code.end + 1..end)?, out)?;
-                finish(frame, out);
-            }
-            _ => out.extend_from_slice(&document[start..end]),
-        }
+        append_valid_element(document, element, form, out)?;
     }
     out.push(0);
     finish(frame, out);
+    Some(())
+}
+
+fn append_valid_element(document: &[u8], element: Element, form: Form, out: &mut Vec<u8>) -> Option<()> {
+    let Range { start, end } = element.value;
+    let name = &document[element.name];
+    let form = match name {
+        b"_id" | b"$id" => Form::Distinct,
+        _ => form,
+    };
+    out.push(element.kind);
+    append_c_string(name, Form::Distinct, out);
+    match element.kind {
+        0x02 | 0x0D | 0x0E => append_string(&document[string(document, start)?], form, out),
+        0x0C => {
+            append_string(&document[string(document, start)?], form, out);
+            out.extend_from_slice(&document[end - 12..end]);
+        }
+        0x03 | 0x04 => append_valid(&document[start..end], form, out)?,
+        0x08 => out.push(u8::from(document[start] != 0)),
+        0x0B => {
+            let pattern = c_string(document, start)?;
+            append_c_string(&document[pattern.clone()], form, out);
+            append_c_string(&document[c_string(document, pattern.end + 1)?], form, out);
+        }
+        0x0F => {
+            let code = string(document, start + 4)?;
+            let frame = begin(out);
+            append_string(&document[code.clone()], form, out);
+            append_valid(document.get(code.end + 1..end)?, form, out)?;
+            finish(frame, out);
+        }
+        _ => out.extend_from_slice(&document[start..end]),
+    }
     Some(())
 }
 
@@ -181,16 +200,33 @@ fn finish(frame: usize, out: &mut [u8]) {
     out[frame..frame + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-fn append_c_string(text: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(String::from_utf8_lossy(text).as_bytes());
+fn append_c_string(text: &[u8], form: Form, out: &mut Vec<u8>) {
+    append_text(text, form, out);
     out.push(0);
 }
 
-fn append_string(text: &[u8], out: &mut Vec<u8>) {
-    let text = String::from_utf8_lossy(text);
-    out.extend_from_slice(&(text.len() as i32 + 1).to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
+fn append_string(text: &[u8], form: Form, out: &mut Vec<u8>) {
+    let frame = begin(out);
+    append_text(text, form, out);
     out.push(0);
+    let length = (out.len() - frame - 4) as i32;
+    out[frame..frame + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+fn append_text(text: &[u8], form: Form, out: &mut Vec<u8>) {
+    for chunk in text.utf8_chunks() {
+        out.extend_from_slice(chunk.valid().as_bytes());
+        match form {
+            Form::Short if chunk.invalid().is_empty() => {}
+            Form::Short => out.extend_from_slice(REPLACEMENT),
+            Form::Distinct => {
+                for byte in chunk.invalid() {
+                    out.extend_from_slice(REPLACEMENT);
+                    out.extend_from_slice(format!("{byte:02X}").as_bytes());
+                }
+            }
+        }
+    }
 }
 
 /// Which document it is, and where an error of its content is, as
@@ -198,7 +234,7 @@ fn append_string(text: &[u8], out: &mut Vec<u8>) {
 pub fn describe_invalid(document: &[u8], error: &BsonError) -> String {
     let mut path = Vec::new();
     find(document, error.offset, &mut path);
-    let valid = with_valid_content(document);
+    let valid = valid_id(document);
     let id = valid
         .as_deref()
         .and_then(|valid| RawDocument::from_bytes(valid).ok()?.get("_id").ok()?)
@@ -212,6 +248,17 @@ pub fn describe_invalid(document: &[u8], error: &BsonError) -> String {
         shown(&path.join(".")),
         error.fault
     )
+}
+
+/// A document of nothing but the `_id`, with valid content.
+fn valid_id(document: &[u8]) -> Option<Vec<u8>> {
+    let id = elements(document).find(|element| &document[element.name.clone()] == b"_id")?;
+    let mut out = Vec::new();
+    let frame = begin(&mut out);
+    append_valid_element(document, id, Form::Distinct, &mut out)?;
+    out.push(0);
+    finish(frame, &mut out);
+    Some(out)
 }
 
 fn shown(text: &str) -> String {
