@@ -28,6 +28,7 @@ mod dispatch;
 mod error;
 mod fail_points;
 mod fsync_lock;
+mod generic;
 mod in_session;
 mod internal_user;
 mod invocation;

@@ -2,6 +2,7 @@
 
 use super::{aggregate, delete, find, find_and_modify, map_reduce, update, write_stages};
 use crate::applied_settings::Purpose;
+use crate::arguments::FieldNames;
 use crate::authorization::permitted;
 use crate::definition::{Access, Command, ReadLevels};
 use crate::error::{CommandError, Result};
@@ -87,6 +88,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
         return Err(stable_api::unstable_command(command.name));
     }
     // The explained command is parsed by its own code: as a call of itself that is never run.
+    FieldNames::check(command.name, explained)?;
     let mut inner = call.within(command, explained, call.database);
     match command.name {
         "find" => {

@@ -1,13 +1,13 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
 use super::find::{empty_document, hint, optional};
-use super::insert::{check_batch, open_or_create, writes_allowed};
+use super::insert::{open_or_create, writes_allowed};
 use super::multi;
 use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::upsert_race::collides_with_filter;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
-use crate::arguments::{Arguments, missing_field};
+use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
