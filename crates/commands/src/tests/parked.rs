@@ -330,3 +330,16 @@ fn a_change_stream_waits_for_what_is_on_disk() {
     assert_eq!(waits.called(), 1);
     assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 1));
 }
+
+/// A `getMore` that may not say for how long it waits ended its cursor, and the next one found none.
+#[test]
+fn a_request_for_more_that_is_refused_leaves_its_cursor() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    let (id, _) = cursor_of(&bench.ok(doc! { "find": "c", "batchSize": 1 }));
+    assert_eq!(bench.code(more(id)), 2);
+    assert_eq!(cursor_of(&bench.ok(doc! { "getMore": id, "collection": "c" })), (0, 2));
+    for id in [bson::Bson::Int32(1), 1.5.into()] {
+        assert_eq!(bench.code(doc! { "killCursors": "c", "cursors": [id] }), 14);
+    }
+}
