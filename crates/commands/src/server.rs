@@ -1,5 +1,6 @@
 //! The state all commands share.
 
+use crate::client::Begun;
 use crate::cluster_parameters::ClusterParameters;
 use crate::command::timeseries::open_buckets::OpenBuckets;
 use crate::concerns::{DefaultConcerns, Deployment};
@@ -234,8 +235,8 @@ impl Server {
         self.metrics.connections_rejected.add(1);
     }
 
-    /// The client takes no replies any more: what runs for it ends. Requests that it has sent before may follow, so
-    /// that it is known until [`Server::disconnect`].
+    /// The client takes no replies any more: a read that runs for it ends, and what writes goes on. Requests that it
+    /// has sent before may follow, so that it is known until [`Server::disconnect`].
     pub fn abandon(&self, client: &Client) {
         client.set_gone();
         if let Some(id) = client.streamed() {
@@ -243,7 +244,7 @@ impl Server {
         }
     }
 
-    /// The connection has ended: its running operation is interrupted, and the cursor that only it was to get ends.
+    /// The connection has ended: see [`Server::abandon`], and the cursor that only it was to get ends.
     pub fn disconnect(&self, client: &Client) {
         self.abandon(client);
         if self.settings.audit.is_some() {
@@ -362,6 +363,17 @@ impl Server {
     pub fn release_held(&self) {
         self.fsync_lock.release();
         self.fail_points.release();
+    }
+
+    /// `operation` begins. See [`Client::begin`].
+    pub(crate) fn begin(&self, client: &Client, operation: &Arc<Operation>, begun: &Begun<'_>) -> bool {
+        let is_new_use = client.begin(Arc::clone(operation), begun);
+        // [`Server::begin_shutdown`] sets its flag first, and then interrupts what it finds running: whatever has begun
+        // behind its look finds the flag here.
+        if self.is_shutting_down() && begun.command != "shutdown" {
+            operation.interrupt(Interrupted::Shutdown);
+        }
+        is_new_use
     }
 
     /// Has the orderly end begun?

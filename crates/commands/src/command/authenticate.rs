@@ -42,6 +42,7 @@ pub const SASL_START: Command = Command::new(
         Ok(())
     },
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["payload"]);
@@ -53,6 +54,7 @@ pub const SASL_CONTINUE: Command = Command::new(
     Access::Open,
     sasl_continue,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["payload"]);
@@ -64,6 +66,7 @@ pub const AUTHENTICATE: Command = Command::new(
     Access::Open,
     authenticate,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["key", "nonce"]);

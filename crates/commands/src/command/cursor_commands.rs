@@ -29,6 +29,7 @@ pub const GET_MORE: Command = Command::new(
     Access::User,
     get_more,
 )
+.ends_with_client()
 .read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
@@ -207,7 +208,6 @@ fn check_goes_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
     ApiParameters::of(call.body)?.check_cursor(made_by)
 }
 
-/// Where a change stream goes on with what this reply has.
 /// Only who waits for data says for how long.
 fn check_time(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
     let is_given = || {
@@ -222,6 +222,7 @@ fn check_time(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
     }
 }
 
+/// Where a change stream goes on with what this reply has.
 fn write_resume_token(reply: &mut Reply<'_>, executor: &PlanExecutor) {
     if let Some(token) = executor.resume_token() {
         reply.document("postBatchResumeToken", &token.to_document());

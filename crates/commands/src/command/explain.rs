@@ -25,6 +25,7 @@ pub const EXPLAIN: Command = Command::new(
     Access::Fields(access),
     explain,
 )
+.ends_with_client()
 .read_levels(ReadLevels::NotSnapshot)
 .secondary_ok()
 .api_version_1()
@@ -87,8 +88,8 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if call.api_strict && !command.api_version_1 {
         return Err(stable_api::unstable_command(command.name));
     }
-    // The explained command is parsed by its own code: as a call of itself that is never run.
     FieldNames::check(command.name, explained)?;
+    // The explained command is parsed by its own code: as a call of itself that is never run.
     let mut inner = call.within(command, explained, call.database);
     match command.name {
         "find" => {

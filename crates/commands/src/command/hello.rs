@@ -23,6 +23,7 @@ pub const HELLO: Command = Command::new(
     Access::Open,
     |call, reply| run(call, reply, "isWritablePrimary"),
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["speculativeAuthenticate"]);
@@ -35,6 +36,7 @@ pub const IS_MASTER: Command = Command::new(
     Access::Open,
     |call, reply| run(call, reply, "ismaster"),
 )
+.ends_with_client()
 .aliases(&["ismaster"])
 .secondary_ok()
 .secret(&["speculativeAuthenticate"]);

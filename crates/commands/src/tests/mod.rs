@@ -26,6 +26,7 @@ mod stable_api;
 mod tables;
 mod timeseries;
 mod transactions;
+mod turns;
 mod users;
 mod validation;
 mod views;

@@ -14,6 +14,8 @@ pub(super) struct Asked<'b> {
     bench: &'b Bench,
     client: Arc<Client>,
     body: RawDocumentBuf,
+    has_reply: bool,
+    is_too_many: bool,
     is_resumed: bool,
     called: Arc<AtomicUsize>,
 }
@@ -25,9 +27,31 @@ impl<'b> Asked<'b> {
             bench,
             client: bench.server.connect(crate::Peer::Tcp("127.0.0.1:4".into(), None)),
             body: RawDocumentBuf::try_from(&command).unwrap(),
+            has_reply: true,
+            is_too_many: false,
             is_resumed: false,
             called: Arc::default(),
         }
+    }
+
+    /// Nobody waits for its reply.
+    pub(super) fn without_reply(self) -> Self {
+        Self {
+            has_reply: false,
+            ..self
+        }
+    }
+
+    /// It comes when too many wait for a thread.
+    pub(super) fn too_many(self) -> Self {
+        Self {
+            is_too_many: true,
+            ..self
+        }
+    }
+
+    pub(super) fn client(&self) -> Arc<Client> {
+        self.client.clone()
     }
 
     /// The reply, or nothing while it waits.
@@ -41,6 +65,8 @@ impl<'b> Asked<'b> {
         };
         let request = Request {
             resume: Some(&resume),
+            has_reply: self.has_reply,
+            is_too_many: self.is_too_many,
             is_resumed: self.is_resumed,
             ..Request::of(&self.body)
         };
@@ -55,7 +81,8 @@ impl<'b> Asked<'b> {
         })
     }
 
-    fn called(&self) -> usize {
+    /// How often it was called to go on.
+    pub(super) fn called(&self) -> usize {
         self.called.load(Ordering::SeqCst)
     }
 }

@@ -184,17 +184,16 @@ impl Worker {
                 Err(leave) => break leave,
             };
             let message = &self.received[self.start..self.start + header.length];
+            let has_reply = wire::has_reply(&header, message);
             // Nobody would read the reply. What has none is carried out.
-            if connection.waited == Waited::Behind
-                && wire::has_reply(&header, message)
-                && is_gone(&connection.shared.stream)
-            {
+            if connection.waited == Waited::Behind && has_reply && is_gone(&connection.shared.stream) {
                 break Leave::Closed;
             }
             let is_later = comes_later && self.is_put_later(service, connection, header);
             if is_later {
                 let overdue = turn.overdue(service.queue_max());
-                if overdue.is_none_or(|waited| waited <= BEHIND_MAX) {
+                // Whoever hears of no refusal is not refused.
+                if !has_reply || overdue.is_none_or(|waited| waited <= BEHIND_MAX) {
                     break Leave::Later;
                 }
                 connection.waited = Waited::TooMany;
@@ -476,6 +475,7 @@ fn respond<S: Service>(
     let mut request = match &parsed {
         Message::Msg(msg) => Request {
             sequences: msg.sequences.as_slice(),
+            has_reply: form.is_some(),
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
             resume: Some(&resume),
             is_resumed,
