@@ -20,6 +20,7 @@ use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
 use crate::session_cache::SessionCache;
+use crate::throttle;
 use crate::tickets::Tickets;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
@@ -261,6 +262,12 @@ impl Server {
         self.access.is_enabled() && client.authentication.lock().user.is_none()
     }
 
+    /// Whether somebody at the client's address has proven to be the user of late.
+    pub fn has_proven_of_late(&self, client: &Client, database: &str, user: &str) -> bool {
+        let key = throttle::key(self.pretence(), user, database, client.peer().address());
+        self.access.throttle.is_proven(key, self.env.clock.monotonic())
+    }
+
     /// What tells the sessions of a connection's user from those of others: nobody's without access control.
     pub(crate) fn session_user_of(&self, client: &Client) -> [u8; 32] {
         let state = client.authentication.lock();
@@ -358,13 +365,6 @@ impl Server {
         self.cursors.kill_all();
     }
 
-    /// Lets go on what a client holds up by `fsync` or a fail point, which nobody would end any more: before an orderly
-    /// end.
-    pub fn release_held(&self) {
-        self.fsync_lock.release();
-        self.fail_points.release();
-    }
-
     /// `operation` begins. See [`Client::begin`].
     pub(crate) fn begin(&self, client: &Client, operation: &Arc<Operation>, begun: &Begun<'_>) -> bool {
         let is_new_use = client.begin(Arc::clone(operation), begun);
@@ -374,6 +374,13 @@ impl Server {
             operation.interrupt(Interrupted::Shutdown);
         }
         is_new_use
+    }
+
+    /// Lets go on what a client holds up by `fsync` or a fail point, which nobody would end any more: before an orderly
+    /// end.
+    pub fn release_held(&self) {
+        self.fsync_lock.release();
+        self.fail_points.release();
     }
 
     /// Has the orderly end begun?
