@@ -213,6 +213,8 @@ impl Worker {
                 Leave::Held => Waited::PutOff,
                 _ => Waited::Not,
             };
+        } else if let Encryption::Tls(session, _) = &mut connection.encryption {
+            session.close(&connection.shared.stream);
         }
         self.received.clear();
         self.start = 0;
