@@ -13,7 +13,7 @@ mod message;
 mod reply;
 mod validate;
 
-pub use compressed::{Codecs, Compressor, uncompressed_bytes};
+pub use compressed::{Codecs, Compressor, compressor_of, uncompressed_bytes};
 pub use error::{Answer, Rejection, WireError};
 pub use error_code::ErrorCode;
 pub use header::{HEADER_BYTES, Header, OpCode};

@@ -12,8 +12,8 @@ use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{DateTime, Document, doc};
 use std::time::Duration;
-use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
+use wire::{Compressor, ErrorCode};
 
 /// `hello`.
 pub const HELLO: Command = Command::new(
@@ -48,9 +48,6 @@ const METADATA_BYTES_MAX: usize = 512;
 /// request of somebody who need not have logged in would keep a thread at work for ever.
 const REPEATED_PATIENCE_MIN: Duration = Duration::from_millis(100);
 
-/// Compressors this server speaks.
-const COMPRESSORS: [&str; 3] = ["snappy", "zlib", "zstd"];
-
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Result<()> {
     let arguments = call.arguments();
     let mut hello_ok = false;
@@ -79,7 +76,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             ("compression", RawBsonRef::Array(offered)) => {
                 for name in offered.into_iter().flatten() {
                     if let RawBsonRef::String(name) = name
-                        && COMPRESSORS.contains(&name)
+                        && let Some(offered) = Compressor::by_name(name)
+                        && call.server.settings.compressors.contains(&offered)
                     {
                         compression.push(name);
                     }

@@ -177,6 +177,7 @@ impl Bench {
             quiet: false,
             replica_set,
             connections_max: 100,
+            compressors: wire::Compressor::NEGOTIABLE.to_vec(),
             tls: None,
             audit: None,
         };

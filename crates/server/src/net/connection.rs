@@ -396,6 +396,10 @@ impl Worker {
             };
             return respond(service, connection, turn, message, &incoming, &mut self.reply, None);
         }
+        if let Some(compressor) = wire::compressor_of(message).filter(|used| !service.takes(*used)) {
+            let id = compressor as u8;
+            return Err(Leave::Rejected(WireError::UnknownCompressor { id }));
+        }
         if let Some(uncompressed) = wire::uncompressed_bytes(message) {
             check_length(service, &connection.shared, uncompressed)?;
         }
