@@ -56,6 +56,7 @@ mod session_cache;
 mod settings;
 mod spill_report;
 mod stable_api;
+mod standalone;
 mod startup_log;
 mod table;
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
 use crate::session_cache::SessionCache;
+use crate::standalone::Standalone;
 use crate::throttle;
 use crate::tickets::Tickets;
 use crate::transactions::ServerSessions;
@@ -89,6 +90,8 @@ pub struct Server {
     pub(crate) next_operation: AtomicU32,
     last_timestamp: AtomicU64,
     shutting_down: AtomicBool,
+    /// What it tells of itself when it is no member of a set.
+    pub(crate) standalone: Standalone,
     /// Who may do what.
     pub(crate) access: AccessControl,
     /// Held while users and roles are changed: what is read of one is still so when it is written.
@@ -142,6 +145,7 @@ impl Server {
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            standalone: Standalone::new(),
             user_changes: Mutex::new(()),
             pretence: OnceLock::new(),
             copies: Copies::default(),

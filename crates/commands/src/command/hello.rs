@@ -96,29 +96,37 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
     if hello_ok {
         reply.boolean("helloOk", true);
     }
-    match call.server.replica_set() {
-        Some(set) => {
-            if let (Some(known), Some(patience)) = (known, patience) {
-                // A chain of replies goes on from what the one before told, not from what its request knew.
-                let told = call.client.told_topology().filter(|_| call.is_repeated);
-                let patience_min = match call.is_repeated {
-                    true => REPEATED_PATIENCE_MIN,
-                    false => Duration::ZERO,
-                };
-                let until = call.patient_until(patience.max(patience_min));
-                let known = told.unwrap_or(known);
-                let waits = call.idle(|| set.wait_for_change(&call.operation, known, until, || call.waker()))?;
-                if let Some((waker, place)) = waits {
-                    call.park(waker, place, until, None);
-                    return Ok(());
-                }
-                call.report.more_to_come = call.exhaust_allowed;
-            }
-            let told = set.write_hello(reply, writable, &call.server.storage);
-            call.client.tell_topology(told);
+    let (server, set) = (call.server, call.server.replica_set());
+    if let (Some(known), Some(patience)) = (known, patience) {
+        // A chain of replies goes on from what the one before told, not from what its request knew.
+        let told = call.client.told_topology().filter(|_| call.is_repeated);
+        let patience_min = match call.is_repeated {
+            true => REPEATED_PATIENCE_MIN,
+            false => Duration::ZERO,
+        };
+        let until = call.patient_until(patience.max(patience_min));
+        let known = told.unwrap_or(known);
+        let waits = call.idle(|| match set {
+            Some(set) => set.wait_for_change(&call.operation, known, until, || call.waker()),
+            None => server
+                .standalone
+                .wait_for_change(&call.operation, known, until, || call.waker()),
+        })?;
+        if let Some((waker, place)) = waits {
+            call.park(waker, place, until, None);
+            return Ok(());
         }
-        None => reply.boolean(writable, true),
+        call.report.more_to_come = call.exhaust_allowed;
     }
+    let told = match set {
+        Some(set) => set.write_hello(reply, writable, &server.storage),
+        None => {
+            reply.boolean(writable, true);
+            server.standalone.version().write(reply);
+            server.standalone.version()
+        }
+    };
+    call.client.tell_topology(told);
     reply.int32("maxBsonObjectSize", DOCUMENT_BYTES_MAX as i32);
     reply.int32("maxMessageSizeBytes", MESSAGE_BYTES_MAX as i32);
     reply.int32("maxWriteBatchSize", WRITE_BATCH_MAX as i32);

@@ -370,3 +370,32 @@ fn a_request_for_more_that_is_refused_leaves_its_cursor() {
         assert_eq!(bench.code(doc! { "killCursors": "c", "cursors": [id] }), 14);
     }
 }
+
+/// Drivers asked a server alone again and again, as it told them of no topology to wait for a change of.
+#[test]
+fn a_hello_waits_at_a_server_alone_too() {
+    let bench = Bench::new();
+    let told = succeeded(bench.admin(doc! { "hello": 1 }));
+    let now = told.get("topologyVersion").cloned().unwrap();
+    assert_eq!(told.get_bool("isWritablePrimary").ok(), Some(true));
+    let mut monitor = Asked::new(&bench, "admin", hello(&now, 10_000));
+    assert!(monitor.answer().is_none());
+    bench.clock.advance(Duration::from_secs(10));
+    bench.server.end_late();
+    assert_eq!(monitor.called(), 1);
+    assert_eq!(succeeded(monitor.answer().unwrap()).get("topologyVersion"), Some(&now));
+    // What another process told is no reason to wait, and what nobody told none to believe.
+    let process = bson::oid::ObjectId::from_bytes([7; 12]);
+    let of_another: Bson = doc! { "processId": process, "counter": 0_i64 }.into();
+    let mut newcomer = Asked::new(&bench, "admin", hello(&of_another, 10_000));
+    assert_eq!(newcomer.answer().unwrap().get("topologyVersion"), Some(&now));
+    let own = now.as_document().unwrap().get_object_id("processId").unwrap();
+    let ahead: Bson = doc! { "processId": own, "counter": 1_i64 }.into();
+    assert_eq!(code(&bench.admin(hello(&ahead, 10_000))), 31382);
+    // It is told of the end.
+    let mut monitor = Asked::new(&bench, "admin", hello(&now, 10_000));
+    assert!(monitor.answer().is_none());
+    bench.server.begin_shutdown();
+    bench.server.end_late();
+    assert_eq!(code(&monitor.answer().unwrap()), 11600);
+}
