@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from bson import Int64
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
 
@@ -24,7 +25,7 @@ def test_killed_and_unknown_cursors(db):
     first = db.command("find", "c", batchSize=2)
     cursor = first["cursor"]["id"]
     assert cursor > 0
-    killed = db.command("killCursors", "c", cursors=[cursor, 12345])
+    killed = db.command("killCursors", "c", cursors=[cursor, Int64(12345)])
     assert killed["cursorsKilled"] == [cursor] and killed["cursorsNotFound"] == [12345]
     with pytest.raises(OperationFailure) as error:
         db.command("getMore", cursor, collection="c")

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 import uuid
 
 import bson
@@ -141,3 +142,38 @@ def test_through_a_proxy(tmp_path):
     assert collection.count_documents({"of": {"$exists": True}}) == inserted
     client.close()
     proxy.listener.close()
+
+
+# A fiftieth of a second for each document, or more.
+SLOW = {"$expr": {"$gte": [{"$size": {"$map": {"input": {"$range": [0, 20_000]}, "in": "$$this"}}}, 0]}}
+
+
+def test_what_writes_goes_on_without_its_client(tmp_path):
+    """A job that fires a long update and drops its line, or needs no reply, has it carried out and not half of it."""
+    with Server(tmp_path) as server:
+        client = server.client()
+        rows = client.t.rows
+        rows.insert_many([{"_id": n} for n in range(300)])
+
+        def running():
+            return {op["command"]["comment"] for op in client.admin.command("currentOp")["inprog"] if "comment" in op.get("command", {})}
+
+        def until(condition):
+            limit = time.monotonic() + 120
+            while not condition():
+                assert time.monotonic() < limit
+                time.sleep(0.05)
+
+        for comment, flags in [("heard", 0), ("unheard", 2)]:
+            change = {"q": SLOW, "u": {"$set": {comment: 1}}, "multi": True}
+            data = bytearray(message({"update": "rows", "updates": [change], "comment": comment}))
+            data[16] = flags
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+                connection.sendall(data)
+                until(lambda: comment in running())
+        read = message({"find": "rows", "filter": {"$nor": [SLOW]}, "comment": "read"})
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            connection.sendall(read)
+            until(lambda: "read" in running())
+        until(lambda: not running())
+        assert rows.count_documents({"heard": 1}) == rows.count_documents({"unheard": 1}) == 300

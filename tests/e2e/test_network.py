@@ -22,6 +22,13 @@ def test_compression(server, compressor):
     client.drop_database("t_compression")
 
 
+def test_compressors_are_those_of_the_configuration(tmp_path):
+    for names, taken in [("zstd, snappy", ["snappy", "zstd"]), ("disabled", None)]:
+        with Server(tmp_path / names[:4], ENGINES[0], options=["--networkMessageCompressors", names]) as server:
+            hello = server.client().admin.command("hello", compression=["snappy", "zlib", "zstd"])
+            assert hello.get("compression") == taken
+
+
 def test_unix_socket(tmp_path):
     server = Server(tmp_path, ENGINES[0], options=["--unixSocketPrefix", str(tmp_path)])
     command = server.command

@@ -81,6 +81,53 @@ def test_reads_wait_for_a_ticket_and_monitors_do_not(tmp_path):
         assert error.value.code == 2
 
 
+def test_writes_without_a_reply_are_not_refused(tmp_path):
+    """Whoever hears of no refusal waits for its turn: nothing that was sent is thrown away."""
+    options = ["--setParameter", "storageEngineConcurrentWriteTransactions=5", "--setParameter", "ticketQueueMax=1"]
+    with Server(tmp_path / "server", "inMemory", options=options) as server, ThreadPoolExecutor(16) as pool:
+        client = server.client()
+        rows = client.t.rows
+        rows.insert_many([{"_id": n} for n in range(3)])
+
+        def change():
+            try:
+                rows.update_many(SLOW, {"$set": {"a": 1}}, comment="slow")
+            except OperationFailure as error:
+                return error.code
+
+        def until(condition):
+            limit = time.monotonic() + 60
+            while not condition():
+                assert time.monotonic() < limit
+                time.sleep(0.01)
+
+        def writes():
+            return client.admin.command("serverStatus")["queues"]["execution"]["write"]
+
+        slow = [pool.submit(change) for _ in range(5)]
+        until(lambda: writes()["out"] == 5)
+        slow.append(pool.submit(change))
+        until(lambda: writes()["normalPriority"]["queueLength"] == 1)
+        with pytest.raises(OperationFailure) as refused:
+            rows.insert_one({"_id": "heard"})
+        assert refused.value.code == 462
+        connections = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(4)]
+        for number, connection in enumerate(connections):
+            for n in range(25):
+                write = bytearray(message({"insert": "logged", "documents": [{"_id": f"{number}.{n}"}], "writeConcern": {"w": 0}, "$db": "t"}))
+                write[16] = 2
+                connection.sendall(write)
+        while not all(each.done() for each in slow):
+            for op in client.admin.command("currentOp")["inprog"]:
+                if op.get("command", {}).get("comment") == "slow":
+                    client.admin.command("killOp", op=op["opid"])
+        for connection in connections:
+            connection.sendall(message({"ping": 1, "$db": "t"}))
+            assert connection.recv(1000)
+            connection.close()
+        assert client.t.logged.count_documents({}) == 100
+
+
 def test_cursors_that_wait_for_data_hold_no_ticket(tmp_path):
     options = ["--setParameter", "storageEngineConcurrentReadTransactions=5"]
     with Server(tmp_path / "server", "inMemory", options=options) as server, ThreadPoolExecutor(16) as pool:

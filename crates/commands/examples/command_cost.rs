@@ -64,6 +64,7 @@ fn server() -> Arc<Server> {
         quiet: false,
         replica_set: None,
         connections_max: 100,
+        compressors: wire::Compressor::NEGOTIABLE.to_vec(),
         tls: None,
         audit: None,
     };

@@ -5,6 +5,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 use bson::spec::BinarySubtype;
 use query::raw::Elements;
 use wire::ErrorCode;
+use wire::limits::WRITE_BATCH_MAX;
 
 /// Fields every command may carry and that are handled once, before the command runs.
 pub fn is_generic(name: &[u8]) -> bool {
@@ -63,6 +64,79 @@ pub fn once<'v>(found: &mut Option<RawBsonRef<'v>>, within: &str, field: &str, v
             format!("BSON field '{within}.{field}' is a duplicate field"),
         )),
     }
+}
+
+/// The names of a command's fields as they are read, of which none may come twice.
+pub struct FieldNames<'b> {
+    command: &'b str,
+    body: &'b RawDocument,
+    count: usize,
+    /// A bit for each name before, which few others share: only then names are compared.
+    seen: u128,
+}
+
+impl<'b> FieldNames<'b> {
+    /// As many fields are looked at, which is more than any command knows: with more of them, one is unknown.
+    pub const MAX: usize = 64;
+
+    /// Of `body`, none of whose fields has been read.
+    pub fn of(command: &'b str, body: &'b RawDocument) -> Self {
+        Self {
+            command,
+            body,
+            count: 0,
+            seen: 0,
+        }
+    }
+
+    /// The next field is called `name`. Fails where one before is, too (`IDLDuplicateField`).
+    pub fn add(&mut self, name: &[u8]) -> Result<()> {
+        if self.count == Self::MAX {
+            return Ok(());
+        }
+        let at = |place: usize| name.get(place).map_or(0, |byte| u32::from(*byte));
+        let mixed = at(0) ^ at(name.len() / 2) << 3 ^ at(name.len().wrapping_sub(1)) << 6 ^ (name.len() as u32) << 9;
+        let bit = 1 << (mixed.wrapping_mul(0x9E37_79B1) >> 25);
+        if self.seen & bit != 0 {
+            self.compare(name)?;
+        }
+        self.seen |= bit;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn compare(&self, name: &[u8]) -> Result<()> {
+        for before in Elements::new(self.body).take(self.count) {
+            if before?.name() == name {
+                let (command, name) = (self.command, String::from_utf8_lossy(name));
+                return Err(CommandError::new(
+                    ErrorCode(40413),
+                    format!("BSON field '{command}.{name}' is a duplicate field"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of `body`.
+    pub fn check(command: &'b str, body: &'b RawDocument) -> Result<()> {
+        let mut names = Self::of(command, body);
+        for element in Elements::new(body) {
+            names.add(element?.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// The bounds on the statements of one write command.
+pub fn check_batch(statements: usize) -> Result<()> {
+    if (1..=WRITE_BATCH_MAX).contains(&statements) {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::InvalidLength,
+        format!("Write batch sizes must be between 1 and {WRITE_BATCH_MAX}. Got {statements} operations."),
+    ))
 }
 
 /// `TypeMismatch` for a field.

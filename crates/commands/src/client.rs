@@ -95,6 +95,8 @@ pub(crate) struct Current {
     pub session: Option<SessionId>,
     /// The number of the transaction that it is a statement of.
     pub transaction: Option<i64>,
+    /// It ends when the other end is gone.
+    ends_with_client: bool,
     /// The session of the operation before, when that began in this second (monotonic).
     noted: (Option<SessionId>, u64),
     pub command: &'static str,
@@ -104,6 +106,20 @@ pub(crate) struct Current {
     pub plan_summary: String,
     /// It waits without a thread.
     put_off: Option<PutOff>,
+}
+
+/// What is told of an operation that begins.
+pub(crate) struct Begun<'b> {
+    pub command: &'static str,
+    pub database: &'b str,
+    pub body: &'b RawDocument,
+    /// By the monotonic clock.
+    pub started: Duration,
+    pub session: Option<SessionId>,
+    /// The number of the transaction that it is a statement of.
+    pub transaction: Option<i64>,
+    /// It is of no use without its client.
+    pub ends_with_client: bool,
 }
 
 /// What is kept of a request that waits without a thread: for its turn, or for an event.
@@ -207,30 +223,28 @@ impl Client {
 
     /// Notes that `operation` begins. Answers whether the use of its session is to be noted: that was done in this
     /// second already for a connection that stays with a session.
-    pub(crate) fn begin(
-        &self,
-        operation: Arc<Operation>,
-        command: &'static str,
-        database: &str,
-        body: &RawDocument,
-        started: Duration,
-        (session, transaction): (Option<SessionId>, Option<i64>),
-    ) -> bool {
+    pub(crate) fn begin(&self, operation: Arc<Operation>, begun: &Begun<'_>) -> bool {
         let mut current = self.current.lock();
         current.running = Some(operation);
-        current.command = command;
-        current.started = started;
-        current.session = session;
-        current.transaction = transaction;
+        current.command = begun.command;
+        current.started = begun.started;
+        current.session = begun.session;
+        current.transaction = begun.transaction;
+        current.ends_with_client = begun.ends_with_client;
         current.namespace.clear();
-        current.namespace.push_str(database);
+        current.namespace.push_str(begun.database);
         current.plan_summary.clear();
         current.body.clear();
-        let bytes = body.as_bytes();
+        let bytes = begun.body.as_bytes();
         let kept = bytes.len().min(CURRENT_BODY_BYTES_MAX);
         current.body.extend_from_slice(&bytes[..kept]);
-        let noted = (session, started.as_secs());
-        std::mem::replace(&mut current.noted, noted) != noted && session.is_some()
+        let noted = (begun.session, begun.started.as_secs());
+        std::mem::replace(&mut current.noted, noted) != noted && begun.session.is_some()
+    }
+
+    /// All that the running operation was asked to do is done. What it still waits for is for its client to know.
+    pub(crate) fn only_waits(&self) {
+        self.current.lock().ends_with_client = true;
     }
 
     /// Names the collection and the plan of the running operation, for `currentOp`.
@@ -273,9 +287,13 @@ impl Client {
         current.running.as_ref().map(|operation| look(&current, operation))
     }
 
-    /// The other end is gone: its operation is interrupted.
+    /// The other end is gone: its operation is interrupted, unless it has to do what it was asked to without it.
     pub(crate) fn set_gone(&self) {
-        self.with_current(|_, operation| operation.kill());
+        self.with_current(|current, operation| {
+            if current.ends_with_client {
+                operation.kill();
+            }
+        });
     }
 }
 

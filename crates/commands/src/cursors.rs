@@ -71,6 +71,11 @@ pub struct OpenCursor {
 }
 
 impl OpenCursor {
+    /// A request for more waits for data.
+    pub fn awaits(&self) -> bool {
+        self.tailable && self.await_data
+    }
+
     /// Who made it, with access control.
     pub fn owner(&self) -> Option<&Identity> {
         self.grant.as_ref().map(|grant| &grant.user)

@@ -89,6 +89,8 @@ pub struct Command {
     pub secondary_ok: bool,
     /// A read whose time the cluster parameter `defaultMaxTimeMS` limits.
     pub is_timed_read: bool,
+    /// It is of no use once its client is gone, and ends then. Others, which may have written, run to their end.
+    pub ends_with_client: bool,
     /// Part of Stable API version 1.
     pub api_version_1: bool,
     /// Fields that version 1 of the Stable API has not.
@@ -129,6 +131,7 @@ impl Command {
             admin_only: false,
             secondary_ok: false,
             is_timed_read: false,
+            ends_with_client: false,
             api_version_1: false,
             unstable_fields: &[],
             for_tests: false,
@@ -165,6 +168,12 @@ impl Command {
     /// A read that may not take longer than the cluster parameter says.
     pub const fn timed_read(mut self) -> Self {
         self.is_timed_read = true;
+        self
+    }
+
+    /// Ends when its client is gone.
+    pub const fn ends_with_client(mut self) -> Self {
+        self.ends_with_client = true;
         self
     }
 

@@ -4,11 +4,12 @@ mod cluster_time;
 
 use crate::audited::AuditEvent;
 use crate::authorization::check;
-use crate::client::{Client, PutOff};
+use crate::client::{Begun, Client, PutOff};
 use crate::command::default_concerns;
 use crate::command::grants;
 use crate::command::parameters::set_at_start;
 use crate::command::profile;
+use crate::command::write_stages;
 use crate::concern_waits::wait_for_concerns;
 use crate::concerns::ReadLevel;
 use crate::default_time;
@@ -16,8 +17,9 @@ use crate::definition::Access;
 use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::fail_points::Failure;
+use crate::generic::Generic;
 use crate::in_session;
-use crate::invocation::{Generic, Invocation, Report};
+use crate::invocation::{Invocation, Report};
 use crate::lock_report::locks_document;
 use crate::logger::{Component, Logger, id};
 use crate::metrics::OperationKind;
@@ -31,7 +33,7 @@ use crate::server::Server;
 use crate::settings::Settings;
 use crate::spill_report::add_spills;
 use crate::table::COMMANDS;
-use crate::tickets::{Turn, Waiting};
+use crate::tickets::{Queue, Turn, Waiting};
 use crate::transactions::TransactionFields;
 use auth::{Action, Target};
 use bson::raw::{RawBsonRef, RawDocument};
@@ -325,6 +327,9 @@ impl Call<'_> {
         if invocation.report.default_concerns_changed && self.server.replica_set().is_some() {
             result = result.and(self.server.own_call(default_concerns::load));
         }
+        if self.command.has_write_concern {
+            self.client.only_waits();
+        }
         // Of what it saw before that took effect the client is told afterwards, of an error that follows from it, too.
         if let Err(error) = self.server.storage.wait_observed(&invocation.operation) {
             result = result.and(Err(error.into()));
@@ -397,18 +402,24 @@ impl Call<'_> {
         if generic.max_time_ms > 0 && self.command.name != "getMore" {
             operation.set_deadline_ms(generic.max_time_ms);
         }
-        let is_new_use = self.client.begin(
-            Arc::clone(&operation),
-            self.command.name,
-            generic.database,
-            &self.command.shown(self.request.body),
+        let begun = Begun {
+            command: self.command.name,
+            database: generic.database,
+            body: &self.command.shown(self.request.body),
             started,
-            (
-                generic.session,
-                generic.transaction.and_then(TransactionFields::transaction_number),
-            ),
-        );
+            session: generic.session,
+            transaction: generic.transaction.and_then(TransactionFields::transaction_number),
+            ends_with_client: self.ends_with_client(),
+        };
+        let is_new_use = self.server.begin(self.client, &operation, &begun);
         (operation, started, is_new_use)
+    }
+
+    /// Whether the request is of no use once the client is gone: it reads, and somebody waits for what it reads.
+    fn ends_with_client(&self) -> bool {
+        // Of those only `aggregate` takes a write concern.
+        let writes = || self.command.has_write_concern && write_stages::writes(self.request.body);
+        self.command.ends_with_client && self.request.has_reply && !writes()
     }
 
     /// Takes the ticket that the command needs (see [`crate::tickets`]), or a place in the queue.
@@ -419,13 +430,18 @@ impl Call<'_> {
         let Some(pool) = self.server.tickets.of(self.command.kind).filter(|_| !is_statement) else {
             return Ok(Next::Run);
         };
-        if self.request.is_too_many {
+        // Whoever hears of no refusal waits, however many do: its connection reads no further meanwhile.
+        let queue = match self.request.has_reply {
+            true => Queue::Bounded,
+            false => Queue::Unbounded,
+        };
+        if self.request.is_too_many && queue == Queue::Bounded {
             return Err(pool.refuse());
         }
         let ticket = match (waiting, self.request.resume) {
             (Some(waiting), _) => waiting.finish()?,
-            (None, None) => pool.take(&invocation.operation)?,
-            (None, Some(resume)) => match pool.take_or_queue(&invocation.operation, resume)? {
+            (None, None) => pool.take(&invocation.operation, queue)?,
+            (None, Some(resume)) => match pool.take_or_queue(&invocation.operation, queue, resume)? {
                 Turn::Now(ticket) => ticket,
                 Turn::Later(waiting) => return Ok(Next::Wait(waiting)),
             },

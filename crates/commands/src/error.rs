@@ -52,6 +52,15 @@ impl CommandError {
         )
     }
 
+    /// Too much is asked at this moment (462). By the labels drivers wait a moment and send it again.
+    pub fn overloaded(message: impl Into<String>) -> Self {
+        let labels = doc! { "errorLabels": ["SystemOverloadedError", "RetryableError"] };
+        Self {
+            extra: Some(Box::new(labels)),
+            ..Self::new(ErrorCode::IngressRequestRateLimitExceeded, message)
+        }
+    }
+
     /// Another member is to be asked.
     pub fn is_of_another_member(&self) -> bool {
         matches!(

@@ -1,19 +1,19 @@
-//! One call of a command: the fields every command shares, read once, and what the call reports about itself.
+//! One call of a command: what it is given, what it works with, and what it reports about itself.
 
 use crate::Client;
-use crate::arguments::{Arguments, is_generic, max_time_ms, missing_field, take, unknown_field, wrong_type};
+use crate::arguments::{Arguments, check_batch, is_generic, missing_field, take, unknown_field, wrong_type};
 use crate::changed_ahead::ChangedAhead;
 use crate::cluster_parameters::is_about_cluster_parameters;
-use crate::concerns::{Deployment, ReadConcern, ReadLevel, WriteConcern, is_about_defaults};
+use crate::concerns::{ReadConcern, WriteConcern, is_about_defaults};
 use crate::cursors::SessionId;
-use crate::definition::{Command, InTransactions};
+use crate::definition::Command;
 use crate::error::{CommandError, Result};
 use crate::parked::Parked;
 use crate::pinned::PinnedState;
-use crate::request::{Request, Resume};
+use crate::request::Resume;
 use crate::rights::Rights;
 use crate::server::Server;
-use crate::stable_api::{self, ApiParameters};
+use crate::stable_api;
 use crate::tickets::Ticket;
 use crate::transactions::{CheckedOut, TransactionFields};
 use auth::{Action, ActionSet, Target};
@@ -30,9 +30,10 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{
-    ClusterTime, Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord,
-    StatementResult, Storage, StorageError, Transaction, WriteUnit,
+    Collection, CollectionGuard, Kept, LockMode, Namespace, Operation, SessionKey, SessionRecord, StatementResult,
+    Storage, StorageError, Transaction, WriteUnit,
 };
+use wire::limits::WRITE_BATCH_MAX;
 use wire::{ErrorCode, InvalidDocument};
 
 /// What a call did, for the slow-operation log line, `top` and the counters.
@@ -161,261 +162,6 @@ pub struct Retry {
     pub leadership: u64,
     /// Statements of it that had been carried out.
     pub retried: Vec<i32>,
-}
-
-/// The generic fields as read from the body, before the operation starts.
-#[derive(Default)]
-pub(crate) struct Generic<'i> {
-    pub database: &'i str,
-    pub session: Option<SessionId>,
-    pub write_concern: WriteConcern,
-    pub has_write_concern: bool,
-    pub read_concern: ReadConcern,
-    /// `$clusterTime` of a member's client.
-    pub cluster_time: Option<ClusterTime>,
-    /// `$readPreference` lets a secondary answer.
-    pub secondary_ok: bool,
-    number: Option<i64>,
-    autocommit: Option<bool>,
-    start: Option<bool>,
-    pub transaction: Option<TransactionFields>,
-    pub max_time_ms: u64,
-    /// `maxTimeMS` is there, perhaps with 0.
-    pub has_max_time: bool,
-    statement: i32,
-    pub api: ApiParameters,
-}
-
-impl<'i> Generic<'i> {
-    /// Reads the fields every command may carry.
-    pub(crate) fn read(request: &Request<'i>, command: &Command, deployment: &Deployment) -> Result<Self> {
-        let mut generic = Self {
-            database: request.legacy_database.unwrap_or(""),
-            write_concern: WriteConcern::implicit(deployment),
-            read_concern: ReadConcern::implicit(deployment),
-            ..Self::default()
-        };
-        for element in Elements::new(request.body) {
-            let element = element?;
-            if is_generic(element.name()) {
-                let name = element.name_str()?;
-                take(name, element.value()?, &mut |name, value| {
-                    generic.take(name, value, command, deployment).map(|()| true)
-                })?;
-            }
-        }
-        if generic.database.is_empty() {
-            return Err(CommandError::new(
-                ErrorCode(40571),
-                "OP_MSG requests require a $db argument",
-            ));
-        }
-        generic.api.check()?;
-        if generic.api.is_strict() && !command.api_version_1 {
-            return Err(stable_api::unstable_command(command.name));
-        }
-        if command.name == "getMore" {
-            // A cursor reads what it was opened to read.
-            generic.read_concern = ReadConcern::implicit(deployment);
-        }
-        generic.transaction = generic.transaction_fields(command, deployment)?;
-        Ok(generic)
-    }
-
-    /// The fields of a transaction, as far as they make sense together.
-    fn transaction_fields(&self, command: &Command, deployment: &Deployment) -> Result<Option<TransactionFields>> {
-        let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
-        let is_transaction = self.number.is_some() && self.autocommit.is_some();
-        // In a transaction it is the transaction's.
-        if !is_transaction {
-            command.check_read_concern(&self.read_concern)?;
-        }
-        let Some(number) = self.number else {
-            return match (self.autocommit, self.start) {
-                (None, None) => Ok(None),
-                (Some(_), _) => invalid("'autocommit' field requires a transaction number to also be specified"),
-                _ => invalid("'startTransaction' field requires a transaction number to also be specified"),
-            };
-        };
-        if !deployment.is_member {
-            return Err(CommandError::new(
-                ErrorCode::IllegalOperation,
-                "Transaction numbers are only allowed on a replica set member or mongos",
-            ));
-        }
-        match (self.autocommit, self.start) {
-            _ if self.session.is_none() => {
-                return invalid("Transaction number requires a session ID to also be specified");
-            }
-            _ if number < 0 => return invalid("Transaction number cannot be negative"),
-            (Some(true), _) => return invalid("Specifying autocommit=true is not allowed."),
-            (_, Some(false)) => return invalid("Specifying startTransaction=false is not allowed."),
-            (None, Some(true)) => {
-                return invalid("'startTransaction' field requires 'autocommit' field to also be specified");
-            }
-            _ => {}
-        }
-        let fields = TransactionFields {
-            number,
-            is_transaction: self.autocommit.is_some(),
-            starts: self.start.is_some(),
-            statement: self.statement,
-            api: self.api,
-        };
-        self.check_transaction(command, fields)?;
-        Ok(Some(fields))
-    }
-
-    fn check_transaction(&self, command: &Command, fields: TransactionFields) -> Result<()> {
-        let invalid = |reason: &str| Err(CommandError::new(ErrorCode::InvalidOptions, reason));
-        let name = command.name;
-        if !fields.is_transaction {
-            return match command.in_transactions {
-                InTransactions::AllowedAndRetryable => Ok(()),
-                _ => Err(CommandError::new(
-                    ErrorCode::NotARetryableWriteCommand,
-                    format!(
-                        "txnNumber may only be provided for multi-document transactions and retryable write commands. autocommit:false was not provided, and {name} is not a retryable write command."
-                    ),
-                )),
-            };
-        }
-        let unsupported =
-            |reason: String| Err(CommandError::new(ErrorCode::OperationNotSupportedInTransaction, reason));
-        let ends = match command.in_transactions {
-            InTransactions::Ends => true,
-            InTransactions::NotFirst if fields.starts => {
-                return unsupported(format!("{name} cannot be the first operation of a transaction"));
-            }
-            InTransactions::Allowed
-            | InTransactions::AllowedUnlessSnapshot
-            | InTransactions::NotFirst
-            | InTransactions::AllowedAndRetryable => false,
-            InTransactions::No => {
-                return unsupported(format!("Cannot run '{name}' in a multi-document transaction."));
-            }
-        };
-        if ends && fields.starts {
-            return invalid(&format!("Cannot start a transaction with {name}"));
-        }
-        if !ends && self.has_write_concern {
-            return invalid("writeConcern is not allowed within a multi-statement transaction");
-        }
-        if self.read_concern.is_given && !fields.starts {
-            return invalid("Only the first command in a transaction may specify a readConcern");
-        }
-        let is_of_no_transaction = matches!(self.read_concern.level, ReadLevel::Linearizable | ReadLevel::Available);
-        if self.read_concern.has_level && is_of_no_transaction {
-            return invalid(
-                "The readConcern level must be either 'local' (default), 'majority' or 'snapshot' in order to run in a transaction",
-            );
-        }
-        if self.read_concern.at.is_some() {
-            return Err(CommandError::not_implemented("readConcern.atClusterTime"));
-        }
-        // A command of `admin` names the databases of its collections itself; it may have left a cursor, which is the
-        // transaction's as every one that is read in it.
-        if !ends && !command.admin_only && name != "getMore" {
-            check_database_in_transaction(self.database)?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, name: &str, value: RawBsonRef<'i>, command: &Command, deployment: &Deployment) -> Result<()> {
-        let arguments = Arguments::of(command.name);
-        match name {
-            "$db" => self.database = arguments.string("$db", value)?,
-            "lsid" => self.session = Some(session_id(arguments.document("lsid", value)?)?),
-            "maxTimeMS" => {
-                self.max_time_ms = max_time_ms(arguments, name, value)?;
-                self.has_max_time = true;
-            }
-            "writeConcern" => {
-                let concern = arguments.document("writeConcern", value)?;
-                command.check_write_concern()?;
-                self.write_concern = WriteConcern::read(concern, deployment)?;
-                self.has_write_concern = true;
-            }
-            "readConcern" => {
-                self.read_concern = ReadConcern::read(arguments.document("readConcern", value)?, deployment)?;
-            }
-            "maxTimeMSOpOnly" => drop(max_time_ms(arguments, name, value)?),
-            "$readPreference" => self.secondary_ok = read_preference(arguments.document(name, value)?)?,
-            "$clusterTime" => {
-                let (name, field) = ("$clusterTime", "clusterTime");
-                self.cluster_time = match arguments.document(name, value)?.get(field)? {
-                    Some(RawBsonRef::Timestamp(time)) => Some(ClusterTime::from(time)),
-                    Some(other) => return Err(wrong_type(name, field, other, "type 'timestamp'")),
-                    None => return Err(missing_field(name, field)),
-                };
-            }
-            "help" | "rawData" => drop(arguments.boolean(name, value)?),
-            "txnNumber" => match value {
-                RawBsonRef::Int64(number) => self.number = Some(number),
-                other => return Err(wrong_type(arguments.command, name, other, "type 'long'")),
-            },
-            "stmtId" => self.statement = arguments.statement_number(name, value)?,
-            "startTransaction" => self.start = Some(arguments.flag(name, value)?),
-            "autocommit" => self.autocommit = Some(arguments.flag(name, value)?),
-            "apiVersion" => {
-                if arguments.string("apiVersion", value)? != "1" {
-                    return Err(CommandError::new(
-                        ErrorCode::APIVersionError,
-                        "API version must be \"1\"",
-                    ));
-                }
-                self.api.has_version = true;
-            }
-            "apiStrict" => self.api.strict = Some(arguments.boolean(name, value)?),
-            "apiDeprecationErrors" => self.api.deprecation_errors = Some(arguments.boolean(name, value)?),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-/// Fails where no transaction reads or writes.
-pub(crate) fn check_database_in_transaction(database: &str) -> Result<()> {
-    match database {
-        "admin" | "config" | "local" => Err(CommandError::new(
-            ErrorCode::OperationNotSupportedInTransaction,
-            format!("Cannot run command against the '{database}' database in a transaction."),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Reads `{ id: UUID }`, perhaps with the user's digest.
-pub(crate) fn session_id(lsid: &RawDocument) -> Result<SessionId> {
-    let arguments = Arguments::of("lsid");
-    let mut id = None;
-    arguments.each(lsid, |name, value| {
-        match (name, value) {
-            ("id", value) => id = Some(arguments.uuid("id", value)?),
-            ("uid", RawBsonRef::Binary(_)) => {}
-            ("uid", other) => return Err(wrong_type("lsid", "uid", other, "type 'binData'")),
-            ("txnNumber" | "txnUUID", _) => {}
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    id.ok_or_else(|| missing_field("lsid", "id"))
-}
-
-/// Whether a secondary may answer. A server that is no member answers in every mode; what is none is refused.
-fn read_preference(preference: &RawDocument) -> Result<bool> {
-    let arguments = Arguments::of("readPreference");
-    match preference
-        .get("mode")?
-        .map(|mode| arguments.string("mode", mode))
-        .transpose()?
-    {
-        None | Some("primary") => Ok(false),
-        Some("primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest") => Ok(true),
-        Some(other) => Err(CommandError::bad_value(format!(
-            "Enumeration value '{other}' for field 'readPreference.mode' is not a valid value."
-        ))),
-    }
 }
 
 /// Makes units of changes: the call's own, or its transaction's.
@@ -591,38 +337,47 @@ impl<'i> Invocation<'i> {
         Ok(())
     }
 
-    /// The documents of a sequence, or of the array field of that name.
+    /// The documents of a sequence, or of the array field of that name. Fails where they are more than a command may
+    /// have, without having kept them.
     pub fn documents(&self, field: &str) -> Result<Option<Vec<&'i RawDocument>>> {
+        let mut documents = Vec::new();
+        let mut count = 0;
+        let mut take = |document| {
+            count += 1;
+            if count <= WRITE_BATCH_MAX {
+                documents.push(document);
+            }
+        };
         if let Some((_, bytes)) = self.sequences.iter().find(|(name, _)| *name == field) {
-            let mut documents = Vec::new();
             let mut rest = *bytes;
             while rest.len() >= 5 {
                 let length = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
                 let cut_off = || CommandError::new(ErrorCode::InvalidBSON, "document sequence is cut off");
-                let bytes = rest.get(..length).ok_or_else(cut_off)?;
-                documents.push(RawDocument::from_bytes(bytes)?);
+                take(RawDocument::from_bytes(rest.get(..length).ok_or_else(cut_off)?)?);
                 rest = &rest[length..];
             }
-            return Ok(Some(documents));
-        }
-        let Some(array) = raw::find(self.body, field.as_bytes())? else {
-            return Ok(None);
-        };
-        match array.kind() {
-            kind::NULL | kind::UNDEFINED => return Ok(None),
-            kind::ARRAY => {}
-            _ => return Err(wrong_type(self.command.name, field, array.value()?, "type 'array'")),
-        }
-        let mut documents = Vec::new();
-        for (index, element) in Elements::new(array.frame()?).enumerate() {
-            let element = element?;
-            if element.kind() != kind::DOCUMENT {
-                let place = format!("{field}.{index}");
-                return Err(wrong_type(self.command.name, &place, element.value()?, "type 'object'"));
+        } else {
+            let Some(array) = raw::find(self.body, field.as_bytes())? else {
+                return Ok(None);
+            };
+            match array.kind() {
+                kind::NULL | kind::UNDEFINED => return Ok(None),
+                kind::ARRAY => {}
+                _ => return Err(wrong_type(self.command.name, field, array.value()?, "type 'array'")),
             }
-            documents.push(element.frame()?);
+            for (index, element) in Elements::new(array.frame()?).enumerate() {
+                let element = element?;
+                if element.kind() != kind::DOCUMENT {
+                    let place = format!("{field}.{index}");
+                    return Err(wrong_type(self.command.name, &place, element.value()?, "type 'object'"));
+                }
+                take(element.frame()?);
+            }
         }
-        Ok(Some(documents))
+        match count > WRITE_BATCH_MAX {
+            true => check_batch(count).map(|()| None),
+            false => Ok(Some(documents)),
+        }
     }
 
     /// What expressions of this call see.

@@ -28,6 +28,7 @@ mod dispatch;
 mod error;
 mod fail_points;
 mod fsync_lock;
+mod generic;
 mod in_session;
 mod internal_user;
 mod invocation;
@@ -55,6 +56,7 @@ mod session_cache;
 mod settings;
 mod spill_report;
 mod stable_api;
+mod standalone;
 mod startup_log;
 mod table;
 #[cfg(test)]

@@ -8,13 +8,14 @@ use std::time::Duration;
 use storage::{AppliedPoint, ClusterTime, PinnedView, Seq, Storage};
 use wire::ErrorCode;
 
-/// A state is kept for so long after it was last asked for: each keeps history in the engine.
-const KEPT_FOR: Duration = Duration::from_secs(60);
+/// A state is kept for so long after it was last asked for, as for MongoDB's `minSnapshotHistoryWindowInSeconds`. What
+/// history that keeps in the engine's memory is bounded there.
+const KEPT_FOR: Duration = Duration::from_secs(300);
 /// Attempts to take a state while nothing is written. After them the state may show a write that is later than its
 /// time.
 const TRIES_MAX: u32 = 1000;
-/// More states are not kept; the oldest goes.
-const KEPT_MAX: usize = 64;
+/// More states are not kept; the one that was not asked for longest goes.
+const KEPT_MAX: usize = 4096;
 
 /// A state of all data.
 #[derive(Clone)]
@@ -25,10 +26,40 @@ pub struct PinnedState {
     pub time: ClusterTime,
 }
 
-/// Those that are kept, by their time.
+/// Those that are kept.
 #[derive(Default)]
 pub struct PinnedStates {
-    states: Mutex<BTreeMap<ClusterTime, (PinnedView, Duration)>>,
+    states: Mutex<Kept<PinnedView>>,
+}
+
+/// Views by their time, and when each was last asked for.
+struct Kept<V>(BTreeMap<ClusterTime, (V, Duration)>);
+
+impl<V> Default for Kept<V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<V: Clone> Kept<V> {
+    fn get(&mut self, time: ClusterTime, now: Duration) -> Option<V> {
+        let (view, used) = self.0.get_mut(&time)?;
+        *used = now;
+        Some(view.clone())
+    }
+
+    fn keep(&mut self, time: ClusterTime, view: V, now: Duration) {
+        if self.0.len() >= KEPT_MAX {
+            let unused = self.0.iter().min_by_key(|(time, (_, used))| (*used, **time));
+            let unused = unused.map(|(time, _)| *time);
+            unused.and_then(|time| self.0.remove(&time));
+        }
+        self.0.insert(time, (view, now));
+    }
+
+    fn expire(&mut self, now: Duration) {
+        self.0.retain(|_, (_, used)| now.saturating_sub(*used) < KEPT_FOR);
+    }
 }
 
 impl PinnedStates {
@@ -47,9 +78,7 @@ impl PinnedStates {
                 "readConcern atClusterTime value must not be greater than the current clusterTime",
             ));
         }
-        if let Some((view, used)) = states.get_mut(&time) {
-            *used = now;
-            let view = view.clone();
+        if let Some(view) = states.get(time, now) {
             return Ok(PinnedState { view, time });
         }
         let read = || {
@@ -58,18 +87,13 @@ impl PinnedStates {
             Ok((view, seq))
         };
         let (view, time) = newest_state(asked, || storage.newest(), read)?;
-        while states.len() >= KEPT_MAX {
-            states.pop_first();
-        }
-        states.insert(time, (view.clone(), now));
+        states.keep(time, view.clone(), now);
         Ok(PinnedState { view, time })
     }
 
     /// Gives up what nobody has asked for in a while.
     pub fn expire(&self, now: Duration) {
-        self.states
-            .lock()
-            .retain(|_, (_, used)| now.saturating_sub(*used) < KEPT_FOR);
+        self.states.lock().expire(now);
     }
 }
 
@@ -107,6 +131,24 @@ fn newest_state<V>(
 mod tests {
     use super::*;
     use std::cell::Cell;
+
+    /// A session that went on reading its moment lost it to 64 others, as the earliest moment went.
+    #[test]
+    fn who_goes_on_reading_a_moment_keeps_it_however_many_others_are_read() {
+        let mut kept = Kept::default();
+        let at = Duration::from_millis;
+        kept.keep(ClusterTime(1), "first", at(0));
+        for other in 2..3 * KEPT_MAX as u64 {
+            kept.keep(ClusterTime(other), "other", at(other));
+            assert_eq!(kept.get(ClusterTime(1), at(other)), Some("first"));
+            assert!(kept.0.len() <= KEPT_MAX);
+        }
+        assert_eq!(kept.get(ClusterTime(2), at(0)), None);
+        let last = at(3 * KEPT_MAX as u64) + KEPT_FOR;
+        kept.get(ClusterTime(1), last);
+        kept.expire(last + at(1));
+        assert_eq!(kept.0.len(), 1);
+    }
 
     /// Whoever asked for a time while others wrote got a later state.
     #[test]

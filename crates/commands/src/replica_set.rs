@@ -22,6 +22,7 @@ pub use role::Role;
 
 use crate::error::{CommandError, Result};
 use crate::led::Led;
+use crate::reply::Reply;
 use bson::oid::ObjectId;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -333,6 +334,30 @@ pub struct TopologyVersion {
     pub counter: i64,
 }
 
+impl TopologyVersion {
+    /// Fails when nobody can have been told of this state, as the process has come to `counter`.
+    pub(crate) fn check_not_ahead(self, counter: i64) -> Result<()> {
+        match self.counter > counter {
+            true => Err(CommandError::new(
+                ErrorCode(31382),
+                format!(
+                    "Received a topology version with counter: {} which is greater than the server topology version counter: {counter}",
+                    self.counter
+                ),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends `topologyVersion`.
+    pub(crate) fn write(self, reply: &mut Reply<'_>) {
+        reply.open_document("topologyVersion");
+        reply.value("processId", &self.process.into());
+        reply.int64("counter", self.counter);
+        reply.close();
+    }
+}
+
 impl ReplicaSet {
     /// A server of the set `name` without a configuration. `own_host` is how it is reached, `instance` its data
     /// directory's own number.
@@ -492,15 +517,7 @@ impl ReplicaSet {
         if known.process != self.process {
             return Ok(None);
         }
-        if known.counter > member.counter {
-            return Err(CommandError::new(
-                ErrorCode(31382),
-                format!(
-                    "Received a topology version with counter: {} which is greater than the server topology version counter: {}",
-                    known.counter, member.counter
-                ),
-            ));
-        }
+        known.check_not_ahead(member.counter)?;
         let left = || until.saturating_sub(operation.clock().monotonic());
         if member.counter == known.counter && !left().is_zero() {
             operation.check_now().map_err(StorageError::from)?;

@@ -17,6 +17,8 @@ pub struct Request<'m> {
     pub invalid: &'m [InvalidDocument],
     /// `Some(db)` for OP_QUERY, where the database stands in the namespace and not in `$db`.
     pub legacy_database: Option<&'m str>,
+    /// Somebody waits for the reply (no `moreToCome`).
+    pub has_reply: bool,
     /// The client accepts a chain of replies (`exhaustAllowed`).
     pub exhaust_allowed: bool,
     /// It has been answered before: this is a later reply of a chain.
@@ -25,7 +27,7 @@ pub struct Request<'m> {
     pub resume: Option<&'m dyn Fn() -> Resume>,
     /// It was put off, and its time has come.
     pub is_resumed: bool,
-    /// So many wait for a thread that it is refused if it needs a ticket.
+    /// So many wait for a thread that it is refused if it needs a ticket. One without a reply never is.
     pub is_too_many: bool,
 }
 
@@ -37,6 +39,7 @@ impl<'m> Request<'m> {
             sequences: &[],
             invalid: &[],
             legacy_database: None,
+            has_reply: true,
             exhaust_allowed: false,
             is_repeated: false,
             resume: None,

@@ -1,5 +1,6 @@
 //! The state all commands share.
 
+use crate::client::Begun;
 use crate::cluster_parameters::ClusterParameters;
 use crate::command::timeseries::open_buckets::OpenBuckets;
 use crate::concerns::{DefaultConcerns, Deployment};
@@ -19,6 +20,8 @@ use crate::replica_set::ReplicaSet;
 use crate::request::Traffic;
 use crate::rights::{AccessControl, session_user};
 use crate::session_cache::SessionCache;
+use crate::standalone::Standalone;
+use crate::throttle;
 use crate::tickets::Tickets;
 use crate::transactions::ServerSessions;
 use crate::{Client, Peer, Settings};
@@ -87,6 +90,8 @@ pub struct Server {
     pub(crate) next_operation: AtomicU32,
     last_timestamp: AtomicU64,
     shutting_down: AtomicBool,
+    /// What it tells of itself when it is no member of a set.
+    pub(crate) standalone: Standalone,
     /// Who may do what.
     pub(crate) access: AccessControl,
     /// Held while users and roles are changed: what is read of one is still so when it is written.
@@ -140,6 +145,7 @@ impl Server {
             next_operation: AtomicU32::new(1),
             last_timestamp: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
+            standalone: Standalone::new(),
             user_changes: Mutex::new(()),
             pretence: OnceLock::new(),
             copies: Copies::default(),
@@ -234,8 +240,8 @@ impl Server {
         self.metrics.connections_rejected.add(1);
     }
 
-    /// The client takes no replies any more: what runs for it ends. Requests that it has sent before may follow, so
-    /// that it is known until [`Server::disconnect`].
+    /// The client takes no replies any more: a read that runs for it ends, and what writes goes on. Requests that it
+    /// has sent before may follow, so that it is known until [`Server::disconnect`].
     pub fn abandon(&self, client: &Client) {
         client.set_gone();
         if let Some(id) = client.streamed() {
@@ -243,7 +249,7 @@ impl Server {
         }
     }
 
-    /// The connection has ended: its running operation is interrupted, and the cursor that only it was to get ends.
+    /// The connection has ended: see [`Server::abandon`], and the cursor that only it was to get ends.
     pub fn disconnect(&self, client: &Client) {
         self.abandon(client);
         if self.settings.audit.is_some() {
@@ -258,6 +264,12 @@ impl Server {
     /// Whether a client has still to prove who it is. Without access control nobody has.
     pub fn is_stranger(&self, client: &Client) -> bool {
         self.access.is_enabled() && client.authentication.lock().user.is_none()
+    }
+
+    /// Whether somebody at the client's address has proven to be the user of late.
+    pub fn has_proven_of_late(&self, client: &Client, database: &str, user: &str) -> bool {
+        let key = throttle::key(self.pretence(), user, database, client.peer().address());
+        self.access.throttle.is_proven(key, self.env.clock.monotonic())
     }
 
     /// What tells the sessions of a connection's user from those of others: nobody's without access control.
@@ -355,6 +367,17 @@ impl Server {
             });
         }
         self.cursors.kill_all();
+    }
+
+    /// `operation` begins. See [`Client::begin`].
+    pub(crate) fn begin(&self, client: &Client, operation: &Arc<Operation>, begun: &Begun<'_>) -> bool {
+        let is_new_use = client.begin(Arc::clone(operation), begun);
+        // [`Server::begin_shutdown`] sets its flag first, and then interrupts what it finds running: whatever has begun
+        // behind its look finds the flag here.
+        if self.is_shutting_down() && begun.command != "shutdown" {
+            operation.interrupt(Interrupted::Shutdown);
+        }
+        is_new_use
     }
 
     /// Lets go on what a client holds up by `fsync` or a fail point, which nobody would end any more: before an orderly

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire::Compressor;
 
 /// What encrypts connections.
 pub trait TransportSecurity: Send + Sync {
@@ -100,6 +101,8 @@ pub struct Settings {
     pub replica_set: Option<Arc<ReplicaSet>>,
     /// `net.maxIncomingConnections`.
     pub connections_max: u32,
+    /// `net.compression.compressors`.
+    pub compressors: Vec<Compressor>,
     /// `auditLog`.
     pub audit: Option<Arc<Audit>>,
     /// `net.tls`.

@@ -1,7 +1,7 @@
 //! Holds up whoever tries passwords, see [`Attempts`].
 //!
-//! Who waits holds a thread of the server, so that only so many may wait at once; more are refused unheard, which an
-//! attacker cannot tell from a wrong password.
+//! Who waits holds a thread of the server, so that only so many may wait at once; more are refused unheard. Those who
+//! wait where a user has proven itself of late are counted by themselves: nobody else fills their places.
 
 use crate::error::Result;
 use auth::{Admission, Attempts};
@@ -25,6 +25,8 @@ const IPV6_NETWORK: u128 = !0 << 64;
 pub struct Throttle {
     attempts: Mutex<Attempts>,
     waiting: AtomicU32,
+    /// Of them, those where the user has proven itself of late are here.
+    waiting_proven: AtomicU32,
     // Nothing ever signals it: it is there to sleep on.
     clock: Mutex<()>,
     tick: Condvar,
@@ -54,17 +56,20 @@ impl Throttle {
     /// `Interrupted` and the like, when the operation ends meanwhile.
     pub fn wait(&self, key: u64, operation: &Operation) -> Result<bool> {
         let admission = self.attempts.lock().admit(key, operation.clock().monotonic());
-        let wait = match admission {
+        let (wait, waiting) = match admission {
             Admission::Refused => return Ok(false),
-            Admission::After(wait) if wait.is_zero() => return Ok(true),
-            Admission::After(wait) => wait,
+            Admission::After(wait) => (wait, &self.waiting),
+            Admission::Proven(wait) => (wait, &self.waiting_proven),
         };
-        if self.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        if wait.is_zero() {
+            return Ok(true);
+        }
+        if waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_MAX {
+            waiting.fetch_sub(1, Ordering::SeqCst);
             return Ok(false);
         }
         let done = self.sleep(wait, operation);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        waiting.fetch_sub(1, Ordering::SeqCst);
         done.map(|()| true)
     }
 
@@ -91,9 +96,24 @@ impl Throttle {
         self.attempts.lock().len()
     }
 
+    /// As if attempts of `key` had failed on and on, for tests: the next one would have to wait too long.
+    #[cfg(test)]
+    pub fn crowd(&self, key: u64, now: Duration) {
+        let mut attempts = self.attempts.lock();
+        for _ in 0..20 {
+            attempts.failed(key, now);
+        }
+        while attempts.admit(key, now) != Admission::Refused {}
+    }
+
     /// The attempt was heard and succeeded.
-    pub fn succeeded(&self, key: u64) {
-        self.attempts.lock().succeeded(key);
+    pub fn succeeded(&self, key: u64, operation: &Operation) {
+        self.attempts.lock().succeeded(key, operation.clock().monotonic());
+    }
+
+    /// Whether an attempt has succeeded of late.
+    pub fn is_proven(&self, key: u64, now: Duration) -> bool {
+        self.attempts.lock().is_proven(key, now)
     }
 }
 

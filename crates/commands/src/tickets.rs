@@ -15,13 +15,11 @@
 use crate::error::{CommandError, Result};
 use crate::metrics::OperationKind;
 use crate::request::Resume;
-use bson::doc;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{Operation, RunPermit, StorageError};
-use wire::ErrorCode;
 
 /// Between two looks at whether a waiting operation was killed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -102,6 +100,15 @@ impl RunPermit for Pool {
         state.lent -= 1;
         state.figures.out += 1;
     }
+}
+
+/// How many may wait before one that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// As many as are set; beyond them it is refused.
+    Bounded,
+    /// However many do: it is never refused.
+    Unbounded,
 }
 
 /// A permission, or a place in the queue.
@@ -223,7 +230,7 @@ impl Waiting {
         self.pool.state.lock().leave(&place);
         place.operation.check_now().map_err(StorageError::from)?;
         // It was called for another reason, and waits on with a thread.
-        self.pool.take(&place.operation)
+        self.pool.take(&place.operation, Queue::Unbounded)
     }
 }
 
@@ -270,12 +277,12 @@ impl Pool {
     /// Takes a ticket, or waits for one.
     ///
     /// Errors: `IngressRequestRateLimitExceeded` when too many wait already; why the operation has to end.
-    pub(crate) fn take(self: &Arc<Self>, operation: &Arc<Operation>) -> Result<Ticket> {
+    pub(crate) fn take(self: &Arc<Self>, operation: &Arc<Operation>, bound: Queue) -> Result<Ticket> {
         let mut state = self.state.lock();
         if state.take_now() {
             return Ok(Ticket::new(self, operation));
         }
-        let place = self.queue(&mut state, operation, None)?;
+        let place = self.queue(&mut state, operation, bound, None)?;
         let _asleep = vfs::asleep();
         let ended = loop {
             let left = operation
@@ -300,13 +307,14 @@ impl Pool {
     pub(crate) fn take_or_queue(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
+        bound: Queue,
         resume: &dyn Fn() -> Resume,
     ) -> Result<Turn> {
         let mut state = self.state.lock();
         if state.take_now() {
             return Ok(Turn::Now(Ticket::new(self, operation)));
         }
-        let place = self.queue(&mut state, operation, Some(resume()))?;
+        let place = self.queue(&mut state, operation, bound, Some(resume()))?;
         drop(state);
         Ok(Turn::Later(Waiting {
             pool: self.clone(),
@@ -314,8 +322,14 @@ impl Pool {
         }))
     }
 
-    fn queue(&self, state: &mut State, operation: &Arc<Operation>, resume: Option<Resume>) -> Result<Arc<Place>> {
-        if state.queue.len() >= state.queue_max {
+    fn queue(
+        &self,
+        state: &mut State,
+        operation: &Arc<Operation>,
+        bound: Queue,
+        resume: Option<Resume>,
+    ) -> Result<Arc<Place>> {
+        if bound == Queue::Bounded && state.queue.len() >= state.queue_max {
             return Err(self.refusal(state));
         }
         let place = Arc::new(Place {
@@ -340,19 +354,12 @@ impl Pool {
     #[cold]
     fn refusal(&self, state: &mut State) -> CommandError {
         state.figures.refused += 1;
-        let mut error = CommandError::new(
-            ErrorCode::IngressRequestRateLimitExceeded,
-            format!(
-                "the server is overloaded: {} operations run, {} wait for a {} ticket, and more than may for either",
-                state.figures.out,
-                state.queue.len(),
-                self.what
-            ),
-        );
-        // By these, drivers wait a moment and send it again.
-        let labels = doc! { "errorLabels": ["SystemOverloadedError", "RetryableError"] };
-        error.extra = Some(Box::new(labels));
-        error
+        CommandError::overloaded(format!(
+            "the server is overloaded: {} operations run, {} wait for a {} ticket, and more than may for either",
+            state.figures.out,
+            state.queue.len(),
+            self.what
+        ))
     }
 
     fn give_back(&self) {
@@ -394,6 +401,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use vfs::SystemClock;
+    use wire::ErrorCode;
 
     fn operation() -> Arc<Operation> {
         Arc::new(Operation::new(Arc::new(SystemClock::new()), 1))
@@ -409,13 +417,13 @@ mod tests {
     fn who_comes_first_runs_first() {
         let pool = Pool::new("read");
         pool.set_bounds(1, 10);
-        let first = pool.take(&operation()).expect("there is one");
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
         let order = Arc::new(Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for number in 0..4 {
                 let (waiting, order) = (pool.clone(), order.clone());
                 scope.spawn(move || {
-                    let _ticket = waiting.take(&operation()).expect("in time");
+                    let _ticket = waiting.take(&operation(), Queue::Bounded).expect("in time");
                     order.lock().push(number);
                 });
                 until(|| pool.figures().queued == number + 1);
@@ -433,22 +441,28 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_or_late_leaves_the_queue_and_a_full_one_is_told() {
+    fn who_is_killed_or_late_leaves_the_queue_and_afull_one_is_told() {
         let pool = Pool::new("write");
         pool.set_bounds(1, 2);
-        let held = pool.take(&operation()).expect("there is one");
+        let held = pool.take(&operation(), Queue::Bounded).expect("there is one");
         let (killed, late) = (operation(), operation());
         late.set_deadline_ms(1);
         thread::scope(|scope| {
             let (waiting, operation_killed) = (pool.clone(), killed.clone());
-            let ended = scope.spawn(move || waiting.take(&operation_killed).map(drop));
+            let ended = scope.spawn(move || waiting.take(&operation_killed, Queue::Bounded).map(drop));
             until(|| pool.figures().queued == 1);
-            let error = pool.take(&late).map(drop).expect_err("its time is over");
+            let error = pool
+                .take(&late, Queue::Bounded)
+                .map(drop)
+                .expect_err("its time is over");
             assert_eq!(error.code, ErrorCode::MaxTimeMSExpired);
             let waiting = pool.clone();
-            let served = scope.spawn(move || waiting.take(&operation()).map(drop));
+            let served = scope.spawn(move || waiting.take(&operation(), Queue::Bounded).map(drop));
             until(|| pool.figures().queued == 2);
-            let error = pool.take(&operation()).map(drop).expect_err("the queue is full");
+            let error = pool
+                .take(&operation(), Queue::Bounded)
+                .map(drop)
+                .expect_err("the queue is full");
             assert_eq!(error.code, ErrorCode::IngressRequestRateLimitExceeded);
             killed.kill();
             let error = ended.join().expect("no panic").expect_err("it was killed");
@@ -470,14 +484,20 @@ mod tests {
     fn who_waits_for_a_lock_lends_its_ticket_and_goes_on_without_waiting() {
         let pool = Pool::new("write");
         pool.set_bounds(1, 10);
-        let first = pool.take(&operation()).expect("there is one");
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
         let called = Arc::new(AtomicUsize::new(0));
-        let second = later(pool.take_or_queue(&operation(), &calls(&called)).expect("a place"));
+        let second = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &calls(&called))
+                .expect("a place"),
+        );
         assert!(pool.lend());
         let second = second.finish().expect("the first one's");
         pool.take_back();
         assert_eq!(pool.figures().out, 2, "one too many");
-        let third = later(pool.take_or_queue(&operation(), &calls(&called)).expect("a place"));
+        let third = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &calls(&called))
+                .expect("a place"),
+        );
         drop(second);
         assert_eq!((pool.figures().out, pool.figures().queued), (1, 1));
         drop(first);
@@ -485,14 +505,45 @@ mod tests {
         assert_eq!((pool.figures().out, called.load(Ordering::SeqCst)), (0, 2));
     }
 
+    /// Writes without a reply were thrown away under load, and nobody was told.
+    #[test]
+    fn whoever_would_not_hear_of_a_refusal_waits_however_many_do() {
+        let pool = Pool::new("write");
+        pool.set_bounds(1, 1);
+        let called = Arc::new(AtomicUsize::new(0));
+        let resume = calls(&called);
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
+        let full = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &resume)
+                .expect("a place"),
+        );
+        let refused = pool.take_or_queue(&operation(), Queue::Bounded, &resume).map(drop);
+        assert!(refused.is_err());
+        let unheard: Vec<_> = (0..100)
+            .map(|_| {
+                later(
+                    pool.take_or_queue(&operation(), Queue::Unbounded, &resume)
+                        .expect("a place"),
+                )
+            })
+            .collect();
+        assert_eq!((pool.figures().queued, pool.figures().refused), (101, 1));
+        drop(first);
+        drop(full);
+        for waiting in unheard {
+            drop(waiting.finish().expect("its turn"));
+        }
+        assert_eq!(called.load(Ordering::SeqCst), 101);
+    }
+
     #[test]
     fn more_tickets_serve_who_waits_and_fewer_count_once_they_are_back() {
         let pool = Pool::new("read");
         pool.set_bounds(1, 10);
-        let first = pool.take(&operation()).expect("there is one");
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
         thread::scope(|scope| {
             let waiting = pool.clone();
-            let second = scope.spawn(move || waiting.take(&operation()).expect("in time"));
+            let second = scope.spawn(move || waiting.take(&operation(), Queue::Bounded).expect("in time"));
             until(|| pool.figures().queued == 1);
             pool.set_bounds(2, 10);
             let second = second.join().expect("no panic");
@@ -500,7 +551,7 @@ mod tests {
             drop(first);
             assert_eq!(pool.figures().out, 1);
             let waiting = pool.clone();
-            let third = scope.spawn(move || drop(waiting.take(&operation()).expect("in time")));
+            let third = scope.spawn(move || drop(waiting.take(&operation(), Queue::Bounded).expect("in time")));
             until(|| pool.figures().queued == 1);
             drop(second);
             third.join().expect("no panic");
@@ -532,10 +583,16 @@ mod tests {
         pool.set_bounds(1, 2);
         let called = Arc::new(AtomicUsize::new(0));
         let resume = calls(&called);
-        let first = pool.take(&operation()).expect("there is one");
-        let second = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
-        let third = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
-        let error = pool.take_or_queue(&operation(), &resume).map(drop);
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
+        let second = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &resume)
+                .expect("a place"),
+        );
+        let third = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &resume)
+                .expect("a place"),
+        );
+        let error = pool.take_or_queue(&operation(), Queue::Bounded, &resume).map(drop);
         assert_eq!(
             error.expect_err("the queue is full").code,
             ErrorCode::IngressRequestRateLimitExceeded
@@ -561,11 +618,14 @@ mod tests {
         pool.set_bounds(1, 9);
         let called = Arc::new(AtomicUsize::new(0));
         let resume = calls(&called);
-        let first = pool.take(&operation()).expect("there is one");
+        let first = pool.take(&operation(), Queue::Bounded).expect("there is one");
         let (late, killed) = (operation(), operation());
-        let late_waiting = later(pool.take_or_queue(&late, &resume).expect("a place"));
-        let killed_waiting = later(pool.take_or_queue(&killed, &resume).expect("a place"));
-        let gone = later(pool.take_or_queue(&operation(), &resume).expect("a place"));
+        let late_waiting = later(pool.take_or_queue(&late, Queue::Bounded, &resume).expect("a place"));
+        let killed_waiting = later(pool.take_or_queue(&killed, Queue::Bounded, &resume).expect("a place"));
+        let gone = later(
+            pool.take_or_queue(&operation(), Queue::Bounded, &resume)
+                .expect("a place"),
+        );
         pool.end_late();
         assert_eq!((called.load(Ordering::SeqCst), pool.figures().queued), (0, 3));
         late.set_deadline_ms(1);

@@ -53,7 +53,7 @@ pub enum DumpError {
         source: wire::BsonError,
     },
     /// A document with text that is not UTF-8.
-    #[error("byte {offset}: {what} (--invalidUtf8 of tenon restore goes on)")]
+    #[error("byte {offset}: {what}")]
     InvalidText {
         /// Where the document begins.
         offset: u64,

@@ -13,7 +13,7 @@ pub enum InvalidText {
     Stop,
     /// It is left out.
     Skip,
-    /// What is not UTF-8 becomes U+FFFD, and any boolean but 0 true.
+    /// What is not UTF-8 becomes U+FFFD, and any boolean but 0 true. What would be too large then is left out.
     Replace,
 }
 
@@ -65,10 +65,26 @@ impl Found {
         Some(wire::describe_invalid(self.as_bytes(), error))
     }
 
-    /// The document with valid content.
-    pub(crate) fn replaced(&self) -> Result<RawDocumentBuf> {
-        let valid = wire::with_valid_content(self.as_bytes());
-        let valid = valid.and_then(|valid| RawDocumentBuf::from_bytes(valid).ok());
-        valid.map_or_else(|| self.valid().map(ToOwned::to_owned), Ok)
+    /// What the user chose for a document with invalid content: one with valid content, or why it is left out.
+    ///
+    /// Errors: it ends the restoration.
+    pub(crate) fn for_restoring(
+        &self,
+        chosen: InvalidText,
+        what: &str,
+        bytes_max: usize,
+    ) -> Result<std::result::Result<RawDocumentBuf, String>> {
+        match chosen {
+            InvalidText::Stop => Err(DumpError::InvalidText {
+                offset: self.offset,
+                what: format!("{what} (--invalidUtf8 skip or replace goes on)"),
+            }),
+            InvalidText::Skip => Ok(Err(what.to_owned())),
+            InvalidText::Replace => {
+                let valid = wire::with_valid_content(self.as_bytes()).filter(|valid| valid.len() <= bytes_max);
+                let valid = valid.and_then(|valid| RawDocumentBuf::from_bytes(valid).ok());
+                Ok(valid.ok_or_else(|| format!("{what}, and it would be too large with U+FFFD")))
+            }
+        }
     }
 }

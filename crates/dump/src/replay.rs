@@ -6,6 +6,7 @@
 
 use crate::client::Client;
 use crate::error::{DumpError, Result};
+use crate::found::{Found, InvalidText};
 use crate::indexes::{PendingIndexes, binary_order};
 use crate::namespace::{BUCKETS_PREFIX, Filter, Namespace};
 use crate::oplog::{Command, applicable, inner, malformed};
@@ -13,6 +14,7 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, Document, Timestamp, doc};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use wire::limits::DOCUMENT_INTERNAL_BYTES_MAX;
 
 /// Operations are sent together up to so many, or so many bytes: they are one document, which has at most 16 MB. One
 /// that is larger goes alone.
@@ -55,8 +57,16 @@ pub(crate) struct Replay<'a> {
     bypasses_validation: bool,
     /// Views with changes that are not replayed, and why.
     passed_over: BTreeMap<Namespace, String>,
+    /// What becomes of entries with text that is not UTF-8.
+    invalid_text: InvalidText,
     /// Ends at the first view that the server refuses.
     stops: bool,
+    /// Entries that were left out for their text, and the first.
+    pub(crate) skipped: u64,
+    pub(crate) left_out: Vec<String>,
+    /// Entries whose text was replaced, and the first.
+    pub(crate) replaced: u64,
+    pub(crate) replacements: Vec<String>,
 }
 
 impl<'a> Replay<'a> {
@@ -65,6 +75,7 @@ impl<'a> Replay<'a> {
         filter: &'a Filter,
         until: Option<Timestamp>,
         indexes: &'a mut PendingIndexes,
+        invalid_text: InvalidText,
         stops: bool,
     ) -> Self {
         Self {
@@ -79,12 +90,42 @@ impl<'a> Replay<'a> {
             has_ended: false,
             bypasses_validation: true,
             passed_over: BTreeMap::new(),
+            invalid_text,
             stops,
+            skipped: 0,
+            left_out: Vec::new(),
+            replaced: 0,
+            replacements: Vec::new(),
+        }
+    }
+
+    /// The next entry of the log; one with text that is not UTF-8 as the user chose.
+    pub(crate) fn found(&mut self, entry: &Found) -> Result<()> {
+        let Some(what) = entry.what_is_invalid() else {
+            return self.entry(entry.as_found());
+        };
+        match entry.for_restoring(self.invalid_text, &what, DOCUMENT_INTERNAL_BYTES_MAX)? {
+            Ok(valid) => {
+                if self.replaced == 0 {
+                    let replacement = format!("the log: U+FFFD is put in, the first time: {what}");
+                    self.replacements.push(replacement);
+                }
+                self.replaced += 1;
+                self.entry(&valid)
+            }
+            Err(what) => {
+                if self.skipped == 0 {
+                    let failure = format!("the log: entries are left out, the first of them: {what}");
+                    self.left_out.push(failure);
+                }
+                self.skipped += 1;
+                Ok(())
+            }
         }
     }
 
     /// The next entry of the log.
-    pub(crate) fn entry(&mut self, entry: &RawDocument) -> Result<()> {
+    fn entry(&mut self, entry: &RawDocument) -> Result<()> {
         let time = entry
             .get_timestamp("ts")
             .map_err(|_| malformed("an entry without ts"))?;

@@ -1,11 +1,12 @@
 //! Restoring: each collection is made, filled by batches in the order of the dump, and gets its indexes at the end.
 
 use crate::archive::{ArchiveReader, Part};
-use crate::client::{Client, Inserted};
+use crate::client::Client;
 use crate::directory::{Files, bson_file, compressed, is_compressed, metadata_beside, open_file, read_metadata, scan};
 use crate::error::{Doing, DumpError, Result};
 use crate::found::{Found, InvalidText};
-use crate::indexes::{self, PendingIndexes, binary_order, is_of_ids};
+use crate::indexes::PendingIndexes;
+use crate::loading::Loading;
 use crate::metadata::{CollectionKind, Metadata};
 use crate::namespace::{Filter, Namespace, Rename};
 use crate::oplog::OPLOG_FILE;
@@ -13,7 +14,7 @@ use crate::replay::{Replay, ReplayOptions};
 use crate::server::Server;
 use crate::users_and_roles;
 use bench::interrupt::Interrupt;
-use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use bson::Document;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::io::Read;
@@ -21,15 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// A batch is sent at so many bytes or documents; one document more always fits into a message.
-const BATCH_BYTES: usize = 8 << 20;
-const BATCH_DOCUMENTS: u64 = 1000;
 /// Parts of an archive that wait for one thread.
 const QUEUE_PARTS: usize = 64;
-/// `create` of something that is there, and `drop` of something that is not.
-const NAMESPACE_EXISTS: i32 = 48;
-const NAMESPACE_NOT_FOUND: i32 = 26;
-const UNAUTHORIZED: i32 = 13;
 /// Databases of a server's own, which are restored by name only.
 const OWN_DATABASES: [&str; 2] = ["local", "config"];
 /// What mongodump puts beside one database's collections: the users and roles that belong to it.
@@ -64,7 +58,7 @@ pub struct RestoreOptions {
     pub stop_on_error: bool,
     /// Takes documents that the collection's validator would not.
     pub bypass_validation: bool,
-    /// What becomes of documents with text that is not UTF-8. In a log they end its replay.
+    /// What becomes of documents, and of entries of a log, with text that is not UTF-8.
     pub invalid_text: InvalidText,
     /// Of every write: what fewer members have may be taken back.
     pub write_concern: Document,
@@ -85,9 +79,9 @@ pub struct Restored {
     pub documents: u64,
     /// Documents that it refused, most often because they were there already.
     pub failed: u64,
-    /// Documents that were left out for their text.
+    /// Documents, and entries of the log, that were left out for their text.
     pub skipped: u64,
-    /// Documents whose text was replaced.
+    /// Documents, and entries of the log, whose text was replaced.
     pub replaced: u64,
     /// Where, for the first of each collection.
     pub replacements: Vec<String>,
@@ -96,9 +90,9 @@ pub struct Restored {
     /// Operations of the log that were applied.
     pub operations: u64,
     /// Indexes that wait for the log.
-    indexes: PendingIndexes,
+    pub(crate) indexes: PendingIndexes,
     /// The temporary collections that users and roles were put into.
-    temporaries: Vec<Namespace>,
+    pub(crate) temporaries: Vec<Namespace>,
 }
 
 impl Restored {
@@ -129,7 +123,7 @@ impl RestoreOptions {
     }
 
     /// Where a collection goes.
-    fn target(&self, source: &Namespace) -> Result<Namespace> {
+    pub(crate) fn target(&self, source: &Namespace) -> Result<Namespace> {
         for rename in &self.renames {
             if let Some(target) = rename.apply(source)? {
                 return Ok(target);
@@ -227,7 +221,7 @@ fn restore_folder(options: &RestoreOptions, has_temporaries: &mut bool) -> Resul
             let mut input = open_file(Some(&path), is_gzip, &options.interrupt)?;
             bson_file(&mut *input, &path.display().to_string(), &mut |entry| {
                 options.progress.inc(entry.as_bytes().len() as u64);
-                replay.entry(entry.valid()?)
+                replay.found(&entry)
             })
         }),
     }
@@ -282,8 +276,13 @@ fn replay(
     let until = options.oplog.as_ref().and_then(|replay| replay.until);
     let mut indexes = std::mem::take(&mut restored.indexes);
     let stops = options.stop_on_error;
-    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, stops);
+    let invalid_text = options.invalid_text;
+    let mut replay = Replay::new(&mut client, &options.filter, until, &mut indexes, invalid_text, stops);
     let read = read(&mut replay);
+    restored.skipped += replay.skipped;
+    restored.replaced += replay.replaced;
+    restored.replacements.append(&mut replay.replacements);
+    restored.failures.append(&mut replay.left_out);
     match read.and_then(|()| replay.finish()) {
         Ok((operations, failures)) => {
             restored.operations = operations;
@@ -446,10 +445,10 @@ fn restore_archive(options: &RestoreOptions, has_temporaries: &mut bool) -> Resu
         });
     };
     replay(options, restored, &mut |replay| {
-        replay.entry(&first)?;
+        replay.found(&first)?;
         while let Some(part) = reader.next_part()? {
             match part {
-                Part::Document(namespace, entry) if namespace == Namespace::oplog() => replay.entry(entry.valid()?)?,
+                Part::Document(namespace, entry) if namespace == Namespace::oplog() => replay.found(&entry)?,
                 Part::End(_) => {}
                 Part::Document(namespace, _) => {
                     return Err(DumpError::Format {
@@ -470,7 +469,7 @@ fn route(
     reader: &mut ArchiveReader<Box<dyn Read>>,
     announced: &HashMap<Namespace, Metadata>,
     queues: &[SyncSender<Part>],
-) -> Result<Option<RawDocumentBuf>> {
+) -> Result<Option<Found>> {
     let mut first_of_log = None;
     let mut assigned: HashMap<Namespace, usize> = HashMap::new();
     while let Some(mut part) = reader.next_part()? {
@@ -487,7 +486,7 @@ fn route(
             if let (Part::Document(_, entry), true) =
                 (&part, options.oplog.is_some() && *namespace == Namespace::oplog())
             {
-                first_of_log = Some(entry.valid()?.to_owned());
+                first_of_log = Some(entry.clone());
                 break;
             }
             continue;
@@ -549,237 +548,6 @@ fn load_parts(
         }
     }
     Ok(restored)
-}
-
-/// A collection that is being filled.
-#[derive(Debug)]
-pub struct Loading<'a> {
-    options: &'a RestoreOptions,
-    target: Namespace,
-    metadata: Metadata,
-    /// The temporary collection that it is, of users or roles.
-    temporary: Option<Namespace>,
-    skips: bool,
-    batch: Vec<u8>,
-    batch_documents: u64,
-    restored: Restored,
-}
-
-impl<'a> Loading<'a> {
-    /// Makes the collection or the view. One that is there already stays, and is filled further. A collection whose
-    /// options the server refuses is made without them; what cannot be made at all takes documents and does nothing
-    /// with them.
-    pub fn begin(
-        client: &mut Client,
-        options: &'a RestoreOptions,
-        source: &Namespace,
-        metadata: Metadata,
-    ) -> Result<Self> {
-        let mut metadata = metadata.without_old_options();
-        let temporary = users_and_roles::temporary(source).filter(|_| options.users_and_roles);
-        if temporary.is_some() {
-            (metadata.options, metadata.indexes) = (Document::new(), Vec::new());
-        }
-        // Without its options it would be another kind of collection.
-        if options.no_options && metadata.kind == CollectionKind::Collection {
-            metadata.options.clear();
-        }
-        let target = match &temporary {
-            Some(temporary) => temporary.clone(),
-            None => options.target(source)?,
-        };
-        let goes_on = |error: &DumpError| error.is_of_what_was_asked() && !options.stop_on_error;
-        if options.drop || temporary.is_some() {
-            let dropped = client.change(&target.database, &doc! { "drop": &target.collection });
-            match (unless_code(dropped, NAMESPACE_NOT_FOUND), &temporary) {
-                // Who may not restore users restores the rest.
-                (Err(error), Some(_)) if error.is_refusal(UNAUTHORIZED) => {
-                    return Ok(Self::skipping(options, source, metadata, &error));
-                }
-                (Err(error), None) if goes_on(&error) => {
-                    return Ok(Self::skipping(options, source, metadata, &error));
-                }
-                (dropped, _) => dropped?,
-            }
-        }
-        let mut failures = Vec::new();
-        loop {
-            let mut create = doc! { "create": &target.collection };
-            create.extend(metadata.options.clone());
-            let error = match unless_code(client.change(&target.database, &create), NAMESPACE_EXISTS) {
-                Ok(()) => break,
-                Err(error) if goes_on(&error) => error,
-                Err(error) => return Err(error),
-            };
-            let dropped = metadata.drop_options();
-            if dropped.is_empty() {
-                return Ok(Self::skipping(options, source, metadata, &error));
-            }
-            failures.push(format!("{target}: made without {}: {error}", dropped.join(", ")));
-        }
-        Ok(Self {
-            options,
-            target,
-            metadata,
-            temporary,
-            skips: false,
-            batch: Vec::new(),
-            batch_documents: 0,
-            restored: Restored {
-                collections: 1,
-                failures,
-                ..Restored::default()
-            },
-        })
-    }
-
-    /// Takes documents, and does nothing with them.
-    fn skipping(options: &'a RestoreOptions, source: &Namespace, metadata: Metadata, why: &DumpError) -> Self {
-        Self {
-            options,
-            target: source.clone(),
-            metadata,
-            temporary: None,
-            skips: true,
-            batch: Vec::new(),
-            batch_documents: 0,
-            restored: Restored {
-                failures: vec![format!("{source} is not restored: {why}")],
-                ..Restored::default()
-            },
-        }
-    }
-
-    /// Sends a document of a dump, with others; one with text that is not UTF-8 as the user chose.
-    fn add_found(&mut self, client: &mut Client, found: &Found) -> Result<()> {
-        let Some(what) = found.what_is_invalid().filter(|_| !self.skips) else {
-            return self.add(client, found.as_found());
-        };
-        let chosen = self.options.invalid_text;
-        if chosen == InvalidText::Stop {
-            return found.valid().map(drop);
-        }
-        if chosen == InvalidText::Skip {
-            if self.restored.skipped == 0 {
-                let failure = format!("{}: left out, the first of them: {what}", self.target);
-                self.restored.failures.push(failure);
-            }
-            self.restored.skipped += 1;
-            self.options.progress.inc(found.as_bytes().len() as u64);
-            return Ok(());
-        }
-        if self.restored.replaced == 0 {
-            let replacement = format!("{}: U+FFFD is put in, the first time: {what}", self.target);
-            self.restored.replacements.push(replacement);
-        }
-        self.restored.replaced += 1;
-        self.add(client, &found.replaced()?)
-    }
-
-    /// Sends a document, with others.
-    pub fn add(&mut self, client: &mut Client, document: &RawDocument) -> Result<()> {
-        if self.skips {
-            // Of a collection that could not be made none was tried.
-            self.restored.failed += u64::from(self.restored.collections > 0);
-            return Ok(());
-        }
-        self.batch.extend_from_slice(document.as_bytes());
-        self.batch_documents += 1;
-        self.options.progress.inc(document.as_bytes().len() as u64);
-        if self.batch.len() >= BATCH_BYTES || self.batch_documents >= BATCH_DOCUMENTS {
-            self.flush(client)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, client: &mut Client) -> Result<()> {
-        if self.batch_documents == 0 {
-            return Ok(());
-        }
-        let bypass = self.options.bypass_validation;
-        let documents = self.target.of_documents(self.metadata.kind);
-        let inserted = match client.insert(&documents, &self.batch, self.batch_documents, bypass) {
-            // None will be taken, as where a view has the collection's name.
-            Err(error) if error.is_of_what_was_asked() && !self.options.stop_on_error => {
-                self.skips = true;
-                Inserted {
-                    documents: 0,
-                    failed: self.batch_documents,
-                    first_failure: Some(format!("no more of its documents are restored: {error}")),
-                }
-            }
-            inserted => inserted?,
-        };
-        self.batch.clear();
-        self.batch_documents = 0;
-        self.restored.documents += inserted.documents;
-        self.restored.failed += inserted.failed;
-        if let Some(failure) = inserted.first_failure {
-            if self.options.stop_on_error {
-                return Err(DumpError::Choice(format!("{failure} (--stopOnError)")));
-            }
-            if self.restored.failed == inserted.failed || self.skips {
-                self.restored.failures.push(format!("{}: {failure}", self.target));
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the indexes. One that the server refuses is a failure, and the others are made.
-    pub fn finish(mut self, client: &mut Client) -> Result<Restored> {
-        self.flush(client)?;
-        if let Some(temporary) = self.temporary.take() {
-            // A dump without users does not take those away that there are, nor does one of which some were refused.
-            match self.restored.documents > 0 && self.restored.failed == 0 {
-                true => self.restored.temporaries.push(temporary),
-                false => drop(client.change(&temporary.database, &doc! { "drop": &temporary.collection })?),
-            }
-            if self.restored.failed > 0 {
-                let failure = "users or roles are not restored: some were refused".to_owned();
-                self.restored.failures.push(failure);
-            }
-        }
-        if self.skips {
-            return Ok(self.restored);
-        }
-        let indexes = self.take_indexes();
-        if self.options.oplog.is_some() {
-            for index in indexes {
-                self.restored.indexes.put(&self.target, index);
-            }
-        } else if !self.options.no_indexes {
-            let failures = indexes::make(client, &self.target, indexes, self.options.stop_on_error)?;
-            self.restored.failures.extend(failures);
-        }
-        Ok(self.restored)
-    }
-
-    /// All but the one on `_id`, which each collection has.
-    fn take_indexes(&mut self) -> Vec<Document> {
-        let is_collated = self.metadata.options.contains_key("collation");
-        std::mem::take(&mut self.metadata.indexes)
-            .into_iter()
-            .filter(|index| !is_of_ids(index))
-            .map(|mut index: Document| {
-                // Old servers repeat the namespace, which may have another name now.
-                index.remove("ns");
-                // Else it would take over the collection's.
-                if is_collated && !index.contains_key("collation") {
-                    index.insert("collation", binary_order());
-                }
-                index
-            })
-            .collect()
-    }
-}
-
-/// Takes a refusal with this code for success.
-fn unless_code(result: Result<Document>, accepted: i32) -> Result<()> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_refusal(accepted) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

@@ -169,8 +169,11 @@ impl<'i> Database<'i> {
                     Ok(None) => None,
                     Ok(Some(error)) => {
                         let what = wire::describe_invalid(&buffer, &error);
-                        let valid = wire::with_valid_content(&buffer);
-                        match valid.filter(|_| self.invalid_text == InvalidText::Replace) {
+                        let valid = match self.invalid_text {
+                            InvalidText::Replace => wire::with_valid_content(&buffer),
+                            InvalidText::Skip => None,
+                        };
+                        match valid.filter(|valid| valid.len() <= wire::limits::DOCUMENT_BYTES_MAX) {
                             Some(valid) => {
                                 buffer = valid;
                                 Some(Fault::TextReplaced { what })

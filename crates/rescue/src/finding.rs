@@ -148,7 +148,7 @@ pub enum Fault {
         /// Where.
         what: String,
     },
-    /// The same, and the document is not given out.
+    /// The same, and the document is not given out: so it was chosen, or it would be too large.
     #[error("left out for what cannot be stored in {what}")]
     TextLeftOut {
         /// Where.
@@ -221,17 +221,26 @@ impl std::fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     list: Vec<Finding>,
+    /// How many of the list are about text.
+    texts: usize,
     more: u64,
     damages: u64,
 }
 
-/// A file of nothing but faults must not fill the memory.
+/// A file of nothing but faults must not fill the memory. Text of an old program must not hide other faults: so many of
+/// it are listed, and so many others.
 const LISTED_MAX: usize = 1000;
 
 impl Findings {
     pub(crate) fn add(&mut self, finding: Finding) {
         self.damages += u64::from(finding.fault.severity() == Severity::Damage);
-        if self.list.len() < LISTED_MAX {
+        let is_text = matches!(finding.fault, Fault::TextReplaced { .. } | Fault::TextLeftOut { .. });
+        let listed = match is_text {
+            true => self.texts,
+            false => self.list.len() - self.texts,
+        };
+        if listed < LISTED_MAX {
+            self.texts += usize::from(is_text);
             self.list.push(finding);
         } else {
             self.more += 1;
@@ -251,5 +260,33 @@ impl Findings {
     /// How many are worse than notes, listed or not.
     pub fn damages(&self) -> u64 {
         self.damages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_does_not_hide_other_faults() {
+        let mut findings = Findings::default();
+        let mut add = |fault| {
+            findings.add(Finding {
+                file: "shop.0".to_owned(),
+                offset: None,
+                namespace: None,
+                fault,
+            });
+        };
+        for _ in 0..LISTED_MAX + 5 {
+            add(Fault::TextReplaced { what: "a".to_owned() });
+        }
+        add(Fault::CappedOrder);
+        assert_eq!(findings.list().len(), LISTED_MAX + 1);
+        assert_eq!(
+            findings.list().last().map(|finding| &finding.fault),
+            Some(&Fault::CappedOrder)
+        );
+        assert_eq!((findings.more(), findings.damages()), (5, LISTED_MAX as u64 + 5));
     }
 }

@@ -114,6 +114,8 @@ pub struct NetConfig {
     pub endpoints: crate::net::Endpoints,
     /// More are refused.
     pub connections_max: u32,
+    /// Compressors that clients may use.
+    pub compressors: Vec<wire::Compressor>,
     /// Encryption of TCP connections.
     pub tls: Option<crate::net::TlsOptions>,
     /// Where the monitoring page is served.
@@ -543,6 +545,7 @@ fn net(values: &Values, current_directory: &Path) -> Result<NetConfig, ConfigErr
             unix: unix.then(|| (PathBuf::from(prefix), u32::try_from(permissions).unwrap_or(0o700))),
         },
         connections_max: most.unwrap_or(65536),
+        compressors: values.compressors("net.compression.compressors")?,
         tls: tls(values, current_directory)?,
         http: http(values)?,
     })

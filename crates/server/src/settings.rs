@@ -52,6 +52,7 @@ pub(crate) fn settings(
         scripting: config.scripting,
         quiet: config.quiet,
         connections_max: config.net.connections_max,
+        compressors: config.net.compressors.clone(),
         tls: None,
         audit: None,
     }

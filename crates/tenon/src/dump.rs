@@ -386,7 +386,11 @@ impl BsonCommand {
             return Err(error).context("writing");
         }
         out.flush().context("writing")?;
-        read?;
+        match read {
+            // The others have it.
+            Err(error @ ::dump::DumpError::InvalidText { .. }) => return Err(error).context(subject),
+            read => read?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -104,6 +104,12 @@ pub fn uncompressed_bytes(message: &[u8]) -> Option<usize> {
     usize::try_from(size).ok().map(|size| HEADER_BYTES + size)
 }
 
+/// The compressor that a compressed message names; `None` for one that there is not.
+pub fn compressor_of(message: &[u8]) -> Option<Compressor> {
+    let fields = message.get(HEADER_BYTES..)?.first_chunk::<FIELDS_BYTES>()?;
+    Compressor::from_id(fields[8])
+}
+
 impl Codecs {
     /// Writes the message inside a compressed one into `out` (cleared first), with a header of its own, and returns
     /// that header and the compressor. The ids are the outer message's.

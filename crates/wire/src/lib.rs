@@ -15,7 +15,7 @@ mod message;
 mod reply;
 mod validate;
 
-pub use compressed::{Codecs, Compressor, uncompressed_bytes};
+pub use compressed::{Codecs, Compressor, compressor_of, uncompressed_bytes};
 pub use content::{describe_invalid, with_valid_content};
 pub use error::{Answer, Rejection, WireError};
 pub use error_code::ErrorCode;

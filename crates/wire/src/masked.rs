@@ -19,7 +19,8 @@ pub struct InvalidDocument {
 }
 
 /// A copy of an OP_MSG in which the documents that only their content makes invalid are valid, and which ones those
-/// are, in the order of their indexes. `None` where that cannot be, or where they are very many.
+/// are, in the order of their indexes. `None` where that cannot be, where they are very many, and for commands but
+/// `insert`, none of which goes on without such documents.
 pub fn mask_invalid(header: &Header, message: &[u8]) -> Option<(Vec<u8>, Vec<InvalidDocument>)> {
     if header.op_code != OpCode::Msg {
         return None;
@@ -27,6 +28,10 @@ pub fn mask_invalid(header: &Header, message: &[u8]) -> Option<(Vec<u8>, Vec<Inv
     let Framed {
         flags, body, sequences, ..
     } = frame(message).ok()?;
+    let command = elements(body).next()?;
+    if &body[command.name] != b"insert" {
+        return None;
+    }
     let mut masked = message.to_vec();
     let mut invalid = Vec::new();
     let mut look = |field: &str, index: usize, document: &[u8]| -> Option<()> {

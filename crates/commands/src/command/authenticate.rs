@@ -42,6 +42,7 @@ pub const SASL_START: Command = Command::new(
         Ok(())
     },
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["payload"]);
@@ -53,6 +54,7 @@ pub const SASL_CONTINUE: Command = Command::new(
     Access::Open,
     sasl_continue,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["payload"]);
@@ -64,6 +66,7 @@ pub const AUTHENTICATE: Command = Command::new(
     Access::Open,
     authenticate,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["key", "nonce"]);
@@ -265,9 +268,10 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
         Step::Empty if payload.is_empty() => String::new(),
         Step::Empty => return Err(protocol("the last message of a SCRAM conversation is empty")),
         Step::Proof(exchange) => {
-            let message = heard(call, &claimed, *exchange, &payload)?.map_err(|reason| {
+            let message = heard(call, &claimed, *exchange, &payload)?.map_err(|unproven| {
+                let (reason, error) = unproven.told();
                 attempt(&claimed, Err(&reason), call);
-                failed()
+                error
             })?;
             if !skip_empty_exchange {
                 call.client.authentication.lock().conversation = Some(Conversation {
@@ -299,6 +303,28 @@ fn sasl_continue(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()>
     Ok(())
 }
 
+/// Why somebody has not proven to be who it says.
+enum Unproven {
+    /// The proof was heard.
+    Refused(String),
+    /// It was not: too many others failed, and wait before it.
+    Unheard,
+}
+
+impl Unproven {
+    /// What the log says, and what the client is told.
+    fn told(self) -> (String, CommandError) {
+        match self {
+            Self::Refused(reason) => (reason, failed()),
+            Self::Unheard => {
+                let reason = "too many attempts failed";
+                let told = format!("{reason} to log in as this user from this address: try again later");
+                (reason.to_owned(), CommandError::overloaded(told))
+            }
+        }
+    }
+}
+
 /// Hears the proof, later the more of them failed before: what the server says to it, or why it is refused. Proofs of
 /// members' keys that cannot be guessed are heard at once.
 fn heard(
@@ -306,7 +332,7 @@ fn heard(
     claimed: &Identity,
     exchange: Exchange,
     proof: &[u8],
-) -> Result<std::result::Result<String, String>> {
+) -> Result<std::result::Result<String, Unproven>> {
     let throttle = &Arc::clone(call.server).access.throttle;
     let cluster_auth = call.server.settings.cluster_auth.as_ref();
     let is_guessed = cluster_auth
@@ -319,13 +345,13 @@ fn heard(
     if let Some(key) = key
         && !throttle.wait(key, &call.operation)?
     {
-        return Ok(Err("too many attempts failed".to_owned()));
+        return Ok(Err(Unproven::Unheard));
     }
     let reason = match exchange.finish(proof) {
         Ok(Verdict::Proven(_)) if is_barred(call, claimed)? => "not allowed from this address".to_owned(),
         Ok(Verdict::Proven(message)) => {
             if let Some(key) = key {
-                throttle.succeeded(key);
+                throttle.succeeded(key, &call.operation);
             }
             return Ok(Ok(message));
         }
@@ -335,7 +361,7 @@ fn heard(
     if let Some(key) = key {
         throttle.failed(key, &call.operation);
     }
-    Ok(Err(reason))
+    Ok(Err(Unproven::Refused(reason)))
 }
 
 /// Do the user's restrictions, or those of a role it holds, shut this connection out? Only asked about who has

@@ -1,17 +1,18 @@
 //! `bulkWrite`: inserts, updates and deletes on several collections in one command (since MongoDB 8.0).
 
 use super::find::{hint, optional};
-use super::insert::{InsertBatch, asks_for_bypass, check_batch, insert_documents};
+use super::insert::{InsertBatch, asks_for_bypass, insert_documents};
 use super::listing::{self, Listing};
 use super::multi;
 use super::update::asks_for_upsert;
 use super::update::{Images, Statement, check_writable};
 use super::write_result::{StatementIds, WriteErrors, write_retried};
 use super::{delete, update};
-use crate::arguments::{Arguments, missing_field, unknown_field};
+use crate::arguments::{Arguments, check_batch, missing_field, unknown_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
-use crate::invocation::{Invocation, check_database_in_transaction};
+use crate::generic::check_database_in_transaction;
+use crate::invocation::Invocation;
 use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::{Action, ActionSet, Target};

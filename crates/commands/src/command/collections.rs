@@ -61,6 +61,7 @@ pub const LIST_COLLECTIONS: Command = Command::new(
     Access::Fields(access::list),
     list,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1();
 

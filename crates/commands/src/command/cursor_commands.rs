@@ -1,6 +1,7 @@
 //! `getMore`, `killCursors`, and what all commands that answer with a cursor share.
 
 use super::listing;
+use crate::arguments::wrong_type;
 use crate::authorization::{permitted, refused};
 use crate::cursors::{CursorSource, Killed, OpenCursor};
 use crate::definition::{Access, Command, InTransactions, ReadLevels};
@@ -28,6 +29,7 @@ pub const GET_MORE: Command = Command::new(
     Access::User,
     get_more,
 )
+.ends_with_client()
 .read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
@@ -206,6 +208,20 @@ fn check_goes_on(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
     ApiParameters::of(call.body)?.check_cursor(made_by)
 }
 
+/// Only who waits for data says for how long.
+fn check_time(call: &Invocation<'_>, cursor: &OpenCursor) -> Result<()> {
+    let is_given = || {
+        let limit = call.body.get("maxTimeMS");
+        limit.map(|limit| limit.is_some_and(|limit| limit != RawBsonRef::Null))
+    };
+    match !cursor.awaits() && is_given()? {
+        true => Err(CommandError::bad_value(
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Where a change stream goes on with what this reply has.
 fn write_resume_token(reply: &mut Reply<'_>, executor: &PlanExecutor) {
     if let Some(token) = executor.resume_token() {
@@ -223,12 +239,7 @@ pub fn write_moment(call: &Invocation<'_>, reply: &mut Reply<'_>) {
 fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let target = call.target()?;
     let RawBsonRef::Int64(id) = target else {
-        return Err(crate::arguments::wrong_type(
-            "getMore",
-            "getMore",
-            target,
-            "type 'long'",
-        ));
+        return Err(wrong_type("getMore", "getMore", target, "type 'long'"));
     };
     let arguments = call.arguments();
     let mut collection = None;
@@ -260,7 +271,8 @@ fn get_more(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             &call.operation,
         )?,
     };
-    if let Err(error) = check_goes_on(call, &cursor) {
+    // What a request may not ask ends it, and not its cursor.
+    if let Err(error) = check_goes_on(call, &cursor).and_then(|()| check_time(call, &cursor)) {
         call.server.cursors.check_in(cursor);
         return Err(error);
     }
@@ -335,17 +347,7 @@ fn fetch(
     cursor: &mut OpenCursor,
     batch: Option<u64>,
 ) -> Result<Fetched> {
-    let awaits = cursor.tailable && cursor.await_data;
-    if !awaits
-        && call
-            .body
-            .get("maxTimeMS")?
-            .is_some_and(|limit| limit != RawBsonRef::Null)
-    {
-        return Err(CommandError::bad_value(
-            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
-        ));
-    }
+    let awaits = cursor.awaits();
     if cursor.max_time_ms > 0 {
         call.operation.set_deadline_ms(cursor.max_time_ms);
         call.server.fail_points.enter_limit(&*call.server.env.random)?;
@@ -453,8 +455,14 @@ fn kill_cursors(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> 
     call.for_each_field(|name, value| {
         if name == "cursors" {
             let mut listed = Vec::new();
-            for id in arguments.array(name, value)? {
-                listed.push(arguments.integer("cursors", id?)?);
+            for (index, id) in arguments.array(name, value)?.into_iter().enumerate() {
+                match id? {
+                    RawBsonRef::Int64(id) => listed.push(id),
+                    other => {
+                        let place = format!("cursors.{index}");
+                        return Err(wrong_type(arguments.command, &place, other, "type 'long'"));
+                    }
+                }
             }
             ids = Some(listed);
         }

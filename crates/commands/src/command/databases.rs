@@ -23,6 +23,7 @@ pub const LIST_DATABASES: Command = Command::new(
     Access::User,
     list,
 )
+.ends_with_client()
 .admin_only()
 .secondary_ok()
 .api_version_1();
@@ -44,6 +45,7 @@ pub const DB_STATS: Command = Command::new(
     Access::database(&[Action::DbStats]),
     stats,
 )
+.ends_with_client()
 .aliases(&["dbstats"])
 .secondary_ok();
 

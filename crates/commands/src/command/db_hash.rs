@@ -29,6 +29,7 @@ pub const DB_HASH: Command = Command::new(
     Access::database(&[Action::DbHash]),
     run,
 )
+.ends_with_client()
 .aliases(&["dbhash"])
 .secondary_ok()
 .timed_read();

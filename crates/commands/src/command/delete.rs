@@ -1,13 +1,12 @@
 //! `delete`.
 
 use super::find::{hint, optional};
-use super::insert::check_batch;
 use super::insert::writes_allowed;
 use super::multi;
 use super::timeseries;
 use super::update::{Statement, Target, WriteTargets, check_writable};
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
-use crate::arguments::{Arguments, missing_field};
+use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};

@@ -2,6 +2,7 @@
 
 use super::{aggregate, delete, find, find_and_modify, map_reduce, update, write_stages};
 use crate::applied_settings::Purpose;
+use crate::arguments::FieldNames;
 use crate::authorization::permitted;
 use crate::definition::{Access, Command, ReadLevels};
 use crate::error::{CommandError, Result};
@@ -24,6 +25,7 @@ pub const EXPLAIN: Command = Command::new(
     Access::Fields(access),
     explain,
 )
+.ends_with_client()
 .read_levels(ReadLevels::NotSnapshot)
 .secondary_ok()
 .api_version_1()
@@ -86,6 +88,7 @@ fn explain(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     if call.api_strict && !command.api_version_1 {
         return Err(stable_api::unstable_command(command.name));
     }
+    FieldNames::check(command.name, explained)?;
     // The explained command is parsed by its own code: as a call of itself that is never run.
     let mut inner = call.within(command, explained, call.database);
     match command.name {

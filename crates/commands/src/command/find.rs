@@ -25,6 +25,7 @@ pub const FIND: Command = Command::new(
     Access::collection(&[Action::Find]),
     find,
 )
+.ends_with_client()
 .read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()
@@ -49,6 +50,7 @@ pub const COUNT: Command = Command::new(
     Access::collection(&[Action::Find]),
     count,
 )
+.ends_with_client()
 .read_levels(ReadLevels::NotSnapshot)
 .secondary_ok()
 .timed_read()
@@ -61,6 +63,7 @@ pub const DISTINCT: Command = Command::new(
     Access::collection(&[Action::Find]),
     distinct,
 )
+.ends_with_client()
 .read_levels(ReadLevels::All)
 .in_transactions(InTransactions::Allowed)
 .secondary_ok()

@@ -12,8 +12,8 @@ use crate::reply::Reply;
 use bson::raw::{RawBsonRef, RawDocument};
 use bson::{DateTime, Document, doc};
 use std::time::Duration;
-use wire::ErrorCode;
 use wire::limits::{DOCUMENT_BYTES_MAX, MESSAGE_BYTES_MAX, WRITE_BATCH_MAX};
+use wire::{Compressor, ErrorCode};
 
 /// `hello`.
 pub const HELLO: Command = Command::new(
@@ -23,6 +23,7 @@ pub const HELLO: Command = Command::new(
     Access::Open,
     |call, reply| run(call, reply, "isWritablePrimary"),
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1()
 .secret(&["speculativeAuthenticate"]);
@@ -35,6 +36,7 @@ pub const IS_MASTER: Command = Command::new(
     Access::Open,
     |call, reply| run(call, reply, "ismaster"),
 )
+.ends_with_client()
 .aliases(&["ismaster"])
 .secondary_ok()
 .secret(&["speculativeAuthenticate"]);
@@ -45,9 +47,6 @@ const METADATA_BYTES_MAX: usize = 512;
 /// A reply that follows another one unasked waits so long for news, whatever its request says: without a wait, one
 /// request of somebody who need not have logged in would keep a thread at work for ever.
 const REPEATED_PATIENCE_MIN: Duration = Duration::from_millis(100);
-
-/// Compressors this server speaks.
-const COMPRESSORS: [&str; 3] = ["snappy", "zlib", "zstd"];
 
 fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Result<()> {
     let arguments = call.arguments();
@@ -77,7 +76,8 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
             ("compression", RawBsonRef::Array(offered)) => {
                 for name in offered.into_iter().flatten() {
                     if let RawBsonRef::String(name) = name
-                        && COMPRESSORS.contains(&name)
+                        && let Some(offered) = Compressor::by_name(name)
+                        && call.server.settings.compressors.contains(&offered)
                     {
                         compression.push(name);
                     }
@@ -96,29 +96,37 @@ fn run(call: &mut Invocation<'_>, reply: &mut Reply<'_>, writable: &str) -> Resu
     if hello_ok {
         reply.boolean("helloOk", true);
     }
-    match call.server.replica_set() {
-        Some(set) => {
-            if let (Some(known), Some(patience)) = (known, patience) {
-                // A chain of replies goes on from what the one before told, not from what its request knew.
-                let told = call.client.told_topology().filter(|_| call.is_repeated);
-                let patience_min = match call.is_repeated {
-                    true => REPEATED_PATIENCE_MIN,
-                    false => Duration::ZERO,
-                };
-                let until = call.patient_until(patience.max(patience_min));
-                let known = told.unwrap_or(known);
-                let waits = call.idle(|| set.wait_for_change(&call.operation, known, until, || call.waker()))?;
-                if let Some((waker, place)) = waits {
-                    call.park(waker, place, until, None);
-                    return Ok(());
-                }
-                call.report.more_to_come = call.exhaust_allowed;
-            }
-            let told = set.write_hello(reply, writable, &call.server.storage);
-            call.client.tell_topology(told);
+    let (server, set) = (call.server, call.server.replica_set());
+    if let (Some(known), Some(patience)) = (known, patience) {
+        // A chain of replies goes on from what the one before told, not from what its request knew.
+        let told = call.client.told_topology().filter(|_| call.is_repeated);
+        let patience_min = match call.is_repeated {
+            true => REPEATED_PATIENCE_MIN,
+            false => Duration::ZERO,
+        };
+        let until = call.patient_until(patience.max(patience_min));
+        let known = told.unwrap_or(known);
+        let waits = call.idle(|| match set {
+            Some(set) => set.wait_for_change(&call.operation, known, until, || call.waker()),
+            None => server
+                .standalone
+                .wait_for_change(&call.operation, known, until, || call.waker()),
+        })?;
+        if let Some((waker, place)) = waits {
+            call.park(waker, place, until, None);
+            return Ok(());
         }
-        None => reply.boolean(writable, true),
+        call.report.more_to_come = call.exhaust_allowed;
     }
+    let told = match set {
+        Some(set) => set.write_hello(reply, writable, &server.storage),
+        None => {
+            reply.boolean(writable, true);
+            server.standalone.version().write(reply);
+            server.standalone.version()
+        }
+    };
+    call.client.tell_topology(told);
     reply.int32("maxBsonObjectSize", DOCUMENT_BYTES_MAX as i32);
     reply.int32("maxMessageSizeBytes", MESSAGE_BYTES_MAX as i32);
     reply.int32("maxWriteBatchSize", WRITE_BATCH_MAX as i32);

@@ -40,6 +40,7 @@ pub const LIST_INDEXES: Command = Command::new(
     Access::collection(&[Action::ListIndexes]),
     list,
 )
+.ends_with_client()
 .secondary_ok()
 .api_version_1();
 /// `dropIndexes`.

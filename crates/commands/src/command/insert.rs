@@ -3,6 +3,7 @@
 use super::read_only::{cannot_write, is_members_configuration};
 use super::timeseries;
 use super::write_result::{StatementIds, WriteErrors, write_retried};
+use crate::arguments::check_batch;
 use crate::authorization::target;
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use query::raw::{self, Element, Elements, Frame, nesting_depth};
 use std::borrow::Cow;
 use storage::{CollectionGuard, Kept, LockMode, Namespace, StorageError, WriteUnit};
-use wire::limits::{DOCUMENT_BYTES_MAX, WRITE_BATCH_MAX};
+use wire::limits::DOCUMENT_BYTES_MAX;
 use wire::{ErrorCode, InvalidDocument};
 
 /// `insert`.
@@ -222,17 +223,6 @@ fn counted(call: &mut Invocation<'_>, inserted: u64, failure: Option<CommandErro
     call.server.metrics.documents.inserted.add(inserted);
     call.report.n_inserted = Some(inserted);
     failure.map_or(Ok(inserted), Err)
-}
-
-/// The bounds on the statements of one write command.
-pub fn check_batch(statements: usize) -> Result<()> {
-    if (1..=WRITE_BATCH_MAX).contains(&statements) {
-        return Ok(());
-    }
-    Err(CommandError::new(
-        ErrorCode::InvalidLength,
-        format!("Write batch sizes must be between 1 and {WRITE_BATCH_MAX}. Got {statements} operations."),
-    ))
 }
 
 /// The collection, made when it is not there yet. A view is refused.

@@ -54,6 +54,7 @@ pub const COLL_STATS: Command = Command::new(
     Access::collection(&[Action::CollStats]),
     coll_stats,
 )
+.ends_with_client()
 .aliases(&["collstats"])
 .secondary_ok();
 /// `dataSize`.

@@ -87,7 +87,7 @@ mod views;
 mod wired_tiger;
 mod write_output;
 pub(crate) mod write_result;
-mod write_stages;
+pub(crate) mod write_stages;
 
 use crate::definition::Command;
 

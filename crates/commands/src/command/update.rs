@@ -1,13 +1,13 @@
 //! `update`, and the loop that finds, locks, changes and stores one document at a time.
 
 use super::find::{empty_document, hint, optional};
-use super::insert::{check_batch, open_or_create, writes_allowed};
+use super::insert::{open_or_create, writes_allowed};
 use super::multi;
 use super::read_only::refuse_read_only;
 use super::timeseries;
 use super::upsert_race::collides_with_filter;
 use super::write_result::{StatementIds, WriteErrors, refuse_multi, write_retried};
-use crate::arguments::{Arguments, missing_field};
+use crate::arguments::{Arguments, check_batch, missing_field};
 use crate::definition::{Access, Command, InTransactions};
 use crate::error::{CommandError, Result};
 use crate::invocation::{Invocation, Writer};
@@ -15,8 +15,8 @@ use crate::metrics::OperationKind;
 use crate::reply::Reply;
 use auth::Action;
 use bson::oid::ObjectId;
-use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
-use bson::{Bson, doc};
+use bson::raw::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{Bson, rawdoc};
 use bytes::Bytes;
 use query::expression::ExpressionContext;
 use query::matcher::{MatchDetails, Matcher};
@@ -223,6 +223,22 @@ pub fn asks_for_upsert(statement: &RawDocument) -> bool {
     })
 }
 
+/// Bytes of what a reply tells of its statements, behind which no more are carried out: the reply to what was written
+/// must be one that can be sent. Messages of errors have their place beside it.
+const TOLD_BYTES_MAX: usize = 13 * 1024 * 1024;
+
+/// Bytes of an array's element beside its value: the type and a number of up to five digits.
+const ELEMENT_BYTES_MAX: usize = 7;
+
+fn too_much_to_tell() -> CommandError {
+    CommandError::new(
+        ErrorCode::ExceededMemoryLimit,
+        format!(
+            "the identifiers of what was inserted exceed {TOLD_BYTES_MAX} bytes: send this statement, and those behind it, anew"
+        ),
+    )
+}
+
 fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let namespace = call.namespace()?;
     let options = Options::parse(call, &namespace)?;
@@ -245,14 +261,22 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     let mut errors = WriteErrors::new();
     let (mut matched, mut modified) = (0, 0);
     let mut upserted = Vec::new();
+    let mut upserted_bytes = 0;
     for (index, statement) in statements.iter().enumerate() {
+        if upserted_bytes + errors.bytes_min() > TOLD_BYTES_MAX && !call.write_concern.unacknowledged {
+            errors.push(index, too_much_to_tell());
+            call.report.has_write_errors = true;
+            break;
+        }
         call.server.metrics.operations.update.add(1);
         match run(call, &namespace, statement, Images::None) {
             Ok(done) => {
                 matched += done.matched;
                 modified += done.modified;
                 if let Some(id) = done.upserted {
-                    upserted.push(Bson::Document(doc! { "index": index as i32, "_id": id }));
+                    let entry = rawdoc! { "index": index as i32, "_id": RawBson::try_from(id)? };
+                    upserted_bytes += entry.as_bytes().len() + ELEMENT_BYTES_MAX;
+                    upserted.push(entry);
                 }
             }
             Err(error) if call.is_fatal(&error) => return Err(error),
@@ -274,7 +298,11 @@ fn update(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
     }
     reply.count("n", (matched + upserted.len() as u64) as i64);
     if !upserted.is_empty() {
-        reply.value("upserted", &Bson::Array(upserted));
+        reply.open_array("upserted");
+        for (place, entry) in upserted.iter().enumerate() {
+            reply.element(place, entry);
+        }
+        reply.close();
     }
     reply.count("nModified", modified as i64);
     errors.write(reply);

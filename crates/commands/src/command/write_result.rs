@@ -7,11 +7,14 @@ use crate::reply::Reply;
 use bson::raw::RawBsonRef;
 use bson::{Bson, RawDocumentBuf, doc};
 use wire::ErrorCode;
+use wire::limits::DOCUMENT_BYTES_MAX;
 
 /// Bytes of messages in `writeErrors` behind which they are empty, as in MongoDB, and how many errors have theirs all
 /// the same.
 const MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_MIN: usize = 2;
+/// Bytes of an error in an array, with an empty message and nothing beside.
+const ERROR_BYTES_MIN: usize = 48;
 /// Bytes of what errors have beside code and message, such as `keyValue`. With the messages and 100,000 errors (6 MiB)
 /// they fit into a reply of 16 MiB.
 pub const EXTRAS_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -112,6 +115,11 @@ impl WriteErrors {
         self.errors.insert(place, (index, error));
     }
 
+    /// Bytes that they take in the reply, without their messages and what some have beside.
+    pub fn bytes_min(&self) -> usize {
+        self.errors.len() * ERROR_BYTES_MIN
+    }
+
     /// The errors with the places of their statements, in order.
     pub fn each(self) -> impl Iterator<Item = (usize, CommandError)> {
         self.errors.into_iter()
@@ -123,6 +131,8 @@ impl WriteErrors {
         if self.errors.is_empty() {
             return;
         }
+        let taken = reply.len() + self.bytes_min() + MESSAGES_BYTES_MAX;
+        let extras_max = EXTRAS_BYTES_MAX.min(DOCUMENT_BYTES_MAX.saturating_sub(taken));
         let (mut message_bytes, mut extra_bytes) = (0, 0);
         let entries = self
             .each()
@@ -134,7 +144,7 @@ impl WriteErrors {
                 let mut entry = doc! { "index": index as i32, "code": error.code.0, "errmsg": message };
                 if let Some(extra) = error.extra {
                     extra_bytes += RawDocumentBuf::try_from(&*extra).map_or(0, |extra| extra.as_bytes().len());
-                    if extra_bytes <= EXTRAS_BYTES_MAX {
+                    if extra_bytes <= extras_max {
                         entry.extend(*extra);
                     }
                 }

@@ -99,6 +99,17 @@ pub fn split<'d>(call: &Invocation<'d>, pipeline: &'d RawArray) -> Result<Option
     }))
 }
 
+/// Whether a command has a pipeline whose last stage writes, as far as its name tells.
+pub fn writes(body: &RawDocument) -> bool {
+    let Ok(Some(RawBsonRef::Array(pipeline))) = body.get("pipeline") else {
+        return false;
+    };
+    let Some(Ok(RawBsonRef::Document(last))) = pipeline.into_iter().last() else {
+        return false;
+    };
+    matches!(last.into_iter().next(), Some(Ok((name, _))) if name == "$out" || name == "$merge")
+}
+
 /// A stage that writes; `None` for another one.
 pub fn parse<'d>(call: &Invocation<'d>, stage: &'d RawDocument) -> Result<Option<WriteStage>> {
     let mut fields = stage.into_iter();

@@ -2,7 +2,8 @@
 
 use super::Call;
 use crate::error::{CommandError, Result};
-use crate::invocation::{Generic, Invocation};
+use crate::generic::Generic;
+use crate::invocation::Invocation;
 use crate::reply::Reply;
 use crate::rights::Rights;
 use crate::server::Server;

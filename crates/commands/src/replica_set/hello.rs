@@ -86,10 +86,8 @@ impl ReplicaSet {
     }
 
     fn write_version(&self, reply: &mut Reply<'_>, counter: i64) {
-        reply.open_document("topologyVersion");
-        reply.value("processId", &self.process.into());
-        reply.int64("counter", counter);
-        reply.close();
+        let process = self.process;
+        TopologyVersion { process, counter }.write(reply);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::invocation::Invocation;
 use crate::reply::Reply;
 use crate::rights::Rights;
 use crate::{Client, Request};
-use bson::raw::{RawArrayBuf, RawDocument, cstr};
+use bson::raw::{CString, RawArrayBuf, RawDocument, cstr};
 use bson::{Bson, Decimal128, Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use std::sync::Arc;
 use wire::ErrorCode;
@@ -214,8 +214,8 @@ fn fields_are_not_looked_at_anew_for_each_stage_that_writes() {
     let mut body = RawDocumentBuf::new();
     body.append(cstr!("aggregate"), "a");
     body.append(cstr!("pipeline"), stages);
-    for _ in 0..FIELDS {
-        body.append(cstr!("a"), RawBson::Null);
+    for number in 0..FIELDS {
+        body.append(CString::try_from(format!("a{number}")).unwrap(), RawBson::Null);
     }
     body.append(cstr!("$db"), "test");
     let mut reply = Vec::new();

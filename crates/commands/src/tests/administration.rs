@@ -2,6 +2,7 @@
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
 use crate::Peer;
+use crate::client::Begun;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
@@ -235,14 +236,16 @@ fn killed_sessions_end_their_operations() {
                 let client = bench.server.connect(Peer::Tcp("127.0.0.1:2".into(), None));
                 let operation = bench.server.new_operation();
                 let body = bson::rawdoc! { "find": "c" };
-                client.begin(
-                    operation.clone(),
-                    "find",
-                    "test",
-                    &body,
-                    std::time::Duration::ZERO,
-                    (session, None),
-                );
+                let begun = Begun {
+                    command: "find",
+                    database: "test",
+                    body: &body,
+                    started: std::time::Duration::ZERO,
+                    session,
+                    transaction: None,
+                    ends_with_client: true,
+                };
+                client.begin(operation.clone(), &begun);
                 (client, operation)
             })
             .collect();

@@ -1,10 +1,11 @@
 //! Members of a cluster that log in to each other.
 
 use super::{Bench, code, succeeded};
-use crate::{Client, MemberLogin};
+use crate::{Client, MemberLogin, throttle};
 use auth::{ClusterAuth, ClusterAuthMode, ClusterKeys};
 use bson::{Document, RawDocumentBuf, doc};
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::SeededRandom;
 
 fn keys(texts: &[&str]) -> ClusterAuth {
@@ -131,4 +132,39 @@ fn nobody_holds_members_up_whose_key_cannot_be_guessed() {
     };
     assert_eq!(fails("short+key"), 1);
     assert_eq!(fails(&"long/key".repeat(4)), 0);
+}
+
+/// Drivers take 18 as final. An attempt that was not heard is to be made again.
+#[test]
+fn who_is_not_heard_is_told_to_try_again() {
+    let auth = keys(&["short+key"]);
+    let bench = bench(auth.clone());
+    let address = bench.client.peer().address();
+    let key = throttle::key(bench.server.pretence(), "__system", "local", address);
+    let access = &bench.server.access;
+    let now = bench.server.env.clock.monotonic();
+    access.throttle.crowd(key, now);
+    let mut last = Document::new();
+    let client = bench.stranger();
+    let told = MemberLogin::new(&auth, &SeededRandom::new(5)).run(&mut |command| {
+        let command = Document::try_from(command).unwrap();
+        let database = command.get_str("$db").unwrap().to_owned();
+        last = bench.run_as(&client, &database, command);
+        match last.get_f64("ok") {
+            Ok(1.0) => Ok(RawDocumentBuf::try_from(&last).unwrap()),
+            _ => Err(last.get_str("errmsg").unwrap().to_owned()),
+        }
+    });
+    assert!(told.unwrap_err().contains("try again"));
+    assert_eq!(code(&last), 462);
+    assert!(
+        last.get_array("errorLabels")
+            .unwrap()
+            .contains(&"RetryableError".into())
+    );
+    // Once it has been heard there is room for it, however many guess.
+    bench.clock.advance(Duration::from_secs(30));
+    log_in(&bench, &bench.stranger(), &auth).unwrap();
+    assert!(access.throttle.is_proven(key, bench.server.env.clock.monotonic()));
+    assert!(bench.server.has_proven_of_late(&bench.client, "local", "__system"));
 }

@@ -26,6 +26,7 @@ mod stable_api;
 mod tables;
 mod timeseries;
 mod transactions;
+mod turns;
 mod users;
 mod validation;
 mod views;
@@ -176,6 +177,7 @@ impl Bench {
             quiet: false,
             replica_set,
             connections_max: 100,
+            compressors: wire::Compressor::NEGOTIABLE.to_vec(),
             tls: None,
             audit: None,
         };

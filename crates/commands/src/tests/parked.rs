@@ -14,6 +14,8 @@ pub(super) struct Asked<'b> {
     bench: &'b Bench,
     client: Arc<Client>,
     body: RawDocumentBuf,
+    has_reply: bool,
+    is_too_many: bool,
     is_resumed: bool,
     called: Arc<AtomicUsize>,
 }
@@ -25,9 +27,31 @@ impl<'b> Asked<'b> {
             bench,
             client: bench.server.connect(crate::Peer::Tcp("127.0.0.1:4".into(), None)),
             body: RawDocumentBuf::try_from(&command).unwrap(),
+            has_reply: true,
+            is_too_many: false,
             is_resumed: false,
             called: Arc::default(),
         }
+    }
+
+    /// Nobody waits for its reply.
+    pub(super) fn without_reply(self) -> Self {
+        Self {
+            has_reply: false,
+            ..self
+        }
+    }
+
+    /// It comes when too many wait for a thread.
+    pub(super) fn too_many(self) -> Self {
+        Self {
+            is_too_many: true,
+            ..self
+        }
+    }
+
+    pub(super) fn client(&self) -> Arc<Client> {
+        self.client.clone()
     }
 
     /// The reply, or nothing while it waits.
@@ -41,6 +65,8 @@ impl<'b> Asked<'b> {
         };
         let request = Request {
             resume: Some(&resume),
+            has_reply: self.has_reply,
+            is_too_many: self.is_too_many,
             is_resumed: self.is_resumed,
             ..Request::of(&self.body)
         };
@@ -55,7 +81,8 @@ impl<'b> Asked<'b> {
         })
     }
 
-    fn called(&self) -> usize {
+    /// How often it was called to go on.
+    pub(super) fn called(&self) -> usize {
         self.called.load(Ordering::SeqCst)
     }
 }
@@ -329,4 +356,46 @@ fn a_change_stream_waits_for_what_is_on_disk() {
         .unwrap();
     assert_eq!(waits.called(), 1);
     assert_eq!(cursor_of(&succeeded(waits.answer().unwrap())), (id, 1));
+}
+
+/// A `getMore` that may not say for how long it waits ended its cursor, and the next one found none.
+#[test]
+fn a_request_for_more_that_is_refused_leaves_its_cursor() {
+    let bench = Bench::new();
+    bench.insert("c", &[doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+    let (id, _) = cursor_of(&bench.ok(doc! { "find": "c", "batchSize": 1 }));
+    assert_eq!(bench.code(more(id)), 2);
+    assert_eq!(cursor_of(&bench.ok(doc! { "getMore": id, "collection": "c" })), (0, 2));
+    for id in [bson::Bson::Int32(1), 1.5.into()] {
+        assert_eq!(bench.code(doc! { "killCursors": "c", "cursors": [id] }), 14);
+    }
+}
+
+/// Drivers asked a server alone again and again, as it told them of no topology to wait for a change of.
+#[test]
+fn a_hello_waits_at_a_server_alone_too() {
+    let bench = Bench::new();
+    let told = succeeded(bench.admin(doc! { "hello": 1 }));
+    let now = told.get("topologyVersion").cloned().unwrap();
+    assert_eq!(told.get_bool("isWritablePrimary").ok(), Some(true));
+    let mut monitor = Asked::new(&bench, "admin", hello(&now, 10_000));
+    assert!(monitor.answer().is_none());
+    bench.clock.advance(Duration::from_secs(10));
+    bench.server.end_late();
+    assert_eq!(monitor.called(), 1);
+    assert_eq!(succeeded(monitor.answer().unwrap()).get("topologyVersion"), Some(&now));
+    // What another process told is no reason to wait, and what nobody told none to believe.
+    let process = bson::oid::ObjectId::from_bytes([7; 12]);
+    let of_another: Bson = doc! { "processId": process, "counter": 0_i64 }.into();
+    let mut newcomer = Asked::new(&bench, "admin", hello(&of_another, 10_000));
+    assert_eq!(newcomer.answer().unwrap().get("topologyVersion"), Some(&now));
+    let own = now.as_document().unwrap().get_object_id("processId").unwrap();
+    let ahead: Bson = doc! { "processId": own, "counter": 1_i64 }.into();
+    assert_eq!(code(&bench.admin(hello(&ahead, 10_000))), 31382);
+    // It is told of the end.
+    let mut monitor = Asked::new(&bench, "admin", hello(&now, 10_000));
+    assert!(monitor.answer().is_none());
+    bench.server.begin_shutdown();
+    bench.server.end_late();
+    assert_eq!(code(&monitor.answer().unwrap()), 11600);
 }

@@ -1,6 +1,7 @@
 //! `insert`, `update`, `delete`, `bulkWrite`, `findAndModify`.
 
 use super::{Bench, code, first_batch, succeeded, write_errors};
+use crate::invocation::Invocation;
 use bson::{Bson, Document, Timestamp, doc};
 use query::update::DEPTH_MAX;
 
@@ -572,4 +573,37 @@ fn duplicates_of_large_keys_are_told() {
     let reply = bench.ok(doc! { "insert": "c", "documents": [{ "_id": &usual }] });
     let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap();
     assert!(error.get_str("errmsg").unwrap().contains(&usual) && error.contains_key("keyValue"));
+}
+
+/// An update whose upserts had identifiers of more than a reply holds answered with an error alone, though all was
+/// written.
+#[test]
+fn what_was_upserted_is_told_however_long_its_identifiers_are() {
+    let bench = Bench::new();
+    let id = |number: i32| format!("{number:02}{}", "z".repeat(1_000_000));
+    let upserts: Vec<Document> = (0..20)
+        .map(|number| doc! { "q": { "_id": id(number) }, "u": { "$set": { "a": 1 } }, "upsert": true })
+        .collect();
+    let reply = bench.ok(doc! { "update": "c", "updates": upserts });
+    let told = reply.get_array("upserted").unwrap().len() as i32;
+    assert!((10..16).contains(&told));
+    assert_eq!(write_errors(&reply), [(told, 146)]);
+    assert_eq!(
+        (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap()),
+        (told, 0)
+    );
+    assert_eq!(bench.ok(doc! { "count": "c" }).get_i32("n").unwrap(), told);
+}
+
+/// A message of millions of empty documents was taken apart before it was refused.
+#[test]
+fn of_too_many_documents_none_is_kept() {
+    let bench = Bench::new();
+    let documents = vec![Document::new(); wire::limits::WRITE_BATCH_MAX + 1];
+    let body = bson::RawDocumentBuf::try_from(&doc! { "insert": "c", "documents": documents }).unwrap();
+    let (command, _) = bench.server.commands.find("insert").unwrap();
+    let call = Invocation::of_server(&bench.server, &bench.client, command, &body, "test");
+    let error = call.documents("documents").map(drop).unwrap_err();
+    assert_eq!(error.code, wire::ErrorCode::InvalidLength);
+    assert!(error.message.contains("Got 100001 operations"), "{}", error.message);
 }

@@ -129,9 +129,9 @@ pub const OPTIONS: &[Spec] = &[
     spec(
         "net.compression.compressors",
         "networkMessageCompressors",
-        Kind::NoEffect("net.compression.compressors has no effect: snappy, zstd and zlib are always offered"),
+        Kind::Text,
         "snappy,zstd,zlib",
-        "compressors offered to clients",
+        "compressors that clients may use, with commas between; or disabled",
     ),
     spec(
         "net.http.bindIp",

@@ -166,6 +166,7 @@ fn what_is_unknown_or_contradictory_is_named() {
         ("--logpath x --logRotate reopen", "logAppend must equal true"),
         ("--journalCommitInterval 501", "between 1 and 500"),
         ("--wiredTigerCollectionBlockCompressor gzip", "one of none, snappy"),
+        ("--networkMessageCompressors snappy,lz4", "takes snappy, zstd, zlib"),
         ("--setParameter x", "of the form name=value"),
         ("--timeStampFormat ctime", "one of iso8601-utc"),
         ("--emulate-version 3.6", "one of 7.0, 8.0"),

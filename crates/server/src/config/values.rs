@@ -6,6 +6,7 @@ use super::suggestion;
 use bson::{Bson, Document};
 use commands::logger::Component;
 use std::collections::BTreeMap;
+use wire::Compressor;
 
 /// A value of an option.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,6 +146,24 @@ impl Values {
             Some(Value::Text(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The names of compressors, with commas between; without the option all that there are.
+    pub fn compressors(&self, key: &str) -> Result<Vec<Compressor>, ConfigError> {
+        let names = match self.text(key) {
+            None => return Ok(Compressor::NEGOTIABLE.to_vec()),
+            Some("disabled") => return Ok(Vec::new()),
+            Some(names) => names.split(',').map(str::trim),
+        };
+        let by_name = |name| {
+            Compressor::by_name(name).ok_or_else(|| {
+                let known = Compressor::NEGOTIABLE.map(Compressor::name).join(", ");
+                ConfigError(format!(
+                    "{key} has \"{name}\", and takes {known}, with commas between, or disabled"
+                ))
+            })
+        };
+        names.map(by_name).collect()
     }
 
     /// An integer.

@@ -10,8 +10,9 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Document, rawdoc};
 use commands::{Client, Server};
 use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Users of the page are those of this database.
 const DATABASE: &str = "admin";
@@ -20,11 +21,14 @@ const DATABASE: &str = "admin";
 #[derive(Default)]
 pub struct Login {
     one_at_a_time: Mutex<()>,
-    under_way: AtomicUsize,
+    under_way: Mutex<UnderWay>,
 }
 
-/// Proofs under way at a time. Who failed before waits in one, and must not take all connections.
+/// Proofs under way at a time, and as many again of users who have proven themselves of late. Who failed before waits
+/// in one, and must not take all connections.
 const UNDER_WAY_MAX: usize = 8;
+/// Of one user at one address, unless it has proven itself of late.
+const UNDER_WAY_OF_ONE_MAX: usize = 2;
 
 /// What came of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +39,52 @@ pub enum Proof {
     NotAsked,
 }
 
+/// The proofs that are under way.
+#[derive(Default)]
+struct UnderWay {
+    proven: usize,
+    /// Those of others, by the user's name and the client's address.
+    others: HashMap<(String, Option<IpAddr>), usize>,
+}
+
+impl UnderWay {
+    /// Takes a place; false where there is none.
+    fn enter(&mut self, who: &(String, Option<IpAddr>), is_proven: bool) -> bool {
+        if is_proven {
+            let has_room = self.proven < UNDER_WAY_MAX;
+            self.proven += usize::from(has_room);
+            return has_room;
+        }
+        let all = self.others.values().sum::<usize>();
+        let own = self.others.get(who).copied().unwrap_or(0);
+        let has_room = all < UNDER_WAY_MAX && own < UNDER_WAY_OF_ONE_MAX;
+        if has_room {
+            self.others.insert(who.clone(), own + 1);
+        }
+        has_room
+    }
+
+    fn leave(&mut self, who: &(String, Option<IpAddr>), is_proven: bool) {
+        if is_proven {
+            self.proven -= 1;
+            return;
+        }
+        if let Some(own) = self.others.get_mut(who) {
+            *own -= 1;
+        }
+        self.others.retain(|_, count| *count > 0);
+    }
+}
+
 impl Login {
     /// Whether `client` is now the user. Waits when proofs of that name failed before.
     pub fn prove(&self, server: &Arc<Server>, client: &Arc<Client>, user: &str, password: &str) -> Proof {
-        let before = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _done = scopeguard::guard(&self.under_way, |under_way| {
-            under_way.fetch_sub(1, Ordering::Relaxed);
-        });
-        if before >= UNDER_WAY_MAX {
+        let is_proven = server.has_proven_of_late(client, DATABASE, user);
+        let who = (user.to_owned(), client.peer().address());
+        if !self.under_way.lock().enter(&who, is_proven) {
             return Proof::NotAsked;
         }
+        let _done = scopeguard::guard(&self.under_way, |under_way| under_way.lock().leave(&who, is_proven));
         match self.converse(server, client, user, password) {
             Some(()) => Proof::Given,
             None => Proof::Failed,
@@ -96,4 +136,36 @@ fn payload(text: String) -> Binary {
 
 fn payload_of(reply: &Document) -> Option<&[u8]> {
     reply.get_binary_generic("payload").ok().map(Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dozen connections with wrong passwords took all places, for as long as they liked.
+    #[test]
+    fn guesses_leave_places_for_others() {
+        let mut under_way = UnderWay::default();
+        let who = |name: &str| (name.to_owned(), "192.0.2.1".parse().ok());
+        let taken = |under_way: &mut UnderWay, name: &str, is_proven: bool| {
+            (0..20).filter(|_| under_way.enter(&who(name), is_proven)).count()
+        };
+        assert_eq!(taken(&mut under_way, "guessed", false), UNDER_WAY_OF_ONE_MAX);
+        assert_eq!(taken(&mut under_way, "another", false), UNDER_WAY_OF_ONE_MAX);
+        assert!(under_way.enter(&who("scraper"), false));
+        for number in 0..20 {
+            taken(&mut under_way, &format!("name {number}"), false);
+        }
+        assert!(!under_way.enter(&who("somebody"), false));
+        assert_eq!(taken(&mut under_way, "scraper", true), UNDER_WAY_MAX);
+        under_way.leave(&who("guessed"), false);
+        assert!(under_way.enter(&who("somebody"), false));
+        for _ in 0..UNDER_WAY_MAX {
+            under_way.leave(&who("scraper"), true);
+        }
+        assert_eq!(
+            (under_way.proven, under_way.others.values().sum::<usize>()),
+            (0, UNDER_WAY_MAX)
+        );
+    }
 }

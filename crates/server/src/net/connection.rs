@@ -184,17 +184,16 @@ impl Worker {
                 Err(leave) => break leave,
             };
             let message = &self.received[self.start..self.start + header.length];
+            let has_reply = wire::has_reply(&header, message);
             // Nobody would read the reply. What has none is carried out.
-            if connection.waited == Waited::Behind
-                && wire::has_reply(&header, message)
-                && is_gone(&connection.shared.stream)
-            {
+            if connection.waited == Waited::Behind && has_reply && is_gone(&connection.shared.stream) {
                 break Leave::Closed;
             }
             let is_later = comes_later && self.is_put_later(service, connection, header);
             if is_later {
                 let overdue = turn.overdue(service.queue_max());
-                if overdue.is_none_or(|waited| waited <= BEHIND_MAX) {
+                // Whoever hears of no refusal is not refused.
+                if !has_reply || overdue.is_none_or(|waited| waited <= BEHIND_MAX) {
                     break Leave::Later;
                 }
                 connection.waited = Waited::TooMany;
@@ -214,6 +213,8 @@ impl Worker {
                 Leave::Held => Waited::PutOff,
                 _ => Waited::Not,
             };
+        } else if let Encryption::Tls(session, _) = &mut connection.encryption {
+            session.close(&connection.shared.stream);
         }
         self.received.clear();
         self.start = 0;
@@ -395,6 +396,10 @@ impl Worker {
             };
             return respond(service, connection, turn, message, &incoming, &mut self.reply, None);
         }
+        if let Some(compressor) = wire::compressor_of(message).filter(|used| !service.takes(*used)) {
+            let id = compressor as u8;
+            return Err(Leave::Rejected(WireError::UnknownCompressor { id }));
+        }
         if let Some(uncompressed) = wire::uncompressed_bytes(message) {
             check_length(service, &connection.shared, uncompressed)?;
         }
@@ -491,6 +496,7 @@ fn respond<S: Service>(
         Message::Msg(msg) => Request {
             sequences: msg.sequences.as_slice(),
             invalid,
+            has_reply: form.is_some(),
             exhaust_allowed: form.is_some() && msg.flags.has(MsgFlags::EXHAUST_ALLOWED),
             resume: Some(&resume),
             is_resumed,

@@ -3,6 +3,7 @@
 use auth::SubjectName;
 use commands::{Client, Outcome, Peer, Request, Traffic};
 use std::sync::Arc;
+use wire::Compressor;
 
 /// Answers requests. Shared by all connections.
 pub trait Service: Send + Sync + 'static {
@@ -43,6 +44,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Has requests that were put off, and have to end, resumed.
     fn end_late(&self);
+
+    /// Whether clients may use a compressor.
+    fn takes(&self, compressor: Compressor) -> bool;
 
     /// Counts the bytes of a request and its reply.
     fn count_network(&self, traffic: Traffic);
@@ -115,6 +119,10 @@ impl Service for CommandService {
 
     fn end_late(&self) {
         self.server.end_late();
+    }
+
+    fn takes(&self, compressor: Compressor) -> bool {
+        compressor == Compressor::Noop || self.server.settings.compressors.contains(&compressor)
     }
 
     fn count_network(&self, traffic: Traffic) {

@@ -25,6 +25,8 @@ struct Bench {
     connected: AtomicU32,
     disconnected: AtomicU32,
     abandoned: AtomicU32,
+    /// Its number; none has 0 that is refused.
+    refused_compressor: AtomicU32,
     handled: AtomicU64,
     refused: AtomicU64,
     gate: Mutex<Gate>,
@@ -167,6 +169,10 @@ impl Service for Bench {
             false => Vec::new(),
         };
         late.into_iter().for_each(|resume| resume());
+    }
+
+    fn takes(&self, compressor: Compressor) -> bool {
+        compressor == Compressor::Noop || compressor as u32 != self.refused_compressor.load(Ordering::SeqCst)
     }
 
     fn count_network(&self, _traffic: Traffic) {}
@@ -613,6 +619,14 @@ fn checksums_and_compression_are_returned_in_kind() {
         let (inner, found) = codecs.decompress(&header, &message, &mut out).unwrap();
         assert_eq!((found, inner.op_code, inner.response_to), (compressor, OpCode::Msg, 77));
     }
+    let refused = &site.bench.refused_compressor;
+    refused.store(Compressor::Zlib as u32, Ordering::SeqCst);
+    let mut bytes = Vec::new();
+    codecs
+        .compress(Compressor::Zlib, &request(0, &command("ping")), &mut bytes)
+        .unwrap();
+    client.send(&bytes);
+    assert!(client.closed());
 }
 
 #[test]

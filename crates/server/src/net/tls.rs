@@ -8,6 +8,7 @@ use auth::SubjectName;
 use commands::{MemberStream, TransportSecurity};
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
+use rustix::net::SendFlags;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{WebPkiClientVerifier, danger::ClientCertVerifier};
@@ -340,6 +341,16 @@ impl Session {
         Ok(())
     }
 
+    /// Tells the other end that no more comes, so that it knows that nothing was cut off. Waits for nobody.
+    pub(super) fn close(&mut self, stream: &OwnedFd) {
+        self.connection.send_close_notify();
+        let mut rest = Vec::new();
+        // Into memory: it cannot fail.
+        while self.connection.wants_write() && self.connection.write_tls(&mut rest).is_ok() {}
+        // Who takes it no more is gone.
+        let _ = rustix::net::send(stream, &rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+
     fn flush(&mut self, stream: &OwnedFd) -> std::io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut Sender(stream))?;
@@ -466,6 +477,11 @@ mod tests {
                 (None, Some(Over::Closed)) | (Some(_), Some(Over::Failed(_))) => {}
                 _ => panic!("it is over"),
             }
+            // And it is told that no more comes.
+            session.close(&ours);
+            while client.read_tls(&mut theirs).is_ok_and(|read| read > 0) {}
+            let state = client.process_new_packets();
+            assert!(end.is_some() || state.is_ok_and(|state| state.peer_has_closed()));
         }
     }
 
