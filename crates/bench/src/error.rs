@@ -35,6 +35,9 @@ pub enum Error {
         /// `errmsg` of the reply.
         message: String,
     },
+    /// The server does not have what it has acknowledged.
+    #[error("lost: {0}")]
+    Lost(String),
     /// The server answered something that no such server answers.
     #[error("unexpected reply: {0}")]
     Protocol(String),
