@@ -265,7 +265,9 @@ fn measure_into(
         }
         // Only now do the counters stand still, and agree with the histograms.
         let counts = shared.counts();
-        series.finish(run, phase, &watch, &after);
+        let latencies = recorded.iter().flat_map(|thread| &thread.latencies);
+        let commands = latencies.map(Histogram::len).sum();
+        series.finish(run, phase, &watch, &after, commands);
         fill(run, &counts, &before, &after);
         if phase.contended {
             let clients: Vec<ClientProgress> = recorded.iter().flat_map(|thread| &thread.clients).copied().collect();
@@ -622,7 +624,7 @@ impl Sampler {
         self.last = look;
     }
 
-    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look) {
+    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look, commands: u64) {
         let mut series = std::mem::take(&mut self.series);
         let by_name = |columns: &mut Vec<Vec<u64>>| {
             let named = phase.names.iter().zip(std::mem::take(columns));
@@ -650,8 +652,8 @@ impl Sampler {
                 column.clear();
             }
         }
-        run.stalls = report::stalls(&series);
-        if let Some(part) = report::collapse(&series) {
+        run.stalls = report::stalls(&series, commands);
+        if let Some(part) = report::collapse(&series, commands) {
             run.figures.insert(report::COLLAPSED.to_owned(), part);
         }
         if !self.left_out.is_zero() {

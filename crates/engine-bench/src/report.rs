@@ -1,7 +1,7 @@
 //! What a session says: a line per run while it goes, a table of ratios at the end, and JSON with everything.
 
 use crate::machine::Machine;
-use crate::outcome::{OVER_MEMORY, Outcome};
+use crate::outcome::{OPERATIONS_PER_CALL, OVER_MEMORY, Outcome};
 use crate::statistics::{Rounds, median_of_rounds, ratio, stalled_second};
 use crate::subject::SubjectKind;
 use crate::targets::{Baseline, TARGETS, Target};
@@ -88,7 +88,9 @@ pub fn run_line(outcome: &Outcome) -> String {
 /// What is to be said of a run of one of our engines in which a second fell below a tenth of a good one: it fails,
 /// whatever its rate.
 pub fn stall(outcome: &Outcome) -> Option<String> {
-    let (slowest, good) = stalled_second(&outcome.slices).filter(|_| outcome.subject.engine().is_some())?;
+    let per_call = outcome.figures.get(OPERATIONS_PER_CALL).copied().unwrap_or(1.0);
+    let stalled = stalled_second(&outcome.slices, per_call);
+    let (slowest, good) = stalled.filter(|_| outcome.subject.engine().is_some())?;
     Some(format!(
         "{} {} #{} stalled: {} operations in its slowest second, {} in a good one",
         outcome.workload,

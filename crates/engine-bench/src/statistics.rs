@@ -84,8 +84,8 @@ fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
 /// The slowest whole second and a good one, which a quarter of all exceeds, in operations, when the slowest is below a
 /// tenth of the good one: the median would be that of the halt, once this lasts for most of the time. Where nothing was
 /// done in three quarters of the seconds, the good one is the best. Seconds are those from the beginning; one that the
-/// end cut off does not count.
-pub fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
+/// end cut off does not count. Where a good one has few calls, of so many operations each, that one has none is chance.
+pub fn stalled_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
     /// A second below one part in so many of a good one is a stall.
     const STALL_PART: f64 = 10.0;
     let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;
@@ -97,7 +97,8 @@ pub fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
     let (slowest, best) = (*seconds.first()?, *seconds.last()?);
     let good = seconds.get(seconds.len() * 3 / 4).copied().filter(|count| *count > 0.0);
     let good = good.unwrap_or(best);
-    (slowest < good / STALL_PART).then_some((slowest, good))
+    let tells = good / operations_per_call.max(1.0) >= STALL_PART;
+    (tells && slowest < good / STALL_PART).then_some((slowest, good))
 }
 
 /// The rate over the last `part` (0 to 1) of the time.
@@ -119,6 +120,10 @@ fn whole_slices(slices: &[u64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
+        super::stalled_second(slices, 1.0)
+    }
 
     #[test]
     fn medians() {
@@ -155,6 +160,9 @@ mod tests {
             Some((0.0, 1000.0))
         );
         assert_eq!(stalled_second(&run(&[0, 500, 0, 0, 0, 0, 0])), Some((0.0, 500.0)));
+        // Scans of everything, each of which takes seconds.
+        let scans = run(&[250_000, 0, 0, 250_000, 0, 250_000]);
+        assert_eq!(super::stalled_second(&scans, 250_000.0), None);
         // The last second is not over.
         assert_eq!(
             stalled_second(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0, 0, 0, 0, 9]),

@@ -3,9 +3,11 @@
 use crate::{Series, Span};
 
 /// The stretches of intervals with fewer than half the operations of the median interval, or with fewer than a tenth of
-/// the run's [`pace`]: where a server stands still for most of the time, the median is that of a halt.
-pub fn stalls(series: &Series) -> Vec<Span> {
+/// the run's [`pace`]: where a server stands still for most of the time, the median is that of a halt. `commands`: those
+/// of the whole run, each of which may carry many operations.
+pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let total = series.total();
+    let per_command = per_command(&total, commands);
     let mut sorted = total.clone();
     sorted.sort_unstable();
     let Some(&median) = sorted.get(sorted.len() / 2) else {
@@ -15,7 +17,7 @@ pub fn stalls(series: &Series) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut stalled_before = false;
     for (index, &count) in total.iter().enumerate() {
-        let stalled = count < half || is_still(count, pace(&sorted));
+        let stalled = count < half || is_still(count, pace(&sorted), per_command);
         match spans.last_mut() {
             Some(span) if stalled && stalled_before => span.seconds += series.interval_seconds,
             _ if stalled => spans.push(Span {
@@ -43,27 +45,44 @@ fn pace(sorted: &[u64]) -> u64 {
     }
 }
 
-/// Below a tenth of the pace. Of a run that does few operations in each interval, nothing can be said.
-fn is_still(count: u64, pace: u64) -> bool {
-    pace >= COLLAPSE_PART && count < pace.div_ceil(COLLAPSE_PART)
+/// Operations of a command.
+fn per_command(total: &[u64], commands: u64) -> u64 {
+    let operations: u64 = total.iter().fold(0, |sum, count| sum.saturating_add(*count));
+    (operations / commands.max(1)).max(1)
+}
+
+/// Below a tenth of the pace. Of a run that answers few commands in each interval nothing can be said: that none is
+/// answered in one is chance.
+fn is_still(count: u64, pace: u64, per_command: u64) -> bool {
+    pace / per_command >= COLLAPSE_PART && count < pace.div_ceil(COLLAPSE_PART)
 }
 
 /// The slowest interval's part of a good interval's operations (one that a quarter of all exceeds), when that is less
 /// than a tenth: a run in which a server stood nearly still for a second fails, whatever its rate, and however long it
-/// stood. The last interval, which the end may cut, does not count, and short runs say nothing.
-pub fn collapse(series: &Series) -> Option<f64> {
+/// stood. The last interval, which the end may cut, does not count, and short runs say nothing. `commands` as for
+/// [`stalls`].
+pub fn collapse(series: &Series, commands: u64) -> Option<f64> {
     let total = series.total();
     let (_, whole) = total.split_last()?;
     let mut sorted = whole.to_vec();
     sorted.sort_unstable();
     let (slowest, pace) = (*sorted.first()?, pace(&sorted));
-    let fails = total.len() >= COLLAPSE_SECONDS_MIN && is_still(slowest, pace);
+    let is_long = total.len() >= COLLAPSE_SECONDS_MIN;
+    let fails = is_long && is_still(slowest, pace, per_command(&total, commands));
     fails.then(|| slowest as f64 / pace as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stalls(series: &Series) -> Vec<Span> {
+        super::stalls(series, series.total().iter().sum())
+    }
+
+    fn collapse(series: &Series) -> Option<f64> {
+        super::collapse(series, series.total().iter().sum())
+    }
 
     fn series(counts: &[u64]) -> Series {
         let mut series = Series::default();
@@ -114,6 +133,20 @@ mod tests {
         assert_eq!(of(0, 8), None, "too short to tell");
         assert_eq!(collapse(&series(&[])), None);
         assert_eq!(collapse(&series(&[9; 20])), None);
+    }
+
+    /// Batches that take seconds each made a run that collapses, whatever the server did.
+    #[test]
+    fn few_commands_of_many_operations_tell_nothing() {
+        let mut counts: Vec<u64> = [1024, 0, 2048, 0].repeat(5);
+        assert_eq!(super::collapse(&series(&counts), 15), None);
+        assert!(
+            super::stalls(&series(&counts), 15)
+                .iter()
+                .all(|span| span.seconds == 1.0)
+        );
+        counts.iter_mut().for_each(|count| *count *= 20);
+        assert_eq!(super::collapse(&series(&counts), 300), Some(0.0));
     }
 
     #[test]

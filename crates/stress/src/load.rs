@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(result.series.total(), [100, 0, 150]);
         assert!(result.series.rss_bytes.is_empty() && result.series.server_cpu_us.is_empty());
         assert_eq!(
-            stalls(&result.series),
+            stalls(&result.series, result.documents),
             [report::Span {
                 at_seconds: 1.0,
                 seconds: 1.0

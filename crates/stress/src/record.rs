@@ -177,7 +177,7 @@ fn fill(run: &mut Run, phase: &PhaseResult, kind: Phase, good: u64, bad: u64, se
     run.started_ms = phase.started_ms;
     run.seconds = phase.seconds;
     run.series = phase.series.clone();
-    run.stalls = stalls(&phase.series);
+    run.stalls = stalls(&phase.series, phase.latency.len());
     run.server_cpu_us = phase.server_cpu_us;
     run.generator_cpu_us = phase.generator_cpu_us;
     run.read_bytes = phase.read_bytes;
