@@ -33,7 +33,7 @@ def test_every_workload_ends(tmp_path):
     engines = of_extent(ENGINES[:1], ENGINES)
     done = bench(
         "all", "--tenond", binary(), "--engines", ",".join(engines), "--directory", tmp_path, "--scale", 0.02, "--loops", 2,
-        "--duration", 1, "--warm-up", 0, "--json", out, "--csv", tmp_path / "all.csv", "--report", tmp_path / "all.html", "--quiet",
+        "--duration", 1, "--insert-seconds", 60, "--warm-up", 0, "--json", out, "--csv", tmp_path / "all.csv", "--report", tmp_path / "all.html", "--quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = {(run["configuration"]["label"], run["workload"], run["phase"]) for run in runs(out)}

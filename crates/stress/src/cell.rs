@@ -9,11 +9,11 @@
 
 use crate::document::{Documents, Tally};
 use crate::event::{Event, Observer, Phase};
+use crate::halt::{Halt, cannot_start_without_journal, refused_by_rule};
 use crate::link::{Link, LinkError, first_batch};
 use crate::load::{Batches, Broken, PhaseResult, run};
 use crate::matrix::{Cell, Topology, mebibytes};
 use crate::plan::{Admin, Place, Plan};
-use crate::refusal::{cannot_start_without_journal, refused_by_rule};
 use crate::request::{Find, Insert};
 use crate::settings::Settings;
 use bench::chain;
@@ -129,31 +129,6 @@ impl CellResult {
             notes: Vec::new(),
             arguments: String::new(),
             is_unlimited: false,
-        }
-    }
-}
-
-/// Why a cell ends early.
-pub(crate) enum Halt {
-    Stopped,
-    Refused(String),
-    Failed(String),
-}
-
-impl From<LinkError> for Halt {
-    fn from(error: LinkError) -> Self {
-        match error {
-            LinkError::Stopped => Self::Stopped,
-            other => Self::Failed(other.to_string()),
-        }
-    }
-}
-
-impl From<bench::Error> for Halt {
-    fn from(error: bench::Error) -> Self {
-        match error {
-            bench::Error::Interrupted => Self::Stopped,
-            other => Self::Failed(chain(&other)),
         }
     }
 }

@@ -12,15 +12,15 @@
 //! written. What really is there is seen by reading.
 
 use crate::cell::{
-    Attempt, CellResult, Failover, Halt, Missed, admit, begin, check_lost, check_tally, expect_written, read_range,
-    settle, why_dead, written_bytes,
+    Attempt, CellResult, Failover, Missed, admit, begin, check_lost, check_tally, expect_written, read_range, settle,
+    why_dead, written_bytes,
 };
 use crate::document::Documents;
 use crate::event::{Event, Observer, Phase};
+use crate::halt::{Halt, refused_by_rule};
 use crate::link::{Link, LinkError};
 use crate::load::{Batches, Broken, run};
 use crate::matrix::Cell;
-use crate::refusal::refused_by_rule;
 use crate::request::{Find, Insert};
 use bench::chain;
 use bench::interrupt::Interrupt;

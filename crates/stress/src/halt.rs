@@ -1,9 +1,9 @@
-//! What is a finding and no failure: servers do not allow some combinations of the matrix, by rules that are known.
-//! Whatever else a server says no to is a fault of it, or of the settings.
+//! Why a cell ends before its end, and what of that is a finding and no failure: servers do not allow some combinations
+//! of the matrix, by rules that are known. Whatever else a server says no to is a fault of it, or of the settings.
 
-use crate::cell::Halt;
 use crate::link::LinkError;
 use crate::matrix::{Cell, Journal};
+use bench::chain;
 
 /// `BadValue`, `InvalidOptions` and `CommandNotSupported`: how a journal or a capped collection is refused.
 const OPTIONS: [i32; 3] = [2, 72, 115];
@@ -11,6 +11,31 @@ const OPTIONS: [i32; 3] = [2, 72, 115];
 const CANNOT_SATISFY: i32 = 100;
 /// Ends of programs that refuse their command line: tenond's and mongod's.
 const REFUSED_STATUS: &str = "(exit status: 2)";
+
+/// Why a cell ends early.
+pub(crate) enum Halt {
+    Stopped,
+    Refused(String),
+    Failed(String),
+}
+
+impl From<LinkError> for Halt {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Stopped => Self::Stopped,
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<bench::Error> for Halt {
+    fn from(error: bench::Error) -> Self {
+        match error {
+            bench::Error::Interrupted => Self::Stopped,
+            other => Self::Failed(chain(&other)),
+        }
+    }
+}
 
 /// Why the cell ends when a server answers its first commands like that.
 pub(crate) fn refused_by_rule(error: LinkError) -> Halt {
