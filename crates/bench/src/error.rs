@@ -53,7 +53,7 @@ pub enum Error {
         /// The time that has passed.
         seconds: u64,
         /// What the members say they are.
-        roles: Vec<crate::set::Role>,
+        roles: Vec<crate::role::Role>,
     },
     /// The disk under the data is full, or nearly so.
     #[error("the disk of {} is full: {} MB are left", directory.display(), available_bytes / 1_000_000)]

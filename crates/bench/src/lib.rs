@@ -26,6 +26,7 @@ pub mod pipe;
 pub mod procfs;
 pub mod random;
 pub mod responder;
+mod role;
 mod schedule;
 pub mod server;
 pub mod set;

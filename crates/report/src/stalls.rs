@@ -3,8 +3,8 @@
 use crate::{Series, Span};
 
 /// The stretches of intervals with fewer than half the operations of the median interval, or with fewer than a tenth of
-/// the run's [`pace`]: where a server stands still for most of the time, the median is that of a halt. `commands`: those
-/// of the whole run, each of which may carry many operations.
+/// the run's [`pace`]: where a server stands still for most of the time, the median is that of a halt. `commands`:
+/// those of the whole run, each of which may carry many operations.
 pub fn stalls(series: &Series, commands: u64) -> Vec<Span> {
     let total = series.total();
     let per_command = per_command(&total, commands);
