@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from members import free_port
-from server import ENGINES, binary, of_extent
+from server import ENGINES, Server, binary, of_extent
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = """
@@ -33,7 +34,9 @@ class Run:
         file = folder / "settings.yaml"
         file.write_text(settings)
         self.json = folder / "out.json"
-        line = [tenon(), "stress", str(file), "--tenond", binary(), "--directory", str(self.folder)]
+        line = [tenon(), "stress", str(file)]
+        for option, value in (("--directory", str(self.folder)), ("--tenond", binary())):
+            line += [] if option in options else [option, value]
         self.process = subprocess.Popen(
             [*line, "--json", str(self.json), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -124,10 +127,13 @@ def test_commands_can_be_repeated(tmp_path):
     code, out, err = dry.end()
     assert code == 0, err
     told = [line for line in out.splitlines() if line.startswith(tell)]
+    assert all("/tenon-stress-XXXXXX/" in line for line in told[:2])
     assert len(told) == 5 and not dry.json.exists() and not dry.folder.exists()
     assert 'db.runCommand({ "create": "stress.test", "capped": true, "size": 4278016 })' in told[4]
     code, out, err = Run(tmp_path, settings, "--engines", "inMemory").end()
     assert code == 0, out + err
+    # But for the name of the directory, which nobody can foresee.
+    out = re.sub("/tenon-stress-[^/]{6}/", "/tenon-stress-XXXXXX/", out)
     assert [line for line in out.splitlines() if line.startswith(tell)] == told
 
 
@@ -142,7 +148,7 @@ def test_a_server_that_dies_is_said_and_the_rest_goes_on(tmp_path):
     assert first["outcome"]["state"] == "failed" and "SIGKILL" in first["outcome"]["message"]
     assert [made["outcome"]["state"] for made in rest] == ["complete", "complete"], rest
     assert run.servers() == []
-    kept = {file.name for file in run.folder.glob("tenon-stress/*/*")}
+    kept = {file.name for file in run.folder.glob("tenon-stress-*/*/*")}
     assert kept == {"server.log", "output.txt"}, "the dead server's words are kept, its data is not"
 
 
@@ -163,7 +169,8 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     [
         ("test:\n  batch: 0\n", (), "settings.yaml: line 2: test.batch: '0' is not within 1 to 100000"),
         ("topology: sharded\n", (), "line 1: topology: topology sharded is not built yet"),
-        ("server.program: /nowhere/tenond\n", (), "/nowhere/tenond"),
+        ("test.seed: 1\n", ("--tenond", "/nowhere/tenond"), "/nowhere/tenond"),
+        ("inRam.documents: 1,5 KiB\n", (), "inRam.documents"),
         ("test.seed: 1\n", ("--scale", "0"), "the scale is a number from"),
         ("test.seed: 1\n", ("--csv", "/nowhere/out.csv"), "/nowhere is no directory"),
     ],
@@ -180,6 +187,75 @@ def test_an_engine_that_is_not_built_is_a_failed_cell_in_the_servers_words(tmp_p
     code, out, _ = run.end()
     assert code == 1 and "Unknown storage engine 'nosuch'" in out, out
     assert [made["outcome"]["state"] for made in run.runs()] == ["failed", "complete", "complete"]
+
+
+SHORT = LONG.replace("2^17", "256")
+
+
+def test_a_server_that_has_the_port_is_left_alone(tmp_path):
+    """Its answers were taken for those of the tool's own server: it got the documents, and its figures were shown."""
+    with Server(tmp_path / "somebody", "inMemory") as server:
+        run = Run(tmp_path, f"{SHORT}server.port: {server.port}\n", "--engines", "inMemory")
+        code, out, err = run.end()
+        assert code == 1 and f"taking the port {server.port}" in out and "MB/s" in out, out + err
+        assert run.runs()[0]["outcome"]["state"] == "failed" and run.runs()[0]["operations"] == {}
+        assert "MOSTDB" not in server.client().list_database_names()
+    assert list(run.folder.iterdir()) == []
+
+
+def test_two_calls_at_once_and_folders_of_others(tmp_path):
+    """They shared folders of known names, and each removed the other's data, or whatever a link led to."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    precious = tmp_path / "precious" / "data"
+    precious.mkdir(parents=True)
+    (precious / "file").write_text("mine")
+    shared = tmp_path / "one" / "data"
+    (shared / "tenon-stress").mkdir(parents=True)
+    (shared / "tenon-stress" / "inMemory-inRam-A-SAFE-journal-plain").symlink_to(precious.parent)
+    settings = LONG.replace("2^17", "2^13")
+    calls = [Run(tmp_path / name, settings, "--engines", "inMemory", "--directory", str(shared)) for name in ("one", "other")]
+    for call in calls:
+        code, out, err = call.end()
+        assert code == 0 and "8192 of 8192 documents consistent" in out, out + err
+    assert (precious / "file").read_text() == "mine"
+    assert [folder.name for folder in shared.iterdir()] == ["tenon-stress"]
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_stands_still(tmp_path):
+    run = Run(tmp_path, LONG.replace("2^17", "2^18"), "--engines", "inMemory")
+    os.kill(run.wait_for_load(), signal.SIGSTOP)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.end(timeout=60)
+    assert code == 130 and "asking again kills it" in out, out + err
+    assert run.servers() == [] and list(run.folder.iterdir()) == []
+
+
+def test_what_is_no_rule_is_a_failure(tmp_path):
+    run = Run(tmp_path, f"{SHORT}server.arguments: --noSuchOption\n", "--engines", "inMemory")
+    code, out, err = run.end()
+    assert code == 1 and "FAILED" in out and "noSuchOption" in out, out + err
+    # A rule, but of all cells: nothing was measured.
+    settings = SHORT.replace("SAFE", "FSYNC_SAFE").replace("journal: yes", "journal: no")
+    run = Run(tmp_path, settings, "--engines", "inMemory")
+    code, out, err = run.end()
+    assert code == 1 and "The server refuses it" in out, out + err
+    assert [made["outcome"]["state"] for made in run.runs()] == ["refused"]
+
+
+def test_repetitions_of_equal_settings_are_set_up_alike(tmp_path):
+    run = Run(tmp_path, SHORT, "--engines", "btree", "--repeat", "2")
+    code, out, err = run.end()
+    assert code == 0 and "# repetition 2 of 2" in out, out + err
+    made = run.runs()
+    assert [(one["repetition"], one["phase"]) for one in made] == [
+        (number, phase) for number in (0, 1) for phase in ("inRam.write", "inRam.read")
+    ]
+    assert made[0]["configuration"]["options"] == made[2]["configuration"]["options"]
+    # All of the documents have gone to the disk, not only what the log had by the last answer.
+    assert made[0]["writtenBytes"] >= made[0]["documentBytes"] // 2 and made[1]["writtenBytes"] is None
+    shown = subprocess.run([tenon(), "bench", "compare", str(run.json), str(run.json)], capture_output=True, text=True)
+    assert shown.returncode == 0 and "set up differently" not in shown.stdout, shown.stdout
 
 
 def test_the_shipped_files(tmp_path):

@@ -13,6 +13,31 @@ use std::path::{Path, PathBuf};
 /// A configuration file longer than this is none.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// Options of a user's file that the run gives itself.
+const REPLACED: [&str; 9] = [
+    "storage.dbPath",
+    "net.port",
+    "net.bindIp",
+    "net.bindIpAll",
+    "net.unixDomainSocket",
+    "systemLog.destination",
+    "systemLog.path",
+    "systemLog.logAppend",
+    "systemLog.logRotate",
+];
+
+/// Options of a user's file by which the server of a run would get at what belongs to the one that the file is for, or
+/// would get away from the run.
+const LEFT_OUT: [&str; 7] = [
+    "processManagement.fork",
+    "processManagement.pidFilePath",
+    "auditLog",
+    "systemLog.syslogFacility",
+    "net.http",
+    "tenon.portFile",
+    "setParameter.diagnosticDataCollectionDirectoryPath",
+];
+
 /// Servers of our own that are to be members are so of this set.
 pub const REPLICA_SET: &str = "bench";
 
@@ -32,8 +57,8 @@ pub struct Setup {
     pub arguments: Vec<String>,
     /// The other members, when this is the first one of a set that the tool makes; a set may have no others.
     pub others: Option<Vec<Setup>>,
-    /// The user's file, instead of one that is made from the options.
-    pub file: Option<PathBuf>,
+    /// The text of the user's file without what the run gives itself, instead of one that is made from the options.
+    pub file: Option<String>,
     /// What was asked for and is not possible, in sentences.
     pub notes: Vec<String>,
 }
@@ -77,10 +102,17 @@ impl Setup {
             return Err(Error::Choice(format!("{} has {size} bytes", path.display())));
         }
         let text = fs::read_to_string(path).doing(format!("reading {}", path.display()))?;
-        let parsed: Value =
-            serde_yaml_ng::from_str(&text).map_err(|error| Error::Choice(format!("{}: {error}", path.display())))?;
+        let unclear = |error: &dyn std::fmt::Display| Error::Choice(format!("{}: {error}", path.display()));
+        let mut parsed = match serde_yaml_ng::from_str(&text).map_err(|error| unclear(&error))? {
+            Value::Mapping(parsed) => parsed,
+            Value::Null => Mapping::new(),
+            _ => return Err(unclear(&"it is no mapping of options")),
+        };
+        let mut left_out = Vec::new();
+        take_out("", &mut parsed, &mut left_out);
+        let file = serde_yaml_ng::to_string(&parsed).map_err(|error| unclear(&error))?;
         let mut options = BTreeMap::new();
-        flatten("", &parsed, &mut options);
+        flatten("", &Value::Mapping(parsed), &mut options);
         let label = path
             .file_stem()
             .map_or("configuration".into(), |stem| stem.to_string_lossy());
@@ -89,12 +121,15 @@ impl Setup {
             engine: options.get("storage.engine").cloned().unwrap_or_default(),
             options: options
                 .into_iter()
-                .filter(|(name, _)| name.starts_with("storage.") && name != "storage.dbPath")
+                .filter(|(name, _)| name.starts_with("storage."))
                 .collect(),
             arguments: Vec::new(),
             others: None,
-            file: Some(fs::canonicalize(path).doing(format!("finding {}", path.display()))?),
-            notes: Vec::new(),
+            file: Some(file),
+            notes: match left_out.is_empty() {
+                true => Vec::new(),
+                false => vec![format!("left out of the configuration file: {}", left_out.join(", "))],
+            },
         })
     }
 
@@ -183,8 +218,8 @@ impl Setup {
 
     /// The configuration file's text.
     pub fn yaml(&self) -> Result<String> {
-        if let Some(path) = &self.file {
-            return fs::read_to_string(path).doing(format!("reading {}", path.display()));
+        if let Some(text) = &self.file {
+            return Ok(text.clone());
         }
         let mut root = Mapping::new();
         if !self.engine.is_empty() {
@@ -212,17 +247,44 @@ fn insert(mapping: &mut Mapping, name: &str, value: Value) {
     }
 }
 
+/// Removes [`REPLACED`] and [`LEFT_OUT`], and tells of the latter. Names may have levels or dots.
+fn take_out(prefix: &str, mapping: &mut Mapping, left_out: &mut Vec<String>) {
+    mapping.retain(|name, value| {
+        let full = full_name(prefix, name);
+        let is_below = |option: &&str| {
+            let rest = full.strip_prefix(*option);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if REPLACED.iter().any(|option| is_below(&option)) {
+            return false;
+        }
+        if LEFT_OUT.iter().any(|option| is_below(&option)) {
+            left_out.push(full);
+            return false;
+        }
+        match value {
+            Value::Mapping(inner) if !inner.is_empty() => {
+                take_out(&full, inner, left_out);
+                !inner.is_empty()
+            }
+            _ => true,
+        }
+    });
+}
+
+fn full_name(prefix: &str, name: &Value) -> String {
+    let name = name.as_str().unwrap_or_default();
+    match prefix {
+        "" => name.to_owned(),
+        prefix => format!("{prefix}.{name}"),
+    }
+}
+
 fn flatten(prefix: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     match value {
         Value::Mapping(mapping) => {
             for (name, value) in mapping {
-                let name = name.as_str().unwrap_or_default();
-                let full = if prefix.is_empty() {
-                    name.to_owned()
-                } else {
-                    format!("{prefix}.{name}")
-                };
-                flatten(&full, value, out);
+                flatten(&full_name(prefix, name), value, out);
             }
         }
         Value::String(text) => drop(out.insert(prefix.to_owned(), text.clone())),
@@ -440,7 +502,37 @@ mod tests {
             Some("true")
         );
         assert!(!setup.options.contains_key("storage.dbPath"));
-        fs::write(&path, "storage: [").expect("written");
-        assert!(Setup::file(&path).is_err());
+        for text in ["storage: [", "dbpath = /data\nport = 1\n"] {
+            fs::write(&path, text).expect("written");
+            assert!(Setup::file(&path).is_err());
+        }
+    }
+
+    /// The benchmark's server overwrote and removed the other one's pid file, wrote to its audit log, or went away as
+    /// its daemon.
+    #[test]
+    fn the_servers_of_a_file_leave_alone_what_belongs_to_its_own() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("mongod.conf");
+        let text = "storage: {dbPath: /srv/db, engine: btree}\n\
+                    processManagement: {fork: true, pidFilePath: /run/mongod.pid, timeZoneInfo: /usr/share/zoneinfo}\n\
+                    auditLog: {destination: file, path: /var/log/audit.json}\n\
+                    systemLog: {destination: syslog, verbosity: 1}\n\
+                    net.bindIpAll: true\n\
+                    net: {port: 27017, maxIncomingConnections: 100}\n";
+        fs::write(&path, text).expect("written");
+        let setup = Setup::file(&path).expect("it is YAML");
+        let given: Value = serde_yaml_ng::from_str(&setup.yaml().expect("it is kept")).expect("it is YAML");
+        let expected: Value = serde_yaml_ng::from_str(
+            "{storage: {engine: btree}, processManagement: {timeZoneInfo: /usr/share/zoneinfo}, \
+             systemLog: {verbosity: 1}, net: {maxIncomingConnections: 100}}",
+        )
+        .expect("it is YAML");
+        assert_eq!(given, expected);
+        let told =
+            "left out of the configuration file: processManagement.fork, processManagement.pidFilePath, auditLog";
+        assert_eq!(setup.notes, [told]);
+        fs::write(&path, "").expect("written");
+        assert_eq!(Setup::file(&path).expect("it says nothing").notes, Vec::<String>::new());
     }
 }

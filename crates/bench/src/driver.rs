@@ -3,7 +3,9 @@
 //!
 //! Closed loop: a client starts its next operation when the last one was answered. Open loop: operations are due at the
 //! ticks of a Poisson process, whether or not a client is free; latency counts from when an operation was due, so that
-//! a server that stands still is seen by all operations that should have run meanwhile (no coordinated omission).
+//! a server that stands still is seen by all operations that should have run meanwhile (no coordinated omission). Those
+//! that the end of the run finds under way, or due and not begun, are no operations of the run, but their latencies
+//! are: what they had waited by then, or until they were answered soon after.
 //!
 //! Sockets block. A thread reads only from sockets that the kernel called readable, and from its only one directly.
 //!
@@ -15,17 +17,18 @@ use crate::connection::{Incoming, REPLY_TIMEOUT, Received, connect};
 use crate::error::{Doing, Error, Result};
 use crate::interrupt::Interrupt;
 use crate::message::Message;
-use crate::random::Random;
+use crate::schedule::Schedule;
 use hdrhistogram::Histogram;
 use report::Pacing;
 use rustix::event::epoll;
 use rustix::net::RecvFlags;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::Timespec;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -57,6 +60,8 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Shared {
     phase: AtomicU8,
+    /// When threads were told to end.
+    end: OnceLock<Instant>,
     threads: Vec<Counters>,
 }
 
@@ -116,6 +121,7 @@ impl Shared {
         };
         Self {
             phase: AtomicU8::new(WARM_UP),
+            end: OnceLock::new(),
             threads: (0..threads).map(counters).collect(),
         }
     }
@@ -127,11 +133,13 @@ impl Shared {
 
     /// Threads shall end.
     pub fn stop(&self) {
+        self.end.get_or_init(Instant::now);
         self.phase.fetch_max(STOP, Ordering::Relaxed);
     }
 
     /// Threads shall end at once: nobody wants to know how the operations that are under way end.
     pub fn abandon(&self) {
+        self.end.get_or_init(Instant::now);
         self.phase.fetch_max(ABANDON, Ordering::Relaxed);
     }
 
@@ -184,6 +192,8 @@ impl Shared {
 pub struct Recorded {
     /// Latencies in nanoseconds by kind of operation.
     pub latencies: Vec<Histogram<u64>>,
+    /// Operations among these that were due or under way at the end and not answered: they would have taken longer.
+    pub unfinished: u64,
     /// Each client's progress.
     pub clients: Vec<ClientProgress>,
     /// The first error that the server answered.
@@ -255,16 +265,6 @@ impl Client {
     }
 }
 
-/// The times at which operations are due.
-struct Schedule {
-    random: Random,
-    mean_s: f64,
-    next: Instant,
-    timer: OwnedFd,
-    armed: bool,
-    idle: VecDeque<usize>,
-}
-
 /// One thread of the driver with its clients.
 pub struct Worker<'s> {
     plan: &'s Plan,
@@ -276,6 +276,7 @@ pub struct Worker<'s> {
     /// Clients whose request is not to be sent yet, and when it is. They count as waiting.
     pauses: BinaryHeap<Reverse<(Instant, usize)>>,
     latencies: Vec<Histogram<u64>>,
+    unfinished: u64,
     errors: u64,
     first_error: Option<String>,
     waiting: usize,
@@ -312,12 +313,10 @@ impl<'s> Worker<'s> {
         }
         let schedule = match plan.pacing {
             Pacing::Closed => None,
-            Pacing::Open { rate } => Some(Schedule::new(
-                plan,
-                rate / shared.threads.len() as f64,
-                index,
-                clients.len(),
-            )?),
+            Pacing::Open { rate } => {
+                let rate = rate / shared.threads.len() as f64;
+                Some(Schedule::new(plan.seed, rate, index, clients.len())?)
+            }
         };
         let epoll = match (&schedule, clients.len()) {
             (None, 1) => None,
@@ -337,6 +336,7 @@ impl<'s> Worker<'s> {
             schedule,
             pauses: BinaryHeap::new(),
             latencies,
+            unfinished: 0,
             errors: 0,
             first_error: None,
             waiting: 0,
@@ -354,6 +354,7 @@ impl<'s> Worker<'s> {
         counters.ended.store(true, Ordering::Relaxed);
         Recorded {
             latencies: self.latencies,
+            unfinished: self.unfinished,
             clients: self.clients.iter().map(|client| client.progress).collect(),
             first_error: self.first_error,
             failure,
@@ -406,6 +407,7 @@ impl<'s> Worker<'s> {
             if phase >= STOP {
                 let since = *stop_seen.get_or_insert_with(|| self.note_unfinished());
                 if phase == ABANDON || self.waiting == 0 || since.elapsed() > DRAIN {
+                    self.record_unanswered();
                     return Ok(());
                 }
             } else if self.waiting == 0
@@ -552,7 +554,8 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// The run is over: a client that has waited long for its operation must not go unseen. Returns the moment.
+    /// The run is over: a client that has waited long for its operation must not go unseen, and neither must operations
+    /// that were due and found no free client. Returns the moment.
     fn note_unfinished(&mut self) -> Instant {
         let now = Instant::now();
         for client in &mut self.clients {
@@ -560,7 +563,34 @@ impl<'s> Worker<'s> {
                 client.progress.add(0, now.saturating_duration_since(began));
             }
         }
+        let end = *self.shared.end.get_or_init(|| now);
+        if let Some(schedule) = &mut self.schedule {
+            // Of which kind they would have been is drawn from those that were.
+            let waiting = self.clients.iter().filter_map(|client| match client.state {
+                State::Waiting { operation, .. } => Some(operation),
+                _ => None,
+            });
+            let mut kinds: Vec<u64> = self.latencies.iter().map(Histogram::len).collect();
+            waiting.for_each(|kind| kinds[kind] += 1);
+            for (latency, count) in schedule.overdue(end) {
+                let kind = schedule.random_kind(&kinds);
+                self.latencies[kind].saturating_record_n(latency.as_nanos() as u64, count);
+                self.unfinished += count;
+            }
+        }
         now
+    }
+
+    /// Nobody waits for these any more.
+    fn record_unanswered(&mut self) {
+        let now = Instant::now();
+        for client in &self.clients {
+            if let State::Waiting { operation, began } = client.state {
+                let ns = now.saturating_duration_since(began).as_nanos() as u64;
+                self.latencies[operation].saturating_record(ns);
+                self.unfinished += 1;
+            }
+        }
     }
 
     /// Open loop: gives what is due to clients that are free, and sets the timer for what comes next.
@@ -570,7 +600,7 @@ impl<'s> Worker<'s> {
                 return schedule.disarm();
             }
             let now = Instant::now();
-            if schedule.next > now {
+            if schedule.next() > now {
                 return schedule.arm(now);
             }
             let due = schedule.advance();
@@ -582,21 +612,26 @@ impl<'s> Worker<'s> {
     }
 
     fn record(&mut self, index: usize, operation: usize, count: u64, document_bytes: u64, took: Duration) {
-        if self.shared.phase() != RECORD {
-            return;
-        }
-        let counters = &self.shared.threads[self.index];
-        add(&counters.counts[operation], count);
-        add(&counters.document_bytes, document_bytes);
         let ns = took.as_nanos() as u64;
-        counters.latencies[operation].add(ns);
-        self.latencies[operation].saturating_record(ns);
-        self.clients[index].progress.add(count, took);
+        let phase = self.shared.phase();
+        if phase == RECORD {
+            let counters = &self.shared.threads[self.index];
+            add(&counters.counts[operation], count);
+            add(&counters.document_bytes, document_bytes);
+            counters.latencies[operation].add(ns);
+            self.clients[index].progress.add(count, took);
+        }
+        // What was under way at the end counts by how long it took alone.
+        if phase >= RECORD {
+            self.latencies[operation].saturating_record(ns);
+        }
     }
 
     fn refused(&mut self, operation: usize, error: Error) -> Result<()> {
         self.errors += 1;
-        add(&self.shared.threads[self.index].errors[operation], 1);
+        if self.shared.phase() == RECORD {
+            add(&self.shared.threads[self.index].errors[operation], 1);
+        }
         self.first_error
             .get_or_insert_with(|| format!("{}: {error}", self.plan.names[operation]));
         if self.errors > ERRORS_MAX { Err(error) } else { Ok(()) }
@@ -637,60 +672,9 @@ fn watch(clients: &[Client], schedule: Option<&Schedule>) -> Result<OwnedFd> {
     }
     if let Some(schedule) = schedule {
         let data = epoll::EventData::new_u64(TIMER);
-        epoll::add(&epoll, &schedule.timer, data, epoll::EventFlags::IN).doing("watching a timer")?;
+        epoll::add(&epoll, schedule.timer(), data, epoll::EventFlags::IN).doing("watching a timer")?;
     }
     Ok(epoll)
-}
-
-impl Schedule {
-    fn new(plan: &Plan, rate: f64, thread: usize, clients: usize) -> Result<Self> {
-        let timer =
-            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).doing("making a timer")?;
-        let mut schedule = Self {
-            random: Random::of_part(plan.seed, thread as u64),
-            mean_s: 1.0 / rate,
-            next: Instant::now(),
-            timer,
-            armed: false,
-            idle: (0..clients).collect(),
-        };
-        schedule.advance();
-        Ok(schedule)
-    }
-
-    /// Returns when the next operation is due, and goes on to the one after it.
-    fn advance(&mut self) -> Instant {
-        let due = self.next;
-        self.next += Duration::from_secs_f64(self.random.exponential() * self.mean_s);
-        due
-    }
-
-    fn arm(&mut self, now: Instant) -> Result<()> {
-        self.armed = true;
-        self.set((self.next - now).max(Duration::from_nanos(1)))
-    }
-
-    /// A timer that has rung rings on until it is set again.
-    fn disarm(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.armed) {
-            self.set(Duration::ZERO)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn set(&self, wait: Duration) -> Result<()> {
-        let value = Itimerspec {
-            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec {
-                tv_sec: wait.as_secs() as i64,
-                tv_nsec: i64::from(wait.subsec_nanos()),
-            },
-        };
-        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)
-            .map(drop)
-            .doing("setting a timer")
-    }
 }
 
 #[cfg(test)]
@@ -712,6 +696,41 @@ mod tests {
         fn advance(&mut self, _: &RawDocument, _: &mut Message) -> Result<Progress> {
             panic!("nobody answers")
         }
+    }
+
+    /// Half of what was due waited for seconds, and nothing of that was told: the server seemed to be fast.
+    #[test]
+    fn an_open_loop_counts_what_the_end_finds_undone() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("an address");
+        let plan = Plan {
+            names: &["ping"],
+            pacing: Pacing::Open { rate: 1000.0 },
+            seed: 1,
+        };
+        let shared = Shared::new(1, 1);
+        shared.record();
+        let actors: Vec<Box<dyn Actor>> = vec![Box::new(Once)];
+        let worker = Worker::connect(&plan, &shared, 0, address, actors, &Interrupt::new()).expect("connected");
+        let recorded = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("a client");
+                stream.read_exact(&mut [0; 16]).expect("a request");
+                std::thread::sleep(Duration::from_millis(500));
+                shared.stop();
+                shared.abandon();
+                stream.read_to_end(&mut Vec::new()).expect("the rest of it");
+            });
+            worker.run()
+        });
+        let latency = &recorded.latencies[0];
+        assert_eq!((latency.len(), shared.counts().total()), (recorded.unfinished, 0));
+        // Some 500 were due; each waited longer than those behind it.
+        assert!((300..5000).contains(&latency.len()), "{}", latency.len());
+        assert!(
+            latency.max() >= 500_000_000 && latency.min() < 100_000_000,
+            "{latency:?}"
+        );
     }
 
     #[test]

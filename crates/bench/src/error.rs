@@ -35,6 +35,9 @@ pub enum Error {
         /// `errmsg` of the reply.
         message: String,
     },
+    /// The server does not have what it has acknowledged.
+    #[error("lost: {0}")]
+    Lost(String),
     /// The server answered something that no such server answers.
     #[error("unexpected reply: {0}")]
     Protocol(String),
@@ -50,7 +53,7 @@ pub enum Error {
         /// The time that has passed.
         seconds: u64,
         /// What the members say they are.
-        roles: Vec<crate::set::Role>,
+        roles: Vec<crate::role::Role>,
     },
     /// The disk under the data is full, or nearly so.
     #[error("the disk of {} is full: {} MB are left", directory.display(), available_bytes / 1_000_000)]

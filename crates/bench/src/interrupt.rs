@@ -1,12 +1,14 @@
 //! Ctrl-C asks for an orderly end: servers are stopped, and what was measured is kept.
 
 use crate::error::{Doing, Error, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Whether the user has asked to stop.
+/// How often the user has asked to stop.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
     /// Nobody has asked yet, and no signal will.
@@ -14,22 +16,27 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Listens to SIGINT, SIGTERM and SIGHUP of this process.
+    /// Listens to SIGINT, SIGTERM and SIGHUP of this process, to its end.
     pub fn install(&self) -> Result<()> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&self.0)).doing("catching signals")?;
-        }
-        Ok(())
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).doing("catching signals")?;
+        let interrupt = self.clone();
+        let listener = std::thread::Builder::new().name("signals".to_owned());
+        let listening = listener.spawn(move || signals.forever().for_each(|_| interrupt.ask()));
+        listening.map(drop).doing("catching signals")
     }
 
     /// Asks to stop, as a signal does.
     pub fn ask(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.fetch_add(1, Ordering::SeqCst);
     }
 
     /// True when the user wants to stop.
     pub fn asked(&self) -> bool {
+        self.times() > 0
+    }
+
+    /// How often the user has asked: more than once means at once.
+    pub fn times(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 

@@ -26,6 +26,8 @@ pub mod pipe;
 pub mod procfs;
 pub mod random;
 pub mod responder;
+mod role;
+mod schedule;
 pub mod server;
 pub mod set;
 pub mod subject;

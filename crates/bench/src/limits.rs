@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,9 +178,11 @@ fn enable(parent: &Path, controller: &str) -> Result<(), String> {
     })
 }
 
-/// Makes the directory of a group, which takes `who_may`.
+/// Makes the directory of a group, which takes `who_may`. Each server of this process has one of its own.
 fn make_group(parent: &Path, who_may: &str) -> Result<PathBuf, String> {
-    let path = parent.join(format!("tenon-bench-{}", std::process::id()));
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let path = parent.join(format!("tenon-bench-{}-{number}", std::process::id()));
     match fs::create_dir(&path) {
         Ok(()) => Ok(path),
         Err(error) => Err(format!(
@@ -334,6 +337,18 @@ mod tests {
         assert!(group.has_killed());
     }
 
+    /// Only the first member of a set was limited.
+    #[test]
+    fn several_servers_are_limited_at_once() {
+        let (_directory, hierarchy) = made_up("memory\n", "memory\n");
+        let groups = [(); 3].map(|()| hierarchy.make(MEMORY, Path::new("/")).expect("everything is allowed"));
+        assert!(groups[0].path != groups[1].path && groups[1].path != groups[2].path);
+        for group in &groups {
+            let limit = fs::read_to_string(group.path.join("memory.max")).expect("written");
+            assert_eq!(limit, "67108864");
+        }
+    }
+
     #[test]
     fn version_1_limits_disks() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -362,13 +377,12 @@ mod tests {
         let reason = |hierarchy: &Hierarchy| hierarchy.make(MEMORY, Path::new("/")).expect_err("it is not allowed");
         let (_directory, hierarchy) = made_up("cpu\n", "");
         assert!(reason(&hierarchy).contains("have no controller memory"));
-        // A directory in the place of the group: nothing can be made there.
-        let (directory, hierarchy) = made_up("memory\n", "memory\n");
-        let path = directory
-            .path()
-            .join(format!("slice/tenon-bench-{}", std::process::id()));
-        fs::write(&path, "").expect("written");
-        assert!(reason(&hierarchy).contains("systemd-run --user --scope"));
+        let (directory, _) = made_up("memory\n", "memory\n");
+        let refused = make_group(&directory.path().join("nowhere"), "somebody").expect_err("there is no such folder");
+        assert!(
+            refused.contains("no control group can be made") && refused.ends_with("it takes somebody"),
+            "{refused}"
+        );
         let (directory, hierarchy) = made_up("memory\n", "");
         fs::remove_file(directory.path().join("slice/cgroup.subtree_control")).expect("removed");
         fs::create_dir(directory.path().join("slice/cgroup.subtree_control")).expect("made");

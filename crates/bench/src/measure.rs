@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// One point of a series.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A point that comes so much too late is none: this program did not get to run, and the clients with it.
+const LATE: Duration = Duration::from_millis(500);
 /// Between two looks at whether something ended the run.
 const LOOK: Duration = Duration::from_millis(50);
 /// A disk with less left is about to be full; stopping now leaves room for the results.
@@ -157,6 +159,20 @@ fn blank(context: &Context, subject: &Subject, phase: &Phase, clients: usize) ->
     run.parameters.clone_from(&phase.parameters);
     run.parameters
         .insert("scale".to_owned(), context.options.scale.to_string());
+    let limits = subject.limits();
+    let duration = context.options.duration.filter(|_| phase.duration.is_some());
+    let chosen = [
+        ("memoryBytes", limits.memory_bytes.map(|bytes| bytes.to_string())),
+        (
+            "diskBytesPerSecond",
+            limits.read_bytes_per_second.map(|bytes| bytes.to_string()),
+        ),
+        ("duration", duration.map(|time| time.as_secs_f64().to_string())),
+    ];
+    let chosen = chosen
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    run.parameters.extend(chosen);
     run.seed = context.options.seed;
     run.repetition = context.repetition;
     run.clients = clients as u32;
@@ -249,7 +265,9 @@ fn measure_into(
         }
         // Only now do the counters stand still, and agree with the histograms.
         let counts = shared.counts();
-        series.finish(run, phase, &watch, &after);
+        let latencies = recorded.iter().flat_map(|thread| &thread.latencies);
+        let commands = latencies.map(Histogram::len).sum();
+        series.finish(run, phase, &watch, &after, commands);
         fill(run, &counts, &before, &after);
         if phase.contended {
             let clients: Vec<ClientProgress> = recorded.iter().flat_map(|thread| &thread.clients).copied().collect();
@@ -347,7 +365,11 @@ fn observe(
         let counts = shared.counts();
         if now >= tick {
             series.sample(subject, &counts, watch, shared);
-            tick += INTERVAL;
+            // What was late leaves no rest of an interval behind.
+            tick = match now.duration_since(tick) > LATE {
+                true => now,
+                false => tick,
+            } + INTERVAL;
             if phase.drop_pages
                 && let Some(data) = subject.data()
             {
@@ -461,6 +483,12 @@ fn missed_rate(run: &Run, phase: &Phase, counts: &Counts) -> Option<String> {
 fn combine(run: &mut Run, phase: &Phase, counts: &Counts, recorded: Vec<Recorded>) -> Option<Error> {
     let mut failure = None;
     let mut latencies: Vec<Option<Histogram<u64>>> = vec![None; phase.names.len()];
+    let unfinished: u64 = recorded.iter().map(|thread| thread.unfinished).sum();
+    if unfinished > 0 && matches!(phase.pacing, Pacing::Open { .. }) {
+        run.notes.push(format!(
+            "{unfinished} operations that were due had no answer at the end: their latency is that up to then, and would be longer"
+        ));
+    }
     for thread in recorded {
         for (sum, latency) in latencies.iter_mut().zip(thread.latencies) {
             match sum {
@@ -476,17 +504,12 @@ fn combine(run: &mut Run, phase: &Phase, counts: &Counts, recorded: Vec<Recorded
     }
     for (index, name) in phase.names.iter().enumerate() {
         let (count, errors) = (counts.operations[index], counts.errors[index]);
-        if count + errors == 0 {
+        let latency = latencies[index].as_ref().and_then(Latency::from_histogram);
+        if count + errors == 0 && latency.is_none() {
             continue;
         }
-        run.operations.insert(
-            (*name).to_owned(),
-            Operation {
-                count,
-                errors,
-                latency: latencies[index].as_ref().and_then(Latency::from_histogram),
-            },
-        );
+        run.operations
+            .insert((*name).to_owned(), Operation { count, errors, latency });
     }
     failure
 }
@@ -500,6 +523,12 @@ fn settle(run: &mut Run, subject: &mut Subject, before: &Look, after: &Look) -> 
         Some(pid) => Some(procfs::usage(pid)?),
         None => after.server,
     };
+    // Work that an engine puts off is work for these operations, as its bytes are.
+    if run.document_bytes.is_some()
+        && let (Some(cpu), Some(late)) = (&mut run.server_cpu_us, difference(cpu_us(after.server), cpu_us(server)))
+    {
+        *cpu += late;
+    }
     run.written_bytes = difference(
         before.server.and_then(|usage| usage.written_bytes),
         server.and_then(|usage| usage.written_bytes),
@@ -524,6 +553,8 @@ struct Sampler {
     last_counts: Counts,
     last_rate: f64,
     rss_peak: u64,
+    /// Time that is in no interval.
+    left_out: Duration,
 }
 
 impl Sampler {
@@ -544,19 +575,35 @@ impl Sampler {
             },
             last_rate: 0.0,
             rss_peak: before.server.map_or(0, |usage| usage.resident_bytes),
+            left_out: Duration::ZERO,
         }
+    }
+
+    /// Operations of each kind since the last point, and goes on to this one; `None` when it is much too late.
+    fn advance(&mut self, look: &Look, counts: &Counts) -> Option<Vec<u64>> {
+        let now = counts.operations.iter().zip(&self.last_counts.operations);
+        let deltas: Vec<u64> = now.map(|(now, last)| now - last).collect();
+        let elapsed = look.at.duration_since(self.last.at);
+        self.last_rate = deltas.iter().sum::<u64>() as f64 / elapsed.as_secs_f64().max(1e-9);
+        self.last_counts = counts.clone();
+        if elapsed > INTERVAL + LATE {
+            self.left_out += elapsed;
+            return None;
+        }
+        Some(deltas)
     }
 
     fn sample(&mut self, subject: &Subject, counts: &Counts, watch: &Watch, shared: &Shared) {
         let look = Look::now(subject);
-        let now = counts.operations.iter().zip(&self.last_counts.operations);
-        let deltas: Vec<u64> = now.map(|(now, last)| now - last).collect();
-        let elapsed = look.at.duration_since(self.last.at).as_secs_f64();
-        self.last_rate = deltas.iter().sum::<u64>() as f64 / elapsed.max(1e-9);
+        let p99_ns = shared.p99_ns(&mut self.latencies);
+        let Some(deltas) = self.advance(&look, counts) else {
+            self.last = look;
+            return;
+        };
         for (column, delta) in self.columns.iter_mut().zip(&deltas) {
             column.push(*delta);
         }
-        for (column, p99) in self.p99_ns.iter_mut().zip(shared.p99_ns(&mut self.latencies)) {
+        for (column, p99) in self.p99_ns.iter_mut().zip(p99_ns) {
             column.push(p99);
         }
         if let (Some(now), Some(last)) = (look.server, self.last.server) {
@@ -575,10 +622,9 @@ impl Sampler {
         self.series.cache_bytes.push(cache.bytes);
         self.series.dirty_bytes.push(cache.dirty_bytes);
         self.last = look;
-        self.last_counts = counts.clone();
     }
 
-    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look) {
+    fn finish(&mut self, run: &mut Run, phase: &Phase, watch: &Watch, after: &Look, commands: u64) {
         let mut series = std::mem::take(&mut self.series);
         let by_name = |columns: &mut Vec<Vec<u64>>| {
             let named = phase.names.iter().zip(std::mem::take(columns));
@@ -606,12 +652,21 @@ impl Sampler {
                 column.clear();
             }
         }
-        run.stalls = report::stalls(&series);
-        if let Some(part) = report::collapse(&series) {
+        run.stalls = report::stalls(&series, commands);
+        if let Some(part) = report::collapse(&series, commands) {
             run.figures.insert(report::COLLAPSED.to_owned(), part);
+        }
+        if !self.left_out.is_zero() {
+            run.notes.push(format!(
+                "the load generator itself did not get to run: {:.1} s are left out of the seconds that are told one by one",
+                self.left_out.as_secs_f64()
+            ));
         }
         run.series = series;
         run.checkpoints = watch.checkpoints(self.start);
+        if let Some(count) = watch.checkpoint_count(self.start) {
+            run.figures.insert(report::CHECKPOINTS.to_owned(), count as f64);
+        }
         self.rss_peak = self.rss_peak.max(after.server.map_or(0, |usage| usage.resident_bytes));
         run.rss_peak_bytes = (self.rss_peak > 0).then_some(self.rss_peak);
     }
@@ -620,6 +675,36 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// This program was stopped for seconds, and the server was said to have collapsed.
+    #[test]
+    fn seconds_in_which_the_generator_did_not_run_are_no_points() {
+        let at = Instant::now();
+        let look = |ms| Look {
+            at: at + Duration::from_millis(ms),
+            server: None,
+            own: None,
+            others: None,
+            disk_reads: None,
+        };
+        let counts = |count| Counts {
+            operations: vec![count],
+            ..Counts::default()
+        };
+        let phase = Phase::work("test", "a", &["read"], None);
+        let mut series = Sampler::new(&phase, &look(0));
+        let points: Vec<_> = [(1000, 100), (2100, 210), (4700, 211), (5700, 311)]
+            .into_iter()
+            .map(|(ms, count)| {
+                let look = look(ms);
+                let deltas = series.advance(&look, &counts(count));
+                series.last = look;
+                deltas
+            })
+            .collect();
+        assert_eq!(points, [Some(vec![100]), Some(vec![110]), None, Some(vec![100])]);
+        assert_eq!(series.left_out, Duration::from_millis(2600));
+    }
 
     #[test]
     fn contention_tells_of_clients_that_got_nothing() {

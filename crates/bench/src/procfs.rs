@@ -99,6 +99,34 @@ pub fn listens(pid: u32, port: u16) -> Option<bool> {
     Some(links.into_iter().any(|link| sockets.contains(&link)))
 }
 
+/// Whether a process of a group, which its leader's id names, listens on a port of this machine: the leader, or what it
+/// has started. `None` without the right to look at all of them.
+pub fn group_listens(leader: u32, port: u16) -> Option<bool> {
+    let mut found = listens(leader, port);
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        if found == Some(true) {
+            break;
+        }
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        if pid != leader && parse_group(&stat) == Some(leader) {
+            found = match listens(pid, port) {
+                Some(false) => found,
+                other => other,
+            };
+        }
+    }
+    found
+}
+
+/// The process group, field 5.
+fn parse_group(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(2)?.parse().ok()
+}
+
 /// Inodes of the sockets that listen on a port, by the table of TCP's sockets.
 fn parse_listeners(table: &str, port: u16) -> impl Iterator<Item = u64> {
     const LISTENING: &str = "0A";

@@ -7,9 +7,10 @@ use crate::connection::Connection;
 use crate::error::{Doing, Error, Result};
 use crate::interrupt::Interrupt;
 use crate::limits::{ControlGroup, Wanted};
+use crate::procfs;
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// A server that has not ended by then is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(300);
+/// The same, once the user wants to stop.
+pub const STOP_TIMEOUT_INTERRUPTED: Duration = Duration::from_secs(10);
+/// When another program has answered in the server's place for so long, the server will not.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at whether something has happened: the resolution of start-up and shutdown times.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Of a server's log, this much of its end is looked through for the reason of its own.
@@ -112,12 +117,17 @@ impl ServerProcess {
                 Err(Error::ServerDied { log, .. }) if log.contains("ddress already in use") && tries < PORTS_TRIED => {
                     tries += 1;
                 }
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AddrInUse && tries < PORTS_TRIED => {
+                    tries += 1;
+                }
                 result => return result,
             }
         }
     }
 
     fn start_once(command: &ServerCommand, address: SocketAddr, interrupt: &Interrupt) -> Result<Self> {
+        // Whoever listens there would be taken for the server, and get its commands.
+        TcpListener::bind(address).doing(format!("taking the port {} for {}", address.port(), command.label))?;
         let data = command.data();
         fs::create_dir_all(&data).doing(format!("making {}", data.display()))?;
         let words = Words {
@@ -154,24 +164,35 @@ impl ServerProcess {
             group: None,
         };
         if let Some(group) = group {
-            if let Err(reason) = group.add(server.pid()) {
-                server.notes.push(format!("no limit on memory or disk: {reason}"));
+            match group.add(server.pid()) {
+                Ok(()) => server.group = Some(group),
+                Err(reason) => server.notes.push(format!("no limit on memory or disk: {reason}")),
             }
-            server.group = Some(group);
         }
         server.wait_until_answering(start, interrupt)?;
         Ok(server)
     }
 
     fn wait_until_answering(&mut self, start: Instant, interrupt: &Interrupt) -> Result<()> {
+        let mut stranger: Option<Instant> = None;
         while start.elapsed() < START_TIMEOUT {
             interrupt.check()?;
             if let Some(status) = self.child.try_wait().doing("looking after the server")? {
                 return Err(self.died(format!("did not start ({status})")));
             }
             if Connection::open_until(self.address, interrupt).is_ok_and(|mut connection| connection.hello().is_ok()) {
-                self.start_time = start.elapsed();
-                return Ok(());
+                let answered = start.elapsed();
+                // Another program may have taken the port since it was seen to be free.
+                if procfs::group_listens(self.pid(), self.address.port()) != Some(false) {
+                    if self.child.try_wait().doing("looking after the server")?.is_some() {
+                        continue;
+                    }
+                    self.start_time = answered;
+                    return Ok(());
+                }
+                if stranger.get_or_insert_with(Instant::now).elapsed() > STRANGER_TIMEOUT {
+                    return Err(self.died(format!("did not start: another program answers at {}", self.address)));
+                }
             }
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -209,10 +230,16 @@ impl ServerProcess {
         }
     }
 
-    /// Asks it to end (SIGTERM), waits, and returns how long it took. It is killed if the user wants to stop meanwhile.
+    /// True when the system limits it as it was told to.
+    pub fn is_limited(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// Asks it to end (SIGTERM), waits, and returns how long it took. It is killed if the user wants to stop meanwhile;
+    /// if the user wanted that before, when it does not end soon, or the user asks again.
     pub fn stop(mut self) -> Result<Duration> {
         let start = Instant::now();
-        let asked_before = self.interrupt.asked();
+        let asked_before = self.interrupt.times();
         self.check()?;
         let pid = Pid::from_child(&self.child);
         rustix::process::kill_process(pid, Signal::TERM).doing("asking the server to end")?;
@@ -224,17 +251,21 @@ impl ServerProcess {
         Err(self.died(format!("did not end in an orderly way ({status})")))
     }
 
-    fn wait_for_end(&mut self, start: Instant, asked_before: bool) -> Result<ExitStatus> {
-        while start.elapsed() < STOP_TIMEOUT {
-            if !asked_before {
-                self.interrupt.check()?;
+    fn wait_for_end(&mut self, start: Instant, asked_before: usize) -> Result<ExitStatus> {
+        let patience = match asked_before {
+            0 => STOP_TIMEOUT,
+            _ => STOP_TIMEOUT_INTERRUPTED,
+        };
+        while start.elapsed() < patience {
+            if self.interrupt.times() > asked_before {
+                return Err(Error::Interrupted);
             }
             if let Some(status) = self.child.try_wait().doing("waiting for the server to end")? {
                 return Ok(status);
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        Err(self.died(format!("does not end in {} s and was killed", STOP_TIMEOUT.as_secs())))
+        Err(self.died(format!("does not end in {} s and was killed", patience.as_secs())))
     }
 }
 
@@ -334,12 +365,8 @@ mod tests {
     fn a_program_that_ends_at_once_is_an_error_that_shows_its_words() {
         let directory = tempfile::tempdir().expect("a directory");
         let command = ServerCommand {
-            program: "/bin/echo".into(),
-            label: "echo".to_owned(),
-            config: None,
             arguments: vec!["no such engine".to_owned()],
-            directory: directory.path().to_path_buf(),
-            limits: Wanted::default(),
+            ..command_of("/bin/echo", directory.path())
         };
         let error = ServerProcess::start(&command, &Interrupt::new())
             .expect_err("echo serves nobody")
@@ -348,6 +375,103 @@ mod tests {
             error.contains("did not start") && error.contains("no such engine"),
             "{error}"
         );
+    }
+
+    fn command_of(program: &str, directory: &Path) -> ServerCommand {
+        ServerCommand {
+            program: program.into(),
+            label: "test".to_owned(),
+            config: None,
+            arguments: Vec::new(),
+            directory: directory.to_path_buf(),
+            limits: Wanted::default(),
+        }
+    }
+
+    /// Its answers were taken for those of the server, which got no further than its port.
+    #[test]
+    fn a_port_that_somebody_has_is_refused_before_anything_starts() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = taken.local_addr().expect("bound");
+        std::thread::spawn(move || crate::responder::serve(&taken));
+        let command = command_of("/bin/false", directory.path());
+        let error = ServerProcess::start_on(&command, address.port(), &Interrupt::new()).expect_err("it is taken");
+        let words = crate::chain(&error);
+        assert!(
+            words.contains(&format!("taking the port {}", address.port())),
+            "{words}"
+        );
+        assert!(!command.data().exists(), "nothing was made");
+    }
+
+    #[test]
+    fn who_answers_in_the_place_of_the_server_is_not_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = taken.local_addr().expect("bound");
+        std::thread::spawn(move || crate::responder::serve(&taken));
+        let child = Command::new("/bin/sleep")
+            .arg("600")
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        let mut server = ServerProcess {
+            child,
+            address,
+            label: "test".to_owned(),
+            words: Words {
+                output: directory.path().join("output.txt"),
+                log: directory.path().join("server.log"),
+            },
+            interrupt: Interrupt::new(),
+            start_time: Duration::ZERO,
+            notes: Vec::new(),
+            group: None,
+        };
+        assert_eq!(procfs::group_listens(server.pid(), address.port()), Some(false));
+        rustix::process::kill_process(Pid::from_child(&server.child), Signal::KILL).expect("it is there");
+        let interrupt = Interrupt::new();
+        let error = server
+            .wait_until_answering(Instant::now(), &interrupt)
+            .expect_err("somebody else answers");
+        assert!(error.to_string().contains("did not start (signal: 9"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_does_not_end_is_killed_when_the_user_insists() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let child = Command::new("/bin/sh")
+            .args(["-c", "trap '' TERM; echo ready; exec sleep 600"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn();
+        let mut child = child.expect("it starts");
+        let mut ready = [0; 6];
+        let mut out = child.stdout.take().expect("piped");
+        out.read_exact(&mut ready).expect("it is deaf from now on");
+        let interrupt = Interrupt::new();
+        interrupt.ask();
+        let server = ServerProcess {
+            child,
+            address: (Ipv4Addr::LOCALHOST, 1).into(),
+            label: "test".to_owned(),
+            words: Words {
+                output: directory.path().join("output.txt"),
+                log: directory.path().join("server.log"),
+            },
+            interrupt: interrupt.clone(),
+            start_time: Duration::ZERO,
+            notes: Vec::new(),
+            group: None,
+        };
+        std::thread::scope(|scope| {
+            let stopped = scope.spawn(|| server.stop());
+            std::thread::sleep(Duration::from_millis(100));
+            interrupt.ask();
+            let ended = stopped.join().expect("no panic");
+            assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        });
     }
 
     #[test]

@@ -13,35 +13,14 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use crate::role::Role;
+
 /// A set has a primary by then, whatever happened: several elections.
 const PRIMARY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Secondaries have what the primary has by then, when nobody writes.
 pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
 /// Between two looks at who leads.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
-/// What a member says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It takes writes.
-    Primary,
-    /// It follows and answers reads.
-    Secondary,
-    /// Anything else; one that does not answer, too.
-    Neither,
-}
-
-impl Role {
-    /// The role in a reply to `hello`.
-    pub fn of(hello: &Document) -> Self {
-        let is = |name: &str| hello.get_bool(name).unwrap_or(false);
-        match (is("isWritablePrimary"), is("secondary")) {
-            (true, _) => Role::Primary,
-            (_, true) => Role::Secondary,
-            _ => Role::Neither,
-        }
-    }
-}
 
 /// A member, whose server lives or does not.
 #[derive(Debug)]
@@ -185,6 +164,22 @@ impl Members {
             Ok(consensus) => votes(consensus) == votes(config),
             Err(_) => true,
         })
+    }
+
+    /// Ends all servers in an orderly way, all at once: one that is alone would wait for others to hand over to.
+    /// Returns how long that took.
+    pub fn stop(&self) -> Result<Duration> {
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let ends: Vec<_> = self
+                .members
+                .iter()
+                .map(|member| scope.spawn(|| member.stop()))
+                .collect();
+            let mut ends = ends.into_iter().map(|end| end.join().expect("stopping does not panic"));
+            ends.try_for_each(|end| end.map(drop))
+        })?;
+        Ok(began.elapsed())
     }
 
     /// Starts a member's server again on its data. It answers then; what it is shows later.

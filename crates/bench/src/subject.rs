@@ -14,9 +14,8 @@ use crate::set::{self, Member, Members};
 use bson::{Bson, Document, rawdoc};
 use report::Configuration;
 use std::fs;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// See the module.
@@ -317,19 +316,7 @@ impl Subject {
     /// Ends our own process. Returns how long that took; `None` for a server that was running.
     pub fn stop(&mut self) -> Result<Option<Duration>> {
         if let Some(set) = &self.set {
-            let began = Instant::now();
-            // All at once: one that is alone would wait for others to hand over to.
-            thread::scope(|scope| {
-                let ends: Vec<_> = set
-                    .members
-                    .all()
-                    .iter()
-                    .map(|member| scope.spawn(|| member.stop()))
-                    .collect();
-                let mut ends = ends.into_iter().map(|end| end.join().expect("stopping does not panic"));
-                ends.try_for_each(|end| end.map(drop))
-            })?;
-            return Ok(Some(began.elapsed()));
+            return set.members.stop().map(Some);
         }
         match self.own.as_mut().and_then(|(_, process)| process.take()) {
             Some(process) => process.stop().map(Some),
@@ -358,10 +345,7 @@ impl Subject {
             self.setup = setup.clone();
             self.configuration.yaml = setup.yaml()?;
             self.configuration.options = setup.options.clone();
-            if setup.file.is_none() {
-                let path = command.directory.join("server.yaml");
-                fs::write(&path, &self.configuration.yaml).doing(format!("writing {}", path.display()))?;
-            }
+            write_configuration(&command.directory, &self.configuration.yaml)?;
             self.notes.clone_from(&setup.notes);
         }
         command.limits = limits;
@@ -386,14 +370,7 @@ impl Subject {
 /// How to start a server on fresh data in a directory of its own.
 pub(crate) fn fresh_command(program: &Path, setup: &Setup, directory: &Path, limits: Wanted) -> Result<ServerCommand> {
     fs::create_dir_all(directory).doing(format!("making {}", directory.display()))?;
-    let config = match &setup.file {
-        Some(path) => path.clone(),
-        None => {
-            let path = directory.join("server.yaml");
-            fs::write(&path, setup.yaml()?).doing(format!("writing {}", path.display()))?;
-            path
-        }
-    };
+    let config = write_configuration(directory, &setup.yaml()?)?;
     let command = ServerCommand {
         program: program.to_path_buf(),
         label: setup.label.clone(),
@@ -406,7 +383,29 @@ pub(crate) fn fresh_command(program: &Path, setup: &Setup, directory: &Path, lim
     Ok(command)
 }
 
-/// Reads `mongodb://host[:port][/…]` or `host[:port]`. Users, TLS and several hosts are not for this tool.
+/// Returns the file's path.
+fn write_configuration(directory: &Path, yaml: &str) -> Result<PathBuf> {
+    let path = directory.join("server.yaml");
+    fs::write(&path, yaml).doing(format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// Options of a connection string that say what this tool does anyway; of others it would do the contrary.
+fn check_uri_option(option: &str) -> std::result::Result<(), String> {
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    match (name.to_ascii_lowercase().as_str(), value) {
+        ("appname", _) | ("directconnection", "true" | "false") | ("w", "1") | ("tls" | "ssl", "false") => Ok(()),
+        _ => Err(format!(
+            "the option {option} is not supported: there are appName, directConnection, w=1 and tls=false"
+        )),
+    }
+}
+
+/// How long each of several addresses of a host has to answer.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Reads `mongodb://host[:port][/…]` or `host[:port]`. Users, TLS and several hosts are not for this tool. Of several
+/// addresses of the host it is the first that takes connections, or else the first.
 pub fn parse_uri(uri: &str) -> Result<SocketAddr> {
     let refuse = |why: &str| Error::Choice(format!("{uri:?}: {why}"));
     let rest = match uri.split_once("://") {
@@ -415,6 +414,10 @@ pub fn parse_uri(uri: &str) -> Result<SocketAddr> {
         None => uri,
     };
     let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let options = rest.split_once('?').map_or("", |(_, options)| options);
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        check_uri_option(option).map_err(|why| refuse(&why))?;
+    }
     if host.contains('@') {
         return Err(refuse("authentication is not supported"));
     }
@@ -432,8 +435,14 @@ pub fn parse_uri(uri: &str) -> Result<SocketAddr> {
     } else {
         format!("{host}:27017")
     };
-    let mut addresses = host.to_socket_addrs().doing(format!("finding {host}"))?;
-    addresses.next().ok_or_else(|| refuse("the host has no address"))
+    let addresses: Vec<SocketAddr> = host.to_socket_addrs().doing(format!("finding {host}"))?.collect();
+    let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, ADDRESS_TIMEOUT).is_ok();
+    let found = match addresses.len() {
+        0 | 1 => None,
+        _ => addresses.iter().find(listens),
+    };
+    let found = found.or(addresses.first()).copied();
+    found.ok_or_else(|| refuse("the host has no address"))
 }
 
 #[cfg(test)]
@@ -444,7 +453,9 @@ mod tests {
     fn uris_are_read_or_refused_with_a_reason() {
         let read = |uri: &str| parse_uri(uri).map(|address| address.to_string());
         assert_eq!(
-            read("mongodb://127.0.0.1:5000/test?w=1").ok().as_deref(),
+            read("mongodb://127.0.0.1:5000/test?w=1&directConnection=true&appName=x")
+                .ok()
+                .as_deref(),
             Some("127.0.0.1:5000")
         );
         assert_eq!(read("127.0.0.1").ok().as_deref(), Some("127.0.0.1:27017"));
@@ -453,6 +464,16 @@ mod tests {
             ("mongodb://u:p@h", "authentication"),
             ("mongodb://a,b", "one host"),
             ("mongodb:///x", "no host"),
+            ("mongodb://127.0.0.1/?tls=true", "tls=true is not supported"),
+            ("mongodb://127.0.0.1?w=majority", "w=majority is not supported"),
+            (
+                "mongodb://127.0.0.1/x?w=1&replicaSet=a",
+                "replicaSet=a is not supported",
+            ),
+            (
+                "mongodb://127.0.0.1/?directConnection=maybe",
+                "directConnection=maybe is not",
+            ),
         ] {
             let error = read(uri).expect_err("it is refused").to_string();
             assert!(error.contains(why), "{error}");

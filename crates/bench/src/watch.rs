@@ -28,8 +28,15 @@ struct Seen {
     cache: Cache,
     /// Number of checkpoints; `None` until the server told.
     checkpoints: Option<i64>,
-    /// When each ended and how long it took.
-    spans: Vec<(Instant, Duration)>,
+    /// When looks found that some had ended: how many, and how long the last of them took.
+    ended: Vec<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ended {
+    at: Instant,
+    count: i64,
+    last_took: Duration,
 }
 
 /// Ends its thread when dropped.
@@ -60,19 +67,32 @@ impl Watch {
         self.seen().cache
     }
 
-    /// The checkpoints since a moment; `None` when the server does not tell.
+    /// The checkpoints since a moment whose times are known, of each second the last one's; `None` when the server does
+    /// not tell.
     pub fn checkpoints(&self, start: Instant) -> Option<Vec<Span>> {
         let seen = self.seen();
         seen.checkpoints?;
-        let spans = seen.spans.iter().filter(|(end, _)| *end > start);
+        let spans = seen.ended.iter().filter(|ended| ended.at > start);
         Some(
             spans
-                .map(|(end, took)| Span {
-                    at_seconds: end.duration_since(start).saturating_sub(*took).as_secs_f64(),
-                    seconds: took.as_secs_f64(),
+                .map(|ended| Span {
+                    at_seconds: ended
+                        .at
+                        .duration_since(start)
+                        .saturating_sub(ended.last_took)
+                        .as_secs_f64(),
+                    seconds: ended.last_took.as_secs_f64(),
                 })
                 .collect(),
         )
+    }
+
+    /// How many checkpoints have ended since a moment; `None` when the server does not tell.
+    pub fn checkpoint_count(&self, start: Instant) -> Option<i64> {
+        let seen = self.seen();
+        seen.checkpoints?;
+        let ended = seen.ended.iter().filter(|ended| ended.at > start);
+        Some(ended.map(|ended| ended.count).sum())
     }
 }
 
@@ -134,7 +154,11 @@ fn note(status: &Document, now: Instant, seen: &mut Seen) {
     if let (Some(before), Some(count)) = (seen.checkpoints, count)
         && count > before
     {
-        seen.spans.push((now, Duration::from_millis(took_ms.max(0) as u64)));
+        seen.ended.push(Ended {
+            at: now,
+            count: count - before,
+            last_took: Duration::from_millis(took_ms.max(0) as u64),
+        });
     }
     seen.checkpoints = count.or(seen.checkpoints);
 }
@@ -149,13 +173,9 @@ mod tests {
         let mut seen = Seen::default();
         let start = Instant::now();
         let status = |count: i64| doc! { "tenon": { "checkpoints": { "count": count, "lastMillis": 250_i64 } } };
-        for (second, count) in [(1, 3), (2, 3), (3, 4), (4, 4)] {
+        for (second, count) in [(1, 3), (2, 3), (3, 7), (4, 7)] {
             note(&status(count), start + Duration::from_secs(second), &mut seen);
         }
-        assert_eq!(
-            seen.spans,
-            [(start + Duration::from_secs(3), Duration::from_millis(250))]
-        );
         let watch = Watch {
             seen: Arc::new(Mutex::new(seen)),
             over: Arc::default(),
@@ -168,6 +188,9 @@ mod tests {
                 seconds: 0.25
             }]
         );
+        // Four of them, though only the last one's time is known.
+        assert_eq!(watch.checkpoint_count(start), Some(4));
+        assert_eq!(watch.checkpoint_count(start + Duration::from_secs(3)), Some(0));
     }
 
     #[test]

@@ -64,7 +64,13 @@ fn a_run_has_counts_latencies_and_a_series() {
     }
     let (a, f) = (&session.runs[1], &session.runs[2]);
     let read = &a.operations["read"];
-    assert_eq!(read.latency.as_ref().map(|latency| latency.count), Some(read.count));
+    // Each client may have one under way at the end, which is no operation of the run and has its latency.
+    let measured = read.latency.as_ref().map_or(0, |latency| latency.count);
+    assert!(
+        (read.count..=read.count + 4).contains(&measured),
+        "{measured} of {}",
+        read.count
+    );
     let total = a.series.total();
     assert!(!total.is_empty() && total.iter().sum::<u64>() <= a.count());
     assert!(a.generator_cpu_us > Some(0));

@@ -1,8 +1,9 @@
 //! Calls operations on client threads and times them.
 //!
 //! In a closed loop the next call begins when the last one ends. In an open loop every call has an intended time, and
-//! its latency counts from there: a stall delays all calls that were due in it, and none of them is left out. Waiting
-//! for the intended time is a spin, because a sleeping thread's wake-up would be measured instead.
+//! its latency counts from there: a stall delays all calls that were due in it, and none of them is left out: those
+//! that the end finds undone count by how long they have been due. Waiting for the intended time is a spin, because a
+//! sleeping thread's wake-up would be measured instead.
 
 use crate::machine::Usage;
 use crate::statistics::SLICE;
@@ -211,7 +212,22 @@ fn run_client(
         }
         share.slices[slice] += done;
     }
+    if let Some(interval) = interval
+        && share.ended >= end
+    {
+        record_overdue(&mut share.latency, due + interval, interval, end, share.ended);
+    }
     Ok(share)
+}
+
+/// Counts calls that were due before the end of the phase, from `due` on, and were not made because an earlier one
+/// lasted until `ended`: each by how long it had been due by then.
+fn record_overdue(latency: &mut Histogram<u64>, due: Instant, interval: Duration, end: Instant, ended: Instant) {
+    let mut due = due;
+    while due < end {
+        latency.saturating_record(ended.duration_since(due).as_nanos() as u64);
+        due += interval.max(Duration::from_nanos(1));
+    }
 }
 
 /// What the driver itself costs per call: an operation that does nothing, in microseconds of CPU.
@@ -226,4 +242,23 @@ pub fn own_cost_us(subject: &dyn Subject) -> Result<f64> {
         Box::new(|_: &mut dyn Session| Ok(std::hint::black_box(1)))
     })?;
     Ok(phase.usage.cpu.as_secs_f64() * 1e6 / CALLS as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The loop ended with the call that stalled, and those that were due meanwhile were in no latency.
+    #[test]
+    fn what_was_due_in_a_last_stall_counts() {
+        let mut latency = new_histogram().unwrap();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        record_overdue(&mut latency, at(200), Duration::from_millis(100), at(1000), at(3000));
+        assert_eq!(latency.len(), 8);
+        let close = |value: u64, ms: u64| value.abs_diff(ms * 1_000_000) < ms * 10_000;
+        assert!(close(latency.max(), 2800) && close(latency.min(), 2100), "{latency:?}");
+        record_overdue(&mut latency, at(1000), Duration::from_millis(100), at(1000), at(3000));
+        assert_eq!(latency.len(), 8, "it was due when the phase was over");
+    }
 }

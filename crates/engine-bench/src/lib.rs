@@ -11,6 +11,7 @@
 
 pub mod data;
 pub mod driver;
+mod interrupt;
 pub mod machine;
 pub mod outcome;
 pub mod report;

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// memory.
 pub const OVER_MEMORY: &str = "over_memory";
 
+/// Figure of a closed loop: operations of a call.
+pub const OPERATIONS_PER_CALL: &str = "ops_per_call";
+
 /// The figures of one run. Names end in their unit; `docs/engine-bench.md` lists them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
@@ -47,6 +50,7 @@ impl Outcome {
     pub fn set_closed(&mut self, phase: &Phase) {
         let operations = phase.operations.max(1) as f64;
         self.set("ops", phase.operations as f64);
+        self.set(OPERATIONS_PER_CALL, operations / phase.calls.max(1) as f64);
         self.set("seconds", phase.seconds);
         self.set("ops_per_s", phase.rate());
         self.set("cpu_us_per_op", phase.usage.cpu.as_secs_f64() * 1e6 / operations);

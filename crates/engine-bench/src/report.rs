@@ -1,8 +1,8 @@
 //! What a session says: a line per run while it goes, a table of ratios at the end, and JSON with everything.
 
 use crate::machine::Machine;
-use crate::outcome::{OVER_MEMORY, Outcome};
-use crate::statistics::{median, ratio, stalled_second};
+use crate::outcome::{OPERATIONS_PER_CALL, OVER_MEMORY, Outcome};
+use crate::statistics::{Rounds, median_of_rounds, ratio, stalled_second};
 use crate::subject::SubjectKind;
 use crate::targets::{Baseline, TARGETS, Target};
 use crate::workload::Workload;
@@ -30,7 +30,7 @@ pub struct Report {
     pub runs: Vec<Outcome>,
     /// Runs that failed: what they were and why.
     pub failures: Vec<String>,
-    /// Runs of our engines in which a second fell below a tenth of the median, in words.
+    /// Runs of our engines in which a second fell below a tenth of a good one, in words.
     pub stalls: Vec<String>,
     /// The rows of the table.
     pub comparisons: Vec<Comparison>,
@@ -61,7 +61,7 @@ pub struct Comparison {
     pub goal: String,
     /// What a first version has to reach, in words.
     pub first: Option<String>,
-    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of the median; `void:
+    /// `met`, `first version` or `missed`; `stalled` when a second of a run fell below a tenth of a good one; `void:
     /// memory` when data larger than the cache was kept in memory.
     pub verdict: String,
 }
@@ -85,17 +85,19 @@ pub fn run_line(outcome: &Outcome) -> String {
     line
 }
 
-/// What is to be said of a run of one of our engines in which a second fell below a tenth of the median: it fails,
+/// What is to be said of a run of one of our engines in which a second fell below a tenth of a good one: it fails,
 /// whatever its rate.
 pub fn stall(outcome: &Outcome) -> Option<String> {
-    let (slowest, middle) = stalled_second(&outcome.slices).filter(|_| outcome.subject.engine().is_some())?;
+    let per_call = outcome.figures.get(OPERATIONS_PER_CALL).copied().unwrap_or(1.0);
+    let stalled = stalled_second(&outcome.slices, per_call);
+    let (slowest, good) = stalled.filter(|_| outcome.subject.engine().is_some())?;
     Some(format!(
-        "{} {} #{} stalled: {} operations in its slowest second, {} in the median one",
+        "{} {} #{} stalled: {} operations in its slowest second, {} in a good one",
         outcome.workload,
         outcome.subject,
         outcome.pair,
         number(slowest),
-        number(middle)
+        number(good)
     ))
 }
 
@@ -160,15 +162,12 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// The figures of a kind of run, in the order of pairs.
-fn series(runs: &[Outcome], workload: Workload, subject: SubjectKind, figure: &str) -> Vec<f64> {
-    let mut found: Vec<(usize, f64)> = runs
-        .iter()
+/// The figures of a kind of run.
+fn series(runs: &[Outcome], workload: Workload, subject: SubjectKind, figure: &str) -> Rounds {
+    runs.iter()
         .filter(|run| run.workload == workload && run.subject == subject)
         .filter_map(|run| Some((run.pair, *run.figures.get(figure)?)))
-        .collect();
-    found.sort_by_key(|(pair, _)| *pair);
-    found.into_iter().map(|(_, value)| value).collect()
+        .collect()
 }
 
 /// Every goal against every engine of Tenon that was measured.
@@ -185,9 +184,9 @@ pub fn compare(runs: &[Outcome]) -> Vec<Comparison> {
 
 fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Option<Comparison> {
     let values = series(runs, target.workload, subject, target.figure);
-    let middle = median(&values)?;
+    let middle = median_of_rounds(&values)?;
     let (baseline, theirs) = match target.baseline {
-        Baseline::Absolute => (None, Vec::new()),
+        Baseline::Absolute => (None, Rounds::new()),
         Baseline::Rocksdb if subject == SubjectKind::Rocksdb => return None,
         named => {
             let (kind, theirs) = baseline_series(runs, target, named)?;
@@ -196,8 +195,8 @@ fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Optio
     };
     let (value, low, high) = match baseline {
         None => {
-            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-            (middle, low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+            let low = values.values().copied().fold(f64::INFINITY, f64::min);
+            (middle, low, values.values().copied().fold(f64::NEG_INFINITY, f64::max))
         }
         Some(_) => {
             let found = ratio(&values, &theirs)?;
@@ -225,7 +224,7 @@ fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Optio
         subject,
         ours: middle,
         baseline,
-        theirs: median(&theirs),
+        theirs: median_of_rounds(&theirs),
         ratio: value,
         low,
         high,
@@ -236,7 +235,7 @@ fn compare_one(runs: &[Outcome], target: &Target, subject: SubjectKind) -> Optio
 }
 
 /// The runs to compare with; of two candidates, the one with the better median.
-fn baseline_series(runs: &[Outcome], target: &Target, baseline: Baseline) -> Option<(SubjectKind, Vec<f64>)> {
+fn baseline_series(runs: &[Outcome], target: &Target, baseline: Baseline) -> Option<(SubjectKind, Rounds)> {
     use SubjectKind::{Rocksdb, WiredTiger, WiredTigerTuned};
     let candidates: &[SubjectKind] = match baseline {
         Baseline::WiredTiger => &[WiredTiger, WiredTigerTuned],
@@ -247,7 +246,7 @@ fn baseline_series(runs: &[Outcome], target: &Target, baseline: Baseline) -> Opt
     };
     let found = candidates.iter().filter_map(|kind| {
         let values = series(runs, target.workload, *kind, target.figure);
-        Some((*kind, median(&values)?, values))
+        Some((*kind, median_of_rounds(&values)?, values))
     });
     let better = found.reduce(|best, next| {
         if (next.1 > best.1) == target.goal.more_is_better() {
@@ -302,7 +301,7 @@ pub fn median_table(runs: &[Outcome]) -> String {
         for subject in SubjectKind::ALL {
             let mut cells = Vec::new();
             for figure in line_figures(workload) {
-                if let Some(middle) = median(&series(runs, workload, subject, figure)) {
+                if let Some(middle) = median_of_rounds(&series(runs, workload, subject, figure)) {
                     cells.push(format!("{figure} {}", number(middle)));
                 }
             }
@@ -399,7 +398,7 @@ mod tests {
         let said = stall(&ours).expect("a stall");
         assert_eq!(
             said,
-            "W7 btree #2 stalled: 50.0 operations in its slowest second, 1,000 in the median one"
+            "W7 btree #2 stalled: 50.0 operations in its slowest second, 1,000 in a good one"
         );
         assert_eq!(stall(&theirs), None, "it is not ours");
         assert_eq!(compare(&[ours, theirs])[0].verdict, "stalled");

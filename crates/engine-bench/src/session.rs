@@ -1,5 +1,6 @@
 //! A session: every run in a process of its own, subjects in turn, so that what changes on the machine meets all alike.
 
+use crate::interrupt::Interrupt;
 use crate::machine::{Machine, drop_page_cache, load};
 use crate::outcome::Outcome;
 use crate::report::{Report, compare, run_line, stall};
@@ -54,6 +55,7 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
     for note in &report.notes {
         eprintln!("note: {note}");
     }
+    let interrupt = Interrupt::install()?;
     for &workload in &plan.workloads {
         for pair in 0..plan.pairs {
             for &subject in &plan.subjects {
@@ -63,7 +65,7 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
                     seed: plan.template.seed.wrapping_add(pair as u64),
                     ..plan.template.clone()
                 };
-                match run_one(spec) {
+                match run_one(spec, &interrupt) {
                     Ok(mut outcome) => {
                         outcome.pair = pair;
                         println!("{}", run_line(&outcome));
@@ -75,6 +77,7 @@ pub fn run(plan: &Plan, save: impl Fn(&Report) -> Result<()>) -> Result<Report> 
                         report.comparisons = compare(&report.runs);
                         save(&report)?;
                     }
+                    Err(_) if interrupt.asked() => bail!("stopped; nothing is left of the run that was under way"),
                     Err(error) => {
                         let failure = format!("{workload} {subject} #{pair}: {error:#}");
                         eprintln!("failed: {failure}");
@@ -125,7 +128,7 @@ fn tcmalloc() -> Option<&'static str> {
 }
 
 /// One run: a directory, one process or two, and nothing left behind.
-fn run_one(mut spec: RunSpec) -> Result<Outcome> {
+fn run_one(mut spec: RunSpec, interrupt: &Interrupt) -> Result<Outcome> {
     let directory = tempfile::Builder::new()
         .prefix("engine-bench-")
         .tempdir_in(&spec.directory)
@@ -136,12 +139,12 @@ fn run_one(mut spec: RunSpec) -> Result<Outcome> {
     } else {
         None
     };
-    let first = run_process(&spec)?;
+    let first = run_process(&spec, interrupt)?;
     if !spec.workload.opens_again() {
         return Ok(first);
     }
     spec.second = true;
-    Ok(first.and_then(run_process(&spec)?))
+    Ok(first.and_then(run_process(&spec, interrupt)?))
 }
 
 fn start_sweeper(directory: PathBuf) -> Result<Ticker> {
@@ -151,7 +154,7 @@ fn start_sweeper(directory: PathBuf) -> Result<Ticker> {
 }
 
 /// Starts this program again for one run, and reads the outcome from its output.
-fn run_process(spec: &RunSpec) -> Result<Outcome> {
+fn run_process(spec: &RunSpec, interrupt: &Interrupt) -> Result<Outcome> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new(program);
     command
@@ -160,11 +163,14 @@ fn run_process(spec: &RunSpec) -> Result<Outcome> {
     if let (None, Some(allocator)) = (spec.subject.engine(), tcmalloc()) {
         command.env("LD_PRELOAD", allocator);
     }
-    let output = command
+    let child = command
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
+        .spawn()
         .context("starting a run")?;
+    let _watched = interrupt.watch(&child);
+    let output = child.wait_with_output().context("waiting for a run")?;
     if !output.status.success() {
         bail!("the run's process ended with {}", output.status);
     }

@@ -1,5 +1,6 @@
 //! Arithmetic of the reports: medians, ratios with their spread, time below half the median rate.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Length of the slices that rates are counted in.
@@ -28,13 +29,21 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// The ratio of two series of runs, paired by position. `None` when one of them has no median or theirs is 0.
-pub fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
-    let value = median(ours)? / median(theirs)?;
+/// The figures of runs, by the number of their round.
+pub type Rounds = BTreeMap<usize, f64>;
+
+/// The median of all rounds.
+pub fn median_of_rounds(rounds: &Rounds) -> Option<f64> {
+    median(&rounds.values().copied().collect::<Vec<_>>())
+}
+
+/// The ratio of two series of runs, of which those of the same round make a pair. `None` when one of them has no
+/// median, theirs is 0, or they have no round in common.
+pub fn ratio(ours: &Rounds, theirs: &Rounds) -> Option<Ratio> {
+    let value = median_of_rounds(ours)? / median_of_rounds(theirs)?;
     let pairs = ours
         .iter()
-        .zip(theirs)
-        .map(|(a, b)| a / b)
+        .filter_map(|(round, a)| Some(a / theirs.get(round)?))
         .filter(|ratio| ratio.is_finite());
     let (low, high) = pairs.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ratio| {
         (low.min(ratio), high.max(ratio))
@@ -72,19 +81,24 @@ fn window_rates(slices: &[u64], window: usize) -> Vec<f64> {
     parts.map(|part| part.iter().sum::<f64>() / seconds).collect()
 }
 
-/// The slowest whole second and the median one, in operations, when the slowest is below a tenth of the median. Seconds
-/// are those from the beginning; one that the end cut off does not count.
-pub fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
-    /// A second below one part in so many of the median is a stall.
+/// The slowest whole second and a good one, which a quarter of all exceeds, in operations, when the slowest is below a
+/// tenth of the good one: the median would be that of the halt, once this lasts for most of the time. Where nothing was
+/// done in three quarters of the seconds, the good one is the best. Seconds are those from the beginning; one that the
+/// end cut off does not count. Where a good one has few calls, of so many operations each, that one has none is chance.
+pub fn stalled_second(slices: &[u64], operations_per_call: f64) -> Option<(f64, f64)> {
+    /// A second below one part in so many of a good one is a stall.
     const STALL_PART: f64 = 10.0;
     let per_second = (1.0 / SLICE.as_secs_f64()).round() as usize;
-    let seconds: Vec<f64> = whole_slices(slices)
+    let mut seconds: Vec<f64> = whole_slices(slices)
         .chunks_exact(per_second)
         .map(|second| second.iter().sum())
         .collect();
-    let middle = median(&seconds)?;
-    let slowest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    (slowest < middle / STALL_PART).then_some((slowest, middle))
+    seconds.sort_by(f64::total_cmp);
+    let (slowest, best) = (*seconds.first()?, *seconds.last()?);
+    let good = seconds.get(seconds.len() * 3 / 4).copied().filter(|count| *count > 0.0);
+    let good = good.unwrap_or(best);
+    let tells = good / operations_per_call.max(1.0) >= STALL_PART;
+    (tells && slowest < good / STALL_PART).then_some((slowest, good))
 }
 
 /// The rate over the last `part` (0 to 1) of the time.
@@ -107,6 +121,10 @@ fn whole_slices(slices: &[u64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    fn stalled_second(slices: &[u64]) -> Option<(f64, f64)> {
+        super::stalled_second(slices, 1.0)
+    }
+
     #[test]
     fn medians() {
         assert_eq!(median(&[]), None);
@@ -117,20 +135,34 @@ mod tests {
 
     #[test]
     fn ratios_are_of_medians_with_the_spread_of_pairs() {
-        let found = ratio(&[20.0, 30.0, 22.0], &[10.0, 10.0, 11.0]).unwrap();
+        let rounds = |values: &[f64]| -> Rounds { values.iter().copied().enumerate().collect() };
+        let found = ratio(&rounds(&[20.0, 30.0, 22.0]), &rounds(&[10.0, 10.0, 11.0])).unwrap();
         assert!((found.value - 2.2).abs() < 1e-9, "{found:?}");
         assert_eq!((found.low, found.high), (2.0, 3.0));
-        assert_eq!(ratio(&[1.0], &[]), None);
-        assert_eq!(ratio(&[1.0], &[0.0]), None);
+        assert_eq!(ratio(&rounds(&[1.0]), &rounds(&[])), None);
+        assert_eq!(ratio(&rounds(&[1.0]), &rounds(&[0.0])), None);
+        // The first of ours failed: it left the second to be paired with their first.
+        let without_first: Rounds = [(1, 30.0), (2, 22.0)].into();
+        let found = ratio(&without_first, &rounds(&[5.0, 10.0, 11.0])).unwrap();
+        assert_eq!((found.low, found.high), (2.0, 3.0));
     }
 
     #[test]
-    fn a_second_below_a_tenth_of_the_median_is_a_stall() {
+    fn a_second_below_a_tenth_of_a_good_one_is_a_stall() {
         let run =
             |seconds: &[u64]| -> Vec<u64> { seconds.iter().flat_map(|&count| [count / 10; 10]).chain([0]).collect() };
         assert_eq!(stalled_second(&run(&[1000, 900, 110, 1000, 1000])), None);
         assert_eq!(stalled_second(&run(&[1000, 900, 90, 1000, 1000])), Some((90.0, 1000.0)));
         assert_eq!(stalled_second(&run(&[])), None);
+        // The longer a halt lasted, the cleaner was the report.
+        assert_eq!(
+            stalled_second(&run(&[1000, 0, 0, 0, 0, 0, 1000, 1000])),
+            Some((0.0, 1000.0))
+        );
+        assert_eq!(stalled_second(&run(&[0, 500, 0, 0, 0, 0, 0])), Some((0.0, 500.0)));
+        // Scans of everything, each of which takes seconds.
+        let scans = run(&[250_000, 0, 0, 250_000, 0, 250_000]);
+        assert_eq!(super::stalled_second(&scans, 250_000.0), None);
         // The last second is not over.
         assert_eq!(
             stalled_second(&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0, 0, 0, 0, 9]),

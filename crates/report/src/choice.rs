@@ -226,7 +226,7 @@ fn collapse(experiment: &Experiment, label: &str) -> Option<String> {
     let parts = experiment.pool(label)?.runs.iter().filter_map(|run| run.collapsed());
     let least = parts.reduce(f64::min)?;
     Some(format!(
-        "its slowest second had {} of the median one's operations",
+        "its slowest second had {} of a good one's operations",
         number::percent(least)
     ))
 }

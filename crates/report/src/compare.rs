@@ -136,6 +136,41 @@ impl Comparison {
         }
     }
 
+    /// What is no matter of speed: documents are right, or they are not.
+    fn compare_documents(&mut self, work: &str, before: &Pool, after: &Pool) {
+        let label = &after.configuration.label;
+        let figures = |pool: &Pool, name: &str| -> Vec<f64> {
+            let figures = pool.runs.iter().chain(&pool.without);
+            figures.filter_map(|run| run.figures.get(name).copied()).collect()
+        };
+        let most = |pool: &Pool, name: &str| figures(pool, name).into_iter().reduce(f64::max);
+        let options = &after.configuration.options;
+        let option = |name: &str| options.get(name).map_or("", String::as_str);
+        let is_acknowledged = option("writeConcern") != "NORMAL";
+        for name in crate::WRONG.into_iter().chain(is_acknowledged.then_some(crate::LOST)) {
+            if let (Some(old), Some(new)) = (most(before, name), most(after, name))
+                && new > old
+            {
+                self.fail(format!(
+                    "{work}: {label} has {new} {name} documents in the newer one, {old} in the older one."
+                ));
+            }
+        }
+        // Secondaries, and readers of what nobody acknowledged, may be behind, now more, now less.
+        let all_must_be_there =
+            is_acknowledged && (option("members").is_empty() || option("writeConcern") == "REPLICA_ALL");
+        let least = |pool: &Pool| figures(pool, crate::CONSISTENT).into_iter().reduce(f64::min);
+        if let (Some(old), Some(new)) = (least(before), least(after))
+            && all_must_be_there
+            && new < old
+        {
+            let [new, old] = [new, old].map(number::percent);
+            self.fail(format!(
+                "{work}: {new} of {label}'s reads are consistent in the newer one, {old} in the older one."
+            ));
+        }
+    }
+
     fn add(&mut self, old: &Experiment, new: &Experiment) {
         let work = old.work.name();
         for before in &old.pools {
@@ -160,7 +195,19 @@ impl Comparison {
                     self.note(format!("{work}: {label} {word} in the {which} one: {message}"));
                 }
             }
+            let seeds = |pool: &Pool| {
+                pool.runs
+                    .iter()
+                    .map(|run| run.seed)
+                    .collect::<std::collections::BTreeSet<_>>()
+            };
+            if !before.runs.is_empty() && !after.runs.is_empty() && seeds(before) != seeds(after) {
+                self.note(format!(
+                    "{work}: {label} has other seeds in the two, and so other data and choices."
+                ));
+            }
             self.compare_ends(&work, Some(before), after);
+            self.compare_documents(&work, before, after);
             let measures = Measure::of(before);
             let disturbed = old.disturbed().or(new.disturbed());
             if let Some(share) = disturbed {
@@ -203,6 +250,18 @@ impl Comparison {
     /// True when something became worse, or what was measured before is not any more: a check in CI fails by this.
     pub fn is_worse(&self) -> bool {
         self.count(Verdict::Worse) > 0 || !self.failures.is_empty()
+    }
+
+    /// True when nothing could be told of any figure, or of no throughput where there is one: such a comparison has not
+    /// looked at whether anything became worse.
+    pub fn is_mute(&self) -> bool {
+        let is_rate = |line: &&Line| line.measure == Measure::Throughput;
+        let is_told = |line: &Line| line.verdict != Verdict::Unclear;
+        let mut rates = self.lines.iter().filter(is_rate).peekable();
+        match rates.peek() {
+            Some(_) => !rates.any(is_told),
+            None => !self.lines.iter().any(is_told),
+        }
     }
 
     /// The counts in a sentence.

@@ -112,7 +112,7 @@ fn run_fields(run: &Run) -> Vec<String> {
         known(run.document_bytes),
         known(run.file_bytes),
         known(run.rss_peak_bytes),
-        known(run.checkpoints.as_ref().map(Vec::len)),
+        known(run.checkpoint_count()),
         // The sum of none is -0.
         (run.stalls.iter().map(|span| span.seconds).sum::<f64>() + 0.0).to_string(),
         known(run.start_seconds),

@@ -119,7 +119,8 @@ pub struct Run {
     pub file_bytes: Option<u64>,
     /// The most memory that the server held.
     pub rss_peak_bytes: Option<u64>,
-    /// The server's checkpoints. `None`: the server does not tell.
+    /// The server's checkpoints, as far as their times are known; [`CHECKPOINTS`] is how many there were. `None`: the
+    /// server does not tell.
     pub checkpoints: Option<Vec<Span>>,
     /// Times of little throughput, see [`crate::stalls()`].
     #[serde(default)]
@@ -228,8 +229,11 @@ pub struct Iteration {
     pub operations: u64,
 }
 
-/// Figure of a run that collapsed: the slowest second's part of the median one's operations, see [`crate::collapse`].
+/// Figure of a run that collapsed: the slowest second's part of a good one's operations, see [`crate::collapse`].
 pub const COLLAPSED: &str = "slowestSecondShare";
+
+/// Figure: checkpoints that ended in a run, those included whose times are not known.
+pub const CHECKPOINTS: &str = "checkpointCount";
 
 /// Figure of a contended run: how often an operation began again, for each that was done.
 pub const RESTARTS: &str = "restartsPerOperation";
@@ -240,6 +244,15 @@ pub const SLOWEST_CLIENT: &str = "slowestClientShare";
 
 /// Figure of a contended run: the longest time of one operation, including those that were not done at the end.
 pub const LONGEST_OPERATION: &str = "longestOperationSeconds";
+
+/// Figure of `stress`: the share of the documents that readers found as they were written.
+pub const CONSISTENT: &str = "consistentReadShare";
+
+/// Figures of `stress`: documents that were found otherwise than they were written.
+pub const WRONG: [&str; 3] = ["torn", "stale", "foreign"];
+
+/// Figure of `stress`: documents that are not there.
+pub const LOST: &str = "lost";
 
 /// Figure of a replica set: processor time of all members for each operation.
 pub const ALL_CPU: &str = "allMembersCpuPerOperationSeconds";
@@ -445,6 +458,14 @@ impl Run {
             .fold(0, u64::saturating_add)
     }
 
+    /// Operations that failed and should not have: where the primary is killed, some do.
+    pub fn faults(&self) -> u64 {
+        match self.figures.contains_key(FAILOVERS) {
+            true => 0,
+            false => self.errors(),
+        }
+    }
+
     /// Operations per second.
     pub fn rate(&self) -> Option<f64> {
         (self.seconds > 0.0 && self.count() > 0).then(|| self.count() as f64 / self.seconds)
@@ -476,6 +497,12 @@ impl Run {
     /// The figure [`COLLAPSED`].
     pub fn collapsed(&self) -> Option<f64> {
         self.figures.get(COLLAPSED).copied()
+    }
+
+    /// How many checkpoints ended in it.
+    pub fn checkpoint_count(&self) -> Option<usize> {
+        let counted = self.figures.get(CHECKPOINTS).map(|count| *count as usize);
+        counted.or(self.checkpoints.as_ref().map(Vec::len))
     }
 
     /// True when it ended as it was meant to.

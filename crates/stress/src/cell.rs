@@ -9,6 +9,7 @@
 
 use crate::document::{Documents, Tally};
 use crate::event::{Event, Observer, Phase};
+use crate::halt::{Halt, cannot_start_without_journal, refused_by_rule};
 use crate::link::{Link, LinkError, first_batch};
 use crate::load::{Batches, Broken, PhaseResult, run};
 use crate::matrix::{Cell, Topology, mebibytes};
@@ -19,7 +20,7 @@ use bench::chain;
 use bench::connection::whole_number;
 use bench::interrupt::Interrupt;
 use bench::procfs;
-use bench::server::{ServerCommand, ServerProcess};
+use bench::server::{STOP_TIMEOUT_INTERRUPTED, ServerCommand, ServerProcess};
 use bson::raw::RawDocumentBuf;
 use bson::rawdoc;
 use std::ops::RangeInclusive;
@@ -34,8 +35,6 @@ const DISK_BASE: u64 = 256 << 20;
 const DISK_LOW: u64 = 64 << 20;
 /// A process whose connections broke is gone, or a trace of it is seen, by then.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(3);
-/// Ends of programs that refuse their command line: tenond's and mongod's.
-const REFUSED_STATUS: &str = "(exit status: 2)";
 
 /// How a cell ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,8 +104,10 @@ pub struct CellResult {
     pub file_bytes: Option<u64>,
     /// What was not possible, in sentences.
     pub notes: Vec<String>,
-    /// The server's command line.
-    pub command_line: String,
+    /// What the servers were told, beside where they are.
+    pub arguments: String,
+    /// The memory of a server was to be limited, and is not.
+    pub is_unlimited: bool,
 }
 
 impl CellResult {
@@ -126,32 +127,8 @@ impl CellResult {
             stop_seconds: None,
             file_bytes: None,
             notes: Vec::new(),
-            command_line: String::new(),
-        }
-    }
-}
-
-/// Why a cell ends early.
-pub(crate) enum Halt {
-    Stopped,
-    Refused(String),
-    Failed(String),
-}
-
-impl From<LinkError> for Halt {
-    fn from(error: LinkError) -> Self {
-        match error {
-            LinkError::Stopped => Self::Stopped,
-            other => Self::Failed(other.to_string()),
-        }
-    }
-}
-
-impl From<bench::Error> for Halt {
-    fn from(error: bench::Error) -> Self {
-        match error {
-            bench::Error::Interrupted => Self::Stopped,
-            other => Self::Failed(chain(&other)),
+            arguments: String::new(),
+            is_unlimited: false,
         }
     }
 }
@@ -166,12 +143,8 @@ pub(crate) fn measure(
     observer: Observer<'_>,
 ) -> CellResult {
     let mut result = CellResult::new(cell.clone(), CellOutcome::Complete);
-    let lines = plan.start_lines();
-    lines.iter().for_each(|line| observer(Event::Line(line)));
-    result.command_line = lines
-        .last()
-        .map(|line| line.trim_start_matches("CMD> ").to_owned())
-        .unwrap_or_default();
+    plan.start_lines().iter().for_each(|line| observer(Event::Line(line)));
+    result.arguments = plan.arguments();
     let mut attempt = Attempt {
         settings,
         plan,
@@ -229,10 +202,9 @@ fn clean_up_server(server: &ServerCommand, is_member: bool, result: &mut CellRes
         if !result.notes.contains(&kept) {
             result.notes.push(kept);
         }
-    } else {
-        // Fails as long as other members or cells have something in it.
-        let parents = server.directory.ancestors().skip(1).take(1 + usize::from(is_member));
-        parents.for_each(|parent| drop(std::fs::remove_dir(parent)));
+    } else if let Some(cell) = server.directory.parent().filter(|_| is_member) {
+        // Fails as long as other members have something in it.
+        let _ = std::fs::remove_dir(cell);
     }
 }
 
@@ -247,14 +219,14 @@ impl Attempt<'_> {
     fn whole(&mut self, result: &mut CellResult, observer: Observer<'_>) -> Result<(), Halt> {
         let place = &self.plan.servers[0];
         self.check_space(place, result)?;
-        let mut server = self.start(place)?;
+        let mut server = self.start(place, result)?;
         result.start_seconds = Some(server.start_time.as_secs_f64());
-        result.notes.append(&mut server.notes);
         let measured = self.talk(&server, result, observer);
         if let Err(Halt::Failed(reason)) = measured {
             // A dead server explains a broken connection better than the connection does.
             return Err(Halt::Failed(why_dead(&mut server).unwrap_or(reason)));
         }
+        self.tell_patience(observer);
         observer(Event::Line(&self.plan.stop_line(Some(server.pid()))));
         let stopped = server.stop();
         result.file_bytes = Some(procfs::directory_bytes(&place.command.data()));
@@ -269,22 +241,40 @@ impl Attempt<'_> {
     }
 
     /// A server on fresh data.
-    pub(crate) fn start(&self, place: &Place) -> Result<ServerProcess, Halt> {
+    pub(crate) fn start(&self, place: &Place, result: &mut CellResult) -> Result<ServerProcess, Halt> {
         place
             .command
             .make_fresh()
             .map_err(|error| Halt::Failed(chain(&error)))?;
-        ServerProcess::start_on(&place.command, place.port, self.interrupt).map_err(|error| match error {
+        let started = ServerProcess::start_on(&place.command, place.port, self.interrupt);
+        let mut server = started.map_err(|error| match error {
             bench::Error::Interrupted => Halt::Stopped,
-            bench::Error::ServerDied { what, log, .. } if what.contains(REFUSED_STATUS) => Halt::Refused(log),
+            bench::Error::ServerDied { what, log, .. } if cannot_start_without_journal(&result.cell, &what, &log) => {
+                Halt::Refused(log)
+            }
             other => Halt::Failed(chain(&other)),
-        })
+        })?;
+        result.is_unlimited |= place.command.limits.any() && !server.is_limited();
+        result.notes.append(&mut server.notes);
+        Ok(server)
+    }
+
+    /// Whoever has asked to stop and sees nothing happen asks again.
+    pub(crate) fn tell_patience(&self, observer: Observer<'_>) {
+        if self.interrupt.asked() {
+            let line = format!(
+                "# stopping: a server has {} s to end; asking again kills it",
+                STOP_TIMEOUT_INTERRUPTED.as_secs()
+            );
+            observer(Event::Line(&line));
+        }
     }
 
     pub(crate) fn check_space(&self, place: &Place, result: &CellResult) -> Result<(), Halt> {
         let data = self.settings.data_bytes(result.cell.size);
         // Members may share a disk.
-        let needed = data.saturating_mul(DISK_FACTOR).saturating_add(DISK_BASE) * self.settings.servers();
+        let of_one = data.saturating_mul(DISK_FACTOR).saturating_add(DISK_BASE);
+        let needed = of_one.saturating_mul(self.settings.servers());
         let directory = &place.command.directory;
         std::fs::create_dir_all(directory)
             .map_err(|error| Halt::Failed(format!("making {}: {error}", directory.display())))?;
@@ -321,6 +311,7 @@ impl Attempt<'_> {
         let readers: Vec<Link<'_>> = (0..settings.threads).map(open).collect::<Result<_, _>>()?;
         let writers: Vec<Link<'_>> = (0..settings.threads).map(open).collect::<Result<_, _>>()?;
         let pid = server.pid();
+        let written_before = written_bytes(pid);
         let mut writers = self.write(writers, &documents, pid, result, observer)?;
         let (phase, tally, gaps, broken) = self.read(readers, &documents, pid, Phase::Read, &result.cell, observer);
         (result.read, result.tally) = (phase, tally);
@@ -328,6 +319,7 @@ impl Attempt<'_> {
         if !gaps.is_empty() {
             result.missed = look_again(&mut admin, &mut writers, &documents, &gaps, result.tally.missing)?;
         }
+        settle(&mut admin, pid, written_before, result);
         Ok(())
     }
 
@@ -372,8 +364,8 @@ impl Attempt<'_> {
         match broken {
             None => Ok(workers.into_iter().map(|(link, _)| link).collect()),
             Some(Broken::Stopped) => Err(Halt::Stopped),
-            // Refused from the first batch on is a rule; later it is an accident.
-            Some(Broken::Failed(error)) if none_written => Err(refused_if_said(error)),
+            // Refused from the first batch on may be a rule; later it is an accident.
+            Some(Broken::Failed(error)) if none_written => Err(refused_by_rule(error)),
             Some(Broken::Failed(error)) => Err(error.into()),
         }
     }
@@ -453,7 +445,7 @@ pub(crate) fn check_lost(result: &CellResult) -> Result<(), Halt> {
 /// Has a server execute an admin command.
 pub(crate) fn admit(link: &mut Link<'_>, step: &Admin) -> Result<(), Halt> {
     let command = RawDocumentBuf::try_from(&step.command).map_err(|error| Halt::Failed(error.to_string()))?;
-    link.command(&step.database, &command).map_err(refused_if_said)?;
+    link.command(&step.database, &command).map_err(refused_by_rule)?;
     Ok(())
 }
 
@@ -506,10 +498,18 @@ fn look_again(
     })
 }
 
-pub(crate) fn refused_if_said(error: LinkError) -> Halt {
-    match error {
-        LinkError::Refused { message, .. } => Halt::Refused(message),
-        other => other.into(),
+/// Bytes that a server has sent to storage up to now.
+pub(crate) fn written_bytes(pid: u32) -> Option<u64> {
+    procfs::usage(pid).ok()?.written_bytes
+}
+
+/// What was written may still be in memory only: flushing makes it count, as bytes of the writers, whenever they were
+/// sent. Of a server that cannot flush nothing is told.
+pub(crate) fn settle(admin: &mut Link<'_>, pid: u32, before: Option<u64>, result: &mut CellResult) {
+    let is_durable = admin.command("admin", &rawdoc! { "fsync": 1 }).is_ok();
+    let after = written_bytes(pid).filter(|_| is_durable);
+    if let Some(write) = &mut result.write {
+        write.written_bytes = after.zip(before).map(|(after, before)| after.saturating_sub(before));
     }
 }
 

@@ -65,7 +65,7 @@ pub struct PhaseResult {
     pub generator_cpu_us: Option<u64>,
     /// Bytes that the server fetched from storage.
     pub read_bytes: Option<u64>,
-    /// Bytes that the server sent to storage.
+    /// Bytes that the server sent to storage until all that was written was durable; of the writers' phase alone.
     pub written_bytes: Option<u64>,
     /// The most memory that the server held.
     pub rss_peak_bytes: Option<u64>,
@@ -224,15 +224,16 @@ impl Watch {
     }
 
     fn tick(&mut self, documents: u64, is_interval: bool) {
-        let Ok(usage) = procfs::usage(self.pid) else {
-            return;
-        };
-        self.rss_peak = self.rss_peak.max(Some(usage.resident_bytes));
+        // A primary that was killed is gone, and the time without one is of the phase all the same.
+        let usage = procfs::usage(self.pid).ok();
+        self.rss_peak = self.rss_peak.max(usage.map(|usage| usage.resident_bytes));
         if !is_interval || self.column.len() >= report::limits::POINTS_MAX {
             return;
         }
-        let before = self.last.unwrap_or_default();
         self.column.push(documents - self.last_documents);
+        self.last_documents = documents;
+        let Some(usage) = usage else { return };
+        let before = self.last.unwrap_or_default();
         let series = &mut self.series;
         series.server_cpu_us.push(micros(usage.cpu.saturating_sub(before.cpu)));
         series.rss_bytes.push(usage.resident_bytes);
@@ -243,13 +244,24 @@ impl Watch {
             series.written_bytes.push(bytes);
         }
         self.last = Some(usage);
-        self.last_documents = documents;
     }
 
     fn finish(mut self, started_ms: i64, seconds: f64, documents: u64, latency: Histogram<u64>) -> PhaseResult {
         let end = procfs::usage(self.pid).ok();
         let both = self.first.zip(end);
         let generator = self.generator.zip(procfs::usage(std::process::id()).ok());
+        let series = &mut self.series;
+        for column in [
+            &mut series.server_cpu_us,
+            &mut series.rss_bytes,
+            &mut series.read_bytes,
+            &mut series.written_bytes,
+        ] {
+            // A column with holes says nothing about when.
+            if column.len() != self.column.len() {
+                column.clear();
+            }
+        }
         if !self.column.is_empty() {
             self.series.operations.insert(self.name, self.column);
         }
@@ -263,7 +275,7 @@ impl Watch {
             server_cpu_us: both.map(cpu),
             generator_cpu_us: generator.map(cpu),
             read_bytes: both.and_then(|(before, after)| since(before.read_bytes, after.read_bytes)),
-            written_bytes: both.and_then(|(before, after)| since(before.written_bytes, after.written_bytes)),
+            written_bytes: None,
             rss_peak_bytes: self.rss_peak.max(end.map(|usage| usage.resident_bytes)),
         }
     }
@@ -280,6 +292,7 @@ fn since(before: Option<u64>, after: Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use report::stalls;
 
     #[test]
     fn batches_cover_every_number_once_both_ways() {
@@ -327,6 +340,27 @@ mod tests {
         all.sort_unstable();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
         assert!(result.rss_peak_bytes > Some(0));
+    }
+
+    /// The chart of a failover ended at the kill.
+    #[test]
+    fn a_phase_goes_on_when_its_server_is_gone() {
+        let mut watch = Watch::new("write", std::process::id());
+        watch.tick(100, true);
+        // Of no process: the id of the one that was killed.
+        watch.pid = u32::MAX;
+        watch.tick(100, true);
+        watch.tick(250, true);
+        let result = watch.finish(0, 3.0, 250, histogram());
+        assert_eq!(result.series.total(), [100, 0, 150]);
+        assert!(result.series.rss_bytes.is_empty() && result.series.server_cpu_us.is_empty());
+        assert_eq!(
+            stalls(&result.series, result.documents),
+            [report::Span {
+                at_seconds: 1.0,
+                seconds: 1.0
+            }]
+        );
     }
 
     #[test]

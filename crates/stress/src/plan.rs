@@ -81,6 +81,12 @@ impl Plan {
         }
     }
 
+    /// What the servers are told beside where they are, which is the same in every run; of members, what each is told.
+    pub fn arguments(&self) -> String {
+        let arguments = self.servers.iter().map(|place| place.command.arguments.join(" "));
+        arguments.collect::<Vec<_>>().join("; ")
+    }
+
     /// The first server's directory.
     pub fn directory(&self) -> &Path {
         &self.servers[0].command.directory
@@ -200,17 +206,12 @@ fn server(
         label: cell.to_string(),
         config: None,
         arguments,
-        directory: directory(folder, cell),
+        directory: folder.join(cell.slug()),
         limits: Wanted {
             memory_bytes,
             ..Wanted::default()
         },
     }
-}
-
-/// The directory of a cell, which the run makes and removes.
-pub(crate) fn directory(folder: &Path, cell: &Cell) -> PathBuf {
-    folder.join("tenon-stress").join(cell.slug())
 }
 
 fn create(settings: &Settings, cell: &Cell) -> Admin {
@@ -311,7 +312,7 @@ mod tests {
         let start = plan.start_lines();
         assert_eq!(
             start[0],
-            "CMD> mkdir -p '/my data/tenon-stress/rocksdb-largerThanRam-G-NORMAL-nojournal-capped/data'"
+            "CMD> mkdir -p '/my data/rocksdb-largerThanRam-G-NORMAL-nojournal-capped/data'"
         );
         assert!(start[1].contains(&(11_u64 << 30).to_string()), "{start:?}");
         assert!(
@@ -401,7 +402,7 @@ mod tests {
             ("/my data", 2, "rocksdb", 27119),
         ] {
             let data = format!(
-                "{folder}/tenon-stress/rocksdb+btree+rocksdb-inRam-J-REPLICA_ALL-journal-plain-failover/member{number}/data"
+                "{folder}/rocksdb+btree+rocksdb-inRam-J-REPLICA_ALL-journal-plain-failover/member{number}/data"
             );
             assert!(start.contains(&data), "{data}\n{start}");
             assert!(start.contains(&format!("--port {port}")), "{start}");

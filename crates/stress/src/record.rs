@@ -7,7 +7,7 @@ use crate::cell::{CellOutcome, CellResult};
 use crate::document::Tally;
 use crate::event::Phase;
 use crate::load::PhaseResult;
-use crate::matrix::{Capped, Journal, Size, Topology};
+use crate::matrix::{Capped, Journal, Size, Topology, WriteConcern};
 use crate::settings::Settings;
 use crate::tables::mebibytes_per_second;
 use report::{Configuration, Latency, Operation, Outcome, Run, stalls};
@@ -62,7 +62,10 @@ fn runs_of(result: &CellResult, settings: &Settings, version: &str) -> Vec<Run> 
     read.file_bytes = result.file_bytes;
     read.outcome = outcome(&result.outcome);
     read.notes.extend(result.notes.iter().cloned());
-    let figures = [("late", result.missed.late as f64), ("lost", result.missed.lost as f64)];
+    let figures = [
+        ("late", result.missed.late as f64),
+        (report::LOST, result.missed.lost as f64),
+    ];
     read.figures
         .extend(figures.map(|(name, value)| (name.to_owned(), value)));
     let mut runs = vec![write, read];
@@ -93,13 +96,11 @@ fn reading(
         tally.asked() - tally.consistent,
         settings,
     );
-    let figures = [
-        ("consistentReadShare", tally.share()),
-        ("missing", tally.missing as f64),
-        ("torn", tally.torn as f64),
-        ("stale", tally.stale as f64),
-        ("foreign", tally.foreign as f64),
-    ];
+    let figures = [(report::CONSISTENT, tally.share()), ("missing", tally.missing as f64)];
+    let wrong = report::WRONG.into_iter().zip([tally.torn, tally.stale, tally.foreign]);
+    let figures = figures
+        .into_iter()
+        .chain(wrong.map(|(name, count)| (name, count as f64)));
     read.figures
         .extend(figures.map(|(name, value)| (name.to_owned(), value)));
     read
@@ -113,12 +114,15 @@ fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) 
         ("journal".to_owned(), on_off(cell.journal == Journal::On)),
         ("capped".to_owned(), on_off(cell.capped == Capped::Yes)),
     ]);
+    if cell.concern == WriteConcern::FsyncSafe {
+        options.insert("fsync".to_owned(), settings.fsync.name().to_owned());
+    }
     if settings.topology == Topology::ReplicaSet {
         options.insert("members".to_owned(), settings.members.to_string());
         options.insert("failover".to_owned(), on_off(cell.failover));
     }
-    if !result.command_line.is_empty() {
-        options.insert("commandLine".to_owned(), result.command_line.clone());
+    if !result.arguments.is_empty() {
+        options.insert("arguments".to_owned(), result.arguments.clone());
     }
     let mut label = format!("{} {}", cell.engine, cell.concern.name());
     for (is_set, word) in [
@@ -147,13 +151,17 @@ fn blank(result: &CellResult, settings: &Settings, version: &str, phase: Phase) 
         ("readBatch", settings.read_batch),
         ("compressible", u64::from(settings.compressible)),
     ];
-    if cell.size == Size::LargerThanRam {
+    if cell.size == Size::LargerThanRam && !result.is_unlimited {
         parameters.push(("memoryBytes", settings.memory_bytes));
     }
     run.parameters = parameters
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value.to_string()))
         .collect();
+    if result.is_unlimited {
+        run.parameters
+            .insert("memoryBytes".to_owned(), "NOT limited".to_owned());
+    }
     run.seed = settings.seed;
     run.clients = settings.threads as u32;
     run
@@ -169,7 +177,7 @@ fn fill(run: &mut Run, phase: &PhaseResult, kind: Phase, good: u64, bad: u64, se
     run.started_ms = phase.started_ms;
     run.seconds = phase.seconds;
     run.series = phase.series.clone();
-    run.stalls = stalls(&phase.series);
+    run.stalls = stalls(&phase.series, phase.latency.len());
     run.server_cpu_us = phase.server_cpu_us;
     run.generator_cpu_us = phase.generator_cpu_us;
     run.read_bytes = phase.read_bytes;

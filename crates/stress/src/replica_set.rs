@@ -12,11 +12,12 @@
 //! written. What really is there is seen by reading.
 
 use crate::cell::{
-    Attempt, CellResult, Failover, Halt, Missed, admit, begin, check_lost, check_tally, expect_written, read_range,
-    refused_if_said, why_dead,
+    Attempt, CellResult, Failover, Missed, admit, begin, check_lost, check_tally, expect_written, read_range, settle,
+    why_dead, written_bytes,
 };
 use crate::document::Documents;
 use crate::event::{Event, Observer, Phase};
+use crate::halt::{Halt, refused_by_rule};
 use crate::link::{Link, LinkError};
 use crate::load::{Batches, Broken, run};
 use crate::matrix::Cell;
@@ -95,8 +96,7 @@ impl Attempt<'_> {
         let mut started = Vec::new();
         for place in &self.plan.servers {
             self.check_space(place, result)?;
-            let mut server = self.start(place)?;
-            result.notes.append(&mut server.notes);
+            let server = self.start(place, result)?;
             started.push(Member::new(place.command.clone(), server));
         }
         let set = Set {
@@ -124,14 +124,11 @@ impl Attempt<'_> {
         measured: Result<(), Halt>,
     ) -> Result<(), Halt> {
         let start = Instant::now();
-        let mut failed = None;
-        for member in set.members.all() {
-            let Some(pid) = member.pid() else { continue };
+        self.tell_patience(observer);
+        for pid in set.members.all().iter().filter_map(Member::pid) {
             observer(Event::Line(&self.plan.stop_line(Some(pid))));
-            if let Err(error) = member.stop() {
-                failed.get_or_insert(error);
-            }
         }
+        let failed = set.members.stop().err();
         let bytes = self
             .plan
             .servers
@@ -175,18 +172,61 @@ impl Attempt<'_> {
         );
         // Readers connect beforehand, so that nothing is between the last write and the first read. After a failover
         // they have to look for the secondaries first.
-        let mut readers = match result.cell.failover {
+        let readers = match result.cell.failover {
             true => Vec::new(),
             false => self.open_secondaries(set)?,
         };
-        let (mut writers, restarted) = self.write_set(set, primary, &documents, result, observer)?;
+        let written_before = written_bytes(set.pid(primary));
+        let (writers, restarted) = self.write_set(set, primary, &documents, result, observer)?;
+        let missing = restarted.filter(|_| {
+            result
+                .failover
+                .as_ref()
+                .is_some_and(|known| known.rejoin_seconds.is_none())
+        });
+        let over = AtomicBool::new(false);
+        let (read, rejoined) = std::thread::scope(|scope| {
+            let over = &over;
+            let watcher = missing.map(|at| scope.spawn(move || watch_rejoin(set, primary, at, over)));
+            let read = self.read_set(set, (writers, readers), &documents, result, observer);
+            // The readers may be done before: only their failure ends the watch.
+            over.store(read.is_err(), Ordering::Relaxed);
+            (read, watcher.and_then(|watcher| watcher.join().ok().flatten()))
+        });
+        let leads = read?;
+        if let (Some(at), Some(failover)) = (missing, &mut result.failover) {
+            if rejoined.is_none() {
+                set.members.wait_for_all()?;
+            }
+            failover.rejoin_seconds = Some(rejoined.unwrap_or_else(|| at.elapsed()).as_secs_f64());
+        }
+        if !result.cell.failover {
+            settle(
+                &mut admin,
+                set.pid(leads),
+                written_before.filter(|_| leads == primary),
+                result,
+            );
+        }
+        Ok(())
+    }
+
+    /// What comes behind the writers. Returns who leads.
+    fn read_set<'m>(
+        &self,
+        set: &Set<'m>,
+        (mut writers, mut readers): (Vec<Link<'m>>, Vec<Link<'m>>),
+        documents: &Documents,
+        result: &mut CellResult,
+        observer: Observer<'_>,
+    ) -> Result<usize, Halt> {
         if result.cell.failover {
             set.members.wait(|roles| roles.contains(&Role::Secondary))?;
             readers = self.open_secondaries(set)?;
         }
         let primary = set.members.wait(|_| true)?;
         let pid = set.pid(primary);
-        let (phase, tally, gaps, broken) = self.read(readers, &documents, pid, Phase::Read, &result.cell, observer);
+        let (phase, tally, gaps, broken) = self.read(readers, documents, pid, Phase::Read, &result.cell, observer);
         (result.read, result.tally) = (phase, tally);
         broken?;
         // When each writer's connection has answered, all that they sent has been taken.
@@ -197,20 +237,14 @@ impl Attempt<'_> {
             }
         }
         if !gaps.is_empty() {
-            result.missed = self.look_again_at_secondary(set, &documents, &gaps, result.tally.missing)?;
+            result.missed = self.look_again_at_secondary(set, documents, &gaps, result.tally.missing)?;
         }
-        let links = (0..settings.threads).map(|_| set.open(primary));
+        let links = (0..self.settings.threads).map(|_| set.open(primary));
         let links = links.collect::<Result<Vec<_>, _>>()?;
-        let (phase, tally, _, broken) = self.read(links, &documents, pid, Phase::ReadPrimary, &result.cell, observer);
+        let (phase, tally, _, broken) = self.read(links, documents, pid, Phase::ReadPrimary, &result.cell, observer);
         (result.read_primary, result.tally_primary) = (phase, tally);
         broken?;
-        if let (Some(at), Some(failover)) = (restarted, &mut result.failover)
-            && failover.rejoin_seconds.is_none()
-        {
-            set.members.wait_for_all()?;
-            failover.rejoin_seconds = Some(at.elapsed().as_secs_f64());
-        }
-        Ok(())
+        Ok(primary)
     }
 
     /// A connection for each reader, to the secondaries in turn.
@@ -283,8 +317,8 @@ impl Attempt<'_> {
         match broken {
             None => {}
             Some(Broken::Stopped) => return Err(Halt::Stopped),
-            // Refused from the first batch on is a rule; later it is an accident.
-            Some(Broken::Failed(error)) if none_written => return Err(refused_if_said(error)),
+            // Refused from the first batch on may be a rule; later it is an accident.
+            Some(Broken::Failed(error)) if none_written => return Err(refused_by_rule(error)),
             Some(Broken::Failed(error)) => return Err(error.into()),
         }
         let mut restarted = None;
@@ -413,14 +447,20 @@ fn kill_primary(
     tell(start_line);
     let restarted = Instant::now();
     set.members.start_again(primary)?;
-    while !over.load(Ordering::Relaxed) {
-        if set.members.role(primary) != Role::Neither {
-            failover.rejoin_seconds = Some(restarted.elapsed().as_secs_f64());
-            break;
+    let rejoined = watch_rejoin(set, primary, restarted, over);
+    failover.rejoin_seconds = rejoined.map(|time| time.as_secs_f64());
+    Ok((failover, restarted))
+}
+
+/// How long a member needed from its start until it followed, or led; `None` when nobody wants to know any more.
+fn watch_rejoin(set: &Set<'_>, number: usize, start: Instant, over: &AtomicBool) -> Option<Duration> {
+    while !over.load(Ordering::Relaxed) && !set.interrupt.asked() && start.elapsed() < bench::set::CATCH_UP_TIMEOUT {
+        if set.members.role(number) != Role::Neither {
+            return Some(start.elapsed());
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    Ok((failover, restarted))
+    None
 }
 
 /// Whether all members have applied the same.

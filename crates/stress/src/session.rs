@@ -3,6 +3,7 @@
 use crate::cell::{CellOutcome, CellResult, measure};
 use crate::error::{Result, StressError};
 use crate::event::{Event, Observer};
+use crate::folders::Folders;
 use crate::matrix::{Cell, cells};
 use crate::plan::Plan;
 use crate::settings::Settings;
@@ -18,8 +19,8 @@ pub struct Bench {
     pub program: PathBuf,
     /// What it says about itself.
     pub build: Build,
-    /// Where data goes.
-    pub folder: PathBuf,
+    /// Where data goes: a directory in each of these, one at least.
+    pub folders: Vec<PathBuf>,
     /// Engines of the matrix.
     pub engines: Vec<String>,
 }
@@ -33,27 +34,28 @@ impl Bench {
             reason: chain(&error),
         })?;
         let engines = engines(settings, &build, &program)?;
-        let folder = settings.folders.first().cloned().unwrap_or_else(default_folder);
-        let folder = std::path::absolute(&folder).map_err(|source| StressError::File {
-            verb: "looking for",
-            path: folder,
-            source,
-        })?;
+        let given = match settings.folders.is_empty() {
+            true => vec![default_folder()],
+            false => settings.folders.clone(),
+        };
+        let absolute = |folder: PathBuf| {
+            std::path::absolute(&folder).map_err(|source| StressError::File {
+                verb: "looking for",
+                path: folder,
+                source,
+            })
+        };
         Ok(Self {
             program,
             build,
-            folder,
+            folders: given.into_iter().map(absolute).collect::<Result<_>>()?,
             engines,
         })
     }
 
-    /// Makes the folder, before the first cell.
-    pub fn make_folder(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.folder).map_err(|source| StressError::File {
-            verb: "making",
-            path: self.folder.clone(),
-            source,
-        })
+    /// Makes the directories of a run, before the first cell.
+    pub fn make_folders(&self) -> Result<Folders> {
+        Folders::make(&self.folders)
     }
 
     /// The cells of the run.
@@ -61,7 +63,7 @@ impl Bench {
         cells(settings, &self.engines)
     }
 
-    fn plan(&self, settings: &Settings, cell: &Cell) -> Result<Plan> {
+    fn plan(&self, settings: &Settings, cell: &Cell, folders: &[PathBuf]) -> Result<Plan> {
         let mut ports = Vec::new();
         while ports.len() < settings.servers() as usize {
             let port = match settings.port {
@@ -74,16 +76,7 @@ impl Bench {
                 ports.push(port);
             }
         }
-        let mut folders = vec![self.folder.clone()];
-        let more = settings.folders.iter().skip(1);
-        folders.extend(more.map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone())));
-        Ok(Plan::new(
-            settings,
-            cell,
-            (&self.program, &self.build),
-            &folders,
-            &ports,
-        ))
+        Ok(Plan::new(settings, cell, (&self.program, &self.build), folders, &ports))
     }
 }
 
@@ -109,6 +102,7 @@ fn engines(settings: &Settings, build: &Build, program: &Path) -> Result<Vec<Str
 /// Tells every step of every cell and does none of them.
 pub fn dry_run(bench: &Bench, settings: &Settings, observer: Observer<'_>) -> Result<()> {
     let cells = bench.cells(settings);
+    let folders = Folders::imagine(&bench.folders);
     for (index, cell) in cells.iter().enumerate() {
         if let Some(reason) = cell.impossible(settings) {
             observer(Event::Result(&CellResult::new(
@@ -122,7 +116,7 @@ pub fn dry_run(bench: &Bench, settings: &Settings, observer: Observer<'_>) -> Re
             of: cells.len(),
             cell,
         });
-        let plan = bench.plan(settings, cell)?;
+        let plan = bench.plan(settings, cell, &folders)?;
         let lines = plan.start_lines().into_iter().chain(plan.admin_lines());
         lines
             .chain(plan.stop_lines())
@@ -131,8 +125,15 @@ pub fn dry_run(bench: &Bench, settings: &Settings, observer: Observer<'_>) -> Re
     Ok(())
 }
 
-/// Measures every cell. After Ctrl-C it returns those that were measured, the one that was stopped included.
-pub fn run(bench: &Bench, settings: &Settings, interrupt: &Interrupt, observer: Observer<'_>) -> Vec<CellResult> {
+/// Measures every cell, in the directories of the run. After Ctrl-C it returns those that were measured, the one that
+/// was stopped included.
+pub fn run(
+    bench: &Bench,
+    settings: &Settings,
+    folders: &Folders,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Vec<CellResult> {
     let cells = bench.cells(settings);
     let mut results = Vec::with_capacity(cells.len());
     for (index, cell) in cells.iter().enumerate() {
@@ -147,7 +148,7 @@ pub fn run(bench: &Bench, settings: &Settings, interrupt: &Interrupt, observer: 
                     of: cells.len(),
                     cell,
                 });
-                match bench.plan(settings, cell) {
+                match bench.plan(settings, cell, folders.paths()) {
                     Ok(plan) => measure(settings, &plan, cell, run_id(settings, index), interrupt, observer),
                     Err(error) => CellResult::new(cell.clone(), CellOutcome::Failed(error.to_string())),
                 }
@@ -209,7 +210,7 @@ mod tests {
         let bench = Bench {
             program: "/nowhere/tenond".into(),
             build: build(&[]),
-            folder: folder.path().to_owned(),
+            folders: vec![folder.path().to_owned()],
             engines: vec!["rocksdb".to_owned(), "inMemory".to_owned()],
         };
         let (mut cells, mut starts, mut not_possible) = (0, 0, 0);

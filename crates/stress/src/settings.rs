@@ -23,6 +23,19 @@ pub enum Fsync {
     Fsync,
 }
 
+impl Fsync {
+    /// Both, by their names in settings.
+    const ALL: [(&'static str, Self); 2] = [("j", Self::Journal), ("fsync", Self::Fsync)];
+
+    /// Name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Journal => Self::ALL[0].0,
+            Self::Fsync => Self::ALL[1].0,
+        }
+    }
+}
+
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -286,7 +299,7 @@ impl Builder {
             "test.threads" => settings.threads = number(value, 1, limits::THREADS_MAX)?,
             "test.compressible" => settings.compressible = number(value, 0, 100)? as u8,
             "test.seed" => settings.seed = number(value, 0, u64::MAX)?,
-            "test.fsync" => settings.fsync = one_of(&text(value)?, &[("j", Fsync::Journal), ("fsync", Fsync::Fsync)])?,
+            "test.fsync" => settings.fsync = one_of(&text(value)?, &Fsync::ALL)?,
             other => return Err(unknown(other)),
         }
         Ok(())

@@ -15,28 +15,38 @@ pub(crate) fn mebibytes_per_second(phase: &PhaseResult, documents: u64, settings
     (phase.seconds > 0.0 && documents > 0).then(|| bytes / f64::from(1 << 20) / phase.seconds)
 }
 
+/// The cells of each table.
+fn groups(results: &[CellResult]) -> impl Iterator<Item = &[CellResult]> {
+    results.chunk_by(|a, b| {
+        let key = |result: &CellResult| (result.cell.size, result.cell.failover);
+        a.cell.engine == b.cell.engine && key(a) == key(b)
+    })
+}
+
+/// True when there is a table of which the server refuses every cell: nothing was measured where something was to be.
+pub fn is_any_table_refused(results: &[CellResult]) -> bool {
+    let is_refused = |result: &CellResult| matches!(result.outcome, CellOutcome::Refused(_));
+    groups(results).any(|group| group.iter().all(is_refused))
+}
+
 /// All tables of a run.
 pub fn tables(results: &[CellResult], settings: &Settings) -> String {
     let mut text = String::new();
-    for (number, group) in results
-        .chunk_by(|a, b| {
-            let key = |result: &CellResult| (result.cell.size, result.cell.failover);
-            a.cell.engine == b.cell.engine && key(a) == key(b)
-        })
-        .enumerate()
-    {
+    for (number, group) in groups(results).enumerate() {
         if number > 0 {
             text.push('\n');
         }
         let (engine, size) = (&group[0].cell.engine, group[0].cell.size);
+        let is_unlimited = group.iter().any(|result| result.is_unlimited);
         let title = format!(
-            "Test Results {}: {engine} ({}, {}{})",
+            "Test Results {}: {engine} ({}, {}{}{})",
             number + 1,
             match settings.topology {
                 Topology::Standalone => "single instance".to_owned(),
                 Topology::ReplicaSet => format!("replica set of {} members", settings.members),
             },
             size.words(),
+            if is_unlimited { ", NOT limited" } else { "" },
             if group[0].cell.failover {
                 ", the primary killed in the middle"
             } else {
@@ -45,7 +55,7 @@ pub fn tables(results: &[CellResult], settings: &Settings) -> String {
         );
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{title}");
-        let _ = writeln!(text, "{}", data_line(size, settings));
+        let _ = writeln!(text, "{}", data_line(size, settings, is_unlimited));
         if let CellOutcome::Impossible(reason) = &group[0].outcome {
             let _ = writeln!(text, "  Not possible: {reason}.");
             continue;
@@ -56,7 +66,7 @@ pub fn tables(results: &[CellResult], settings: &Settings) -> String {
     text
 }
 
-fn data_line(size: Size, settings: &Settings) -> String {
+fn data_line(size: Size, settings: &Settings, is_unlimited: bool) -> String {
     let documents = settings.documents(size);
     let mut line = format!(
         "{documents} documents of {} bytes, {} in all; batches of {}; {} threads; MB/s are 2^20 bytes per second",
@@ -65,7 +75,10 @@ fn data_line(size: Size, settings: &Settings) -> String {
         settings.batch,
         settings.threads
     );
-    if size == Size::LargerThanRam {
+    if is_unlimited {
+        let limit = mebibytes(settings.memory_bytes);
+        let _ = write!(line, "; the server was to use {limit} and could use ALL memory");
+    } else if size == Size::LargerThanRam {
         let _ = write!(line, "; the server may use {}", mebibytes(settings.memory_bytes));
     }
     line
@@ -186,6 +199,8 @@ fn remarks(group: &[CellResult], text: &mut String) {
     for result in group {
         for remark in remarks_of(result) {
             match remarks.iter_mut().find(|(_, said)| *said == remark) {
+                // Of several members.
+                Some((letters, _)) if letters.ends_with(result.cell.letter) => {}
                 Some((letters, _)) => {
                     let _ = write!(letters, ",{}", result.cell.letter);
                 }

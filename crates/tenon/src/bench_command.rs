@@ -13,7 +13,7 @@ use bench::server::{Build, build_of};
 use bench::workload::{Workload, book, iibench, linkbench, replica_set, scan, transactions, ycsb};
 use bench::{procfs, subject};
 use clap::{Args, Subcommand, ValueEnum};
-use report::Session;
+use report::{Run, Session};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -547,7 +547,7 @@ impl CommonArgs {
         say(&table(&context.session));
         self.output.write(&context)?;
         Ok(match ended? {
-            Ended::Complete if context.session.runs.iter().any(|run| run.collapsed().is_some()) => ExitCode::FAILURE,
+            Ended::Complete if context.session.runs.iter().any(is_faulty) => ExitCode::FAILURE,
             Ended::Complete => ExitCode::SUCCESS,
             Ended::SomeFailed => ExitCode::FAILURE,
             Ended::Interrupted => {
@@ -570,8 +570,8 @@ impl CommonArgs {
         );
         anyhow::ensure!(seconds(self.warm_up), "--warm-up is from 0 to 10000000 seconds");
         anyhow::ensure!(
-            self.rate.is_none_or(|rate| rate > 0.0 && rate <= 1e9),
-            "--rate is above 0 and at most 1000000000"
+            self.rate.is_none_or(|rate| (1e-6..=1e9).contains(&rate)),
+            "--rate is from 0.000001 to 1000000000"
         );
         Ok(())
     }
@@ -654,6 +654,11 @@ impl CommonArgs {
         );
         Ok(beside)
     }
+}
+
+/// Whether a run that came to its end fails all the same.
+fn is_faulty(run: &Run) -> bool {
+    run.collapsed().is_some() || run.faults() > 0
 }
 
 /// The engines that members join with: those that were chosen, else all of the build.

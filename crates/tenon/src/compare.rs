@@ -7,7 +7,11 @@ use report::Session;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Exits with 1 when `--check` was given and something became worse, or nothing could be compared.
+/// Exit code of a check that could tell nothing.
+const EXIT_MUTE: u8 = 2;
+
+/// Exits with 1 when `--check` was given and something became worse, or nothing could be compared; with 2 when nothing
+/// could be told of throughput.
 #[derive(Args, Debug)]
 pub struct CompareCommand {
     /// Results from before, as JSON
@@ -17,7 +21,8 @@ pub struct CompareCommand {
     /// A smaller difference than this share is none
     #[arg(long, default_value_t = report::TOLERANCE, value_name = "SHARE", value_parser = share)]
     tolerance: f64,
-    /// Fail when something became worse, or nothing could be compared
+    /// Fail when something became worse, or nothing could be compared, or (exit code 2) the noise allows no verdict on
+    /// any throughput
     #[arg(long)]
     check: bool,
     /// Write the comparison as a page
@@ -38,8 +43,16 @@ impl CompareCommand {
             report::write_whole(&vfs::RealFs, path, page.as_bytes())?;
         }
         // A check that looked at nothing has not passed.
-        let fails = self.check && (comparison.is_worse() || comparison.lines.is_empty());
-        Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(match self.check {
+            true if comparison.is_worse() || comparison.lines.is_empty() => ExitCode::FAILURE,
+            true if comparison.is_mute() => {
+                say(
+                    "FAILED: of no throughput could be told whether it became worse: each session needs repetitions and a quiet machine\n",
+                );
+                ExitCode::from(EXIT_MUTE)
+            }
+            _ => ExitCode::SUCCESS,
+        })
     }
 }
 

@@ -116,6 +116,7 @@ pub fn table(session: &Session) -> String {
         "workload",
         "phase",
         "ops/s",
+        "errors",
         "p50 ms",
         "p99 ms",
         "max ms",
@@ -225,6 +226,7 @@ fn row(run: &Run) -> Vec<String> {
         run.workload.clone(),
         phase(run) + &outcome,
         figure(run.rate(), 0),
+        run.errors().to_string(),
         milliseconds(latency.map(|latency| latency.p50_ns)),
         milliseconds(latency.map(|latency| latency.p99_ns)),
         milliseconds(latency.map(|latency| latency.max_ns)),
@@ -262,7 +264,7 @@ fn remarks(session: &Session) -> String {
     for run in &session.runs {
         if let Some(part) = run.collapsed() {
             text += &format!(
-                "{} {} {} COLLAPSED: its slowest second had {:.1} % of the median second's operations, less than a tenth\n",
+                "{} {} {} COLLAPSED: its slowest second had {:.1} % of a good second's operations, less than a tenth\n",
                 run.configuration.label,
                 run.workload,
                 phase(run),

@@ -319,11 +319,7 @@ impl Actor for Finder {
     fn advance(&mut self, reply: &RawDocument, _: &mut Message) -> Result<Progress> {
         let found = batch("find", reply)?;
         if self.what == Finding::Id && found.is_empty() {
-            return Err(Error::Refused {
-                command: "find".to_owned(),
-                code: 0,
-                message: "a document that was inserted is not found".to_owned(),
-            });
+            return Err(Error::Lost("a document that was inserted is not found".to_owned()));
         }
         Ok(Progress::READ)
     }

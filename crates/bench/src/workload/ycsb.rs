@@ -319,11 +319,7 @@ impl Client {
 
     fn found(reply: &RawDocument) -> Result<()> {
         if batch("find", reply)?.is_empty() {
-            return Err(Error::Refused {
-                command: "find".to_owned(),
-                code: 0,
-                message: "a document that was inserted is not found".to_owned(),
-            });
+            return Err(Error::Lost("a document that was inserted is not found".to_owned()));
         }
         Ok(())
     }

@@ -36,8 +36,8 @@ pub fn to_cold_counters(bench: &mut Bench) -> Result<()> {
         stop: None,
     };
     let added = AtomicU64::new(0);
-    let phase = bench.measure(&*subject, limits, &|thread| {
-        let mut picker = Picker::new(&spec, Choice::Even(rows), thread);
+    let phase = bench.measure(&*subject, limits, &|stream| {
+        let mut picker = Picker::new(&spec, Choice::Even(rows), stream);
         let added = &added;
         Box::new(move |session: &mut dyn Session| {
             added.fetch_add(1, Ordering::Relaxed);

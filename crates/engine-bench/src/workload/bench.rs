@@ -1,7 +1,7 @@
 //! What workloads share: opening a subject with its background threads, loading, phases, and the figures of every run.
 
 use crate::Outcome;
-use crate::data::{Choice, Numbers, fill_value, index_key, record_key};
+use crate::data::{Choice, Numbers, fill_value, index_key, record_key, spread};
 use crate::driver::{Limits, Operation, Pace, Phase, drive, own_cost_us};
 use crate::machine::{Usage, disk_bytes, join_memory_group, peak_resident_bytes};
 use crate::outcome::OVER_MEMORY;
@@ -28,6 +28,31 @@ const OPEN_SECONDS_MAX: f64 = 60.0;
 
 /// Memory over the cache at which data of four times the cache may lie in memory for the most part.
 const MEMORY_VOID: f64 = 3.0;
+
+/// The phase of a closed loop.
+pub const CLOSED: u32 = 0;
+/// The phase of an open loop.
+pub const OPEN: u32 = 1;
+/// What comes before these, so that the cache holds what reads leave in it.
+pub const WARM_UP: u32 = 2;
+/// What comes behind them.
+pub const AFTER: u32 = 3;
+
+/// Who draws random numbers: a client's thread in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// One of the phases above.
+    pub phase: u32,
+    /// The number of the thread.
+    pub thread: usize,
+}
+
+impl Stream {
+    fn numbers(self, seed: u64) -> Numbers {
+        let of_phase = spread(seed).wrapping_add(u64::from(self.phase));
+        Numbers::new(spread(of_phase).wrapping_add(self.thread as u64))
+    }
+}
 
 /// A run in progress. Invariant: `subject` is open unless a workload has closed it on purpose.
 pub struct Bench {
@@ -152,18 +177,20 @@ impl Bench {
         Ok(())
     }
 
-    /// A closed loop, whose figures become the run's, and an open loop at 70 % of its rate if the run has one.
+    /// A closed loop, whose figures become the run's, and an open loop at 70 % of its rate if the run has one. `make`
+    /// gets the phase: the open one must not ask for the very rows that the closed one has left in memory.
     pub fn measure<'a>(
         &mut self,
         subject: &dyn Subject,
         limits: Limits<'_>,
-        make: &(dyn Fn(usize) -> Operation<'a> + Sync),
+        make: &(dyn Fn(Stream) -> Operation<'a> + Sync),
     ) -> Result<Phase> {
         let cost = own_cost_us(subject)?;
         self.outcome.set("driver_us_per_op", cost);
         let threads = self.spec.threads;
         let counters = subject.counters()?;
-        let closed = drive(subject, threads, limits, Pace::Closed, make)?;
+        let in_phase = |phase| move |thread: usize| make(Stream { phase, thread });
+        let closed = drive(subject, threads, limits, Pace::Closed, &in_phase(CLOSED))?;
         self.outcome.set_closed(&closed);
         let operations = closed.operations.max(1) as f64;
         let after = subject.counters()?;
@@ -181,7 +208,7 @@ impl Bench {
         if self.spec.open_loop {
             let rate = closed.calls as f64 / closed.seconds.max(1e-9) * OPEN_SHARE;
             let limits = Limits::seconds(self.spec.seconds.min(OPEN_SECONDS_MAX));
-            let open = drive(subject, threads, limits, Pace::Open { rate }, make)?;
+            let open = drive(subject, threads, limits, Pace::Open { rate }, &in_phase(OPEN))?;
             self.outcome.set_open(&open);
         }
         Ok(closed)
@@ -326,14 +353,14 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Each thread picks its own.
-    pub fn new(spec: &RunSpec, choice: Choice, thread: usize) -> Self {
+    /// Each thread picks its own, in each phase.
+    pub fn new(spec: &RunSpec, choice: Choice, stream: Stream) -> Self {
         Self {
             choice,
             value_bytes: spec.value_bytes,
             found: Vec::with_capacity(spec.value_bytes),
             value: Vec::with_capacity(spec.value_bytes),
-            numbers: Numbers::new(spec.seed.wrapping_mul(31).wrapping_add(thread as u64)),
+            numbers: stream.numbers(spec.seed),
         }
     }
 
@@ -384,5 +411,24 @@ impl Picker {
             );
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The open loop asked for the rows that the closed one had just brought into memory.
+    #[test]
+    fn no_two_phases_or_threads_draw_the_same() {
+        let mut first = std::collections::BTreeSet::new();
+        for phase in [CLOSED, OPEN, WARM_UP, AFTER] {
+            for thread in 0..64 {
+                let mut numbers = Stream { phase, thread }.numbers(7);
+                assert!(first.insert(numbers.draw()), "{phase} {thread}");
+            }
+        }
+        let again = || Stream { phase: OPEN, thread: 3 }.numbers(7).draw();
+        assert_eq!(again(), again());
     }
 }

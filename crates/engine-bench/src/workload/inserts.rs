@@ -1,6 +1,6 @@
 //! W1, W2, W14, W15, W21: inserts in the order of record ids.
 
-use super::bench::{Background, Bench, Inserter};
+use super::bench::{Background, Bench, Inserter, Stream};
 use crate::data::record_key;
 use crate::driver::{Limits, Pace, drive};
 use crate::machine::drop_page_cache;
@@ -36,7 +36,7 @@ fn insert_in_batches(bench: &mut Bench, batch: u64) -> Result<()> {
     // An open loop goes on where the closed one ended.
     let next = AtomicU64::new(0);
     let spec = bench.spec.clone();
-    let measured = bench.measure(&*subject, limits, &|thread| {
+    let measured = bench.measure(&*subject, limits, &|Stream { thread, .. }| {
         let (first, step) = (thread as u64 + next.load(Ordering::Relaxed), spec.threads as u64);
         let mut inserter = Inserter::new(&spec, 0, first, step);
         let next = &next;
@@ -86,7 +86,7 @@ pub fn beside_a_hot_row(bench: &mut Bench) -> Result<()> {
     };
     // An open loop goes on where the closed one ended.
     let next = AtomicU64::new(rows);
-    bench.measure(&*subject, limits, &|thread| {
+    bench.measure(&*subject, limits, &|Stream { thread, .. }| {
         let (first, step) = (thread as u64 + next.load(Ordering::Relaxed), spec.threads as u64);
         let mut inserter = Inserter::new(&spec, 0, first, step);
         let next = &next;

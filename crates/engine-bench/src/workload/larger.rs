@@ -1,6 +1,6 @@
 //! W8, W16: index tables, grown entry by entry and built at once.
 
-use super::bench::{Background, Bench, Inserter};
+use super::bench::{Background, Bench, Inserter, Stream};
 use crate::data::{INDEX_KEY_BYTES, index_key};
 use crate::driver::Limits;
 use crate::machine::Usage;
@@ -29,7 +29,7 @@ pub fn three_indexes(bench: &mut Bench) -> Result<()> {
         calls: rows,
         stop: None,
     };
-    let phase = bench.measure(&*subject, limits, &|thread| {
+    let phase = bench.measure(&*subject, limits, &|Stream { thread, .. }| {
         let mut inserter = Inserter::new(&spec, INDEXES, thread as u64, spec.threads as u64);
         Box::new(move |session: &mut dyn Session| inserter.insert(session, 1, Durability::Buffered))
     })?;

@@ -1,6 +1,6 @@
 //! W6, W7, W7z, W12, W13, W18: updates, alone and beside reads and checkpoints.
 
-use super::bench::{Background, Bench, Picker, scan_once};
+use super::bench::{Background, Bench, CLOSED, Picker, Stream, scan_once};
 use crate::data::Choice;
 use crate::driver::{Limits, Operation, Pace, Phase, drive};
 use crate::machine::drop_page_cache;
@@ -38,7 +38,7 @@ fn update_at_random(bench: &mut Bench, subject: &dyn Subject, choice: Choice, ca
         calls: calls.max(1),
         stop: None,
     };
-    let phase = bench.measure(subject, limits, &|thread| updates(&spec, choice, thread))?;
+    let phase = bench.measure(subject, limits, &|stream| updates(&spec, choice, stream))?;
     let threads = spec.threads as u64;
     if phase.calls < calls / threads * threads {
         let note = format!("{} of {calls} updates in {:.0} s", phase.calls, phase.seconds);
@@ -47,8 +47,8 @@ fn update_at_random(bench: &mut Bench, subject: &dyn Subject, choice: Choice, ca
     Ok(())
 }
 
-fn updates<'a>(spec: &RunSpec, choice: Choice, thread: usize) -> Operation<'a> {
-    let mut picker = Picker::new(spec, choice, thread);
+fn updates<'a>(spec: &RunSpec, choice: Choice, stream: Stream) -> Operation<'a> {
+    let mut picker = Picker::new(spec, choice, stream);
     Box::new(move |session: &mut dyn Session| picker.update(session))
 }
 
@@ -64,7 +64,7 @@ pub fn compressed_checkpoint(bench: &mut Bench) -> Result<()> {
     let spec = bench.spec.clone();
     let clients = |limits| {
         drive(&*subject, 1, limits, Pace::Closed, &|thread| {
-            updates(&spec, Choice::Even(rows), thread)
+            updates(&spec, Choice::Even(rows), Stream { phase: CLOSED, thread })
         })
     };
     let outside = clients(Limits::seconds(spec.seconds))?;
@@ -126,8 +126,8 @@ pub fn memory(bench: &mut Bench) -> Result<()> {
 
 fn mix(bench: &mut Bench, subject: &dyn Subject, rows: u64) -> Result<()> {
     let spec = bench.spec.clone();
-    bench.measure(subject, Limits::seconds(spec.seconds), &|thread| {
-        let mut picker = Picker::new(&spec, Choice::Even(rows), thread);
+    bench.measure(subject, Limits::seconds(spec.seconds), &|stream| {
+        let mut picker = Picker::new(&spec, Choice::Even(rows), stream);
         Box::new(move |session: &mut dyn Session| {
             if picker.coin() {
                 picker.update(session)

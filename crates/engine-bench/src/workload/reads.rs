@@ -1,6 +1,6 @@
 //! W3, W4, W4z, W5: point reads and scans.
 
-use super::bench::{Background, Bench, Picker, RECORDS, blocks_between, scan_once};
+use super::bench::{AFTER, Background, Bench, Picker, RECORDS, Stream, WARM_UP, blocks_between, scan_once};
 use crate::data::{Choice, Zipf};
 use crate::driver::{Limits, Operation, Pace, drive};
 use crate::machine::{Usage, drop_page_cache};
@@ -39,7 +39,7 @@ pub fn larger_zipfian(bench: &mut Bench) -> Result<()> {
     let before = subject.counters()?;
     let limits = Limits::seconds(spec.seconds * AFTER_SCAN);
     let phase = drive(&*subject, spec.threads, limits, Pace::Closed, &|thread| {
-        reads(&spec, choice, spec.threads + thread)
+        reads(&spec, choice, Stream { phase: AFTER, thread })
     })?;
     bench.outcome.set("after_scan_ops_per_s", phase.rate());
     if let Some(blocks) = blocks_between(&before, &subject.counters()?) {
@@ -57,22 +57,22 @@ fn open_larger(bench: &mut Bench, rows: u64, choice: Choice) -> Result<Arc<dyn S
     drop_page_cache(&bench.spec.directory, true);
     let spec = bench.spec.clone();
     let limits = Limits::seconds(spec.seconds);
-    drive(&*subject, 1, limits, Pace::Closed, &|_| {
-        reads(&spec, choice, usize::MAX)
+    drive(&*subject, 1, limits, Pace::Closed, &|thread| {
+        reads(&spec, choice, Stream { phase: WARM_UP, thread })
     })?;
     Ok(subject)
 }
 
 fn read_at_random(bench: &mut Bench, subject: &dyn Subject, choice: Choice) -> Result<()> {
     let spec = bench.spec.clone();
-    bench.measure(subject, Limits::seconds(spec.seconds), &|thread| {
-        reads(&spec, choice, thread)
+    bench.measure(subject, Limits::seconds(spec.seconds), &|stream| {
+        reads(&spec, choice, stream)
     })?;
     Ok(())
 }
 
-fn reads<'a>(spec: &RunSpec, choice: Choice, thread: usize) -> Operation<'a> {
-    let mut picker = Picker::new(spec, choice, thread);
+fn reads<'a>(spec: &RunSpec, choice: Choice, stream: Stream) -> Operation<'a> {
+    let mut picker = Picker::new(spec, choice, stream);
     Box::new(move |session: &mut dyn Session| picker.read(session))
 }
 

@@ -1,6 +1,6 @@
 //! W9, W10, W11: what data takes on disk.
 
-use super::bench::{Background, Bench, Picker, RECORDS, data_bytes};
+use super::bench::{Background, Bench, CLOSED, Picker, RECORDS, Stream, data_bytes};
 use crate::data::Choice;
 use anyhow::Result;
 use codec::Codec;
@@ -65,7 +65,14 @@ pub fn after_updates(bench: &mut Bench) -> Result<()> {
     subject.settle()?;
     let loaded = data_bytes(&bench.layout()).max(1) as f64;
     let mut session = subject.session()?;
-    let mut picker = Picker::new(&bench.spec, Choice::Even(rows), 0);
+    let mut picker = Picker::new(
+        &bench.spec,
+        Choice::Even(rows),
+        Stream {
+            phase: CLOSED,
+            thread: 0,
+        },
+    );
     let mut peak = 0;
     for update in 0..rows * 3 {
         picker.update(&mut *session)?;

@@ -181,7 +181,10 @@ fn caption(experiment: &Experiment) -> String {
         caption.push_str(" The repetition in the middle by throughput is shown.");
     }
     if !stalled.is_empty() {
-        caption.push_str(&format!(" Stalled, below half of the median: {}.", stalled.join(", ")));
+        caption.push_str(&format!(
+            " Stalled, below half of the median or a tenth of a good second: {}.",
+            stalled.join(", ")
+        ));
     }
     caption
 }
@@ -327,10 +330,7 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
             "generator's share of the CPU time",
             cells(&|run| generator_share(run).map(number::percent)),
         ),
-        (
-            "checkpoints",
-            cells(&|run| Some(run.checkpoints.as_ref()?.len().to_string())),
-        ),
+        ("checkpoints", cells(&|run| Some(run.checkpoint_count()?.to_string()))),
         (
             "stalled",
             cells(&|run| (run.series.total().len() > 1).then(|| number::seconds(stalled(run)))),
@@ -376,7 +376,7 @@ fn figures(page: &Page, experiment: &Experiment) -> Markup {
     }
 }
 
-/// Seconds under half of the median.
+/// Seconds of stalls.
 fn stalled(run: &Run) -> f64 {
     run.stalls.iter().map(|span| span.seconds).sum()
 }

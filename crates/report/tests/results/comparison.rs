@@ -142,6 +142,63 @@ fn what_does_not_work_any_more_is_worse() {
     assert!(compare(&before, &cut, TOLERANCE).is_worse());
 }
 
+/// Documents were torn or lost, and a check of `stress` passed: it looked at speed alone.
+#[test]
+fn documents_that_are_not_right_are_worse() {
+    let session = |concern: &str, members: bool, figures: &[(&str, f64)]| {
+        let mut configuration = report::Configuration::default();
+        configuration
+            .options
+            .insert("writeConcern".to_owned(), concern.to_owned());
+        if members {
+            configuration.options.insert("members".to_owned(), "3".to_owned());
+        }
+        let mut run = report::Run::new("stress", "inRam.read", configuration);
+        run.figures = figures
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect();
+        let mut session = report::Session::new("tenon", 0, Vec::new(), report::Machine::default());
+        session.runs.push(run);
+        session
+    };
+    let is_worse = |concern: &str, members: bool, name: &str, before: f64, after: f64| {
+        let [before, after] = [before, after].map(|value| session(concern, members, &[(name, value)]));
+        compare(&before, &after, TOLERANCE).is_worse()
+    };
+    for name in ["torn", "stale", "foreign", "lost"] {
+        assert!(is_worse("SAFE", false, name, 0.0, 1.0), "{name}");
+        assert!(!is_worse("SAFE", false, name, 1.0, 1.0), "{name}");
+    }
+    assert!(!is_worse("NORMAL", false, "lost", 0.0, 1.0), "nobody acknowledged it");
+    assert!(is_worse("NORMAL", false, "torn", 0.0, 1.0));
+    let share = report::CONSISTENT;
+    assert!(is_worse("SAFE", false, share, 1.0, 0.999));
+    assert!(is_worse("REPLICA_ALL", true, share, 1.0, 0.999));
+    assert!(!is_worse("SAFE", true, share, 1.0, 0.1), "secondaries may be behind");
+    assert!(!is_worse("NORMAL", false, share, 1.0, 0.1));
+}
+
+/// Everything was unclear, and the check was content.
+#[test]
+fn a_comparison_that_can_tell_nothing_says_so() {
+    let repeated = fixture::repeated(1, 1.0);
+    assert!(!compare(&repeated, &repeated, TOLERANCE).is_mute());
+    let mut once = repeated.clone();
+    once.runs.retain(|run| run.repetition == 0);
+    let comparison = compare(&once, &once, TOLERANCE);
+    assert!(
+        comparison.is_mute() && !comparison.is_worse(),
+        "{}",
+        comparison.summary()
+    );
+    let mut disturbed = repeated.clone();
+    for run in &mut disturbed.runs {
+        run.others_cpu_share = Some(0.5);
+    }
+    assert!(compare(&repeated, &disturbed, TOLERANCE).is_mute());
+}
+
 /// The user ended a repetition early: what it had measured until then went into the mean with the whole ones.
 #[test]
 fn what_was_cut_short_counts_for_nothing() {

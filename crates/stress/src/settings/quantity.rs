@@ -1,4 +1,5 @@
-//! Whole numbers as people write them: `256`, `100,000`, `1_000`, `2^20`, `16 KiB`, `1.5 GB`.
+//! Whole numbers as people write them: `256`, `100,000`, `1_000`, `2^20`, `16 KiB`, `1.5 GB`. A comma stands between
+//! groups of three digits: where it may be meant for a point, it is refused.
 
 /// Decimal and binary units.
 const UNITS: [(&str, u64); 9] = [
@@ -15,7 +16,7 @@ const UNITS: [(&str, u64); 9] = [
 
 /// The number; `None` for what is none, or is no whole number, or does not fit.
 pub(super) fn parse(text: &str) -> Option<u64> {
-    let text: String = text.trim().replace([',', '_'], "").to_ascii_lowercase();
+    let text = ungrouped(text.trim())?.replace('_', "").to_ascii_lowercase();
     if let Some((base, exponent)) = text.split_once('^') {
         let (base, exponent) = (base.trim().parse::<u64>().ok()?, exponent.trim().parse().ok()?);
         return base.checked_pow(exponent);
@@ -28,6 +29,21 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         UNITS.iter().find(|(name, _)| *name == unit)?.1
     };
     scaled(digits.trim(), factor)
+}
+
+/// Without the commas between thousands; `None` where a comma is none of these.
+fn ungrouped(text: &str) -> Option<String> {
+    let Some((first, rest)) = text.split_once(',') else {
+        return Some(text.to_owned());
+    };
+    let digits = |group: &str| group.bytes().take_while(u8::is_ascii_digit).count();
+    let groups: Vec<&str> = rest.split(',').collect();
+    let (last, whole) = groups.split_last()?;
+    let is_grouped = (1..=3).contains(&first.len())
+        && digits(first) == first.len()
+        && whole.iter().all(|group| group.len() == 3 && digits(group) == 3)
+        && digits(last) == 3;
+    is_grouped.then(|| text.replace(',', ""))
 }
 
 /// Bytes in the largest binary unit of which they are a whole number.
@@ -86,6 +102,14 @@ mod tests {
             ("16kib", Some(16 << 10)),
             ("11 GB", Some(11_000_000_000)),
             ("1.5 GiB", Some(3 << 29)),
+            ("1,048,576", Some(1 << 20)),
+            ("1,024 KiB", Some(1 << 20)),
+            ("1,5 GiB", None),
+            ("1,50 GiB", None),
+            ("1048,576", None),
+            ("10,0000", None),
+            ("1.5,000 GiB", None),
+            ("2^1,000", None),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("2^64", None),

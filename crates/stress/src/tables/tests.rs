@@ -151,6 +151,64 @@ fn what_cannot_be_is_said_once() {
     assert_eq!(runs[0].configuration.label, "inMemory");
 }
 
+/// The title said what the server may use, whether or not anything kept it from using more; and a remark of three
+/// members had its letter three times.
+#[test]
+fn a_server_without_its_limit_is_not_one_with_it() {
+    let settings = settings();
+    let cells = cells(&settings, &["btree".to_owned()]);
+    let cell = cells.iter().find(|cell| cell.size == Size::LargerThanRam);
+    let mut result = CellResult::new(cell.expect("the matrix has it").clone(), CellOutcome::Complete);
+    result.write = Some(phase(2.0, 100));
+    result.notes = vec!["no limit on memory or disk: it takes root".to_owned(); 3];
+    let limited = result.is_unlimited;
+    result.is_unlimited = true;
+    let text = tables(std::slice::from_ref(&result), &settings);
+    assert!(
+        text.contains("(single instance, larger than available RAM, NOT limited)"),
+        "{text}"
+    );
+    assert!(!text.contains("the server may use"), "{text}");
+    assert!(text.contains("  (A) no limit on memory or disk"), "{text}");
+    let parameter = |result: &CellResult| {
+        let runs = runs(std::slice::from_ref(result), &settings, "");
+        runs[0].parameters["memoryBytes"].clone()
+    };
+    assert_eq!(parameter(&result), "NOT limited");
+    result.is_unlimited = limited;
+    assert_eq!(parameter(&result), settings.memory_bytes.to_string());
+}
+
+#[test]
+fn a_table_of_refusals_alone_measured_nothing() {
+    let some = results();
+    assert!(!is_any_table_refused(&some));
+    let refused: Vec<CellResult> = some
+        .into_iter()
+        .filter(|result| matches!(result.outcome, CellOutcome::Refused(_)))
+        .collect();
+    assert!(refused.len() == 2 && is_any_table_refused(&refused));
+}
+
+/// Random ports and folders made every two sessions set up differently.
+#[test]
+fn a_record_of_the_same_settings_is_the_same() {
+    let settings = settings();
+    let cell = cells(&settings, &["btree".to_owned()]).remove(0);
+    let options = |folder: &str, port: u16| {
+        let build = (std::path::Path::new("/opt/tenond"), &bench::server::Build::default());
+        let plan = crate::plan::Plan::new(&settings, &cell, build, &[folder.into()], &[port]);
+        let mut result = CellResult::new(cell.clone(), CellOutcome::Complete);
+        result.arguments = plan.arguments();
+        runs(&[result], &settings, "").remove(0).configuration.options
+    };
+    assert_eq!(options("/var/tmp/a", 1), options("/var/tmp/b", 2));
+    assert_eq!(
+        options("/var/tmp/a", 1)["arguments"],
+        "--storageEngine btree --nojournal"
+    );
+}
+
 #[test]
 fn a_set_is_shown_with_both_kinds_of_reads_and_its_failover() {
     let settings = Settings {

@@ -56,6 +56,8 @@ struct Round {
     first_write: Duration,
     /// From its start to the killed one following.
     rejoin: Option<Duration>,
+    /// How long clients wrote, with a primary or without.
+    writing: Duration,
     acknowledged: u64,
     lost: u64,
     /// By code, or [`BROKEN`].
@@ -87,8 +89,7 @@ fn phase(
     let parameters = &mut run.parameters;
     parameters.insert("documentBytes".to_owned(), choices.document_bytes.to_string());
     parameters.insert("electionTimeoutMillis".to_owned(), timeout.as_millis().to_string());
-    let began = Instant::now();
-    let mut rounds = Vec::new();
+    let mut rounds: Vec<Round> = Vec::new();
     let result = (|| {
         subject.find_primary()?;
         if let Some((members, primary)) = subject.members() {
@@ -116,7 +117,9 @@ fn phase(
         }
         Ok(())
     })();
-    run.seconds = began.elapsed().as_secs_f64();
+    // Restarts and checks are no time of these writes.
+    let writing: Duration = rounds.iter().map(|round| round.writing).sum();
+    run.seconds = writing.as_secs_f64();
     fill(&mut run, &rounds);
     keep(context, run, result)
 }
@@ -144,6 +147,7 @@ fn one(
         seed: context.options.seed,
         field_bytes: field_bytes(choices.document_bytes),
     };
+    let began = Instant::now();
     let (mut round, tallies, gone) = thread::scope(|scope| {
         // Whatever goes wrong here, the threads have to end.
         let _end = EndWhenDropped(&leader);
@@ -166,12 +170,17 @@ fn one(
             thread::sleep(LOOK);
         }
         pause(members, load)?;
+        let writing = began.elapsed();
         leader.over.store(true, Ordering::Relaxed);
         let joined = writers
             .into_iter()
             .map(|writer| writer.join().expect("a writer does not panic"));
         let tallies: Vec<Tally> = joined.collect();
-        Ok((Round::default(), tallies, gone))
+        let round = Round {
+            writing,
+            ..Round::default()
+        };
+        Ok((round, tallies, gone))
     })?;
     round.without_primary = leader.without(gone, old, cause);
     let firsts = tallies.iter().filter_map(|tally| tally.first_elsewhere);
