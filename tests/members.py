@@ -107,6 +107,9 @@ class Member(Server):
     def close_clients(self):
         super().close_clients()
         if self._direct is not None:
+            if not self.is_running:
+                # To end its sessions a client would look for the server until its time is over.
+                self._direct._topology.pop_all_sessions()
             self._direct.close()
             self._direct = None
 

@@ -606,7 +606,7 @@ def test_a_stream_is_resumed_on_a_member_that_is_behind(rs, db):
     rs.wait_applied()
     secondary = rs.secondaries[0]
     with db.c.watch() as stream:
-        # It takes the log and shows nothing of it.
+        # It shows nothing of what is written.
         secondary.direct.admin.command("fsync", lock=True)
         try:
             db.c.insert_one({"_id": 1})

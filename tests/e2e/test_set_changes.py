@@ -239,8 +239,8 @@ def test_data_are_copied_of_whom_is_asked_for(tmp_path):
 
 
 def test_writers_wait_for_a_majority_that_lags(tmp_path):
-    """Secondaries whose files are being copied take the log and show nothing of it: the primary lets fewer writes begin."""
-    options = ["--setParameter", "flowControlTargetLagSeconds=1"]
+    """Secondaries that take the log and show nothing of it: the primary lets fewer writes begin."""
+    options = ["--setParameter", "flowControlTargetLagSeconds=1", "--setParameter", "enableTestCommands=1"]
     with ReplicaSet(tmp_path, 3, options=options) as rs:
         rs.initiate()
         primary = rs.primary
@@ -254,9 +254,9 @@ def test_writers_wait_for_a_majority_that_lags(tmp_path):
         # A set that was busy starting may lag for a moment.
         wait(lambda: not status()["isLagged"], status)
         assert status()["enabled"]
-        locked = [each for each in rs.secondaries]
-        for each in locked:
-            each.direct.admin.command("fsync", lock=True)
+        stopped = [each for each in rs.secondaries]
+        for each in stopped:
+            each.direct.admin.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
 
         def lags():
             collection.insert_many([{} for _ in range(20)])
@@ -264,8 +264,8 @@ def test_writers_wait_for_a_majority_that_lags(tmp_path):
 
         lagged = wait(lags, status)
         assert lagged["targetRateLimit"] < 1_000_000 and lagged["isLaggedCount"] >= 1
-        for each in locked:
-            each.direct.admin.command("fsyncUnlock")
+        for each in stopped:
+            each.direct.admin.command("configureFailPoint", "stopReplProducer", mode="off")
         wait(lambda: not collection.insert_one({}).acknowledged or not status()["isLagged"], status)
         # Without it nobody waits.
         primary.direct.admin.command("setParameter", 1, enableFlowControl=False)

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use storage::{ClusterTime, Membership, Operation, Standing, StorageError};
+use storage::{ClusterTime, ElectionReason, Membership, Operation, Standing, StorageError};
 use vfs::{Registration, WaitList, Waker};
 use wire::ErrorCode;
 
@@ -137,6 +137,8 @@ pub struct Member {
     pub term: u64,
     /// Wall time of the last election that it won, in milliseconds since the Unix epoch.
     pub elected_ms: i64,
+    /// Why it stood for that.
+    pub elected_for: ElectionReason,
     /// A secondary does not stand for election before this (monotonic) time.
     pub frozen_until: Duration,
     /// The member that it takes for the primary.
@@ -378,6 +380,7 @@ impl ReplicaSet {
                 role: Role::Startup,
                 term: 0,
                 elected_ms: 0,
+                elected_for: ElectionReason::Timeout,
                 frozen_until: Duration::ZERO,
                 primary: None,
                 leader: None,
@@ -495,6 +498,7 @@ impl ReplicaSet {
             member.is_behind = !standing.is_caught_up;
             if leads && !member.leads {
                 member.elected_ms = now_ms;
+                member.elected_for = standing.reason;
                 member.steps_down = false;
             }
             member.leads = leads;

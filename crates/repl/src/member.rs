@@ -229,10 +229,15 @@ impl<L: LogView> Member<L> {
         Ok(())
     }
 
-    /// Whether it stands for election when it hears of no leader. It votes for others all the same.
+    /// Whether it stands for election when it hears of no leader; who stands already withdraws. It votes for others all
+    /// the same.
     pub fn set_may_stand(&mut self, may_stand: bool) {
+        self.expect_idle();
         if self.may_stand != may_stand {
             self.may_stand = may_stand;
+            if !may_stand && self.role() == Role::Candidate {
+                self.follow_nobody();
+            }
             self.draw_timeout(true);
         }
     }
@@ -315,6 +320,17 @@ impl<L: LogView> Member<L> {
         self.expect_idle();
         self.node.transfer_leader(id);
         self.draw_timeout(false);
+    }
+
+    /// To whom leadership is being handed over. No entries are sent meanwhile.
+    pub fn heir(&self) -> Option<u64> {
+        self.node.raft.lead_transferee
+    }
+
+    /// Goes on leading. Who has been asked to take over may do so all the same.
+    pub fn end_transfer(&mut self) {
+        self.expect_idle();
+        self.node.raft.abort_leader_transfer();
     }
 
     /// A message arrived.

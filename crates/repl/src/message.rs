@@ -55,6 +55,21 @@ impl Message {
         self.0.msg_type == eraftpb::MessageType::MsgTimeoutNow
     }
 
+    /// Why it does, as its sender put it.
+    pub fn reason(&self) -> Option<u8> {
+        self.0.context.first().copied()
+    }
+
+    /// Has it say why it asks for that.
+    pub fn set_reason(&mut self, reason: u8) {
+        self.0.context = vec![reason].into();
+    }
+
+    /// How long its entries are, which are at least one byte each.
+    pub fn entry_bytes(&self) -> usize {
+        self.0.entries.iter().map(|entry| entry.data.len().max(1)).sum()
+    }
+
     /// The entries whose contents are missing: the first place, and how many.
     pub fn unfilled(&self) -> Option<(Seq, usize)> {
         let first = self.0.entries.first().filter(|entry| entry.data.is_empty())?;

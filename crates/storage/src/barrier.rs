@@ -8,6 +8,10 @@
 //! It rises only in the turn to change definitions. Those wait for a barrier before they have the turn, and without a
 //! lock of a collection: one that waited at its commit would keep all readers of its collections waiting.
 //!
+//! The log of a member of a replica set stays as well: what others write is appended, and acknowledged, when the
+//! barrier has fallen ([`Storage::keeps_log_still`]). Term and vote are written all the same: without this member's
+//! vote nobody might be elected. The files are still when the thread that appends has taken note of the barrier.
+//!
 //! Compactions write to files for as long as they run, and cannot be held up on their way: who wants the files to stay
 //! waits for them before the barrier rises. They are counted under `order`, too.
 
@@ -23,15 +27,17 @@ use std::time::Duration;
 /// How long a waiter sleeps between two looks at its operation.
 const WAIT_SLICE: Duration = Duration::from_millis(10);
 
-/// While one of these exists, no write is committed, and the engine's files stay.
+/// While one of these exists, no write is committed.
 pub struct WriteBarrier {
     storage: Arc<Storage>,
+    keeps_log: bool,
     keeps_files: bool,
 }
 
 impl Storage {
     /// Holds all later writes back until the barrier is dropped, and waits for what is under way, compactions first, as
-    /// long as the operation may.
+    /// long as the operation may. The engine's files stay as they are meanwhile, and so does the log when what was
+    /// appended before is on disk.
     pub fn block_writes(self: &Arc<Self>, op: &Operation) -> Result<WriteBarrier, StorageError> {
         let is_compacting = || self.compactions.load(Ordering::Acquire) > 0;
         let mut barrier = loop {
@@ -42,9 +48,19 @@ impl Storage {
             }
         };
         self.settle(&|| Ok(op.check_now()?))?;
+        self.file_barriers.fetch_add(1, Ordering::AcqRel);
+        barrier.keeps_log = true;
+        self.tell_of_barrier(op)?;
+        // Whoever looked before that is through.
+        drop(self.noting_commit.lock());
         self.engine.keep_files(true)?;
         barrier.keeps_files = true;
         Ok(barrier)
+    }
+
+    /// Holds back what others write until the barrier is dropped: it goes to the log, and is not applied.
+    pub fn stop_applying(self: &Arc<Self>, op: &Operation) -> Result<Option<WriteBarrier>, StorageError> {
+        self.raise_barrier(op, &|| true)
     }
 
     /// Waits for the writes that are under way, as long as the operation may; later ones are held back meanwhile.
@@ -66,6 +82,7 @@ impl Storage {
         self.barriers.fetch_add(1, Ordering::AcqRel);
         Ok(Some(WriteBarrier {
             storage: Arc::clone(self),
+            keeps_log: false,
             keeps_files: false,
         }))
     }
@@ -128,6 +145,11 @@ impl Storage {
         self.barriers.load(Ordering::Acquire) > 0
     }
 
+    /// Whether what others write is not to go to the log.
+    pub(crate) fn keeps_log_still(&self) -> bool {
+        self.file_barriers.load(Ordering::Acquire) > 0
+    }
+
     /// The mutex `order`, where a proposal would wait neither for a barrier nor for room in the log.
     pub(crate) fn order_at_once(&self) -> Option<MutexGuard<'_, Order>> {
         let order = self.pipeline.order.lock();
@@ -151,9 +173,15 @@ impl Drop for WriteBarrier {
             // An engine that has stopped, or cannot, keeps them until it is opened again.
             let _ = self.storage.engine.keep_files(false);
         }
-        let _order = self.storage.pipeline.order.lock();
+        if self.keeps_log {
+            self.storage.file_barriers.fetch_sub(1, Ordering::AcqRel);
+        }
+        let order = self.storage.pipeline.order.lock();
         self.storage.barriers.fetch_sub(1, Ordering::AcqRel);
         self.storage.unblocked.notify_all();
+        drop(order);
+        // What was kept for later goes to the log.
+        self.storage.consensus.wake();
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! Three threads. The *consensus* thread owns the state machine: it is told what arrived, that the log has grown, and
 //! what is on disk; it appends what another leader sends, and applies what it proposed itself once that stays. The
-//! *log-sync* thread waits for the disk, so that a leader's entries are on their way to others meanwhile. The
-//! *follower* thread applies what others have appended (`follow.rs`). How messages travel is not known here
-//! ([`Outlet`]).
+//! *log-sync* thread waits for the disk (`log_sync.rs`). The *follower* thread applies what others have appended
+//! (`follow.rs`). How messages travel is not known here ([`Outlet`]); `requests.rs` is how others ask for something.
 //!
 //! A leader that is one no more forgets what it has proposed and not committed: nothing of it is in the engine. Whoever
 //! waits for such an entry is told that its outcome is not known. If a majority has it, it comes back by the log.
@@ -13,11 +12,11 @@ use crate::background::Alarm;
 use crate::effect::Effect;
 use crate::entry::{EntryReader, EntryWriter};
 use crate::follow::Follower;
-use crate::limits::{FULL_DISK_PAUSE, WAIT_SLICE};
+use crate::limits::FULL_DISK_PAUSE;
+use crate::log_sync::{Unwritten, sync};
 use crate::membership::Membership;
-use crate::operation::Operation;
 use crate::pipeline::Leads;
-use crate::standing::{MemberProgress, Standing};
+use crate::standing::{ElectionReason, MemberProgress, Standing};
 use crate::storage::Storage;
 use crate::voter::{Event, Inbox, Voter, begin_with};
 use crate::{KillFlag, StorageError};
@@ -25,8 +24,7 @@ use bson::rawdoc;
 use bytes::Bytes;
 use engine::Seq;
 use oplog::LogError;
-use parking_lot::Mutex;
-use repl::{Elected, Message, Outputs, ReplError, Role, Unsynced};
+use repl::{Elected, Message, Outputs, ReplError, Role};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +34,18 @@ const FILLED_BYTES_MAX: usize = 16 << 20;
 
 /// How often a member that applies with a delay, or waits for space, looks whether the time has come.
 const DELAY_STEP: Duration = Duration::from_millis(250);
+
+/// Leadership that is handed over is kept when nobody has taken it after so long: writers wait meanwhile. So long who
+/// was asked to take it may put that off.
+pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A member that has shown entries before it was started, and does not know yet that they stay, shows what it knows to
+/// stay after so many election time-outs without a leader.
+const LEADERLESS_TIMEOUTS: u32 = 2;
+
+/// Bytes of entries that are kept in memory for as long as the log stays as it is. What comes beyond that is forgotten:
+/// the leader sends it again.
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// Where messages leave, and who hears of what changed. Called on the consensus thread: nothing here may wait.
 pub trait Outlet: Send + Sync {
@@ -50,13 +60,6 @@ pub trait Outlet: Send + Sync {
 
     /// Readers see more of what the leader wrote: it may wait for that.
     fn applied_more(&self);
-}
-
-/// What waits for the disk.
-#[derive(Default)]
-struct Unwritten {
-    waiting: Mutex<Vec<(Seq, Unsynced)>>,
-    alarm: Arc<Alarm>,
 }
 
 /// The consensus thread.
@@ -74,8 +77,19 @@ struct Driver {
     /// Of those that wait for the disk.
     syncing: usize,
     follower: Arc<Alarm>,
-    /// Requests to stand for election that came too early.
-    asked_to_stand: Vec<Message>,
+    /// A request to stand for election that came too early, and when it is over.
+    asked_to_stand: Option<(Message, Duration)>,
+    /// To whom leadership is being handed over, and since when.
+    heir: Option<(u64, Duration)>,
+    /// Why it is, while this member leads.
+    hands_over_for: ElectionReason,
+    /// Why this member stood for election last.
+    stands_for: ElectionReason,
+    /// Entries that are to be appended when the log need not stay as it is any more, and how long they are.
+    kept: Vec<Message>,
+    kept_bytes: usize,
+    /// When it last knew of a leader.
+    led_until: Duration,
     applied_by_others: Vec<(u64, Seq)>,
     /// The entry whose members are those of `member`, as [`Inbox::members_at`] has it; `None` before the first turn.
     members_at: Option<Seq>,
@@ -136,7 +150,13 @@ impl Storage {
             unwritten: unwritten.clone(),
             syncing: 0,
             follower: follower.clone(),
-            asked_to_stand: Vec::new(),
+            asked_to_stand: None,
+            heir: None,
+            hands_over_for: ElectionReason::StepUp,
+            stands_for: ElectionReason::Timeout,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            led_until: self.env.clock.monotonic(),
             applied_by_others: Vec::new(),
             members_at: None,
             shown: if leads == Leads::Yes {
@@ -165,147 +185,6 @@ impl Storage {
         self.pending.begin_use();
         self.pipeline.await_commits();
         Ok(())
-    }
-
-    /// A message from another member, which had applied entries up to `applied` when it sent it.
-    pub fn receive(&self, message: Option<Message>, from: u64, applied: Seq) {
-        let Some(inbox) = self.consensus.link() else { return };
-        {
-            let mut standing = inbox.standing.lock();
-            if let Some(member) = standing.progress.iter_mut().find(|member| member.id == from) {
-                member.applied = member.applied.max(applied);
-                inbox.standing_changed.notify_all();
-            }
-        }
-        if let Some(message) = message {
-            inbox.push(Event::Message(message));
-        }
-    }
-
-    /// What this member knows of itself and the others; `None` when it decides alone.
-    pub fn standing(&self) -> Option<Standing> {
-        self.consensus.link().map(|inbox| inbox.standing.lock().clone())
-    }
-
-    /// Changes the shortest time without a sign of life after which a follower stands for election.
-    pub fn set_election_timeout(&self, election_timeout: Duration) {
-        if let Some(inbox) = self.consensus.link() {
-            inbox.set_tick(election_timeout);
-        }
-    }
-
-    /// Whether this member may stand for election.
-    pub fn set_may_stand(&self, may_stand: bool) {
-        if let Some(inbox) = self.consensus.link() {
-            inbox.may_stand.store(may_stand, Ordering::Release);
-            inbox.alarm.ring();
-        }
-    }
-
-    /// Hands leadership over to another member.
-    pub fn transfer_leadership(&self, id: u64) {
-        self.ask(Event::Transfer(id));
-    }
-
-    /// Leads no more, until the next election.
-    pub fn give_leadership_up(&self) {
-        self.ask(Event::StepDown);
-    }
-
-    /// Stands for election without waiting for a time-out.
-    pub fn campaign(&self) {
-        self.ask(Event::Campaign);
-    }
-
-    fn ask(&self, event: Event) {
-        if let Some(inbox) = self.consensus.link() {
-            inbox.push(event);
-        }
-    }
-
-    /// Waits until what is known of the others is enough, as long as the operation may, and not beyond `until`
-    /// (monotonic). Answers whether it is enough. Not where this server decides alone: there it always is.
-    ///
-    /// # Errors
-    /// The operation was interrupted; the storage has stopped.
-    pub fn wait_members(
-        &self,
-        op: &Operation,
-        until: Option<Duration>,
-        is_enough: &dyn Fn(&Standing) -> bool,
-    ) -> Result<bool, StorageError> {
-        let Some(inbox) = self.consensus.link() else {
-            return Ok(true);
-        };
-        if is_enough(&inbox.standing.lock()) {
-            return Ok(true);
-        }
-        let _asleep = vfs::asleep();
-        let mut standing = inbox.standing.lock();
-        while !is_enough(&standing) {
-            op.check_now()?;
-            self.check_running()?;
-            let left = until.map_or(WAIT_SLICE, |until| until.saturating_sub(op.clock().monotonic()));
-            if left.is_zero() {
-                return Ok(false);
-            }
-            inbox.standing_changed.wait_for(&mut standing, left.min(WAIT_SLICE));
-        }
-        Ok(true)
-    }
-
-    /// Waits until no change of the members is on its way any more, as long as the operation may. Each is made from the
-    /// one that is in force: two beside each other could differ by two votes, and have majorities that share nobody
-    /// (Ongaro's dissertation, 4.1).
-    ///
-    /// # Errors
-    /// The operation was interrupted; the change may have been lost with its leader; the storage has stopped.
-    pub fn wait_members_in_force(&self, op: &Operation) -> Result<(), StorageError> {
-        let epoch = self.pipeline.epoch();
-        if let Some(change) = self.pipeline.change_of_members() {
-            self.wait_applied_in(op, change, Some(epoch))?;
-        }
-        let has_taken = || self.consensus.link().is_none_or(|inbox| inbox.has_taken_members());
-        self.wait_members(op, None, &|_| has_taken()).map(drop)
-    }
-
-    /// As [`Storage::wait_members_in_force`], for who has waited: it fails where it would have to wait again.
-    pub(crate) fn check_no_members_change(&self) -> Result<(), StorageError> {
-        let has_taken = self.consensus.link().is_none_or(|inbox| inbox.has_taken_members());
-        match has_taken && self.pipeline.change_of_members().is_none() {
-            true => Ok(()),
-            false => Err(StorageError::MembersAreChanging),
-        }
-    }
-}
-
-fn sync(storage: &Storage, unwritten: &Unwritten, inbox: &Inbox) {
-    while unwritten.alarm.wait(Duration::ZERO) {
-        loop {
-            let waiting = std::mem::take(&mut *unwritten.waiting.lock());
-            let Some(last) = waiting.iter().map(|(seq, _)| *seq).max() else {
-                break;
-            };
-            match storage.log.wait_durable(last) {
-                Ok(()) => {}
-                // Taken back meanwhile, which is on disk.
-                Err(LogError::Truncated { .. } | LogError::NotAppended { .. }) => {}
-                Err(LogError::OutOfSpace { .. }) => {
-                    unwritten.waiting.lock().splice(0..0, waiting);
-                    if !unwritten.alarm.wait(FULL_DISK_PAUSE) {
-                        return;
-                    }
-                    continue;
-                }
-                Err(error) => {
-                    storage.log_error(error);
-                    return;
-                }
-            }
-            let events = waiting.into_iter().map(|(_, unsynced)| Event::Persisted(unsynced));
-            inbox.events.lock().extend(events);
-            inbox.alarm.ring();
-        }
     }
 }
 
@@ -364,9 +243,7 @@ impl Driver {
         self.take_members()?;
         self.member.set_may_stand(self.may_stand());
         let events = std::mem::take(&mut *self.inbox.events.lock());
-        for message in std::mem::take(&mut self.asked_to_stand) {
-            self.receive(message)?;
-        }
+        self.take_up_kept()?;
         for event in events {
             match event {
                 Event::Message(message) => self.receive(message)?,
@@ -375,25 +252,41 @@ impl Driver {
                     let messages = self.member.persisted(unsynced);
                     self.send(messages);
                 }
-                Event::Transfer(id) => self.member.transfer_to(id),
+                Event::Transfer(id, reason) => {
+                    self.hands_over_for = reason;
+                    self.member.transfer_to(id);
+                }
                 Event::StepDown => self.member.step_down(),
-                Event::Campaign if self.may_stand() => match self.member.campaign() {
-                    // It is asked again, if it is still wanted.
-                    Ok(()) | Err(ReplError::Unsynced) => {}
-                    Err(error) => return Err(self.storage.consensus_failed(&error)),
-                },
+                Event::Campaign if self.may_stand() && self.member.role() != Role::Leader => {
+                    self.stands_for = ElectionReason::StepUp;
+                    match self.member.campaign() {
+                        // It is asked again, if it is still wanted.
+                        Ok(()) | Err(ReplError::Unsynced) => {}
+                        Err(error) => return Err(self.storage.consensus_failed(&error)),
+                    }
+                }
                 Event::Campaign => {}
+                Event::Barrier(number) => {
+                    // Who is elected appends an entry: it withdraws.
+                    self.member.set_may_stand(self.may_stand());
+                    self.inbox.barriers_heard.fetch_max(number, Ordering::AcqRel);
+                }
             }
             // Some of them make a leader a follower, whose outputs are another's.
             self.settle()?;
         }
         if is_time {
             self.member.set_may_stand(self.may_stand());
+            let before = self.member.role();
             self.member
                 .tick()
                 .map_err(|error| self.storage.consensus_failed(&error))?;
+            if before == Role::Follower && self.member.role() != Role::Follower {
+                self.stands_for = ElectionReason::Timeout;
+            }
             self.settle()?;
         }
+        self.end_late_transfer();
         if self.member.role() == Role::Leader {
             let last = self.storage.log.last_seq();
             let told = self.member.wrote(last);
@@ -415,21 +308,82 @@ impl Driver {
         is_applied && self.members_at >= Some(self.inbox.members_at())
     }
 
+    /// Whether nothing forbids it to lead. Who holds writes back would take none.
+    fn is_electable(&self) -> bool {
+        self.inbox.may_stand.load(Ordering::Acquire) && !self.storage.holds_writes_back()
+    }
+
     fn may_stand(&self) -> bool {
-        self.inbox.may_stand.load(Ordering::Acquire) && self.is_caught_up()
+        self.is_electable() && self.is_caught_up()
+    }
+
+    fn now(&self) -> Duration {
+        self.storage.env.clock.monotonic()
     }
 
     fn receive(&mut self, message: Message) -> Result<(), StorageError> {
-        // Who must not stand is not made the leader by another one's wish either.
-        if message.asks_to_stand() && !self.inbox.may_stand.load(Ordering::Acquire) {
-            return Ok(());
+        if message.asks_to_stand() {
+            // Who must not stand is not made the leader by another one's wish either.
+            if !self.is_electable() {
+                return Ok(());
+            }
+            if !self.is_caught_up() {
+                self.asked_to_stand = Some((message, self.now() + TRANSFER_PATIENCE));
+                return Ok(());
+            }
+            if self.member.role() != Role::Leader {
+                self.stands_for = ElectionReason::of_number(message.reason());
+            }
         }
-        if message.asks_to_stand() && !self.is_caught_up() {
-            self.asked_to_stand.push(message);
+        let bytes = message.entry_bytes();
+        if bytes > 0 && self.storage.keeps_log_still() {
+            if self.kept_bytes + bytes <= KEPT_BYTES_MAX {
+                self.kept_bytes += bytes;
+                self.kept.push(message);
+            }
             return Ok(());
         }
         let received = self.member.receive(message);
         received.map_err(|error| self.storage.consensus_failed(&error))
+    }
+
+    /// What came too early, if its time has come.
+    fn take_up_kept(&mut self) -> Result<(), StorageError> {
+        if let Some((message, until)) = self.asked_to_stand.take()
+            && self.now() < until
+        {
+            match self.is_caught_up() {
+                true => self.receive(message)?,
+                false => self.asked_to_stand = Some((message, until)),
+            }
+            self.settle()?;
+        }
+        if self.kept.is_empty() || self.storage.keeps_log_still() {
+            return Ok(());
+        }
+        self.kept_bytes = 0;
+        for message in std::mem::take(&mut self.kept) {
+            self.receive(message)?;
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// No entries are sent while leadership is being handed over: that ends when nobody takes it.
+    fn end_late_transfer(&mut self) {
+        let now = self.now();
+        let heir = self.member.heir();
+        let begun = self.heir.filter(|(id, _)| Some(*id) == heir);
+        self.heir = heir.map(|id| begun.unwrap_or((id, now)));
+        if let Some((_, since)) = self.heir
+            && now.saturating_sub(since) >= TRANSFER_PATIENCE
+        {
+            self.member.end_transfer();
+            self.heir = None;
+        }
+        if self.heir.is_none() {
+            self.hands_over_for = ElectionReason::StepUp;
+        }
     }
 
     /// The members as they are applied, if they changed.
@@ -636,6 +590,9 @@ impl Driver {
             return;
         }
         messages.retain_mut(|message| {
+            if message.asks_to_stand() {
+                message.set_reason(self.hands_over_for as u8);
+            }
             self.fill(message).unwrap_or_else(|error| {
                 let is_gone = matches!(
                     error,
@@ -688,6 +645,13 @@ impl Driver {
             // What its log has beyond that it did not show before either.
             self.shown = Seq::ZERO;
         }
+        // Nobody can tell what else stays of what it has: it may be all that there is left to read.
+        let now = self.now();
+        if self.member.leader().is_some() {
+            self.led_until = now;
+        } else if now.saturating_sub(self.led_until) >= self.inbox.election_timeout() * LEADERLESS_TIMEOUTS {
+            self.shown = self.shown.min(self.member.committed());
+        }
         let mut standing = self.inbox.standing.lock();
         self.applied_by_others.clear();
         self.applied_by_others
@@ -702,6 +666,7 @@ impl Driver {
             is_caught_up: self.storage.reached() >= self.shown,
             term: self.member.term(),
             leader: self.member.leader(),
+            reason: self.stands_for,
             left_behind: progress
                 .iter()
                 .filter(|member| member.next < first)

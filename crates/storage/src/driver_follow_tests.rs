@@ -101,3 +101,36 @@ fn members_follow_a_transaction_that_defines_a_collection_several_times() {
         machine.stop(&network);
     }
 }
+
+/// A follower that applied nothing kept readers of a collection waiting that another member defined anew.
+#[test]
+fn a_follower_that_applies_nothing_is_read_while_another_member_defines() {
+    let (network, mut machines) = set(31);
+    let led_by = until("a leader is there", || leader(&machines));
+    let follower = follower_of(&machines, &led_by);
+    let barrier = follower.stop_applying(&operation()).expect("held back");
+    let spec = crate::testing::index("a_1", rawdoc! { "a": 1 }, rawdoc! {});
+    led_by
+        .create_indexes(&operation(), &ns("c"), &[spec])
+        .expect("made by the majority");
+    until("the follower knows that it stays", || {
+        let committed = follower.pipeline.committed.load(Ordering::Acquire);
+        (Seq(committed) >= led_by.last_seq()).then_some(())
+    });
+    for _ in 0..50 {
+        let op = operation();
+        op.set_deadline_ms(5_000);
+        let guard = follower.collection(&op, &ns("c"), LockMode::IntentShared);
+        assert_eq!(guard.expect("not kept waiting").expect("there").indexes().len(), 1);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    drop(barrier);
+    until("it has the index", || {
+        let collection = follower.catalog().collection(&ns("c")).expect("there");
+        (collection.indexes().len() == 2).then_some(())
+    });
+    drop((led_by, follower));
+    for machine in &mut machines {
+        machine.stop(&network);
+    }
+}

@@ -7,8 +7,8 @@
 use crate::catalog::rows;
 use crate::testing::{Calls, EqualCompiler, index, ns};
 use crate::{
-    CloneRows, CloneRowsSource, FillOptions, Interrupted, LockMode, Membership, Message, Namespace, Operation, Outlet,
-    Role, Standing, Storage, StorageError, StorageOptions, fill_from_clone,
+    CloneRows, CloneRowsSource, ElectionReason, FillOptions, Interrupted, LockMode, Membership, Message, Namespace,
+    Operation, Outlet, Role, Standing, Storage, StorageError, StorageOptions, fill_from_clone,
 };
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use engine::{CloseMode, Engine, Seq, TableId};
@@ -26,6 +26,8 @@ use vfs::{Env, FileSystem, Random, SeededRandom, SimulatedFs, SystemClock};
 
 #[path = "driver_follow_tests.rs"]
 mod following;
+#[path = "driver_leadership_tests.rs"]
+mod leadership;
 
 /// Short, so that a test sees many elections.
 const ELECTION_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -522,6 +524,12 @@ fn an_index_tells_of_arrays_before_a_secondary_shows_them() {
     }
 }
 
+/// A member that follows the leader.
+fn follower_of(machines: &[Machine], led_by: &Arc<Storage>) -> Arc<Storage> {
+    let mut up = machines.iter().filter_map(|machine| machine.storage.clone());
+    up.find(|storage| !Arc::ptr_eq(storage, led_by)).expect("there")
+}
+
 /// Makes a member the leader.
 fn hand_over(machines: &[Machine], to: &Arc<Storage>) {
     let id = to.standing().expect("it takes part").id;
@@ -529,7 +537,7 @@ fn hand_over(machines: &[Machine], to: &Arc<Storage>) {
     until("it leads", || {
         if asked.is_none_or(|at| at.elapsed() > ELECTION_TIMEOUT) {
             asked = Some(Instant::now());
-            leader(machines)?.transfer_leadership(id);
+            leader(machines)?.transfer_leadership(id, ElectionReason::StepUp);
         }
         to.standing().is_some_and(|standing| standing.is_writable).then_some(())
     });
@@ -703,40 +711,6 @@ fn a_member_that_cannot_apply_what_others_wrote_stops() {
         network.up.lock().remove(&machine.id);
         // One that has stopped has nothing to be closed with.
         let _ = machine.storage.take().map(|storage| storage.close(false));
-    }
-}
-
-/// A follower whose files are copied kept readers of a collection waiting that another member defined anew.
-#[test]
-fn a_follower_whose_files_are_copied_is_read_while_another_member_defines() {
-    let (network, mut machines) = set(31);
-    let led_by = until("a leader is there", || leader(&machines));
-    let mut up = machines.iter().filter_map(|machine| machine.storage.clone());
-    let follower = up.find(|storage| !Arc::ptr_eq(storage, &led_by)).expect("there");
-    let barrier = follower.block_writes(&operation()).expect("held back");
-    let spec = crate::testing::index("a_1", rawdoc! { "a": 1 }, rawdoc! {});
-    led_by
-        .create_indexes(&operation(), &ns("c"), &[spec])
-        .expect("made by the majority");
-    until("the follower knows that it stays", || {
-        let committed = follower.pipeline.committed.load(Ordering::Acquire);
-        (Seq(committed) >= led_by.last_seq()).then_some(())
-    });
-    for _ in 0..50 {
-        let op = operation();
-        op.set_deadline_ms(5_000);
-        let guard = follower.collection(&op, &ns("c"), LockMode::IntentShared);
-        assert_eq!(guard.expect("not kept waiting").expect("there").indexes().len(), 1);
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    drop(barrier);
-    until("it has the index", || {
-        let collection = follower.catalog().collection(&ns("c")).expect("there");
-        (collection.indexes().len() == 2).then_some(())
-    });
-    drop((led_by, follower));
-    for machine in &mut machines {
-        machine.stop(&network);
     }
 }
 

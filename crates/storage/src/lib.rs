@@ -55,6 +55,7 @@ mod index_signature;
 mod interrupt;
 pub mod limits;
 mod local_capped;
+mod log_sync;
 mod membership;
 mod memory;
 mod mutations;
@@ -74,6 +75,7 @@ mod record;
 mod recovery;
 mod remake;
 mod report;
+mod requests;
 mod reserved;
 mod script_limits;
 mod session_key;
@@ -113,7 +115,7 @@ pub use cluster_time::ClusterTime;
 pub use collection_guard::CollectionGuard;
 pub use ddl::{CollectionChange, DropReport, IndexChange, ViewChange};
 pub use diff::{Target, Targets};
-pub use driver::Outlet;
+pub use driver::{Outlet, TRANSFER_PATIENCE};
 pub use engine::{Direction, Estimate, FillLimits, KeyRange, Seq};
 pub use entry_text::{TableNames, describe_entry};
 pub use error::{DuplicateKey, StorageError};
@@ -141,7 +143,7 @@ pub use report::{CollectionStats, CompactReport, IndexReport, IndexStats, Valida
 pub use script_limits::{SCRIPT_CALL_MS_MAX, SCRIPT_HEAP_BYTES_MAX, ScriptLimits};
 pub use session_key::{Kept, SessionKey};
 pub use sessions::{SessionRecord, StatementKind, StatementResult};
-pub use standing::{MemberProgress, Standing};
+pub use standing::{ElectionReason, MemberProgress, Standing};
 pub use stats::StorageStats;
 pub use storage::{
     ApplyWaitHandler, CheckpointFailureHandler, ProgressHandler, RecoveryProgress, Storage, StorageOptions,

@@ -3,7 +3,7 @@
 use crate::StorageError;
 use crate::cluster_time::ClusterTime;
 use crate::effect::Effect;
-use crate::entry::EntryWriter;
+use crate::entry::{EntryReader, EntryWriter};
 use crate::operation::Operation;
 use crate::points::AppliedPoint;
 use crate::storage::Storage;
@@ -77,6 +77,23 @@ impl Storage {
             seq: self.pipeline.installed(),
             time,
         }
+    }
+
+    /// The newest that is in the log, applied or not.
+    pub fn written(&self) -> AppliedPoint {
+        let applied = self.applied();
+        let last = self.log.last_seq();
+        if last <= applied.seq {
+            return applied;
+        }
+        // It may be taken back meanwhile.
+        let newest = self
+            .log
+            .read_appended(last)
+            .ok()
+            .and_then(|mut entries| entries.next()?.ok());
+        let time = newest.and_then(|(seq, bytes)| Some(EntryReader::new(seq, &bytes).ok()?.header().time.cluster));
+        time.map_or(applied, |time| AppliedPoint { seq: last, time })
     }
 
     /// The newest that a reader may have seen: definitions of it may be about to come ([`Storage::wait_shown`]).

@@ -14,6 +14,29 @@ pub struct MemberProgress {
     pub applied: Seq,
 }
 
+/// Why a member stood for the election that it won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ElectionReason {
+    /// It had not heard of a leader for long.
+    Timeout = 0,
+    /// It was asked to.
+    StepUp = 1,
+    /// The leader gave leadership up.
+    Handover = 2,
+    /// The leader's priority is lower.
+    Priority = 3,
+}
+
+impl ElectionReason {
+    /// The one with a number; of a leader that does not tell, that it was asked to.
+    pub(crate) fn of_number(number: Option<u8>) -> Self {
+        let all = [Self::Timeout, Self::Handover, Self::Priority];
+        let told = all.into_iter().find(|reason| Some(*reason as u8) == number);
+        told.unwrap_or(Self::StepUp)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Standing {
@@ -29,6 +52,8 @@ pub struct Standing {
     pub term: u64,
     /// The leader that it knows of.
     pub leader: Option<u64>,
+    /// Why it stood for election last.
+    pub reason: ElectionReason,
     /// Of the others, while it leads.
     pub progress: Vec<MemberProgress>,
     /// Members, of those, whose next entry is not in the log any more: they need a copy of the data.
@@ -44,6 +69,7 @@ impl Default for Standing {
             is_caught_up: false,
             term: 0,
             leader: None,
+            reason: ElectionReason::Timeout,
             progress: Vec::new(),
             left_behind: Vec::new(),
         }

@@ -162,6 +162,10 @@ pub struct Storage {
     pub(crate) keeps_history: AtomicBool,
     /// See `barrier.rs`.
     pub(crate) barriers: AtomicU32,
+    /// Those of them while which the log stays as it is, too.
+    pub(crate) file_barriers: AtomicU32,
+    /// Held while it is written down how much of the log stays.
+    pub(crate) noting_commit: Mutex<()>,
     /// Compactions under way.
     pub(crate) compactions: AtomicU32,
     pub(crate) unblocked: Condvar,
@@ -233,6 +237,8 @@ impl Storage {
             durable_points: DurablePoints::default(),
             keeps_history: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
+            file_barriers: AtomicU32::new(0),
+            noting_commit: Mutex::default(),
             compactions: AtomicU32::new(0),
             unblocked: Condvar::new(),
             sync_period_ms: AtomicU64::new(options.sync_period.as_millis() as u64),

@@ -3,7 +3,7 @@
 
 use crate::background::Alarm;
 use crate::membership::Membership;
-use crate::standing::Standing;
+use crate::standing::{ElectionReason, Standing};
 use bytes::Bytes;
 use engine::Seq;
 use oplog::Log;
@@ -61,12 +61,14 @@ pub(crate) enum Event {
     Message(Message),
     /// What was written up to then is on disk.
     Persisted(Unsynced),
-    /// Hand leadership over.
-    Transfer(u64),
+    /// Hand leadership over, or ask the leader to.
+    Transfer(u64, ElectionReason),
     /// Lead no more.
     StepDown,
     /// Stand for election now.
     Campaign,
+    /// A barrier has risen, the one with this number: what comes is not to be written.
+    Barrier(u64),
 }
 
 /// See [`Consensus::link`].
@@ -82,6 +84,9 @@ pub(crate) struct Inbox {
     pub(crate) may_stand: AtomicBool,
     /// This member, which applies with a delay, has applied all that it may have shown before it was started.
     pub(crate) waits_for_time: AtomicBool,
+    /// Barriers that the driver's thread was told of, and that it has heard of.
+    pub(crate) barriers_told: AtomicU64,
+    pub(crate) barriers_heard: AtomicU64,
     /// The time between two ticks.
     tick_us: AtomicU64,
     /// As the driver's thread left it last.
@@ -111,6 +116,11 @@ impl Inbox {
 
     pub(crate) fn tick(&self) -> Duration {
         Duration::from_micros(self.tick_us.load(Ordering::Relaxed))
+    }
+
+    /// The shortest time without a sign of life after which a follower stands for election.
+    pub(crate) fn election_timeout(&self) -> Duration {
+        self.tick() * ELECTION_TICKS as u32
     }
 
     pub(crate) fn push(&self, event: Event) {

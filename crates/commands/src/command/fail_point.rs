@@ -65,7 +65,7 @@ fn configure(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<()> {
             let is_primary = server.replica_set().is_none_or(|set| set.role() == Role::Primary);
             return server.fail_points.set_replication(mode, || match is_primary {
                 true => Ok(None),
-                false => Ok(Some(server.storage.block_writes(operation)?)),
+                false => Ok(server.storage.stop_applying(operation)?),
             });
         }
         RawBsonRef::String(other) => return Err(CommandError::not_implemented(format!("the fail point {other}"))),

@@ -14,7 +14,7 @@ use crate::error::{CommandError, Result};
 use crate::invocation::Invocation;
 use crate::logger::id;
 use crate::metrics::OperationKind;
-use crate::replica_set::{ConsensusMembers, Member, PeerState, ReplicaSet, Role, SetConfig, WantedCopy};
+use crate::replica_set::{ConsensusMembers, Member, PeerState, ReplicaSet, Role, SetConfig, WantedCopy, term_of};
 use crate::reply::Reply;
 use crate::server::Server;
 use auth::Action;
@@ -117,9 +117,12 @@ fn answer(call: &Invocation<'_>, set: &ReplicaSet, member: &Member, reply: &mut 
         "consensusId",
         storage.standing().map_or(0, |standing| standing.id as i64),
     );
-    reply.boolean("mayStand", member.may_stand(call.server.env.clock.monotonic()));
-    reply.timestamp("applied", applied.time.to_timestamp());
-    reply.timestamp("durable", durable.time.to_timestamp());
+    let may_stand = member.may_stand(call.server.env.clock.monotonic()) && !storage.holds_writes_back();
+    reply.boolean("mayStand", may_stand);
+    for (name, term, point) in [("applied", "appliedTerm", applied), ("durable", "durableTerm", durable)] {
+        reply.timestamp(name, point.time.to_timestamp());
+        reply.int64(term, term_of(storage, point, member.term) as i64);
+    }
     reply.int32("primaryId", member.primary.unwrap_or(-1));
     if member.role == Role::Primary {
         reply.date("electionTime", DateTime::from_millis(member.elected_ms));

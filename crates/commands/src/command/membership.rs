@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use storage::{ClusterTime, Interrupted, Membership, Namespace, Operation, Seq, Standing};
+use storage::{ClusterTime, ElectionReason, Interrupted, Membership, Namespace, Operation, Seq, Standing};
 use wire::ErrorCode;
 
 /// An idle primary writes a note after this long: drivers tell by it how far others are behind.
@@ -33,8 +33,12 @@ const CAUGHT_UP_WITHIN: u64 = 1_000;
 const STEP_PATIENCE_MS: u64 = 5_000;
 /// Terms that a forced configuration leaves to others, who may still be electing leaders.
 const TERMS_SKIPPED: u64 = 1 << 20;
-/// A primary tries so often to hand over to a member with a higher priority.
-const TAKEOVER_EVERY: Duration = Duration::from_secs(5);
+/// A member with a higher priority is given the leadership when it has been there for so long.
+const UP_FOR: Duration = Duration::from_secs(1);
+/// Between two attempts to give it to such a member: so many election time-outs at first, twice as long each time, and
+/// this at most. Writes wait during an attempt.
+const TAKEOVER_TIMEOUTS: u32 = 2;
+const TAKEOVER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 pub(super) fn set<'i>(call: &Invocation<'i>) -> Result<&'i ReplicaSet> {
     call.server
@@ -406,6 +410,9 @@ impl Server {
             self.note_upkeep(taken_up.and_then(|()| self.load_cluster_parameters()));
         }
         let is_new = is_primary && (!upkeep.was_primary || upkeep.term != term);
+        if is_new {
+            upkeep.takeover = Takeover::default();
+        }
         (upkeep.was_primary, upkeep.term) = (is_primary, term);
         if !is_primary {
             return;
@@ -484,20 +491,18 @@ impl Server {
             return;
         };
         let last = Seq(self.storage.log().last_seq().0.saturating_sub(CAUGHT_UP_WITHIN));
-        let Some(heir) = heir(set, &member, &standing, last) else {
+        let Some(heir) = heir(set, &member, &standing, last, &[]) else {
             return;
         };
         let higher = member.by_consensus_id(heir).filter(|of| of.priority > me.priority);
         let is_up = higher.is_some_and(|of| {
             let peer = set.peer(of.id);
-            peer.is_up
-                && peer.may_stand
-                && peer.role == Role::Secondary
-                && now.saturating_sub(peer.up_since) >= TAKEOVER_EVERY / 5
+            peer.is_up && peer.may_stand && peer.role == Role::Secondary && now.saturating_sub(peer.up_since) >= UP_FOR
         });
-        if is_up && now.saturating_sub(upkeep.handed_over) >= TAKEOVER_EVERY {
-            upkeep.handed_over = now;
-            self.storage.transfer_leadership(heir);
+        let settings = member.config.as_ref().map(|config| config.settings.election_timeout_ms);
+        let election_timeout = Duration::from_millis(settings.unwrap_or(0));
+        if is_up && upkeep.takeover.begin(now, election_timeout) {
+            self.storage.transfer_leadership(heir, ElectionReason::Priority);
         }
     }
 }
@@ -524,9 +529,9 @@ impl Server {
         let is_needed = now.saturating_sub(upkeep.leaderless_since) >= patience;
         set.change(|member| member.stands_in = is_needed);
         if standing.is_writable
-            && let Some(heir) = heir(set, &member, &standing, self.storage.log().last_seq())
+            && let Some(heir) = heir(set, &member, &standing, self.storage.log().last_seq(), &[])
         {
-            self.storage.transfer_leadership(heir);
+            self.storage.transfer_leadership(heir, ElectionReason::Handover);
         }
     }
 }
@@ -538,8 +543,28 @@ pub struct Upkeep {
     term: u64,
     /// Monotonic time when there last was a leader, of an arbiter.
     leaderless_since: Duration,
-    /// When leadership was last offered to a member with a higher priority.
-    handed_over: Duration,
+    takeover: Takeover,
+}
+
+/// Attempts to give leadership to a member with a higher priority: that one has not taken it as long as there are more.
+#[derive(Default)]
+struct Takeover {
+    /// Monotonic time of the next one, and how long that is after the last one.
+    due: Duration,
+    wait: Duration,
+}
+
+impl Takeover {
+    /// Whether it is time for one, which begins then.
+    fn begin(&mut self, now: Duration, election_timeout: Duration) -> bool {
+        let is_due = now >= self.due;
+        if is_due {
+            let shortest = (election_timeout * TAKEOVER_TIMEOUTS).min(TAKEOVER_WAIT_MAX);
+            self.wait = (self.wait * 2).clamp(shortest, TAKEOVER_WAIT_MAX);
+            self.due = now + self.wait;
+        }
+        is_due
+    }
 }
 
 /// The next change of consensus that the configuration asks for, and its name.
@@ -650,6 +675,16 @@ mod tests {
             progress: of.iter().map(progress).collect(),
             ..Standing::default()
         }
+    }
+
+    /// One that did not take the leadership was offered it again at once, for as long as it did not.
+    #[test]
+    fn a_member_that_does_not_take_the_leadership_is_left_alone_for_longer_each_time() {
+        let mut takeover = Takeover::default();
+        let begun = (0..2000).map(Duration::from_secs);
+        let begun = begun.filter(|now| takeover.begin(*now, Duration::from_secs(10)));
+        let seconds: Vec<_> = begun.map(|now| now.as_secs()).collect();
+        assert_eq!(seconds, [0, 20, 60, 140, 300, 620, 1220, 1820]);
     }
 
     /// Every step changes one vote at most, and the last one is what the configuration says.

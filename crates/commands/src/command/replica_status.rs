@@ -12,7 +12,7 @@ use crate::reply::Reply;
 use auth::Action;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use std::time::Duration;
-use storage::{AppliedPoint, ClusterTime};
+use storage::{AppliedPoint, ClusterTime, ElectionReason};
 
 /// `replSetGetStatus`.
 pub const REPL_SET_GET_STATUS: Command = Command::new(
@@ -47,6 +47,7 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
         majority: majority_point(&server.storage),
         durable: server.storage.durable(),
         applied: server.storage.applied(),
+        written: server.storage.written(),
         uptime: server.env.clock.monotonic().saturating_sub(server.started.1),
     };
     let source = source(&member, &config);
@@ -73,7 +74,7 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
         ("readConcernMajorityOpTime", own.majority),
         ("appliedOpTime", own.applied),
         ("durableOpTime", own.durable),
-        ("writtenOpTime", own.applied),
+        ("writtenOpTime", own.written),
     ] {
         write_op_time(reply, name, point.time, term_of(&server.storage, point, member.term));
     }
@@ -81,14 +82,14 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
         ("lastCommittedWallTime", own.majority),
         ("lastAppliedWallTime", own.applied),
         ("lastDurableWallTime", own.durable),
-        ("lastWrittenWallTime", own.applied),
+        ("lastWrittenWallTime", own.written),
     ] {
         reply.date(name, date_of(point.time));
     }
     reply.close();
     if member.role == Role::Primary {
         let metrics = doc! {
-            "lastElectionReason": "electionTimeout",
+            "lastElectionReason": reason_name(member.elected_for),
             "lastElectionDate": DateTime::from_millis(member.elected_ms),
             "electionTerm": member.term as i64,
             "numVotesNeeded": counted.majority() as i32,
@@ -108,6 +109,15 @@ pub fn write_status(call: &mut Invocation<'_>, reply: &mut Reply<'_>) -> Result<
     });
     reply.value("members", &Bson::Array(members.collect()));
     Ok(())
+}
+
+fn reason_name(reason: ElectionReason) -> &'static str {
+    match reason {
+        ElectionReason::Timeout => "electionTimeout",
+        ElectionReason::StepUp => "stepUpRequest",
+        ElectionReason::Handover => "stepUpRequestSkipDryRun",
+        ElectionReason::Priority => "priorityTakeover",
+    }
 }
 
 /// A member that copies all data, the configuration with them: it knows of itself and of its source.
@@ -142,6 +152,7 @@ struct Own {
     majority: AppliedPoint,
     durable: AppliedPoint,
     applied: AppliedPoint,
+    written: AppliedPoint,
     uptime: Duration,
 }
 
@@ -218,8 +229,8 @@ fn other(peer: &PeerState, of: &MemberConfig, call: &Invocation<'_>, config: &Se
     let mut document = head(of, peer.role, uptime);
     if !of.arbiter_only {
         document.extend(doc! {
-            "optime": op_time(peer.applied, peer.term),
-            "optimeDurable": op_time(peer.durable, peer.term),
+            "optime": op_time(peer.applied, peer.applied_term),
+            "optimeDurable": op_time(peer.durable, peer.durable_term),
             "optimeDate": date_of(peer.applied),
             "optimeDurableDate": date_of(peer.durable),
             "lastAppliedWallTime": date_of(peer.applied),

@@ -16,13 +16,15 @@ use crate::server::Server;
 use auth::Action;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Interrupted, Seq, Standing, StorageError};
+use storage::{ElectionReason, Interrupted, Seq, Standing, StorageError, TRANSFER_PATIENCE};
 use wire::ErrorCode;
 
 /// How long a member that steps down stays a secondary, if nobody says so.
 const PERIOD_DEFAULT: Duration = Duration::from_secs(60);
 /// How long after it was asked for, and not given, leadership is asked for again.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A member that does not take what it is offered has not led by then, and the offer is over.
+const OFFER_PATIENCE: Duration = TRANSFER_PATIENCE.saturating_add(Duration::from_millis(100));
 /// How long a server that ends waits for another member to lead.
 const RESIGN_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -128,9 +130,6 @@ fn try_to_hand_over(
 ) -> Result<()> {
     let (storage, clock) = (&call.server.storage, call.server.env.clock.clone());
     let member = set.member();
-    let settings = member.config.as_ref().map(|config| config.settings.election_timeout_ms);
-    // A member that does not take what it is offered has not led by then, and the offer is over.
-    let patience = Duration::from_millis(settings.unwrap_or(0)) + Duration::from_millis(100);
     if let Some(threads) = set.threads() {
         // Which of them may stand was said some time ago.
         threads.ask_all();
@@ -138,21 +137,31 @@ fn try_to_hand_over(
     let leads = || storage.standing().is_some_and(|standing| standing.is_writable);
     let end = clock.monotonic() + catch_up;
     let mut offered_until = Duration::ZERO;
+    // Each is offered it once before anybody is offered it again: one may be too slow, or may not stand any more and
+    // have said that it may a moment ago. When the time to catch up is over, those are left that were not asked yet.
+    let mut offered = Vec::new();
     while leads() && clock.monotonic() < until {
         let now = clock.monotonic();
         let last = storage.log().last_seq();
         let standing = storage.standing();
-        let heir = standing.and_then(|standing| heir(set, &member, &standing, last));
+        let heir = standing.and_then(|standing| heir(set, &member, &standing, last, &offered));
         match heir {
             _ if now < offered_until => {}
             Some(heir) => {
                 // Before it hears of another election: it does not stand for the next one.
                 set.change(|member| member.frozen_until = until);
                 call.server.allow_candidacy(set);
-                storage.transfer_leadership(heir);
-                offered_until = now + patience;
+                storage.transfer_leadership(heir, ElectionReason::Handover);
+                offered.push(heir);
+                offered_until = now + OFFER_PATIENCE;
             }
-            None if now < end => {}
+            None if now < end => {
+                if !std::mem::take(&mut offered).is_empty()
+                    && let Some(threads) = set.threads()
+                {
+                    threads.ask_all();
+                }
+            }
             None if force => {
                 set.change(|member| member.frozen_until = until);
                 call.server.allow_candidacy(set);
@@ -203,15 +212,16 @@ fn wait_a_little(call: &Invocation<'_>, until: Duration) -> Result<()> {
     Ok(waited.map(drop)?)
 }
 
-/// Of the members that can be elected now and have all of the log, the one with the highest priority, by its number in
-/// consensus.
-pub(super) fn heir(set: &ReplicaSet, member: &Member, standing: &Standing, last: Seq) -> Option<u64> {
+/// Of the members that can be elected now and show all of the log up to `last`, the one with the highest priority, by
+/// its number in consensus. Who has it and does not show it yet would not stand for election. Not one of `but`.
+pub(super) fn heir(set: &ReplicaSet, member: &Member, standing: &Standing, last: Seq, but: &[u64]) -> Option<u64> {
     let able = standing.progress.iter().filter_map(|progress| {
         let of = member.by_consensus_id(progress.id)?;
         let votes = member.consensus.as_ref()?.by_id(progress.id)?.votes;
         let peer = set.peer(of.id);
-        let is_ready = votes && of.is_electable() && peer.is_up && peer.may_stand && progress.durable >= last;
-        is_ready.then_some((progress.id, of.priority))
+        let may_stand = votes && of.is_electable() && peer.is_up && peer.may_stand;
+        let is_ready = may_stand && progress.durable >= last && progress.applied >= last;
+        (is_ready && !but.contains(&progress.id)).then_some((progress.id, of.priority))
     });
     able.max_by(|(_, one), (_, other)| one.total_cmp(other))
         .map(|(id, _)| id)
@@ -263,7 +273,7 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
                 .map(|id| set.member().by_consensus_id(id).map(|leader| leader.id));
             match leader {
                 Some(known) if known.is_none_or(|id| set.peer(id).is_up) => {
-                    call.server.storage.transfer_leadership(now.id);
+                    call.server.storage.transfer_leadership(now.id, ElectionReason::StepUp);
                 }
                 _ => call.server.storage.campaign(),
             }
@@ -272,4 +282,57 @@ fn step_up(call: &mut Invocation<'_>, _reply: &mut Reply<'_>) -> Result<()> {
         wait_a_little(call, end)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica_set::{ConsensusMembers, SetConfig};
+    use bson::{RawDocumentBuf, doc, rawdoc};
+    use storage::MemberProgress;
+
+    /// Who had the log and did not show it was offered the leadership, and did not take it, beside one that could.
+    #[test]
+    fn an_heir_shows_all_and_may_stand() {
+        let set = ReplicaSet::new("rs".into(), false, ("a", 1), [1; 16]);
+        let members: Vec<_> = ["a:1", "b:1", "c:1"].into_iter().zip(0..).collect();
+        let members: Vec<_> = members
+            .iter()
+            .map(|(host, id)| doc! { "_id": id, "host": host })
+            .collect();
+        let config = doc! { "_id": "rs", "version": 1, "members": members };
+        let mut consensus = ConsensusMembers::of_one(0, [1; 16]);
+        for member in [1, 2] {
+            consensus.take_in(member, [member as u8 + 1; 16]);
+            consensus.set_votes(member, true);
+        }
+        set.change(|member| {
+            member.config = SetConfig::parse(&RawDocumentBuf::try_from(&config).expect("valid")).ok();
+            member.consensus = Some(consensus);
+        });
+        let says = |member: i32, may_stand: bool| {
+            let answer = rawdoc! { "state": 2, "v": 1, "mayStand": may_stand };
+            set.heard(member, Ok(&answer), (5, Duration::from_secs(1)), Duration::ZERO);
+        };
+        let heir_of = |applied: [u64; 2], but: &[u64]| {
+            let progress = [2, 3].into_iter().zip(applied).map(|(id, applied)| MemberProgress {
+                id,
+                durable: Seq(9),
+                applied: Seq(applied),
+            });
+            let standing = Standing {
+                progress: progress.collect(),
+                ..Standing::default()
+            };
+            heir(&set, &set.member(), &standing, Seq(9), but)
+        };
+        says(1, true);
+        says(2, true);
+        assert_eq!(heir_of([9, 9], &[]), Some(3));
+        assert_eq!(heir_of([9, 9], &[3]), Some(2), "the third did not take it");
+        assert_eq!(heir_of([9, 8], &[]), Some(2), "the third does not show all that it has");
+        says(2, false);
+        assert_eq!(heir_of([9, 9], &[]), Some(2), "the third may not stand");
+        assert_eq!(heir_of([8, 9], &[]), None);
+    }
 }

@@ -28,6 +28,10 @@ pub struct PeerState {
     pub applied: ClusterTime,
     /// As far as its own disk has it.
     pub durable: ClusterTime,
+    /// The terms of these two entries.
+    pub applied_term: u64,
+    /// See `applied_term`.
+    pub durable_term: u64,
     /// Wall time when it was elected, while it is the primary.
     pub elected_ms: i64,
     /// A round trip.
@@ -57,6 +61,8 @@ impl Default for PeerState {
             numbers_given: None,
             applied: ClusterTime::default(),
             durable: ClusterTime::default(),
+            applied_term: 0,
+            durable_term: 0,
             elected_ms: 0,
             ping: Duration::ZERO,
             answered_ms: 0,
@@ -96,6 +102,9 @@ impl PeerState {
         let given = reply.get_i64("numbersGiven").ok();
         self.numbers_given = given.and_then(|given| u64::try_from(given).ok());
         (self.applied, self.durable) = (time("applied"), time("durable"));
+        // An older server tells its own term only.
+        let term_of = |name| reply.get(name).ok().flatten().map_or(self.term, |_| number(name));
+        (self.applied_term, self.durable_term) = (term_of("appliedTerm"), term_of("durableTerm"));
         self.elected_ms = reply.get_datetime("electionTime").map_or(0, DateTime::timestamp_millis);
         self.ping = ping;
         self.answered_ms = now_ms;

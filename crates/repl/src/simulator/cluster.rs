@@ -204,7 +204,10 @@ impl Cluster {
             Act::Transfer => {
                 let to = self.nodes[self.below(self.nodes.len() as u64) as usize].id;
                 self.drive(index, |member, _| {
-                    member.transfer_to(to);
+                    match member.heir() {
+                        None => member.transfer_to(to),
+                        Some(_) => member.end_transfer(),
+                    }
                     Ok(())
                 })
             }
