@@ -55,6 +55,10 @@ def test_where_takes_expressions_bodies_and_functions(numbers):
         "obj.a > 5",
         "return this.a > 5",
         "var limit = 5; return this.a > limit;",
+        "var limit = 5;\nthis.a > limit\n  && this.a < 100",
+        "// don't count\nvar returned = this.a; returned > 5; // a comment",
+        "let a = this.a; if (a > 100) { a = 0 } a > 5",
+        "function over(d) { return d.a > 5; } over(this)",
         "function() { return this.a > 5; }",
         "function() { return obj.a > 5 }",
         "() => obj.a > 5",
@@ -516,6 +520,85 @@ def test_memory_is_bounded(db, numbers):
     finally:
         admin.command("setParameter", 1, jsHeapLimitMB=1100)
     refused(lambda: admin.command("setParameter", 1, jsHeapLimitMB=1), 2)
+
+
+def test_the_heap_grows_for_many_small_values(db, numbers):
+    db.wide.insert_one({"_id": 1, "a": 5, "items": [{"n": n, "s": str(n)} for n in range(100_000)]})
+    assert ids(db.wide.find({"$where": "this.a == 5"})) == [1]
+    many = "let a = []; for (let i = 0; i < 100000; i++) a.push({i}); return a.length == 100000"
+    assert ids(numbers.find({"_id": 3, "$where": many})) == [3]
+
+
+def test_a_full_heap_is_not_compiled_in(db, numbers):
+    """The engine's compiler reads past what it has where the heap is full: that ended the server."""
+    admin = db.client.admin
+    admin.command("setParameter", 1, jsHeapLimitMB=64)
+    fill = "let keep = []; try { for (;;) keep.push(new Uint8Array(5000)) } catch (e) {} "
+    for compile in ["eval(text)", "new Function(text)", "(function* () {}).constructor(text)"]:
+        attempt = f"s = null; try {{ s = new Uint8Array(n); {compile} }} catch (e) {{}}"
+        body = (
+            "function() { let s; const text = '(function*(){ yield* [1] })'; "
+            f"{fill} for (let n = 0; n < 6000; n += 7) {{ {attempt} }} return 1 }}"
+        )
+        refused(lambda: list(numbers.aggregate([{"$project": {"x": function(body)}}])), 139, "Out of memory")
+    admin.command("setParameter", 1, jsHeapLimitMB=1100)
+    assert computed(numbers, "function() { return eval('1 + 1') + new Function('return 1')() }") == 3.0
+
+
+def test_a_group_has_what_its_state_takes(db):
+    db.large.insert_many({"_id": n, "k": 1, "s": "x" * 16_000} for n in range(9_000))
+    count = {
+        "init": "function() { return 0 }",
+        "accumulate": "function(state, s) { return state + s.length }",
+        "accumulateArgs": ["$s"],
+        "merge": "function(a, b) { return a + b }",
+        "lang": "js",
+    }
+    stages = [{"$group": {"_id": "$k", "n": {"$accumulator": count}}}]
+    assert list(db.large.aggregate(stages, allowDiskUse=False)) == [{"_id": 1, "n": 144_000_000.0}]
+    reply = db.command(
+        "mapReduce",
+        "large",
+        map=Code("function() { emit(this.k, {s: this.s, n: 1}) }"),
+        reduce=Code("function(k, values) { return {s: '', n: Array.sum(values.map((v) => v.n))} }"),
+        out={"inline": 1},
+    )
+    assert reply["results"] == [{"_id": 1, "value": {"s": "", "n": 9_000.0}}]
+
+
+def test_globals_last_as_long_as_the_operation(db):
+    db.keys.insert_many({"_id": n} for n in range(3_500))
+    parts = {
+        "map": Code("function() { emit(this._id, 1) }"),
+        "reduce": Code("function(k, values) { return 1 }"),
+        "finalize": Code("function() { return ++n }"),
+        "scope": {"n": 0},
+    }
+    db.command("mapReduce", "keys", out="counted", **parts)
+    assert sorted(document["value"] for document in db.counted.find()) == list(range(1, 3_501))
+    count = function("function() { return globalThis.n = (globalThis.n || 0) + 1 }")
+    db.keys.aggregate([{"$project": {"n": count}}, {"$out": "numbered"}])
+    assert sorted(document["n"] for document in db.numbered.find()) == list(range(1, 3_501))
+
+
+def test_the_time_of_a_call_is_that_of_one_call(db):
+    db.some.insert_many({"_id": n} for n in range(300))
+    sleeps = {
+        "init": "function() { return 0 }",
+        "accumulate": "function(state) { sleep(10); return state + 1 }",
+        "accumulateArgs": [],
+        "merge": "function(a, b) { return a + b }",
+        "lang": "js",
+    }
+    stages = [{"$group": {"_id": None, "n": {"$accumulator": sleeps}}}]
+    admin = db.client.admin
+    name = "internalQueryJavaScriptFnTimeoutMillis"
+    admin.command("setParameter", 1, **{name: 2_000})
+    try:
+        assert list(db.some.aggregate(stages)) == [{"_id": None, "n": 300.0}]
+        refused(lambda: list(db.some.find({"$where": "sleep(60000)"})), 139, name)
+    finally:
+        admin.command("setParameter", 1, **{name: 60_000})
 
 
 def test_nothing_stays_from_one_operation_to_the_next(numbers):

@@ -258,6 +258,7 @@ impl Call<'_> {
             resume: self.request.resume,
             parked: None,
             settings: None,
+            scripts: Default::default(),
             report: Report {
                 waited,
                 idle: Cell::new(idle),

@@ -20,11 +20,9 @@ use auth::{Action, ActionSet, Target};
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
 use engine::Seq;
-use query::EvaluationContext;
-use query::exec::ExecContext;
-use query::expression::ExpressionContext;
 use query::plan::{QuerySettings, ShapeHash};
 use query::raw::{self, Elements, kind};
+use query::{EvaluationContext, OperationScripts, exec::ExecContext, expression::ExpressionContext};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
@@ -145,6 +143,8 @@ pub struct Invocation<'i> {
     pub(crate) parked: Option<Parked>,
     /// What is set for queries of the call's shape.
     pub(crate) settings: Option<Arc<QuerySettings>>,
+    /// What scripts of this call run in.
+    pub(crate) scripts: OperationScripts,
     /// What it did.
     pub report: Report,
 }
@@ -233,6 +233,7 @@ impl<'i> Invocation<'i> {
             resume: None,
             parked: None,
             settings: None,
+            scripts: OperationScripts::default(),
             report: Report::default(),
         }
     }
@@ -270,6 +271,7 @@ impl<'i> Invocation<'i> {
             resume: None,
             parked: None,
             settings: None,
+            scripts: OperationScripts::default(),
             report: Report::default(),
         }
     }
@@ -406,7 +408,7 @@ impl<'i> Invocation<'i> {
 
     /// What evaluations of this call are bounded by.
     pub fn evaluation(&self) -> EvaluationContext<'_> {
-        EvaluationContext::new(&self.operation)
+        EvaluationContext::new(&self.operation).with_scripts(Some(&self.scripts))
     }
 
     /// Where plans of this call run.
@@ -418,6 +420,7 @@ impl<'i> Invocation<'i> {
             pinned: self.pinned.as_ref().map(|pinned| &pinned.view),
             sources: Some(self),
             settings: self.settings.as_ref(),
+            scripts: Some(&self.scripts),
         }
     }
 

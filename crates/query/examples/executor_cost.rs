@@ -146,6 +146,7 @@ impl Bench {
             pinned: None,
             sources: None,
             settings: None,
+            scripts: None,
         }
     }
 

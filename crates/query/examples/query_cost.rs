@@ -80,6 +80,7 @@ fn main() {
             pinned: None,
             sources: None,
             settings: None,
+            scripts: None,
         };
         let mut executor = query::find(&context, request).expect("planned");
         let mut sink = Bytes(0);
@@ -139,6 +140,7 @@ fn main() {
             pinned: None,
             sources: None,
             settings: None,
+            scripts: None,
         };
         query::count(&context, &CountRequest::new(ns.clone(), &filter), &mut |_| {}).expect("counted") as usize
     });

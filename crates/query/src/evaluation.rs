@@ -22,7 +22,7 @@ use wire::ErrorCode;
 
 use crate::error::QueryError;
 use crate::metadata::{Metadata, MetadataField};
-use crate::scripts::{self, Scripts};
+use crate::scripts::OperationScripts;
 use crate::value::Value;
 
 /// Steps between two looks at the operation: a fraction of a millisecond.
@@ -49,14 +49,20 @@ pub struct EvaluationContext<'o> {
     memory: RefCell<Option<Charge>>,
     /// What is known of the document that is evaluated on beside its fields.
     metadata: RefCell<Option<Arc<Metadata>>>,
-    /// What scripts have run in.
-    scripts: RefCell<Option<Box<Scripts>>>,
+    /// What scripts run in, if nobody has lent another one.
+    scripts: OperationScripts,
+    lent_scripts: Option<&'o OperationScripts>,
 }
 
 impl<'o> EvaluationContext<'o> {
     /// A context that ends with `operation`.
     pub fn new(operation: &'o Operation) -> Self {
         Self::of(Some(operation))
+    }
+
+    /// The same, whose scripts run together with those of others.
+    pub fn with_scripts(self, lent_scripts: Option<&'o OperationScripts>) -> Self {
+        Self { lent_scripts, ..self }
     }
 
     /// A context that nothing interrupts: for what no client waits for.
@@ -72,7 +78,8 @@ impl<'o> EvaluationContext<'o> {
             granted: Cell::new(UNCHARGED_BYTES),
             memory: RefCell::new(None),
             metadata: RefCell::new(None),
-            scripts: RefCell::new(None),
+            scripts: OperationScripts::default(),
+            lent_scripts: None,
         }
     }
 
@@ -101,13 +108,14 @@ impl<'o> EvaluationContext<'o> {
         metadata.as_ref().map_or(Value::Missing, |metadata| metadata.get(field))
     }
 
-    /// Runs a call of a script, in a scope that all scripts of this context share.
+    /// Runs a call of a script, in a scope that all scripts of this context share, and those of other contexts that are
+    /// lent the same.
     pub(crate) fn scripts<T>(
         &self,
         call: impl Fn(&script::Scope) -> Result<T, script::ScriptError>,
     ) -> Result<T, QueryError> {
         self.step()?;
-        scripts::run(&mut self.scripts.borrow_mut(), self.operation, call)
+        self.lent_scripts.unwrap_or(&self.scripts).run(self.operation, call)
     }
 
     /// Counts one step; fails when the operation is to end.

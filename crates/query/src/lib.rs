@@ -41,4 +41,5 @@ pub use exec::{
 pub use history::{ResumeToken, is_oplog};
 pub use limits::{BLOCKING_BYTES_MAX, BlockingLimits};
 pub use plan::{AggregateRequest, CountRequest, DistinctRequest, FindRequest, Hint};
+pub use scripts::OperationScripts;
 pub use validation::Validator;

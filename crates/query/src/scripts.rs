@@ -1,7 +1,8 @@
 //! The scripts of an operation: `$where`, `$function`, `$accumulator` and what `mapReduce` is made of.
 //!
-//! An [`EvaluationContext`](crate::EvaluationContext) has one scope for all functions that run with it, made when the
-//! first of them does, and gone with the context; so nothing of one operation is there for the next.
+//! An [`EvaluationContext`](crate::EvaluationContext) has one scope for all functions that run with it, and all
+//! contexts that are lent the same [`OperationScripts`] have that one; so nothing of one operation is there for the
+//! next.
 //! - The heap begins small and grows while the operation's account allows it. What it may have is charged, used or not.
 //!   A call that ran out of it is run again in a new scope with more. Where scripts have left something in the old one
 //!   the operation fails: that cannot be taken along, and neither is it known what of it the call has already changed.
@@ -9,11 +10,13 @@
 //! - A scope measures the stack from where it was made. Stages that run far from there, in another piece of stack, have
 //!   another scope.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use script::{Function, Scope, ScriptError};
 use storage::{Charge, Operation, StorageError};
+use vfs::Clock;
 use wire::ErrorCode;
 
 use crate::error::QueryError;
@@ -29,14 +32,17 @@ const SCOPES_MAX: usize = 4;
 
 /// The scopes of an operation: one, but where its stages run in pieces of stack that are far from each other.
 #[derive(Default)]
-pub(crate) struct Scripts(Vec<OneScope>);
+struct Scripts(Vec<OneScope>);
+
+/// What scripts of an operation run in, made when the first of them does. Evaluations that belong together are lent the
+/// same one, so that what a script leaves in its globals is there for the next.
+#[derive(Default)]
+pub struct OperationScripts(RefCell<Scripts>);
 
 struct OneScope {
     scope: Scope,
     heap_bytes: u64,
     memory: Charge,
-    /// The monotonic time at which the current call has to end, in milliseconds.
-    call_deadline_ms: Arc<AtomicI64>,
 }
 
 /// Whether scripts of an operation have to end: it has, or the current call takes too long.
@@ -53,10 +59,9 @@ fn interruption(operation: &Operation, call_deadline_ms: Arc<AtomicI64>) -> Arc<
 }
 
 /// When a call that begins now has to end.
-fn call_deadline_ms(operation: &Operation) -> i64 {
-    let now_ms = operation.clock().monotonic().as_millis() as i64;
-    let call_ms = i64::try_from(operation.scripts().call_ms_max()).unwrap_or(i64::MAX);
-    now_ms.saturating_add(call_ms)
+fn call_deadline_ms(clock: &dyn Clock, call_ms_max: u64) -> i64 {
+    let now_ms = clock.monotonic().as_millis() as i64;
+    now_ms.saturating_add(i64::try_from(call_ms_max).unwrap_or(i64::MAX))
 }
 
 /// The heap at first, charged.
@@ -67,15 +72,34 @@ fn first_heap(operation: &Operation) -> Result<(u64, Charge), QueryError> {
     Ok((heap_bytes, memory))
 }
 
+/// Lets a heap grow that was full.
+fn grow_heap(heap_bytes: &mut u64, memory: &mut Charge, operation: &Operation) -> Result<(), QueryError> {
+    let max = operation.scripts().heap_bytes_max();
+    let grown = heap_bytes.saturating_mul(HEAP_GROWTH).min(max);
+    if grown <= *heap_bytes {
+        return Err(query_error(ScriptError::OutOfMemory, operation));
+    }
+    memory.grow(grown - *heap_bytes).map_err(StorageError::from)?;
+    *heap_bytes = grown;
+    Ok(())
+}
+
 /// Fails where a function is no JavaScript.
 pub(crate) fn check(function: &Function, operation: Option<&Operation>) -> Result<(), QueryError> {
     let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
         return Err(disabled());
     };
-    let (heap_bytes, _memory) = first_heap(operation)?;
-    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(call_deadline_ms(operation))));
-    let checked = on_enough_stack_for_scripts(|| Scope::check(function, heap_bytes as usize, is_interrupted));
-    checked.map_err(|error| query_error(error, operation))
+    let (mut heap_bytes, mut memory) = first_heap(operation)?;
+    let deadline_ms = call_deadline_ms(&**operation.clock(), operation.scripts().call_ms_max());
+    let is_interrupted = interruption(operation, Arc::new(AtomicI64::new(deadline_ms)));
+    on_enough_stack_for_scripts(|| {
+        loop {
+            match Scope::check(function, heap_bytes as usize, is_interrupted.clone()) {
+                Err(ScriptError::OutOfMemory) => grow_heap(&mut heap_bytes, &mut memory, operation)?,
+                checked => return checked.map_err(|error| query_error(error, operation)),
+            }
+        }
+    })
 }
 
 impl Scripts {
@@ -96,62 +120,57 @@ impl Scripts {
 
 impl OneScope {
     fn new(operation: &Operation) -> Result<Self, QueryError> {
-        let call_deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
+        let deadline_ms = Arc::new(AtomicI64::new(i64::MAX));
         let (heap_bytes, memory) = first_heap(operation)?;
-        let scope = Scope::new(heap_bytes as usize, interruption(operation, call_deadline_ms.clone()));
+        let scope = Scope::new(heap_bytes as usize, interruption(operation, deadline_ms.clone()));
+        let mut scope = scope.map_err(|error| query_error(error, operation))?;
+        let (clock, limits) = (operation.clock().clone(), operation.scripts().clone());
+        scope.on_each_call(move || {
+            let call_deadline_ms = call_deadline_ms(&*clock, limits.call_ms_max());
+            deadline_ms.store(call_deadline_ms, Ordering::Relaxed);
+        });
         Ok(Self {
-            scope: scope.map_err(|error| query_error(error, operation))?,
+            scope,
             heap_bytes,
             memory,
-            call_deadline_ms,
         })
     }
 
     /// Makes a new scope after the heap was full, with a larger heap if only one call has run in the old one: else that
     /// may have been full of what former calls left to be collected.
     fn renew(&mut self, operation: &Operation) -> Result<(), QueryError> {
-        let max = operation.scripts().heap_bytes_max();
-        let heap_bytes = match self.scope.has_results() {
-            true => self.heap_bytes,
-            false => self.heap_bytes.saturating_mul(HEAP_GROWTH).min(max),
-        };
-        let out_of_memory = || query_error(ScriptError::OutOfMemory, operation);
-        if heap_bytes <= self.heap_bytes && !self.scope.has_results() {
-            return Err(out_of_memory());
+        if !self.scope.has_results() {
+            grow_heap(&mut self.heap_bytes, &mut self.memory, operation)?;
         }
-        self.memory
-            .grow(heap_bytes.saturating_sub(self.heap_bytes))
-            .map_err(StorageError::from)?;
-        self.heap_bytes = self.heap_bytes.max(heap_bytes);
         let renewed = self.scope.renewed(self.heap_bytes as usize);
         let renewed = renewed.map_err(|error| query_error(error, operation))?;
-        self.scope = renewed.ok_or_else(out_of_memory)?;
+        self.scope = renewed.ok_or_else(|| query_error(ScriptError::OutOfMemory, operation))?;
         Ok(())
     }
 }
 
-/// Runs a call in a scope that `slot` holds, or will hold.
-pub(crate) fn run<T>(
-    slot: &mut Option<Box<Scripts>>,
-    operation: Option<&Operation>,
-    call: impl Fn(&Scope) -> Result<T, ScriptError>,
-) -> Result<T, QueryError> {
-    // What no client waits for has no scripts: filters of indexes and validators are refused them.
-    let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
-        return Err(disabled());
-    };
-    let scripts = slot.get_or_insert_default();
-    on_enough_stack_for_scripts(|| {
-        let one = scripts.here(operation)?;
-        one.call_deadline_ms
-            .store(call_deadline_ms(operation), Ordering::Relaxed);
-        loop {
-            match call(&one.scope) {
-                Err(ScriptError::OutOfMemory) => one.renew(operation)?,
-                result => return result.map_err(|error| query_error(error, operation)),
+impl OperationScripts {
+    /// Runs a call.
+    pub(crate) fn run<T>(
+        &self,
+        operation: Option<&Operation>,
+        call: impl Fn(&Scope) -> Result<T, ScriptError>,
+    ) -> Result<T, QueryError> {
+        // What no client waits for has no scripts: filters of indexes and validators are refused them.
+        let Some(operation) = operation.filter(|operation| operation.scripts().is_enabled()) else {
+            return Err(disabled());
+        };
+        let mut scripts = self.0.borrow_mut();
+        on_enough_stack_for_scripts(|| {
+            let one = scripts.here(operation)?;
+            loop {
+                match call(&one.scope) {
+                    Err(ScriptError::OutOfMemory) => one.renew(operation)?,
+                    result => return result.map_err(|error| query_error(error, operation)),
+                }
             }
-        }
-    })
+        })
+    }
 }
 
 /// The error of a server that runs no scripts.
@@ -166,7 +185,10 @@ fn query_error(error: ScriptError, operation: &Operation) -> QueryError {
     let code = match error {
         ScriptError::Interrupted => match operation.check_now() {
             Err(interrupted) => return StorageError::from(interrupted).into(),
-            Ok(()) => ErrorCode::JSInterpreterFailure,
+            Ok(()) => {
+                let text = format!("{error}: a call took longer than internalQueryJavaScriptFnTimeoutMillis");
+                return QueryError::new(ErrorCode::JSInterpreterFailure, text);
+            }
         },
         ScriptError::NotBson(_) => ErrorCode(16662),
         ScriptError::ZeroInName(_) => ErrorCode(16985),

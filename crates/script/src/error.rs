@@ -20,6 +20,14 @@ pub enum ScriptError {
     /// It was told to end.
     #[error("JavaScript execution interrupted")]
     Interrupted,
+    /// The source of a function is too large.
+    #[error("JavaScript source of {bytes} bytes exceeds the limit of {max} bytes")]
+    SourceTooLarge {
+        /// What it has.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The stack that the scope is measured from is too far away: see [`crate::Scope::is_within_reach`].
     #[error("JavaScript cannot run at this place of the pipeline")]
     OutOfReach,

@@ -16,6 +16,9 @@ use rquickjs::{Array, Ctx, Object, String as JsString, Value};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// The times that JavaScript's dates have are so far from its epoch, at most.
+const DATE_MS_MAX: i64 = 8_640_000_000_000_000;
+
 /// Makes JavaScript's values of BSON's.
 pub(crate) struct Reader<'r, 'js> {
     pub(crate) ctx: &'r Ctx<'js>,
@@ -99,7 +102,6 @@ struct Open<'b, 'js> {
     elements: <&'b RawDocument as IntoIterator>::IntoIter,
     /// The field that is being read.
     name: &'b str,
-    has_int32: bool,
 }
 
 /// What a container becomes.
@@ -154,7 +156,6 @@ impl<'js> Reader<'_, 'js> {
         loop {
             if let Some(element) = current.elements.next() {
                 let (name, value) = element?;
-                current.has_int32 |= matches!(value, RawBsonRef::Int32(_));
                 current.name = name.as_str();
                 match Container::of(value)? {
                     Some(inner) => around.push(std::mem::replace(&mut current, self.open(inner)?)),
@@ -181,7 +182,6 @@ impl<'js> Reader<'_, 'js> {
             made,
             elements: container.fields.into_iter(),
             name: "",
-            has_int32: false,
         })
     }
 
@@ -190,9 +190,7 @@ impl<'js> Reader<'_, 'js> {
             Made::Object(object) => object,
             Made::Array(array, _) => array.as_object(),
         };
-        if open.has_int32 {
-            self.note_origin(object, whole, open.container.fields.as_bytes())?;
-        }
+        self.note_origin(object, whole, open.container.fields.as_bytes())?;
         match open.container.kind {
             ContainerKind::Scope { code } => {
                 let parts = (self.text(code)?, object.clone());
@@ -251,8 +249,11 @@ impl<'js> Reader<'_, 'js> {
             RawBsonRef::ObjectId(id) => makers.object_id.clone().restore(ctx)?.call((id.to_hex(),))?,
             RawBsonRef::Decimal128(number) => makers.decimal.clone().restore(ctx)?.call((number.to_string(),))?,
             RawBsonRef::DateTime(time) => {
-                let ms = time.timestamp_millis() as f64;
-                makers.date.clone().restore(ctx)?.call((ms,))?
+                let ms = time.timestamp_millis();
+                match (-DATE_MS_MAX..=DATE_MS_MAX).contains(&ms) {
+                    true => makers.date.clone().restore(ctx)?.call((ms as f64,))?,
+                    false => makers.far_date.clone().restore(ctx)?.call((ms.to_string(),))?,
+                }
             }
             RawBsonRef::Timestamp(time) => {
                 let (t, i) = (f64::from(time.time), f64::from(time.increment));

@@ -1,8 +1,9 @@
 //! A function's source, and what of it the engine is given.
 
+use crate::statements::{last_expression, without_end};
 use bson::RawDocumentBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A function as a client wrote it: a function, or an expression, or statements that are its body, whose last one, if
 /// that is an expression, is its value. Each scope compiles it once.
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Function {
     source: Arc<str>,
     globals: Option<Arc<RawDocumentBuf>>,
+    /// What the engine is given.
+    text: Arc<OnceLock<String>>,
     /// What scopes know it by.
     pub(crate) number: u64,
 }
@@ -21,6 +24,7 @@ impl Function {
         Self {
             source: source.into(),
             globals,
+            text: Arc::default(),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -34,61 +38,35 @@ impl Function {
         self.globals.as_ref()
     }
 
-    /// The texts that it may be, each an expression that is to give a function; the first that does is meant. A text
-    /// that closes the brackets around it runs when it is evaluated: that is done where calls are, by their limits.
-    pub(crate) fn candidates(&self) -> Vec<String> {
-        let source = &*self.source;
-        let trimmed = source.trim_end().trim_end_matches(';');
-        let body = format!("(function() {{ {source}\n}})");
-        if is_function(source) {
-            return vec![format!("({trimmed}\n)"), body];
+    /// The text that is an expression whose value is the function. `compiles` says whether an expression is one, and
+    /// fails where the search has to end. If the source is no JavaScript the text is the one whose error tells most.
+    ///
+    /// A text that closes the brackets around it runs when it is evaluated: that is done where calls are, by their
+    /// limits.
+    pub(crate) fn find_text<E>(&self, mut compiles: impl FnMut(&str) -> Result<bool, E>) -> Result<&str, E> {
+        if let Some(known) = self.text.get() {
+            return Ok(known);
         }
-        let mut candidates = vec![format!("(function() {{ return ({trimmed}\n); }})")];
-        if let Some(at) = last_separator(trimmed) {
-            let (before, last) = trimmed.split_at(at);
-            let (separator, last) = last.split_at(1);
-            // Statements that return say themselves what they give; those of functions among them do not.
-            let returns = before.contains("return") && !before.contains("function") && !before.contains("=>");
-            if !returns {
-                // A comment that the separator is in takes the rest of its line along, and then this is no text.
-                candidates.push(format!("(function() {{ {before}{separator} return ({last}\n); }})"));
-            }
-        }
-        candidates.push(body);
-        candidates
-    }
-}
-
-/// Where the last statement of several begins: the last semicolon or line break outside of brackets and texts in
-/// quotes.
-fn last_separator(source: &str) -> Option<usize> {
-    let mut rest = source;
-    let mut last = None;
-    while let Some(at) = rest.find(['(', '[', '{', '"', '\'', '`', ';', '\n']) {
-        let place = source.len() - rest.len() + at;
-        let (found, behind) = rest[at..].split_at(1);
-        rest = match found {
-            ";" | "\n" => {
-                last = Some(place);
-                behind
-            }
-            "(" | "[" | "{" => after_bracket(behind)?,
-            _ => after_quote(behind, found)?,
+        let source = without_end(&self.source);
+        let whole = match is_function(source) {
+            true => format!("({source}\n)"),
+            false => format!("(function() {{ return ({source}\n); }})"),
         };
-    }
-    last
-}
-
-/// What follows the quotation mark that closes the one before `text`.
-fn after_quote<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
-    let mut rest = text;
-    loop {
-        let at = rest.find(|c: char| c == '\\' || mark.starts_with(c))?;
-        let (found, behind) = rest[at..].split_at(1);
-        if found == mark {
-            return Some(behind);
-        }
-        rest = behind.get(behind.chars().next()?.len_utf8()..)?;
+        let body = || format!("(function() {{ {}\n}})", self.source);
+        let text = match compiles(&whole)? {
+            true => whole,
+            false => match last_expression(source, &mut compiles)? {
+                Some(start) => {
+                    let (before, last) = source.split_at(start);
+                    format!("(function() {{ {before} return ({last}\n); }})")
+                }
+                None => match compiles(&body())? || source.contains([';', '\n']) && !is_function(source) {
+                    true => body(),
+                    false => whole,
+                },
+            },
+        };
+        Ok(self.text.get_or_init(|| text))
     }
 }
 
@@ -121,12 +99,12 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-fn begins_with_name(text: &str) -> bool {
+pub(crate) fn begins_with_name(text: &str) -> bool {
     text.starts_with(is_name)
 }
 
 /// Without white space and comments at the beginning.
-fn skip_blank(mut text: &str) -> &str {
+pub(crate) fn skip_blank(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
         let comment_end = if text.starts_with("//") {
@@ -170,22 +148,6 @@ fn after_bracket(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_statement_is_found() {
-        for (source, last) in [
-            ("sleep(1); true", Some(" true")),
-            ("a\nb", Some("b")),
-            ("f(';'); [1, ';']", Some(" [1, ';']")),
-            ("'\\';'; a", Some(" a")),
-            ("this.a > 5", None),
-            ("f(function() { a; b; })", None),
-            ("f('", None),
-            ("f(", None),
-        ] {
-            assert_eq!(last_separator(source).map(|at| &source[at + 1..]), last, "{source}");
-        }
-    }
 
     #[test]
     fn functions_are_told_from_expressions() {

@@ -1,7 +1,10 @@
 //! What scripts are given by the host: `native` of the prelude.
 
 use crate::error::ScriptError;
-use crate::limits::EMITTED_BYTES_MAX;
+use crate::limits::{
+    COMPILED_BYTES_MIN, COMPILED_BYTES_PER_FUNCTION, COMPILED_BYTES_SHARE, EMITTED_BYTES_MAX, PAUSE_MAX,
+    SOURCE_BYTES_MAX,
+};
 use crate::originals::Originals;
 use crate::prelude::Makers;
 use crate::to_bson::{WriteError, Writer};
@@ -11,10 +14,12 @@ use bson::oid::ObjectId;
 use bson::{Decimal128, RawDocumentBuf};
 use md5::{Digest, Md5};
 use rquickjs::function::Rest;
-use rquickjs::{Ctx, Exception, Function, Object, Value};
+use rquickjs::{Ctx, Exception, Function, Object, String as JsString, Value};
+use script_heap::Heap;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a call has emitted, and what went wrong inside of the host: a script may not catch that.
 pub(crate) struct HostState {
@@ -23,17 +28,58 @@ pub(crate) struct HostState {
     pub(crate) failure: RefCell<Option<ScriptError>>,
     pub(crate) makers: RefCell<Option<Rc<Makers>>>,
     pub(crate) originals: Originals,
+    heap: Rc<Heap>,
     is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl HostState {
-    pub(crate) fn new(originals_bytes_max: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Self {
+    pub(crate) fn new(
+        heap: Rc<Heap>,
+        originals_bytes_max: usize,
+        is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>,
+    ) -> Self {
         Self {
             emits: RefCell::default(),
             failure: RefCell::default(),
             makers: RefCell::default(),
             originals: Originals::new(originals_bytes_max),
+            heap,
             is_interrupted,
+        }
+    }
+
+    /// Whether the heap has room to compile a text. Where something was refused already it has not: the script is about
+    /// to end.
+    pub(crate) fn can_compile(&self, text: &str) -> bool {
+        !self.heap.has_refused() && room_to_compile(text) <= self.heap.bytes_free()
+    }
+
+    /// Fails a script, which may not catch that.
+    fn fail(&self, ctx: &Ctx<'_>, error: ScriptError) -> rquickjs::Error {
+        let text = error.to_string();
+        self.failure.borrow_mut().get_or_insert(error);
+        Exception::throw_message(ctx, &text)
+    }
+
+    /// Waits for so long, but no longer than a moment, if the operation goes on.
+    fn pause(&self, ctx: &Ctx<'_>, ms: f64) -> rquickjs::Result<()> {
+        if (self.is_interrupted)() {
+            return Err(self.fail(ctx, ScriptError::Interrupted));
+        }
+        let pause = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
+        std::thread::park_timeout(pause.min(PAUSE_MAX));
+        Ok(())
+    }
+
+    /// To be called before a script compiles a text.
+    fn before_compiling<'js>(&self, ctx: &Ctx<'js>, text: &JsString<'js>) -> rquickjs::Result<()> {
+        if text.clone().to_cstring()?.len() > SOURCE_BYTES_MAX {
+            let text = format!("the text is longer than {SOURCE_BYTES_MAX} bytes");
+            return Err(Exception::throw_range(ctx, &text));
+        }
+        match self.can_compile(&text.to_string()?) {
+            true => Ok(()),
+            false => Err(self.fail(ctx, ScriptError::OutOfMemory)),
         }
     }
 }
@@ -43,6 +89,14 @@ impl HostState {
 pub(crate) struct Emits {
     pub(crate) documents: Vec<RawDocumentBuf>,
     bytes: usize,
+}
+
+/// Bytes of a heap that are to be free where a text is compiled. Each function has a copy of its own text, and an entry
+/// for each variable that it or a function inside of it has from outside; all of them begin with one of two tokens.
+pub(crate) fn room_to_compile(text: &str) -> usize {
+    let functions = text.matches("=>").count() + text.matches('{').count();
+    let share = COMPILED_BYTES_SHARE + functions.saturating_mul(COMPILED_BYTES_PER_FUNCTION);
+    text.len().saturating_mul(share).saturating_add(COMPILED_BYTES_MIN)
 }
 
 /// The object `native`.
@@ -56,17 +110,20 @@ pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<HostState>) -> rquickjs::R
     natives.set("bytes", Function::new(ctx.clone(), bytes)?)?;
     natives.set("hexOfBase64", Function::new(ctx.clone(), hex_of_base64)?)?;
     natives.set("base64OfHex", Function::new(ctx.clone(), base64_of_hex)?)?;
+    natives.set("uuid", Function::new(ctx.clone(), || bson::Uuid::new().to_string())?)?;
+    let pausing = state.clone();
+    let pausing = move |ctx: Ctx<'js>, ms: f64| pausing.pause(&ctx, ms);
+    natives.set("pause", Function::new(ctx.clone(), pausing)?)?;
+    let compiling = state.clone();
+    let compiling = move |ctx: Ctx<'js>, text: JsString<'js>| compiling.before_compiling(&ctx, &text);
+    natives.set("compiling", Function::new(ctx.clone(), compiling)?)?;
     let state = state.clone();
     let emit = move |ctx: Ctx<'js>, arguments: Rest<Value<'js>>| -> rquickjs::Result<()> {
         match emit(&state, &arguments.0) {
             Ok(()) => Ok(()),
             // A getter has thrown: that is the script's own.
             Err(WriteError::Engine(error)) => Err(error),
-            Err(WriteError::Script(error)) => {
-                let text = error.to_string();
-                state.failure.borrow_mut().get_or_insert(error);
-                Err(Exception::throw_message(&ctx, &text))
-            }
+            Err(WriteError::Script(error)) => Err(state.fail(&ctx, error)),
         }
     };
     natives.set("emit", Function::new(ctx.clone(), emit)?)?;

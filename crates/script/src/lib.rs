@@ -6,7 +6,7 @@
 //! - Nothing of the machine is within a script's reach: there are no modules, no files, no sockets.
 //! - A script that goes wrong is an error of its caller, whatever it does: it has limits of heap, stack and depth, and
 //!   what it returns is checked like bytes from outside.
-//! - All `unsafe` is that of the crate `rquickjs`, around the engine QuickJS-NG.
+//! - All `unsafe` is that of the crate `rquickjs`, around the engine QuickJS-NG, and of the allocator in `script-heap`.
 
 mod error;
 mod from_bson;
@@ -16,6 +16,7 @@ mod limits;
 mod originals;
 mod prelude;
 mod scope;
+mod statements;
 mod to_bson;
 
 #[cfg(test)]

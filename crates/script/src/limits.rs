@@ -31,5 +31,22 @@ pub(crate) const EMITTED_BYTES_MAX: usize = 100 << 20;
 /// Values that are converted between two looks at whether the operation goes on.
 pub(crate) const VALUES_PER_CHECK: u32 = 1024;
 
-/// Calls between two looks for garbage that refers to itself; each look goes through the whole heap.
+/// Bytes that the source of a function may have, and a text that a script compiles: compiling takes time with the
+/// square of it, and nothing interrupts that.
+pub(crate) const SOURCE_BYTES_MAX: usize = 256 << 10;
+
+/// Room that is to be in a heap where something is compiled, for each byte of its text, for each byte and each function
+/// of the text, and at least: the engine's compiler goes on after a refused request, with what it does not have.
+pub(crate) const COMPILED_BYTES_SHARE: usize = 512;
+pub(crate) const COMPILED_BYTES_PER_FUNCTION: usize = 6;
+pub(crate) const COMPILED_BYTES_MIN: usize = 128 << 10;
+
+/// The same for the prelude.
+pub(crate) const PRELUDE_BYTES_MIN: usize = 2 << 20;
+
+/// Calls between two looks for garbage that refers to itself, if the heap does not fill up; each look goes through the
+/// whole heap.
 pub(crate) const CALLS_PER_COLLECTION: usize = 500;
+
+/// A sleeping script looks so often at whether its operation goes on.
+pub(crate) const PAUSE_MAX: std::time::Duration = std::time::Duration::from_millis(10);

@@ -89,6 +89,42 @@
     const raw = String.raw;
     String.raw = (strings, ...rest) => raw({ raw: asArray(strings.raw, false) }, ...rest);
 
+    // The compiler does not bear that its heap is full: whatever compiles a text asks first whether there is room. So
+    // `eval` finds global variables only; the engine would give others to none but its own.
+    const evaluate = eval, construct = Reflect.construct, textFrom = String;
+    const wellFormed = String.prototype.toWellFormed;
+    const compiling = (text) => native.compiling(apply(wellFormed, text, []));
+    const guardedEval = {
+        eval(text) {
+            if (typeof text !== "string") return text;
+            compiling(text);
+            return evaluate(text);
+        },
+    }.eval;
+    Object.defineProperty(global, "eval", { value: guardedEval, writable: true, configurable: true });
+    const functions = [function () {}, function* () {}, async function () {}, async function* () {}];
+    for (const sample of functions) {
+        const prototype = Object.getPrototypeOf(sample), constructor = prototype.constructor;
+        function guarded(...parts) {
+            let text = "";
+            for (let i = 0; i < parts.length; i++) {
+                parts[i] = textFrom(parts[i]);
+                text += parts[i] + "\n{";
+            }
+            compiling(text);
+            return construct(constructor, parts, new.target || guarded);
+        }
+        Object.defineProperty(guarded, "name", { value: constructor.name });
+        Object.defineProperty(guarded, "length", { value: 1 });
+        Object.defineProperty(guarded, "prototype", { value: prototype, writable: false });
+        Object.setPrototypeOf(guarded, Object.getPrototypeOf(constructor));
+        Object.defineProperty(prototype, "constructor", { value: guarded });
+    }
+    // The others inherit from the first one.
+    const Guarded = functions[0].constructor;
+    for (let i = 1; i < functions.length; i++) Object.setPrototypeOf(functions[i].constructor, Guarded);
+    Object.defineProperty(global, "Function", { value: Guarded, writable: true, configurable: true });
+
     function ObjectId(text) {
         if (!new.target) return new ObjectId(text);
         if (text === undefined) text = native.objectId();
@@ -104,9 +140,13 @@
     ObjectId.prototype.equals = function (other) { return other instanceof ObjectId && other.str === this.str; };
     ObjectId.prototype.getTimestamp = function () { return new Date(parseInt(this.str.slice(0, 8), 16) * 1000); };
 
-    function NumberLong(value, bottom, top) {
-        if (!new.target) return new NumberLong(value, bottom, top);
+    function NumberLong(value, top, bottom) {
+        if (!new.target) return construct(NumberLong, arguments);
+        if (arguments.length === 2 || arguments.length > 3) throw new TypeError("NumberLong needs 0, 1 or 3 arguments");
         if (value instanceof NumberLong) value = value[held];
+        if (arguments.length === 3) {
+            value = BigInt.asIntN(64, (BigInt(Math.trunc(top)) << 32n) + BigInt(Math.trunc(bottom)));
+        }
         hide(this, held, native.long(value === undefined ? "0" : String(value)));
     }
     typed(NumberLong, 18);
@@ -145,6 +185,9 @@
         if (!new.target) return new Timestamp(t, i);
         this.t = t === undefined ? 0 : Number(t);
         this.i = i === undefined ? 0 : Number(i);
+        for (const part of [this.t, this.i]) {
+            if (!(part >= 0 && part < 2 ** 32)) throw new RangeError("Timestamp parts must be in 0..4294967295");
+        }
     }
     typed(Timestamp, 17);
     Timestamp.prototype.getTime = function () { return this.t; };
@@ -173,18 +216,19 @@
     };
     const HexData = (type, hex) => new BinData(type, native.base64OfHex(String(hex)));
     const ofDigits = (type, name) => (hex) => {
+        if (hex === undefined && type === 4) hex = native.uuid();
         const digits = String(hex).replace(/-/g, "");
         if (!/^[0-9a-fA-F]{32}$/.test(digits)) throw new TypeError(name + " string must have 32 hexadecimal digits");
         return HexData(type, digits);
     };
 
-    function MinKeyType() {}
-    function MaxKeyType() {}
-    typed(MinKeyType, 255);
-    typed(MaxKeyType, 127);
-    MinKeyType.prototype.toString = () => "MinKey";
-    MaxKeyType.prototype.toString = () => "MaxKey";
-    const MinKey = new MinKeyType(), MaxKey = new MaxKeyType();
+    // Values, and functions that give these values.
+    const extreme = (name, kind) => {
+        const value = { [name]: function () { return value; } }[name];
+        hide(value, tag, kind);
+        return hide(value, "toString", () => name);
+    };
+    const MinKey = extreme("MinKey", 255), MaxKey = extreme("MaxKey", 127);
 
     function Code(code, scope) {
         if (!new.target) return new Code(code, scope);
@@ -245,6 +289,8 @@
     const TOJSON_DEPTH_MAX = 100;
     const render = (value, indent, depth) => {
         if (depth > TOJSON_DEPTH_MAX) return "[Object]";
+        if (value === MinKey) return '{ "$minKey" : 1 }';
+        if (value === MaxKey) return '{ "$maxKey" : 1 }';
         switch (typeof value) {
             case "string": return quote(value);
             case "undefined": return "undefined";
@@ -254,8 +300,6 @@
         if (value === null) return "null";
         if (value instanceof Date) return dateText(value);
         if (value instanceof RegExp) return String(value);
-        if (value === MinKey) return '{ "$minKey" : 1 }';
-        if (value === MaxKey) return '{ "$maxKey" : 1 }';
         if (value[tag] !== undefined) return String(value);
         const inner = indent + "\t";
         if (Array.isArray(value)) {
@@ -291,6 +335,7 @@
     Array.unique = (values) => [...new Set(values)];
     Array.tojson = tojson;
 
+    const now = Date.now;
     const offered = {
         ObjectId, NumberLong, NumberInt, NumberDecimal, Timestamp, BinData, HexData, MinKey, MaxKey, Code, DBPointer,
         DBRef, ISODate, UUID: ofDigits(4, "UUID"), MD5: ofDigits(5, "MD5"),
@@ -299,7 +344,7 @@
         isNumber: (value) => typeof value === "number",
         isString: (value) => typeof value === "string",
         isObject: (value) => typeof value === "object",
-        sleep: (ms) => { for (const end = Date.now() + Number(ms); Date.now() < end;); },
+        sleep: (ms) => { for (const end = now() + Number(ms); now() < end;) native.pause(end - now()); },
         print() {}, printjson() {}, printjsononeline() {}, gc() {},
         emit: native.emit,
         args: [],
@@ -312,18 +357,19 @@
     const sourceOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "source").get;
     const flagsOf = Object.getOwnPropertyDescriptor(RegExp.prototype, "flags").get;
     const textOf = Function.prototype.toString;
-    const wellFormed = String.prototype.toWellFormed;
-    const textFrom = String, startOf = String.prototype.slice;
+    const startOf = String.prototype.slice;
     const propertyOf = Object.getOwnPropertyDescriptor, prototypeOf = Object.getPrototypeOf;
-    const isExtensible = Object.isExtensible;
+    const isExtensible = Object.isExtensible, isArray = Array.isArray, isView = ArrayBuffer.isView;
     const known = Map.prototype.get, learn = Map.prototype.set, sizeOf = propertyOf(Map.prototype, "size").get;
     const isDate = (object) => { try { return textFrom(apply(timeOf, object, [])); } catch { return ""; } };
     // All that can be reached from the globals by properties, as a digest: scopes have the same one until a script
-    // leaves something in one of them. The variable `obj` is the host's, and so are
-    // the numbers of originals.
-    const state = (...functions) => {
+    // leaves something in one of them. Of more properties than `most` there is none. The variable `obj` is the host's,
+    // and so are the numbers of originals.
+    const state = (most, ...functions) => {
         const numbers = new Map(), left = { first: 0, length: 0 };
-        let digest = "", text = "";
+        let digest = "", text = "", properties = 0;
+        // There may be one more: the variable.
+        const isMore = () => properties > most + 1;
         const note = (value) => {
             if (value === null || (typeof value !== "object" && typeof value !== "function")) {
                 return typeof value + " " + textFrom(value) + (Object.is(value, -0) ? "-" : "");
@@ -337,9 +383,13 @@
             return "#" + number;
         };
         const look = (object) => {
+            // No scope begins with any of these, and each element of them would be a property.
+            if (isView(object) || (isArray(object) && object.length > most)) properties = Infinity;
+            if (isMore()) return;
             text += "\n" + (typeof object === "function" ? apply(textOf, object, []) : isDate(object));
             text += note(prototypeOf(object)) + isExtensible(object);
             const names = ownKeys(object);
+            properties += names.length;
             for (let i = 0; i < names.length; i++) {
                 if ((object === global && names[i] === "obj") || names[i] === origin) continue;
                 const { value, get, set, writable, enumerable, configurable } = propertyOf(object, names[i]);
@@ -356,16 +406,19 @@
             const object = left[left.first];
             delete left[left.first++];
             look(object);
+            if (isMore()) return { digest: "", properties };
         }
         // Compiled functions are reached from nowhere else; what they have by themselves is nothing to note.
         const own = { __proto__: null, length: 1, name: 1, prototype: 1, arguments: 1, caller: 1 };
         for (let i = 0; i < functions.length; i++) {
             const names = ownKeys(functions[i]);
-            for (let k = 0; k < names.length; k++) if (!own[names[k]]) return "";
+            for (let k = 0; k < names.length; k++) if (!own[names[k]]) return { digest: "", properties };
             const prototype = propertyOf(functions[i], "prototype");
-            if (prototype && prototype.value && ownKeys(prototype.value).length > 1) return "";
+            if (prototype && prototype.value && ownKeys(prototype.value).length > 1) {
+                return { digest: "", properties };
+            }
         }
-        return native.md5(digest + text);
+        return { digest: native.md5(digest + text), properties };
     };
     return {
         state,
@@ -381,6 +434,8 @@
         timestamp: (t, i) => new Timestamp(t, i),
         binary: (type, base64) => new BinData(type, base64),
         date: (ms) => new Date(ms),
+        // One that JavaScript does not have is kept as it is until a script sets it.
+        farDate: (text) => hide(new Date(NaN), held, text),
         // A pattern that JavaScript has not is kept as it is.
         regex: (pattern, flags) => {
             let regex;

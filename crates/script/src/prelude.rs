@@ -34,6 +34,7 @@ makers! {
     timestamp: Function = "timestamp",
     binary: Function = "binary",
     date: Function = "date",
+    far_date: Function = "farDate",
     regex: Function = "regex",
     code: Function = "code",
     pointer: Function = "pointer",

@@ -3,9 +3,12 @@
 use crate::error::{ScriptError, told};
 use crate::from_bson::{ReadError, Reader};
 use crate::function::Function;
+#[cfg(test)]
+use crate::host::room_to_compile;
 use crate::host::{Emits, HostState, natives};
 use crate::limits::{
-    CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, STACK_BYTES, STACK_REACH_BYTES, TOLD_CHARS_MAX,
+    CALLS_PER_COLLECTION, COMPARISON_BYTES, ORIGINALS_SHARE, PRELUDE_BYTES_MIN, SOURCE_BYTES_MAX, STACK_BYTES,
+    STACK_REACH_BYTES, TOLD_CHARS_MAX,
 };
 use crate::prelude::{self, Makers};
 use crate::to_bson::{WriteError, Writer};
@@ -13,6 +16,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::function::Args;
 use rquickjs::{CaughtError, Coerced, Context, Ctx, Function as JsFunction, Object, Persistent, Runtime, Value};
+use script_heap::Heap;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -53,11 +57,16 @@ pub struct Scope {
     stack_top: usize,
     /// Calls since garbage was looked for.
     calls: Cell<usize>,
+    /// Garbage is looked for when more of the heap is in use.
+    collected_bytes: Cell<usize>,
+    heap: Rc<Heap>,
     heap_bytes: usize,
     /// The variables that have been set.
     globals: RefCell<Vec<Arc<RawDocumentBuf>>>,
     /// A call has had a result, so that the scope may hold something for the next one.
     has_results: Cell<bool>,
+    /// Told of each call of a function before it begins.
+    before_call: Rc<dyn Fn()>,
 }
 
 impl Drop for Scope {
@@ -93,29 +102,42 @@ impl Scope {
         scope.with(|ctx| scope.check_syntax(&ctx, function))
     }
 
+    /// Has each call of a function told to somebody before it begins.
+    pub fn on_each_call(&mut self, before_call: impl Fn() + 'static) {
+        self.before_call = Rc::new(before_call);
+    }
+
     /// A scope without the prelude.
     fn bare(heap_bytes: usize, is_interrupted: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Self, ScriptError> {
         let stack_top = stack_place();
-        let runtime = Runtime::new().map_err(|_| ScriptError::OutOfMemory)?;
         let originals_bytes_max = heap_bytes / ORIGINALS_SHARE;
-        runtime.set_memory_limit(heap_bytes - originals_bytes_max);
+        let heap = Heap::new(heap_bytes - originals_bytes_max);
+        let runtime = Runtime::new_with_alloc(heap.allocator()).map_err(|_| ScriptError::OutOfMemory)?;
         // The engine would look for garbage also while it makes the error of a full heap, where objects are half
         // changed. So that is done here, between calls.
         runtime.set_gc_threshold(usize::MAX);
-        let asked = is_interrupted.clone();
-        runtime.set_interrupt_handler(Some(Box::new(move || asked())));
+        // What has run out of memory ends, whatever it makes of the exception.
+        let (asked, full) = (is_interrupted.clone(), heap.clone());
+        runtime.set_interrupt_handler(Some(Box::new(move || full.has_refused() || asked())));
         let context = Context::custom::<Intrinsics>(&runtime).map_err(|_| ScriptError::OutOfMemory)?;
         Ok(Self {
             functions: RefCell::default(),
-            state: Rc::new(HostState::new(originals_bytes_max, is_interrupted.clone())),
+            state: Rc::new(HostState::new(
+                heap.clone(),
+                originals_bytes_max,
+                is_interrupted.clone(),
+            )),
             context,
             runtime,
             is_interrupted,
             stack_top,
             calls: Cell::new(0),
+            collected_bytes: Cell::new((heap_bytes - originals_bytes_max) / 2),
+            heap,
             heap_bytes,
             globals: RefCell::default(),
             has_results: Cell::new(false),
+            before_call: Rc::new(|| ()),
         })
     }
 
@@ -139,6 +161,9 @@ impl Scope {
     }
 
     fn evaluate_prelude(&self, ctx: &Ctx<'_>) -> rquickjs::Result<Makers> {
+        if self.heap.bytes_free() < PRELUDE_BYTES_MIN {
+            return Err(rquickjs::Error::Allocation);
+        }
         let prelude: JsFunction<'_> = ctx.eval(prelude::SOURCE)?;
         let makers: Object<'_> = prelude.call((natives(ctx, &self.state)?,))?;
         Makers::of(ctx, &makers)
@@ -147,7 +172,8 @@ impl Scope {
     /// A scope with a heap of so many bytes, for a call that begins again after this one's was full. None if scripts
     /// have left something here that former calls saw, or that later ones might.
     pub fn renewed(&self, heap_bytes: usize) -> Result<Option<Self>, ScriptError> {
-        let renewed = Self::new(heap_bytes, self.is_interrupted.clone())?;
+        let mut renewed = Self::new(heap_bytes, self.is_interrupted.clone())?;
+        renewed.before_call = self.before_call.clone();
         renewed.with(|ctx| {
             let globals = self.globals.borrow();
             globals
@@ -158,10 +184,15 @@ impl Scope {
         if !self.has_results.get() {
             return Ok(Some(renewed));
         }
+        let (new, properties) = renewed.digest(None)?;
         self.collect_garbage();
-        self.runtime.set_memory_limit(self.heap_bytes + COMPARISON_BYTES);
-        let (old, new) = (self.digest()?, renewed.digest()?);
-        Ok((old == new).then_some(renewed))
+        self.heap.set_bytes_max(self.heap_bytes + COMPARISON_BYTES);
+        self.heap.forget_refusals();
+        match self.digest(Some(properties)) {
+            // So much was left that there is no room to look at it.
+            Err(ScriptError::OutOfMemory) => Ok(None),
+            old => Ok((old?.0 == new).then_some(renewed)),
+        }
     }
 
     /// Whether a call has had a result.
@@ -169,23 +200,32 @@ impl Scope {
         self.has_results.get()
     }
 
-    /// What can be reached from the globals, as a digest; see the prelude.
-    fn digest(&self) -> Result<String, ScriptError> {
+    /// What can be reached from the globals, as a digest with the number of properties, of which not many more than
+    /// `properties` are looked at; see the prelude.
+    fn digest(&self, properties: Option<f64>) -> Result<(String, f64), ScriptError> {
         let makers = self.makers()?;
         self.with(|ctx| {
-            let digest = || -> rquickjs::Result<String> {
+            let digest = || -> rquickjs::Result<(String, f64)> {
                 let functions = self.functions.borrow();
-                let mut call = Args::new(ctx.clone(), functions.len());
+                let mut call = Args::new(ctx.clone(), functions.len() + 1);
+                call.push_arg(properties.unwrap_or(f64::INFINITY))?;
                 for function in functions.values() {
                     call.push_arg(function.clone().restore(&ctx)?)?;
                 }
-                call.apply(&makers.state.clone().restore(&ctx)?)
+                let parts: Object<'_> = call.apply(&makers.state.clone().restore(&ctx)?)?;
+                Ok((parts.get("digest")?, parts.get("properties")?))
             };
             digest().map_err(|error| self.failure(&ctx, error))
         })
     }
 
+    /// The result of a call. One that ran out of memory has none, whatever its script has made of that: it would be
+    /// another one in a larger heap.
     fn noted<T>(&self, result: Result<T, ScriptError>) -> Result<T, ScriptError> {
+        let result = match self.heap.has_refused() {
+            true => Err(ScriptError::OutOfMemory),
+            false => result,
+        };
         if result.is_ok() {
             self.has_results.set(true);
         }
@@ -196,13 +236,17 @@ impl Scope {
     fn collect_garbage(&self) {
         self.calls.set(0);
         self.runtime.run_gc();
+        // What is left is not looked through again before half of the rest is used.
+        let (bytes, free) = (self.heap.bytes(), self.heap.bytes_free());
+        self.collected_bytes.set(bytes + free / 2);
     }
 
     /// To be called before so many calls.
     fn begin_calls(&self, calls: usize) {
         self.state.originals.clear();
+        self.heap.forget_refusals();
         self.calls.set(self.calls.get() + calls);
-        if self.calls.get() > CALLS_PER_COLLECTION {
+        if self.calls.get() > CALLS_PER_COLLECTION || self.heap.bytes() > self.collected_bytes.get() {
             self.collect_garbage();
         }
     }
@@ -210,12 +254,13 @@ impl Scope {
     /// Whether a function gives something true of a document.
     pub fn test(&self, function: &Function, document: &RawDocument) -> Result<bool, ScriptError> {
         self.begin_calls(1);
-        self.with(|ctx| {
+        let truth = self.with(|ctx| {
             let arguments = RawDocumentBuf::new();
             let result = self.invoke(&ctx, function, Receiver::Document(document), &arguments)?;
             let truth = result.get::<Coerced<bool>>();
-            self.noted(truth.map(|truth| truth.0).map_err(|error| self.failure(&ctx, error)))
-        })
+            truth.map(|truth| truth.0).map_err(|error| self.failure(&ctx, error))
+        });
+        self.noted(truth)
     }
 
     /// Calls a function with the values of a document, whatever their names. The result is the document `{"": result}`.
@@ -226,10 +271,11 @@ impl Scope {
         arguments: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
         self.begin_calls(1);
-        self.with(|ctx| {
+        let result = self.with(|ctx| {
             let result = self.invoke(&ctx, function, receiver, arguments)?;
-            self.noted(self.written(&ctx, &result))
-        })
+            self.written(&ctx, &result)
+        });
+        self.noted(result)
     }
 
     /// The document `{"": result}`.
@@ -254,7 +300,7 @@ impl Scope {
         lists: impl ExactSizeIterator<Item = &'d RawDocument>,
     ) -> Result<RawDocumentBuf, ScriptError> {
         self.begin_calls(lists.len());
-        self.with(|ctx| {
+        let result = self.with(|ctx| {
             let makers = self.makers()?;
             let reader = self.reader(&ctx, &makers);
             let engine = |error: ReadError| error.or_else(|error| self.failure(&ctx, error));
@@ -265,22 +311,24 @@ impl Scope {
                 values = vec![result];
             }
             let result = values.pop().unwrap_or_else(|| Value::new_undefined(ctx.clone()));
-            self.noted(self.written(&ctx, &result))
-        })
+            self.written(&ctx, &result)
+        });
+        self.noted(result)
     }
 
     /// Calls a function on a document; the result is what it has emitted, as documents `{k, v}`.
     pub fn emits(&self, function: &Function, document: &RawDocument) -> Result<Vec<RawDocumentBuf>, ScriptError> {
         self.begin_calls(1);
-        self.with(|ctx| {
+        let emitted = self.with(|ctx| {
             *self.state.emits.borrow_mut() = Some(Emits::default());
             let arguments = RawDocumentBuf::new();
             let called = self
                 .invoke(&ctx, function, Receiver::This(document), &arguments)
                 .map(drop);
             let emits = self.state.emits.borrow_mut().take().unwrap_or_default();
-            self.noted(called.map(|()| emits.documents))
-        })
+            called.map(|()| emits.documents)
+        });
+        self.noted(emitted)
     }
 
     fn reader<'r, 'js>(&'r self, ctx: &'r Ctx<'js>, makers: &'r Makers) -> Reader<'r, 'js> {
@@ -329,6 +377,7 @@ impl Scope {
         receiver: Receiver<'_>,
         arguments: Vec<Value<'js>>,
     ) -> Result<Value<'js>, ScriptError> {
+        (self.before_call)();
         let compiled = self.compiled(ctx, function)?;
         let makers = self.makers()?;
         let mut reader = self.reader(ctx, &makers);
@@ -371,46 +420,59 @@ impl Scope {
     }
 
     fn check_syntax(&self, ctx: &Ctx<'_>, function: &Function) -> Result<(), ScriptError> {
-        let mut first_error = None;
-        for candidate in function.candidates() {
-            // All of a text is compiled before its first statement runs, and this one ends it. The condition always
-            // holds, but the compiler does not know: what it takes for dead code it reads past its end when the heap is
-            // full.
-            let text = format!("if (this) throw 0;{candidate}");
-            let error = match ctx.eval_with_options::<Value<'_>, _>(text, sloppy()) {
-                Ok(_) => continue,
-                Err(rquickjs::Error::Exception) => {
-                    let thrown = ctx.catch();
-                    if thrown.as_int() == Some(0) {
-                        return Ok(());
-                    }
-                    ctx.throw(thrown)
-                }
-                Err(error) => error,
-            };
-            match self.failure(ctx, error) {
-                error @ (ScriptError::OutOfMemory | ScriptError::Interrupted) => return Err(error),
-                error => first_error.get_or_insert(error),
-            };
+        let text = self.text(ctx, function)?;
+        self.check_text(ctx, text)
+    }
+
+    /// What of a function is compiled.
+    fn text<'f>(&self, ctx: &Ctx<'_>, function: &'f Function) -> Result<&'f str, ScriptError> {
+        let (bytes, max) = (function.source().len(), SOURCE_BYTES_MAX);
+        if bytes > max {
+            return Err(ScriptError::SourceTooLarge { bytes, max });
         }
-        Err(first_error.unwrap_or(ScriptError::Malformed))
+        function.find_text(|text| match self.check_text(ctx, text) {
+            Ok(()) => Ok(true),
+            // That says nothing of the text, and another one might compile.
+            Err(error @ (ScriptError::OutOfMemory | ScriptError::Interrupted)) => Err(error),
+            Err(_) => Ok(false),
+        })
+    }
+
+    /// Fails where a text is no JavaScript. All of it is compiled before its first statement runs, and this one ends
+    /// it. The condition always holds, but the compiler does not know, and drops nothing of the text.
+    fn check_text(&self, ctx: &Ctx<'_>, text: &str) -> Result<(), ScriptError> {
+        self.check_room_to_compile(text)?;
+        let text = format!("if (this) throw 0;{text}");
+        let error = match ctx.eval_with_options::<Value<'_>, _>(text, sloppy()) {
+            Ok(_) => return Ok(()),
+            Err(rquickjs::Error::Exception) => {
+                let thrown = ctx.catch();
+                if thrown.as_int() == Some(0) {
+                    return Ok(());
+                }
+                ctx.throw(thrown)
+            }
+            Err(error) => error,
+        };
+        Err(self.failure(ctx, error))
+    }
+
+    /// The engine must not run out of memory while it compiles.
+    fn check_room_to_compile(&self, text: &str) -> Result<(), ScriptError> {
+        if (self.is_interrupted)() {
+            return Err(ScriptError::Interrupted);
+        }
+        match self.state.can_compile(text) {
+            true => Ok(()),
+            false => Err(ScriptError::OutOfMemory),
+        }
     }
 
     fn compile<'js>(&self, ctx: &Ctx<'js>, function: &Function) -> Result<JsFunction<'js>, ScriptError> {
-        let mut first_error = None;
-        for candidate in function.candidates() {
-            match ctx.eval_with_options::<JsFunction<'js>, _>(candidate, sloppy()) {
-                Ok(compiled) => return Ok(compiled),
-                // That says nothing of the text, and another one might compile.
-                Err(error) => match self.failure(ctx, error) {
-                    error @ (ScriptError::OutOfMemory | ScriptError::Interrupted) => return Err(error),
-                    error => {
-                        first_error.get_or_insert(error);
-                    }
-                },
-            }
-        }
-        Err(first_error.unwrap_or(ScriptError::Malformed))
+        let text = self.text(ctx, function)?;
+        self.check_room_to_compile(text)?;
+        let compiled = ctx.eval_with_options::<JsFunction<'js>, _>(text, sloppy());
+        compiled.map_err(|error| self.failure(ctx, error))
     }
 
     /// Code among the variables is a function that other functions call. A scope of its own is not looked at.
@@ -445,6 +507,9 @@ impl Scope {
     /// What an error of the engine means; takes the exception, if there is one.
     fn failure(&self, ctx: &Ctx<'_>, error: rquickjs::Error) -> ScriptError {
         let caught = CaughtError::from_error(ctx, error);
+        if self.heap.has_refused() {
+            return ScriptError::OutOfMemory;
+        }
         if (self.is_interrupted)() {
             return ScriptError::Interrupted;
         }
@@ -460,9 +525,6 @@ impl Scope {
                 drop(ctx.catch());
                 let name = name.unwrap_or_else(|| "Error".to_owned());
                 let message = message.unwrap_or_default();
-                if name == "InternalError" && message == "out of memory" {
-                    return ScriptError::OutOfMemory;
-                }
                 let stack = stack.unwrap_or_default();
                 ScriptError::Exception(format!("{name}: {message} :\n{stack}"))
             }
@@ -509,4 +571,97 @@ fn sloppy() -> EvalOptions {
     let mut options = EvalOptions::default();
     options.strict = false;
     options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is asked for before a text is compiled must be no less than that takes.
+    #[test]
+    fn compiling_takes_no_more_than_was_asked_for() {
+        fn check(text: &str, what: &str) {
+            let scope = Scope::bare(1 << 30, Arc::new(|| false)).expect("a scope");
+            let bytes = scope.heap.bytes();
+            let room = room_to_compile(text);
+            scope.heap.set_bytes_max(bytes + room);
+            let checked = scope.with(|ctx| scope.check_text(&ctx, text));
+            assert!(!scope.heap.has_refused(), "{what}: {checked:?}");
+        }
+        for piece in [
+            "_=>_,",
+            "()=>0,",
+            "a,",
+            "1,",
+            "'',",
+            "``,",
+            "`${a}`,",
+            "[],",
+            "{},",
+            "({}),",
+            "x=>y=>",
+            "/a/,",
+            "a?.b,",
+            "-",
+            "a+",
+            "a;",
+            "{}",
+            "{",
+            "var a;",
+            "{let a}",
+            "class{},",
+            "class{#a;b=1},",
+            "function*(){},",
+            "!",
+            "async()=>0,",
+            "if(a);else ",
+            "for(;;)",
+            "for(a in b)",
+            "try{}catch{}",
+            "switch(a){case 1:}",
+            "({a})=>a,",
+            "[a]=a,",
+            "1.5,",
+            "9999999999n,",
+            "({get a(){}}),",
+            "b:for(;;)break b;",
+            "a=b=",
+            "...a,",
+            "a[",
+            "(",
+        ] {
+            for bytes in [300, 4000] {
+                let inner = piece.repeat(bytes / piece.len());
+                check(&format!("(function() {{ {inner} }})"), piece);
+                check(&format!("(function() {{ {inner} 0 }})"), piece);
+            }
+        }
+        // What functions have from outside is noted in each that is in between, and `eval` may ask for anything.
+        let names = |count: usize| (0..count).map(|n| format!("v{n}")).collect::<Vec<_>>();
+        for count in [50, 300, 900] {
+            let (list, nested) = (names(count).join(","), names(count).join("=>"));
+            check(&format!("{nested}=>[{list}]"), "variables of many functions");
+            check(
+                &format!("(function(){{var {list};{}[{list}]}})", "x=>".repeat(count)),
+                "variables of one",
+            );
+            let eval = "()=>eval(x),".repeat(count);
+            check(&format!("(function(){{var {list};[{eval}]}})"), "variables for eval");
+            check(
+                &format!("(function(){{var {list};{}eval(x)}})", "x=>".repeat(count)),
+                "variables for one eval",
+            );
+        }
+    }
+    #[test]
+    fn the_prelude_takes_no_more_than_is_asked_for() {
+        let scope = Scope::bare(64 << 20, Arc::new(|| false)).expect("a scope");
+        scope.heap.set_bytes_max(scope.heap.bytes() + PRELUDE_BYTES_MIN);
+        let makers = scope.with(|ctx| {
+            let makers = scope.evaluate_prelude(&ctx);
+            makers.map_err(|error| scope.failure(&ctx, error))
+        });
+        assert!(makers.is_ok() && !scope.heap.has_refused());
+        assert!(scope.heap.bytes_free() > PRELUDE_BYTES_MIN / 2);
+    }
 }

@@ -350,21 +350,22 @@ impl AccumulatorSpec {
         self.kind == Kind::First
     }
 
-    /// Takes a document into a state of this spec; returns the bytes by which the state has grown, roughly.
+    /// Takes a document into a state of this spec; returns the bytes by which the state has grown, or shrunk, roughly.
     #[inline]
     pub fn accumulate<'a>(
         &'a self,
         state: &mut Accumulator,
         evaluation: &mut Evaluation<'a>,
-    ) -> Result<usize, QueryError> {
+    ) -> Result<isize, QueryError> {
         let value = self.argument.evaluate(evaluation)?;
         if let (Some(script), Accumulator::Script(state)) = (&self.script, &mut *state) {
             return script.add(state, value, evaluation.context);
         }
-        match &self.sort {
+        let grown = match &self.sort {
             None => state.add(value, &self.comparer),
             Some(sort) => state.add_sorted(value, sort, evaluation.root, evaluation.context),
-        }
+        };
+        grown.map(usize::cast_signed)
     }
 
     /// Begins the group of the key `id` with a state of this spec, which has seen nothing; returns by how many bytes it

@@ -1,7 +1,8 @@
 //! `$accumulator`, and `$_internalJsReduce`, which is the reduce function of `mapReduce`.
 //!
 //! A state is what the client's functions have made of it, as BSON. Arguments gather until there are some of them, so
-//! that the state goes into the script and comes back once for all of these. No two states are ever merged: a group
+//! that the state goes into the script and comes back once for all of these. Values of a key gather until they are more
+//! than one call of a reduce function gets; then they are reduced to one. No two states are ever merged: a group
 //! that is written down goes on with its state (see [`crate::stages`]), so that `merge` is only compiled.
 
 use bson::{RawBsonRef, RawDocument};
@@ -44,6 +45,8 @@ pub struct ScriptState {
     state: Option<Value<'static>>,
     pending: Vec<Value<'static>>,
     pending_bytes: usize,
+    /// How many of these are what others were reduced to.
+    reduced_bytes: usize,
 }
 
 fn function(name: &str, raw: RawBsonRef<'_>, context: &ExpressionContext) -> Result<Function, QueryError> {
@@ -200,13 +203,24 @@ impl ScriptSpec {
         Ok(bytes)
     }
 
-    /// Takes in what a document gives; returns by how many bytes the state has grown, roughly.
+    /// Takes in what a document gives; returns by how many bytes the state has grown, or shrunk, roughly.
     pub(super) fn add(
         &self,
         state: &mut ScriptState,
         value: Value<'_>,
         context: &EvaluationContext<'_>,
-    ) -> Result<usize, QueryError> {
+    ) -> Result<isize, QueryError> {
+        let before = state.bytes();
+        self.take_in(state, value, context)?;
+        Ok(state.bytes().cast_signed() - before.cast_signed())
+    }
+
+    fn take_in(
+        &self,
+        state: &mut ScriptState,
+        value: Value<'_>,
+        context: &EvaluationContext<'_>,
+    ) -> Result<(), QueryError> {
         match self {
             Self::Accumulator { .. } => {
                 if value.as_array().is_none() {
@@ -218,16 +232,15 @@ impl ScriptSpec {
                         ),
                     );
                 }
-                let before = state.bytes();
                 state.push(value.into_owned());
                 if state.pending.len() >= PENDING_MAX || state.pending_bytes >= PENDING_BYTES_MAX {
                     self.apply_pending(state, context)?;
                 }
-                Ok(state.bytes().saturating_sub(before))
+                Ok(())
             }
-            Self::Reduce(_) => {
+            Self::Reduce(reduce) => {
                 if value.is_missing() {
-                    return Ok(0);
+                    return Ok(());
                 }
                 let parts = value
                     .as_document()
@@ -241,12 +254,16 @@ impl ScriptSpec {
                         );
                     }
                 };
-                let bytes = value.approximate_bytes();
                 if state.state.is_none() {
                     state.state = Some(key.into_owned());
                 }
                 state.push(value.into_owned());
-                Ok(bytes)
+                if state.pending_bytes - state.reduced_bytes > REDUCED_BYTES_MAX {
+                    let result = reduced(reduce, state, context)?;
+                    state.push(result);
+                    state.reduced_bytes = state.pending_bytes;
+                }
+                Ok(())
             }
         }
     }
@@ -288,25 +305,28 @@ impl ScriptSpec {
                     None => Ok(result),
                 }
             }
-            Self::Reduce(reduce) => reduced(reduce, state, context),
+            Self::Reduce(reduce) => reduced(reduce, &mut state, context),
         }
     }
 }
 
-/// Reduces the values of a key, the last one first, until one is left; a single one is reduced, too, as in MongoDB.
+/// Reduces the values of a key, the last one first, until one is left, and takes them out of its state; a single one is
+/// reduced, too, as in MongoDB.
 fn reduced(
     reduce: &Function,
-    state: ScriptState,
+    state: &mut ScriptState,
     context: &EvaluationContext<'_>,
 ) -> Result<Value<'static>, QueryError> {
-    let (key, mut values) = (state.state.unwrap_or(Value::Null), state.pending);
+    let mut values = std::mem::take(&mut state.pending);
+    (state.pending_bytes, state.reduced_bytes) = (0, 0);
+    let key = state.state.as_ref().unwrap_or(&Value::Null);
     if values.is_empty() {
         return Ok(Value::Missing);
     }
     loop {
         let mut out = Vec::with_capacity(256);
         let mut arguments = DocumentWriter::new(&mut out);
-        arguments.append("0", &key);
+        arguments.append("0", key);
         let mut list = arguments.array("1");
         let (mut bytes, mut taken) = (key.approximate_bytes(), 0);
         for value in values.iter().rev() {

@@ -4,6 +4,7 @@ use crate::QueryError;
 use crate::data::DataSource;
 use crate::evaluation::EvaluationContext;
 use crate::plan::query_settings::QuerySettings;
+use crate::scripts::OperationScripts;
 use bson::{Document, RawDocument};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct ExecContext<'a> {
     pub sources: Option<&'a dyn InitialSources>,
     /// What the operator has said of queries of this shape.
     pub settings: Option<&'a Arc<QuerySettings>>,
+    /// What scripts run in, where several executions, or several calls into one, are one operation.
+    pub scripts: Option<&'a OperationScripts>,
 }
 
 impl<'a> ExecContext<'a> {
@@ -37,6 +40,7 @@ impl<'a> ExecContext<'a> {
             pinned: data.pinned,
             sources: None,
             settings: None,
+            scripts: None,
         }
     }
 

@@ -159,7 +159,7 @@ impl Planned {
         mut locked: Option<CollectionGuard>,
         receive: &mut super::stage::Receiver<'_>,
     ) -> Result<Ran, QueryError> {
-        let evaluation = EvaluationContext::new(context.op);
+        let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
         let result = loop {
             let guard = match locked.take() {
                 Some(guard) => guard,

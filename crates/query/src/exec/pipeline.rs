@@ -56,7 +56,7 @@ impl PipelineRun {
             db: &self.db,
             blocking: &self.blocking,
         };
-        let evaluation = EvaluationContext::new(context.op);
+        let evaluation = EvaluationContext::new(context.op).with_scripts(context.scripts);
         let mut stage_context = StageContext {
             execution: &execution,
             evaluation: &evaluation,

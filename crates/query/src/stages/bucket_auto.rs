@@ -315,7 +315,7 @@ impl BucketAutoStage {
             context.evaluation.on(held.document.metadata());
             let mut evaluation = Evaluation::new(&held.document, context.evaluation);
             for ((_, field), state) in spec.fields.iter().zip(&mut states) {
-                bytes += field.accumulate(state, &mut evaluation)?;
+                bytes = bytes.saturating_add_signed(field.accumulate(state, &mut evaluation)?);
             }
             match bytes > STAGE_BYTES_MAX {
                 true => failure(

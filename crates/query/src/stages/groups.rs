@@ -205,18 +205,27 @@ impl Groups {
         &mut self,
         spec: &'s GroupSpec,
         place: usize,
-        mut grown: usize,
+        begun: usize,
         evaluation: &mut Evaluation<'s>,
     ) -> Result<(), QueryError> {
         let Some(Some(group)) = self.groups.get_mut(place) else {
             return Err(damaged());
         };
+        let mut grown = begun.cast_signed();
         for ((_, field), state) in spec.fields().iter().zip(&mut group.states) {
             grown += field.accumulate(state, evaluation)?;
         }
         if grown == 0 {
             return Ok(());
         }
+        let Ok(grown) = usize::try_from(grown) else {
+            // One that was written down has been counted by what its row takes.
+            let shrunk = grown.unsigned_abs().min(group.bytes);
+            group.bytes -= shrunk;
+            self.bytes -= shrunk;
+            self.memory.shrink(shrunk);
+            return Ok(());
+        };
         group.bytes += grown;
         self.bytes += grown;
         let can_evict = self.live > 1 && self.level < LEVELS;

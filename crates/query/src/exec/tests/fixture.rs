@@ -127,6 +127,7 @@ impl Fixture {
             pinned: None,
             sources: None,
             settings: None,
+            scripts: None,
         }
     }
 

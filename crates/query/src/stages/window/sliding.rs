@@ -91,9 +91,10 @@ struct Growing {
 
 impl WindowState for Growing {
     fn add(&mut self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<(), QueryError> {
-        self.bytes += self
+        let grown = self
             .spec
             .accumulate(&mut self.state, &mut Evaluation::new(document, context))?;
+        self.bytes = self.bytes.saturating_add_signed(grown);
         Ok(())
     }
 

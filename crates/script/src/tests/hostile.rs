@@ -1,0 +1,225 @@
+//! Scripts that mean ill, and that they end.
+
+use super::*;
+
+#[test]
+fn scripts_end_when_they_are_told() {
+    for source in [
+        "while (true) {}",
+        "for (;;) { try { null.x } catch (e) {} }",
+        "function f() { try { while (true) {} } finally { f() } } f()",
+        "/^(a+)+$/.test('a'.repeat(40) + 'b')",
+        "while (true) [1, 2, 3].map(x => x)",
+        "[3, 2, 1].sort(() => { while (true) {} })",
+        "JSON.stringify({toJSON() { while (true) {} }})",
+        "({get a() { while (true) {} }})",
+    ] {
+        let scope = ending_scope(10);
+        assert_eq!(call(&scope, source, doc! {}), Err(ScriptError::Interrupted), "{source}");
+    }
+}
+
+#[test]
+fn sleeping_ends_when_it_is_told() {
+    let scope = ending_scope(3);
+    assert_eq!(
+        call(&scope, "try { sleep(1e9) } catch (e) {}", doc! {}),
+        Err(ScriptError::Interrupted)
+    );
+}
+
+/// What only compiles a function runs nothing of it, however it closes the brackets around it.
+#[test]
+fn checking_a_function_runs_nothing() {
+    let is_asked = Arc::new(AtomicU32::new(0));
+    let asked = is_asked.clone();
+    let is_interrupted = Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) > 1000);
+    for source in [
+        "function() {}), (() => { while (true) {} })(), (function() {}",
+        "function() {}, (() => { while (true) {} })()",
+        "1); }); while (true) {} (function() { return (1",
+        "} ()); while (true) {} (function() {",
+    ] {
+        let checked = Scope::check(&function(source), HEAP_BYTES, is_interrupted.clone());
+        assert!(!matches!(checked, Err(ScriptError::Interrupted)), "{source}");
+    }
+    assert!(Scope::check(&function("function( {"), HEAP_BYTES, is_interrupted).is_err());
+}
+
+/// A script chooses how long its messages are, and its caller does not copy them whole.
+#[test]
+fn what_errors_tell_is_cut() {
+    for source in [
+        "throw 'x'.repeat(1 << 20)",
+        "throw new Error('x'.repeat(1 << 20))",
+        "let e = new Error(); e.name = 'x'.repeat(1 << 20); throw e",
+        "let e = new Error(); e.stack = 'x'.repeat(1 << 20); throw e",
+        "throw {toString() { return 'x'.repeat(1 << 20) }}",
+        "({['x'.repeat(1 << 20)]: 10n})",
+        "({['x'.repeat(1 << 20) + '\\0']: 1})",
+        "null['x'.repeat(1 << 20)]",
+    ] {
+        let text = evaluated(source).expect_err("it is an error").to_string();
+        assert!(text.len() < 10_000, "{source}: {} bytes", text.len());
+    }
+}
+
+/// Whatever these do, it is an error or a value, and the scope can be left.
+#[test]
+fn hostile_scripts_are_errors() {
+    for source in [
+        "(function f() { f() })()",
+        "(function f(n) { return [n].map(f) })(1)",
+        "JSON.parse('['.repeat(1e6))",
+        "let o = {}; for (let i = 0; i < 1e5; i++) o = {o}; return o",
+        "let a = []; a[2 ** 32 - 2] = 1; return a.indexOf(5)",
+        "Array.prototype.indexOf.call({length: 2 ** 53 - 1}, 1)",
+        "let a = []; a.length = 2 ** 32 - 1; new Set(a)",
+        "Object.defineProperty(Object.prototype, 'a', {set() { throw 1 }}); return {a: 1}",
+        "Object.prototype.toString = null; Array.prototype.push = null; return [1]",
+        "throw {toString() { throw {toString() { throw 1 }} }}",
+        "throw null",
+        "throw undefined",
+        "throw Object.create(Error.prototype, {message: {get() { throw 1 }}, name: {get() { throw 2 }}})",
+        "Object.create(Date.prototype)",
+        "Object.create(RegExp.prototype)",
+        "new Function('return this')()",
+        "(async function() { await 1 })(); return Promise.resolve(1)",
+        "function* g() { yield* g() } return [...g()]",
+        "2n ** 100000n > 1n",
+        "'a'.repeat(1 << 22).indexOf('a'.repeat(1 << 21) + 'b')",
+        "'a'.repeat(1 << 22).split('a'.repeat(1 << 21) + 'b')",
+        "'a'.repeat(1 << 22).replace({toString: () => 'a'.repeat(1 << 21) + 'b'}, '')",
+        "'a'.padEnd(2 ** 30)",
+        "new Array(2 ** 32 - 1).join('x')",
+        "Reflect.ownKeys(globalThis).map((k) => globalThis[k])",
+        "delete globalThis.Array; delete globalThis.Object; return [1]",
+        "({__proto__: {inherited: 1}, ['__proto__']: 5})",
+        "NumberDecimal('x'.repeat(1000))",
+        "emit(1, {get a() { emit(1, this) }})",
+        "import('x')",
+        "class A extends null { constructor() { return 1 } } new A()",
+        "let x = x",
+        "label: for (;;) { break label } return new.target",
+        "eval('while (false) {} 1')",
+        "}) ; globalThis.x = (function() {",
+        "\0",
+        "",
+    ] {
+        let scope = ending_scope(100_000);
+        let _ = call(&scope, source, doc! { "0": { "__proto__": 1, "constructor": 2 } });
+        drop(scope);
+    }
+}
+
+/// Nesting of the source ends neither the parser nor what looks at it before.
+#[test]
+fn sources_that_nest_are_errors() {
+    for piece in [
+        "(",
+        "[",
+        "{",
+        "async ",
+        "a => ",
+        "function() {",
+        "!",
+        "`${",
+        "/*",
+        "new ",
+        "a ? ",
+        "x = ",
+    ] {
+        let source = piece.repeat(200_000);
+        let checked = Scope::check(&function(&source), HEAP_BYTES, Arc::new(|| false));
+        assert!(checked.is_err(), "{piece}");
+    }
+}
+
+/// Scripts from a small grammar: what a client may write, put together at random.
+fn script() -> impl Strategy<Value = String> {
+    let atom = prop::sample::select(vec![
+        "1",
+        "'x'",
+        "this",
+        "a",
+        "[]",
+        "({})",
+        "null",
+        "undefined",
+        "-0.5",
+        "/a*/g",
+        "Symbol()",
+        "1n",
+        "NaN",
+        "globalThis",
+        "Object.prototype",
+        "(() => a)",
+        "new Date(0)",
+        "ObjectId()",
+        "NumberLong(5)",
+        "BinData(0, 'aaaa')",
+        "arguments",
+        "new Map([[1, 2]])",
+        "(function* () { yield a })()",
+        "new Uint8Array(9)",
+        "Promise.resolve(a)",
+        "MinKey",
+    ]);
+    atom.prop_map(str::to_owned).prop_recursive(5, 30, 3, |inner| {
+        let shapes = vec![
+            "[{0}, {1}]",
+            "({a: {0}, [{1}]: {2}})",
+            "({0} + {1})",
+            "((a) => [a, {1}])({0})",
+            "JSON.stringify({0})",
+            "Reflect.ownKeys({0})",
+            "String({0}).repeat(1000)",
+            "Array.from({length: 1000}, () => {0})",
+            "[...({0})]",
+            "({0})[{1}]",
+            "tojson({0})",
+            "NumberLong({0})",
+            "Object.create({0})",
+            "(function f() { return {0}, f() })()",
+            "({0} instanceof {1})",
+            "Object.defineProperty({0}, {1}, {get() { return {2} }, enumerable: true})",
+            "Object.assign({0}, {1})",
+            "(({0}).__proto__ = {1})",
+            "(() => { try { throw {0} } catch (e) { return [e, {1}] } finally { {2} } })()",
+            "[3, 1, 2].sort(() => {0})",
+            "'aab'.replace(/a/g, () => {0})",
+            "emit({0}, {1})",
+            "new Function('a', 'return ' + {0})",
+            "({0})({1})",
+            "new ({0})({1})",
+            "(delete ({0})[{1}], {2})",
+            "structuredClone({0})",
+            "Object.freeze({0})",
+            "({0})?.map((x) => {1})",
+            "(() => { let x = {0}; for (let i = 0; i < 3000; i++) x = [x, {1}]; return x })()",
+        ];
+        (prop::sample::select(shapes), inner.clone(), inner.clone(), inner)
+            .prop_map(|(shape, one, two, three)| shape.replace("{0}", &one).replace("{1}", &two).replace("{2}", &three))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("SCRIPT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+    ))]
+
+    /// Any script in any heap is a value or an error, and the scope can be left.
+    #[test]
+    fn any_script_keeps_the_limits(source in script(), heap_kb in 2200_usize..5000, asked_max in 0_u32..200) {
+        let asked = AtomicU32::new(0);
+        let is_interrupted = move || asked.fetch_add(1, Ordering::Relaxed) >= asked_max;
+        if let Ok(scope) = Scope::new(heap_kb << 10, Arc::new(is_interrupted)) {
+            let source = format!("function(a) {{ return {source} }}");
+            let arguments = doc! { "0": { "a": [1, "x", { "b": 2.5 }], "o": bson::oid::ObjectId::new() } };
+            if let Ok(value) = call(&scope, &source, arguments) {
+                let written = RawDocumentBuf::try_from(&doc! { "": value });
+                prop_assert!(written.is_ok());
+            }
+        }
+    }
+}
