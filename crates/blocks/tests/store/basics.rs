@@ -725,6 +725,64 @@ fn a_full_disk_harms_nothing_durable() {
     assert!(refused > 0, "a checkpoint found no room");
 }
 
+/// Where overwriting takes space a superblock can find none: the store closed, and the server ended.
+#[test]
+fn a_superblock_without_room_harms_nothing() {
+    let mut refused = 0;
+    for (seed, skip) in (0..12).flat_map(|seed| (0..8).map(move |skip| (seed, skip))) {
+        println!("seed {seed}, write {skip}");
+        let fs = disk(seed);
+        let mut owner = Owner::new(open(&fs).unwrap().0);
+        let mut writer = owner.store.writer(VolumeId::MAIN, Purpose::Later);
+        owner.put(&mut writer, VolumeId::MAIN, 0, 3000).unwrap();
+        owner.checkpoint().unwrap();
+        let durable = owner.blocks.clone();
+        owner.put(&mut writer, VolumeId::MAIN, 1, 3000).unwrap();
+        owner.begin();
+        let main = Path::new(DIRECTORY).join("main.blocks");
+        fs.inject(Fault::new(FaultKind::NoSpace).on(main).after(skip));
+        let committed = owner.commit(owner.next_id);
+        fs.clear_faults();
+        let Err(error) = committed else { continue };
+        assert_eq!(error.kind(), ErrorKind::OutOfSpace);
+        refused += 1;
+        owner.store.abandon_checkpoint();
+        owner.cut = None;
+        owner.check();
+        // What the one that was given up had referred to is written over.
+        for id in 2..40 {
+            owner.put(&mut writer, VolumeId::MAIN, id, 3000).unwrap();
+        }
+        writer.flush().unwrap();
+        for crash in 0..3 {
+            let (found, root) = Owner::recover(&fs.after_crash(crash));
+            assert_eq!((&found.blocks, root.unwrap().number), (&durable, 1));
+        }
+        owner.checkpoint().unwrap();
+        owner.check();
+        let (found, _) = Owner::recover(&fs.after_crash(seed));
+        assert_eq!(found.blocks, owner.blocks);
+    }
+    assert!(refused > 24, "{refused} refused");
+}
+
+/// A directory of a file for each database whose main file was lost got a new one, which removed the others.
+#[test]
+fn a_store_whose_main_file_is_lost_is_not_made_anew() {
+    let fs = disk(1);
+    let mut owner = Owner::new(open(&fs).unwrap().0);
+    let volume = owner.store.volume("db").unwrap();
+    let mut writer = owner.store.writer(volume, Purpose::Later);
+    owner.put(&mut writer, volume, 0, 3000).unwrap();
+    owner.checkpoint().unwrap();
+    drop(writer);
+    drop(owner);
+    fs.remove_file(&Path::new(DIRECTORY).join("main.blocks")).unwrap();
+    let refusal = open(&fs).err().unwrap();
+    assert_eq!(refusal.kind(), ErrorKind::Corrupt, "{refusal}");
+    assert!(fs.exists(&Path::new(DIRECTORY).join("db/data.blocks")).unwrap());
+}
+
 /// A block for which no hole was long enough made the map longer and the file could not follow: from then on the new
 /// segment, the emptiest of all, was preferred to every hole within the file, and each write failed.
 #[test]
