@@ -152,18 +152,24 @@ impl Registry {
     }
 }
 
+/// Whether an engine's folder has files from the first time on that it was open. That of `inMemory` has none before its
+/// first checkpoint, and of an engine that does not come with the server nobody knows.
+pub fn leaves_files(name: &str) -> bool {
+    ["btree", "betree", "mmapv1", "rocksdb"].contains(&name)
+}
+
 /// Whether the engine can rebuild damaged files.
 pub fn can_salvage(name: &str) -> bool {
     name == "btree"
 }
 
-/// Rebuilds what is readable of a damaged engine's files; `None` for an engine that cannot.
+/// Rebuilds what is readable of a damaged engine's files, beside them; `None` for an engine that cannot.
 pub fn salvage(
     name: &str,
     env: &Env,
     directory: &Path,
     storage: &StorageConfig,
-) -> Option<Result<engine_btree::SalvageReport, EngineError>> {
+) -> Option<Result<engine_btree::SalvagedStore, EngineError>> {
     can_salvage(name).then(|| btree::salvage(env, directory, storage))
 }
 
