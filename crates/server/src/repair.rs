@@ -156,7 +156,7 @@ impl Repair<'_> {
         Ok(Some(report))
     }
 
-    /// Whether the log has all that was ever written: from the first entry on, whole, and as far as the engine had come.
+    /// Whether the log has all that was ever written: from the first entry on, whole, as far as the engine had come.
     fn log_has_all(&self, durable: Seq) -> Result<bool> {
         let (mut log, _) = run::parts_of(self.config, self.name, &self.directory)?;
         let kept_none = self.directory.unclean && !self.directory.needs_log;
@@ -387,9 +387,11 @@ impl Repair<'_> {
         self.has_lost |= !broken.is_empty();
         let members = storage.membership()?;
         if self.has_lost {
-            // Where even the catalog is lost, nobody knows of what set.
-            let decides_alone = members.as_ref().is_some_and(|members| members.decides_alone());
-            self.mark.left_set |= !decides_alone && self.directory.is_members(&*self.env.fs)?;
+            self.mark.left_set |= match &members {
+                Some(members) => !members.decides_alone(),
+                // A set that never had another member; or the configuration is lost, and may have named others.
+                None => storage.set_configuration()?.is_none() && self.directory.is_members(&*self.env.fs)?,
+            };
             self.begin_changes()?;
         }
         if !broken.is_empty() && members.is_some() {

@@ -426,6 +426,7 @@ mod tests {
             let file = fs.open(path, Access::ReadWrite).unwrap();
             file.write_all_at(b"appended", whole.len() as u64).unwrap();
             drop(open(&fs, Some(&master(1))).unwrap());
+            write_store(&fs, Path::new("/db"), &whole).unwrap();
         }
         // A rotation cut short between the two.
         let old = bytes(&paths[1]);
