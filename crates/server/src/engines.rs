@@ -158,11 +158,6 @@ pub fn leaves_files(name: &str) -> bool {
     ["btree", "betree", "mmapv1", "rocksdb"].contains(&name)
 }
 
-/// Whether the engine can rebuild damaged files.
-pub fn can_salvage(name: &str) -> bool {
-    name == "btree"
-}
-
 /// Rebuilds what is readable of a damaged engine's files, beside them; `None` for an engine that cannot.
 pub fn salvage(
     name: &str,
@@ -170,7 +165,7 @@ pub fn salvage(
     directory: &Path,
     storage: &StorageConfig,
 ) -> Option<Result<engine_btree::SalvagedStore, EngineError>> {
-    can_salvage(name).then(|| btree::salvage(env, directory, storage))
+    (name == "btree").then(|| btree::salvage(env, directory, storage))
 }
 
 /// Bytes that the log may keep in memory beside the engine's cache; `None` where the log's own bound will do.
